@@ -234,6 +234,7 @@ func (r *round) shares(ctx context.Context, q *inquiry) bool {
 func (c *Client) askRequest(ctx context.Context, p *peer, t terms, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
 	req := &ebbv1.AskRequest{
 		Consistency: t.consistency, MaxStalenessUs: t.staleness.Microseconds(), AllowPartial: t.partial, Questions: questions,
+		Clocks: c.clocks.asked(c.chart.clusterID(), questions),
 	}
 	var resp *ebbv1.AskResponse
 	_, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -243,6 +244,13 @@ func (c *Client) askRequest(ctx context.Context, p *peer, t terms, questions []*
 	c.meter.asked(len(questions), err)
 	if err == nil && len(resp.GetAnswers()) != len(questions) {
 		err = proto.ErrInternal.Errorf("%d answers to %d questions", len(resp.GetAnswers()), len(questions))
+	}
+	if err == nil {
+		for i, a := range resp.GetAnswers() {
+			if a.GetClock() != nil {
+				c.clocks.heard(c.chart.clusterID(), questions[i].GetNamespace(), a.GetClock())
+			}
+		}
 	}
 	return resp.GetAnswers(), err
 }

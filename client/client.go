@@ -28,6 +28,8 @@ type Client struct {
 	chart chart
 	awake *awake
 	seeds []string // the addresses that Dial was given
+	// clocks are the event clocks that it has seen.
+	clocks eventClocks
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc

@@ -79,8 +79,7 @@ type LeftKey struct {
 // It is not atomic. Each key is copied as it is at a moment of its own; what is written to from meanwhile may be in the
 // copy or not. When it fails, repeat it with Resume; After saves what was done.
 //
-// A key lies in another shard than before. In a namespace with an event clock each shard has its own time, so ask both
-// namespaces as of one time (WithAsOf) to compare them.
+// The event clock of the copy is that of the newest key: ask both namespaces as of one time (WithAsOf) to compare them.
 //
 // What a key holds travels in one command of up to proto.ImageBytesMax bytes. Bitmaps may be larger. Other keys may
 // not: if there is one, the error is ErrKeyTooLarge, and nothing is made.
@@ -103,6 +102,7 @@ type namespaceCopy struct {
 	opts     CopyOptions
 	start    time.Time
 	settings *ebbv1.Namespace // of from
+	target   *ebbv1.Namespace // to, once it is there
 
 	mu   sync.Mutex // guards done
 	done NamespaceCopy
@@ -162,7 +162,7 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 		case cp.from:
 			cp.settings = ns
 		case cp.to:
-			old = ns
+			old, cp.target = ns, ns
 		}
 	}
 	ns := cp.settings
@@ -211,7 +211,7 @@ func (cp *namespaceCopy) byIDs() bool {
 func copySettings(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	names := proto.HasDictionary(ns)
 	ns = protobuf.CloneOf(ns)
-	ns.Name, ns.Version, ns.Budget, ns.Deletion, ns.Dictionary = "", 0, nil, nil, nil
+	ns.Name, ns.Version, ns.Budget, ns.Deletion, ns.Dictionary, ns.ClockSet = "", 0, nil, nil, nil, nil
 	if names {
 		ns.Dictionary = &ebbv1.Dictionary{}
 	}
@@ -246,7 +246,8 @@ func (cp *namespaceCopy) create(ctx context.Context, exists bool) error {
 		return proto.ErrBadNamespace.Errorf("namespace %s was made with other settings than %s has", cp.to, cp.from).
 			WithHint("are all nodes of one version? compare: ebb namespace show")
 	}
-	cp.done.Namespace = namespaceOf(resp.GetNamespace())
+	cp.target = resp.GetNamespace()
+	cp.done.Namespace = namespaceOf(cp.target)
 	return nil
 }
 
@@ -528,6 +529,7 @@ func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 		cmd := &ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
 			Key:  []byte(p.key),
 			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true,
+			Confirmed: proto.Confirmed(cp.target), // the event clock comes with the keys
 		}}}
 		parcels[i] = &parcel{
 			shard: proto.ShardOf(cp.to, []byte(p.key),

@@ -222,6 +222,9 @@ func (c *Client) sort(parcels []*parcel, results []*ebbv1.CommandResult) {
 	for i, p := range parcels {
 		e := proto.FromWire(results[i].GetError())
 		if e == nil {
+			if clock := results[i].GetClock(); clock != nil {
+				c.clocks.heard(c.chart.clusterID(), string(proto.CommandNamespace(p.command())), clock)
+			}
 			p.settle(results[i], nil)
 			continue
 		}

@@ -40,6 +40,7 @@ var (
 	ErrBadBin            = proto.ErrBadBin
 	ErrBadAmount         = proto.ErrBadAmount
 	ErrBadTime           = proto.ErrBadTime
+	ErrTimeJump          = proto.ErrTimeJump
 	ErrBadHalfLife       = proto.ErrBadHalfLife
 	ErrBadCount          = proto.ErrBadCount
 	ErrBadNamespace      = proto.ErrBadNamespace

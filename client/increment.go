@@ -71,7 +71,18 @@ type Increment struct {
 	Value float64
 	// Text is the value of a KindString. Others have none.
 	Text string
+	// Confirmed says what the caller knows of Time, in a namespace with an event clock: ClockConfirmed(epoch) that other
+	// events are of that time too, so that it counts however far ahead it is; ClockRefuted that they are not, so that it
+	// is refused. 0 leaves it to the namespace's MaxJump.
+	Confirmed uint64
 }
+
+// ClockRefuted is Increment.Confirmed for a time that other events contradict.
+const ClockRefuted = proto.ClockRefuted
+
+// ClockConfirmed is Increment.Confirmed for a time that other events confirm, in an epoch of the namespace's clock. In a
+// later epoch it says nothing.
+func ClockConfirmed(epoch uint64) uint64 { return 1 + epoch }
 
 // One is an Increment by 1 at the shard's own time.
 func One(key, bin string) Increment { return Increment{Key: key, Bin: bin, Amount: 1} }
@@ -90,6 +101,7 @@ func (in *Increment) item() item {
 	return item{
 		key: in.Key, bin: in.Bin, amount: in.Amount, time: microOf(in.Time),
 		kind: in.Kind, value: in.Value, valued: in.Kind == KindQuantile, text: in.Text, texted: in.Kind == KindString || in.Text != "",
+		confirmed: in.Confirmed,
 	}
 }
 

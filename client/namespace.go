@@ -85,6 +85,13 @@ type Namespace struct {
 	MaxBytes, MaxKeys *uint64
 	// Deletion is nil of a namespace that is not deleted. Settings do not change it: see DeleteNamespace.
 	Deletion *Deletion
+	// MaxJump is of ClockEvent: an event further ahead of the namespace's now is refused with ErrTimeJump, unless it is
+	// confirmed (see Increment); 30 days by default, 0 for none; nil keeps what the namespace has.
+	MaxJump *time.Duration
+	// ClockEpoch is the epoch of its event clock, and ClockSet the time that it was set to last, if it was; ignored when
+	// set: see SetNamespaceClock.
+	ClockEpoch uint64
+	ClockSet   time.Time
 }
 
 // Period is a length of periods, in UTC.
@@ -123,7 +130,7 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
 		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary, Rollups: rollupsOf(n.Rollups),
-		Budget: budget,
+		Budget: budget, MaxJumpUs: microsOf(n.MaxJump),
 	}
 }
 
@@ -163,6 +170,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Rollups:  append([]Period{}, w.GetRollups().GetUnits()...),
 		MaxBytes: new(w.GetBudget().GetBytes()), MaxKeys: new(w.GetBudget().GetKeys()),
 		Deletion: deletionOf(w),
+		MaxJump:  new(durationOf(proto.MaxJumpUS(w))), ClockEpoch: w.GetClockSet().GetEpoch(), ClockSet: timeOf(w.GetClockSet().GetNowUs()),
 	}
 }
 

@@ -59,6 +59,8 @@ type item struct {
 	valued   bool // there is a value
 	text     string
 	texted   bool // there is a text
+	// confirmed is that of Increment; 0: none.
+	confirmed uint64
 }
 
 func (p *pen) reset(buf []byte, room int) {
@@ -91,7 +93,7 @@ func (in *item) hash() uint64 {
 // find returns the amount's position of an equal increment that in can be added
 // to, or 0 and the slot that in should take (nil: none is free).
 func (p *pen) find(in *item) (amount uint32, free *slot) {
-	if p.slots == nil || in.amount < 0 || in.offset != 0 || in.kind != 0 || in.valued {
+	if p.slots == nil || in.amount < 0 || in.offset != 0 || in.kind != 0 || in.valued || in.confirmed != 0 {
 		return 0, nil // a negative one may be refused on its own
 	}
 	h := in.hash()
@@ -161,6 +163,9 @@ func (p *pen) write(in *item, free *slot) {
 	if in.texted {
 		size += 1 + protowire.SizeBytes(len(in.text))
 	}
+	if in.confirmed != 0 {
+		size += 1 + protowire.SizeVarint(in.confirmed)
+	}
 	b := append(p.buf, tagIncrement)
 	b = protowire.AppendVarint(b, uint64(size))
 	start := len(b)
@@ -186,6 +191,9 @@ func (p *pen) write(in *item, free *slot) {
 	if in.texted {
 		b = protowire.AppendString(append(b, tagText), in.text)
 	}
+	if in.confirmed != 0 {
+		b = protowire.AppendVarint(append(b, tagConfirmed), in.confirmed)
+	}
 	p.buf = b
 	p.entries++
 	if free != nil {
@@ -203,6 +211,7 @@ const (
 	tagOffset    = proto.FieldIncrementOffset<<3 | byte(protowire.VarintType)
 	tagKind      = proto.FieldIncrementKind<<3 | byte(protowire.VarintType)
 	tagText      = proto.FieldIncrementText<<3 | byte(protowire.BytesType)
+	tagConfirmed = proto.FieldIncrementConfirmed<<3 | byte(protowire.VarintType)
 	tagValue     = proto.FieldIncrementValue<<3 | byte(protowire.Fixed64Type)
 )
 

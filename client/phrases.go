@@ -67,6 +67,8 @@ type Feeding struct {
 	Member string
 	// Time is when it was said; the shard's own when zero.
 	Time time.Time
+	// Confirmed is that of Increment.
+	Confirmed uint64
 }
 
 // Found is a phrase and how often it was found.
@@ -89,7 +91,10 @@ func (c *Client) Feed(ctx context.Context, ns string, to Feeding, texts ...strin
 	increments := make([]Increment, len(found))
 	for i, in := range proto.FeedIncrements(f, found) {
 		out[i] = Found{Phrase: string(found[i].GetPhrase()), Count: int(found[i].GetCount())}
-		increments[i] = Increment{Key: string(in.GetKey()), Bin: string(in.GetBin()), Amount: in.GetAmount(), Kind: in.GetKind(), Time: to.Time}
+		increments[i] = Increment{
+			Key: string(in.GetKey()), Bin: string(in.GetBin()), Amount: in.GetAmount(), Kind: in.GetKind(), Time: to.Time,
+			Confirmed: to.Confirmed,
+		}
 	}
 	return out, c.Increment(ctx, ns, increments...)
 }

@@ -77,6 +77,7 @@ func (c *Client) query(ctx context.Context, req *ebbv1.QueryRequest, opts []Quer
 	for _, o := range opts {
 		o(req)
 	}
+	req.Clocks = c.clocks.of(c.chart.clusterID())
 	var resp *ebbv1.QueryResponse
 	again := changeOnce
 	if req.GetExplain() || asksOnly(req.GetText()) {

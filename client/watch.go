@@ -202,6 +202,7 @@ func (c *Client) followPeer(ctx context.Context, p *peer, req *ebbv1.WatchReques
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
+	req.Clocks = c.clocks.of(c.chart.clusterID())
 	stream, err := ebbv1grpc.NewEbbClient(conn).Watch(ctx, req)
 	if err != nil {
 		return c.assess(ctx, ctx, 0, p, err)

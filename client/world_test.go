@@ -486,6 +486,16 @@ func (n *testNode) UndeleteNamespace(_ context.Context, req *ebbv1.UndeleteNames
 	return &ebbv1.UndeleteNamespaceResponse{Namespace: proto.FillNamespace(&ebbv1.Namespace{Name: req.GetName()}, proto.DefaultNamespaceSettings())}, nil
 }
 
+func (n *testNode) SetNamespaceClock(_ context.Context, req *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error) {
+	ns := proto.FillNamespace(&ebbv1.Namespace{Name: req.GetName(), Version: 2}, proto.DefaultNamespaceSettings())
+	ns.ClockSet = &ebbv1.EventClock{Epoch: 2, NowUs: req.GetNowUs()}
+	return &ebbv1.SetNamespaceClockResponse{Namespace: ns, Shards: 2}, nil
+}
+
+func (n *testNode) Clocks(context.Context, *ebbv1.ClocksRequest) (*ebbv1.ClocksResponse, error) {
+	return &ebbv1.ClocksResponse{}, nil
+}
+
 func (n *testNode) SetNamespace(_ context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	w := n.world
 	w.mu.Lock()

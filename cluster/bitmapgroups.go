@@ -63,7 +63,7 @@ func (s *spreadAsk) groups(ask *ebbv1.BitmapGroupsQuestion) (*ebbv1.Answer, erro
 func (c *Coordinator) members(ctx context.Context, of *ebbv1.AskRequest, namespace string, ask *ebbv1.BitmapGroupsQuestion) ([][]byte, error) {
 	keys := slices.Clone(ask.GetKeys())
 	if len(ask.GetPatterns()) > 0 {
-		req := &ebbv1.AskRequest{Consistency: of.GetConsistency(), MaxStalenessUs: of.GetMaxStalenessUs()}
+		req := &ebbv1.AskRequest{Consistency: of.GetConsistency(), MaxStalenessUs: of.GetMaxStalenessUs(), Clocks: of.GetClocks()}
 		for _, pattern := range ask.GetPatterns() {
 			req.Questions = append(req.Questions, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Keys{
 				Keys: &ebbv1.KeysQuestion{Pattern: pattern, Kind: ebbv1.Kind_KIND_BITMAP, Limit: proto.KeysListMax},

@@ -112,6 +112,8 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 		result.Namespace, err = c.deleteNamespace(body.DeleteNamespace)
 	case *ebbv1.ControlCommand_UndeleteNamespace:
 		result.Namespace, err = c.undeleteNamespace(body.UndeleteNamespace)
+	case *ebbv1.ControlCommand_SetNamespaceClock:
+		result.Namespace, err = c.setNamespaceClock(body.SetNamespaceClock)
 	case *ebbv1.ControlCommand_BeginPurge:
 		err = c.beginPurge(body.BeginPurge)
 	case *ebbv1.ControlCommand_NamespacesPurged:
@@ -183,6 +185,7 @@ func (c *Control) setNamespace(req *ebbv1.SetNamespaceRequest) (*ebbv1.Namespace
 		return nil, err
 	}
 	want.Version++
+	table.beganClock(want, have)
 	wire := edit(table)
 	wire.Namespaces = put(wire.Namespaces, want, (*ebbv1.Namespace).GetName)
 	c.swap(wire)
@@ -225,6 +228,7 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	if table.Version() < proto.VersionDeletion {
 		want.Budget = nil // nodes of older builds read none, and refuse nothing
 	}
+	table.keepClock(want, have)
 	proto.FillNamespace(want, base)
 	if err := proto.CheckNamespace(want); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ const (
 )
 
 // CoordinatorConfig is what a Coordinator works with. All fields are required
-// but Now, which is time.Now when nil.
+// but Clocks, and Now, which is time.Now when nil.
 type CoordinatorConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
@@ -27,6 +27,7 @@ type CoordinatorConfig struct {
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
+	Clocks  *EventClocks // what this node has heard of event clocks; may be nil
 }
 
 // Coordinator answers questions for the whole cluster: it plans which shards
@@ -179,6 +180,7 @@ func (c *Coordinator) scatter(ctx context.Context, table *Table, p *askPlan) {
 		MaxStalenessUs: p.req.GetMaxStalenessUs(),
 		NowUs:          c.cfg.Now().UnixMicro(),
 	}
+	c.timed(table, p)
 	c.address(table, p)
 	calls := p.calls(envelope, nil)
 	for try := 1; len(calls) > 0; try++ {
@@ -275,6 +277,7 @@ func (c *Coordinator) collect(table *Table, p *askPlan, calls []askCall) (again 
 			part.answer = failure
 			if failure == nil {
 				part.answer = call.resp.Answers[j]
+				c.hear(part)
 			}
 			if e := part.answer.GetError(); e != nil && c.redirect(table, part, question.Shard, e) {
 				again = append(again, at)

@@ -45,7 +45,11 @@ func (r *Router) Increment(ctx context.Context, req *ebbv1.IncrementRequest) (*e
 		return nil, err
 	}
 	resp := r.apply(ctx, table, split.request, untilLeader)
-	return split.merge(resp)
+	out, err := split.merge(resp)
+	if err == nil && out.Clock != nil {
+		out.Clock = proto.LaterClock(out.Clock, r.cfg.Clocks.Of(table.Namespace(req.GetNamespace()).GetName()))
+	}
+	return out, err
 }
 
 func checkIncrementRequest(table *Table, req *ebbv1.IncrementRequest) error {
@@ -206,6 +210,7 @@ func (s *split) fold(merged *ebbv1.IncrementResponse, command int, result *ebbv1
 	}
 	merged.Applied += result.GetApplied()
 	merged.Duplicates += result.GetDuplicates()
+	merged.Clock = proto.LaterClock(merged.Clock, result.GetClock())
 	for _, refusal := range result.GetRefused() {
 		if int(refusal.GetIndex()) < len(at) {
 			merged.Refused = append(merged.Refused, &ebbv1.Refusal{Index: at[refusal.GetIndex()], Error: refusal.GetError()})

@@ -309,6 +309,7 @@ func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error)
 // put waits for a shard whose clock is behind that of the image. If the new name holds the same already, that is the copy of another move,
 // which may be about to delete the old name, or to take the copy back: both would delete the last of the two.
 func (m *move) put(ctx context.Context, put *ebbv1.PutKey) error {
+	put.Confirmed = proto.Confirmed(m.table.Namespace(m.namespace)) // the time is one that this namespace has
 	for try := 1; ; try++ {
 		r, err := m.apply(ctx, m.target, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}}, m.step())
 		switch {

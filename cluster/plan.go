@@ -322,8 +322,9 @@ func (p *askPlan) fold(ctx context.Context) []*ebbv1.Answer {
 		for j := range parts {
 			cover(&coverage[i], &parts[j])
 		}
+		clock := clockOf(parts)
 		answers[i] = foldOne(ctx, q, parts, &coverage[i], p.req.GetAllowPartial())
-		answers[i].Coverage = &coverage[i]
+		answers[i].Coverage, answers[i].Clock = &coverage[i], clock
 	}
 	return answers
 }

@@ -48,7 +48,7 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 		defer cancel()
 	}
 	ctx, _ = budget.Stage(ctx) // what its stages find out is no answer
-	if resp.Answer, err = q.run(ctx, plan, e); err != nil {
+	if resp.Answer, err = q.run(ctx, plan, req.GetClocks(), e); err != nil {
 		return nil, err
 	}
 	if size := pb.Size(resp); size > proto.MessageBytesMax {
@@ -83,7 +83,9 @@ func Understood(req *ebbv1.QueryRequest) (*ebbv1.Plan, error) {
 }
 
 // run goes on errands until there is an answer.
-func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.Answer, error) {
+func (q *Queries) run(
+	ctx context.Context, plan *ebbv1.Plan, clocks []*ebbv1.NamespaceClock, e *errand,
+) (*ebbv1.Answer, error) {
 	for {
 		if e.store != nil {
 			return q.store(ctx, e.store)
@@ -93,6 +95,7 @@ func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.
 			var err error
 			resp, err = q.coordinator.Ask(ctx, &ebbv1.AskRequest{
 				Questions: e.questions, Consistency: plan.GetConsistency(), MaxStalenessUs: plan.GetMaxStalenessUs(), AllowPartial: plan.GetAllowPartial() && !e.whole,
+				Clocks: clocks,
 			})
 			if err != nil {
 				return nil, err
@@ -103,10 +106,24 @@ func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.
 		case bad != nil:
 			return nil, bad
 		case next == nil:
+			if answer.GetClock() == nil {
+				answer.Clock = latestClock(e.questions, resp.GetAnswers())
+			}
 			return answer, nil
 		}
 		e = next
 	}
+}
+
+// latestClock is the clock of answers to questions about one namespace; nil if they are about several.
+func latestClock(questions []*ebbv1.Question, answers []*ebbv1.Answer) (clock *ebbv1.EventClock) {
+	for i, a := range answers {
+		if questions[i].GetNamespace() != questions[0].GetNamespace() {
+			return nil
+		}
+		clock = proto.LaterClock(clock, a.GetClock())
+	}
+	return clock
 }
 
 // errand is questions that are asked at once.

@@ -69,6 +69,7 @@ func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 		want.Budget = nil // nodes of older builds read none
 	}
 	have := t.Defined(want.Name)
+	t.keepRestoredClock(want, have)
 	if have == nil {
 		want.Version = max(want.Version, t.DroppedVersion()) // shards may remember one of that name
 	} else if want.Budget == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// RouterConfig is what a Router works with. All fields are required but Now, which is time.Now when nil.
+// RouterConfig is what a Router works with. All fields are required but Clocks, and Now, which is time.Now when nil.
 type RouterConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
@@ -19,6 +19,7 @@ type RouterConfig struct {
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
+	Clocks  *EventClocks // what this node has heard of event clocks; may be nil
 }
 
 // Router takes commands to the leaders of their shards: to the local Backend
@@ -303,6 +304,9 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 	for _, p := range parcels {
 		for i, result := range p.results {
 			results[p.position(i)] = result
+			if result.GetClock() != nil {
+				r.cfg.Clocks.Heard(commandNamespace(p.req.Commands[i].GetCommand()), result.GetClock())
+			}
 			if result.GetError() == nil {
 				continue
 			}
@@ -317,6 +321,14 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 		}
 	}
 	return again
+}
+
+// commandNamespace is the name of the namespace of a command.
+func commandNamespace(raw []byte) string {
+	if name := proto.CommandNamespace(raw); len(name) > 0 {
+		return string(name)
+	}
+	return proto.DefaultNamespace
 }
 
 // learn corrects the hint for a shard after asked answered with an error, and

@@ -70,10 +70,14 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	if im.Source == "" {
 		return Progress{}, errors.New("import: the source has no name")
 	}
-	if err := CheckNamespace(ctx, im.Client, im.Namespace); err != nil {
+	ns, err := findNamespace(ctx, im.Client, im.Namespace)
+	if err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
+	if run.gaps, err = im.gaps(ctx, r, ns); err != nil {
+		return Progress{}, fmt.Errorf("import: %w", err)
+	}
 	source, err := im.Client.Source(ctx, im.Source, client.SourceOptions{
 		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, Recheck: im.Recheck, OnRefused: run.refusedByShard,
 	})
@@ -105,25 +109,30 @@ const namespaceWait = 2 * time.Second
 
 // CheckNamespace finds out that a namespace, "" being the default one, does not exist before every row is refused for it. One that was just made has some time to come up.
 func CheckNamespace(ctx context.Context, c *client.Client, name string) error {
+	_, err := findNamespace(ctx, c, name)
+	return err
+}
+
+func findNamespace(ctx context.Context, c *client.Client, name string) (client.Namespace, error) {
 	if name == "" {
 		name = proto.DefaultNamespace
 	}
 	for waited := time.Duration(0); ; waited += namespaceWait / 10 {
 		all, err := c.Namespaces(ctx)
 		if err != nil {
-			return err
+			return client.Namespace{}, err
 		}
-		if slices.ContainsFunc(all, func(n client.Namespace) bool { return n.Name == name }) {
-			return nil
+		if i := slices.IndexFunc(all, func(n client.Namespace) bool { return n.Name == name }); i >= 0 {
+			return all[i], nil
 		}
 		if waited >= namespaceWait {
-			return proto.ErrNamespaceNotFound.Errorf("namespace %q does not exist", name).
+			return client.Namespace{}, proto.ErrNamespaceNotFound.Errorf("namespace %q does not exist", name).
 				WithHint("create it with: ebb namespace create " + name)
 		}
 		select {
 		case <-time.After(namespaceWait / 10):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return client.Namespace{}, context.Cause(ctx)
 		}
 	}
 }
@@ -134,6 +143,7 @@ type run struct {
 	reader   *Reader
 	source   *client.Source
 	identity identity
+	gaps     *gaps // nil: no times are looked at
 	start    time.Time
 	paced    time.Time // when the first row that counts for Rate was written
 
@@ -146,7 +156,7 @@ type run struct {
 func (r *run) rows(ctx context.Context) error {
 	done := r.source.Resume().Offset
 	for {
-		row, err := r.reader.Next()
+		row, confirmed, err := r.next()
 		var refused *Refused
 		switch {
 		case err == io.EOF:
@@ -163,7 +173,7 @@ func (r *run) rows(ctx context.Context) error {
 			}
 			if offset <= done && !r.importer.Recheck {
 				r.resumed++
-			} else if err := r.write(ctx, row, offset); err != nil {
+			} else if err := r.write(ctx, row, offset, confirmed); err != nil {
 				return err
 			}
 		}
@@ -176,12 +186,21 @@ func (r *run) rows(ctx context.Context) error {
 	}
 }
 
-func (r *run) write(ctx context.Context, row Row, offset uint64) error {
+// next returns the next row, and what is known of its time.
+func (r *run) next() (row Row, confirmed uint64, err error) {
+	if r.gaps != nil {
+		return r.gaps.row()
+	}
+	row, err = r.reader.Next()
+	return row, 0, err
+}
+
+func (r *run) write(ctx context.Context, row Row, offset, confirmed uint64) error {
 	if err := r.pace(ctx); err != nil {
 		return err
 	}
 	r.written++
-	return r.source.Add(ctx, offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time, Kind: r.reader.opts.Kind, Value: row.Value})
+	return r.source.Add(ctx, offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time, Kind: r.reader.opts.Kind, Value: row.Value, Confirmed: confirmed})
 }
 
 // pace waits until the next row may be written.

@@ -23,6 +23,7 @@ type backend struct {
 	replicas atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
 	keeper   *timekeeper
 	lore     *lore
+	clocks   *cluster.EventClocks
 	disk     *hang
 	room     *room
 	audits   *audits
@@ -126,6 +127,7 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	resp := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(req.GetQuestions()))}
 	take := &taker{budget: budget.From(ctx), most: int64(req.GetAnswerBytes())}
 	var long []longQuestion
+	b.timed(req.GetQuestions())
 	for i, q := range req.GetQuestions() {
 		gate := gates.of(q.GetShard())
 		if ctx.Err() != nil {
@@ -169,16 +171,33 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 		return nil, context.Cause(ctx)
 	}
 	for i, q := range req.GetQuestions() {
-		if resp.Answers[i].GetError().GetCode() == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
-			resp.Answers[i] = b.askUndeleted(ctx, gates.of(q.GetShard()), q, sketch.Tick(now), take, resp.Answers[i])
+		if code := resp.Answers[i].GetError().GetCode(); code == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND || code == ebbv1.Code_CODE_STARTING {
+			resp.Answers[i] = b.askDefined(ctx, gates.of(q.GetShard()), q, sketch.Tick(now), take, resp.Answers[i])
 		}
 		resp.Answers[i].Stale = resp.Answers[i].Stale || gates.of(q.GetShard()).stale
 	}
 	return resp, nil
 }
 
-// askUndeleted asks again when a shard has not heard yet that a namespace was undeleted.
-func (b *backend) askUndeleted(
+// timed gives questions that say no clock the one that this node has heard of: those of nodes of older builds and of
+// who addresses shards.
+func (b *backend) timed(questions []*ebbv1.ShardQuestion) {
+	var table *cluster.Table
+	for _, q := range questions {
+		if q.GetClock() != nil {
+			continue
+		}
+		if table == nil {
+			table = b.lore.table()
+		}
+		if clock := b.clocks.Asked(table, table.Namespace(q.GetQuestion().GetNamespace()), nil); clock != nil {
+			q.Clock = clock // and no question of others is written to
+		}
+	}
+}
+
+// askDefined asks again when a shard has not heard yet that a namespace was undeleted, or its event clock set.
+func (b *backend) askDefined(
 	ctx context.Context, g *gate, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
 	ns := b.lore.table().Namespace(q.GetQuestion().GetNamespace())

@@ -70,9 +70,9 @@ func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
 		return nil, err
 	}
 	machine := newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, n.restores, &n.counts.apply, n.unions, n.audits)
-	machine.fail, s.arrivals.machine = n.cfg.Fail, machine
+	machine.fail, s.arrivals.machine, machine.clocks = n.cfg.Fail, machine, &n.clocks
 	r := newReplica(s, machine, replicaConfig{
-		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
+		keeper: n.keeper, lore: n.lore, clocks: &n.clocks, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
 	})
 	if t.Differs > 0 {
 		r.quarantined.Store(true)

@@ -248,6 +248,7 @@ type controlPeer interface {
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
 	DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error)
 	UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error)
+	SetNamespaceClock(context.Context, *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error)
 	RestoreNamespaces(context.Context, *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error)
 	CreateToken(context.Context, *ebbv1.CreateTokenRequest) (*ebbv1.CreateTokenResponse, error)
 	RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error)

@@ -65,6 +65,7 @@ type Node struct {
 	statuses    *statusCache
 	leaders     *cluster.Leaders
 	lore        *lore
+	clocks      cluster.EventClocks // of namespaces, as this node has heard of them
 	backend     *backend
 	router      *cluster.Router
 	coordinator *cluster.Coordinator
@@ -207,10 +208,10 @@ func (n *Node) wire() {
 	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, n.cfg.used, n.mux, n.logger)
 	n.connectRoom(n.room)
 	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, clocks: &n.clocks, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
-		Now: n.cfg.Clock.Now,
+		Now: n.cfg.Clock.Now, Clocks: &n.clocks,
 	})
 	n.planner = newPlanner(n)
 	n.rivals = newRivals(n)
@@ -281,7 +282,7 @@ func numeric(address string) (string, error) {
 func (n *Node) serve() {
 	n.router = cluster.NewRouter(cluster.RouterConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
-		Now: n.cfg.Clock.Now,
+		Now: n.cfg.Clock.Now, Clocks: &n.clocks,
 	})
 	door := cluster.NewKeys(n.router, n.coordinator)
 	budget := rpc.NewBudget(n.cfg.MemoryLimit, n.cfg.Registry)
@@ -412,6 +413,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged, logger: n.logger,
 	}
 	n.wg.Go(func() { purger.run(ctx) })
+	teller := &clockTeller{clocks: &n.clocks, table: n.Table, others: n.others, peer: func(name string) (clockPeer, error) { return n.peers.Peer(name) }}
+	n.wg.Go(func() { teller.run(ctx) })
 	auditor := &auditor{
 		node: n.cfg.Name, replicas: func() []*replica { return n.groups.Load().replicas }, found: n.audits,
 		ask: n.askAudited, repair: n.askRepair, count: &n.counts.audit, logger: n.logger,

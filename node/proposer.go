@@ -55,6 +55,9 @@ type proposals interface {
 	behaviour() (has, wants uint32)
 	// undefinable is told when the shard refuses a version of a namespace.
 	undefinable(ns *ebbv1.Namespace, err *ebbv1.Error)
+	// reading returns the event clock of a namespace as this node has heard of it, if it is later than the shard's; nil
+	// otherwise.
+	reading(ns *ebbv1.Namespace) *ebbv1.EventClock
 	// settled is told the outcome of every entry.
 	settled(err error)
 	// unfit says that the clock kept this leader from serving.
@@ -82,11 +85,12 @@ type proposer struct {
 	closed  bool
 	idle    chan struct{} // closed when flights falls to 0; nil when nobody waits
 
-	order   sync.Mutex        // held from choosing an entry's commands until Raft has it
-	last    int64             // newest stamp given; guarded by order
-	term    uint64            // of which defined speaks; guarded by order
-	defined map[string]uint64 // versions that this term's log defines; guarded by order
-	behaves uint32            // the behaviour version that this term's log switches on; guarded by order
+	order   sync.Mutex                   // held from choosing an entry's commands until Raft has it
+	last    int64                        // newest stamp given; guarded by order
+	term    uint64                       // of which defined speaks; guarded by order
+	defined map[string]uint64            // versions that this term's log defines; guarded by order
+	behaves uint32                       // the behaviour version that this term's log switches on; guarded by order
+	read    map[string]*ebbv1.EventClock // readings that this term's log has; guarded by order
 }
 
 // waiting is a command in the queue.
@@ -97,7 +101,7 @@ type waiting struct {
 }
 
 func newProposer(shard uint32, to proposals, count *proposeMetrics) *proposer {
-	return &proposer{shard: shard, to: to, count: count, defined: make(map[string]uint64)}
+	return &proposer{shard: shard, to: to, count: count, defined: make(map[string]uint64), read: make(map[string]*ebbv1.EventClock)}
 }
 
 // enqueue adds a command, whose result goes to c. It takes effect with kick, so
@@ -387,13 +391,15 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 	var before []byte
 	for i, w := range cargo {
 		name := proto.CommandNamespace(w.command)
-		var d definition
+		var d, reading definition
+		var ns *ebbv1.Namespace
 		if i == 0 || !bytes.Equal(name, before) {
-			d = p.undefined(p.to.namespace(name))
+			ns = p.to.namespace(name)
+			d, reading = p.undefined(ns), p.unread(ns)
 			before = name
 		}
-		if room -= fieldBytes(len(w.command)); d.of != nil {
-			room -= fieldBytes(len(d.command))
+		if room -= fieldBytes(len(w.command)) + reading.bytes(); d.of != nil {
+			room -= d.bytes()
 		}
 		if room < 0 && i > 0 {
 			return i, definitions
@@ -401,6 +407,10 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 		if d.of != nil {
 			definitions = append(definitions, d)
 			p.defined[d.of.GetName()] = d.of.GetVersion()
+		}
+		if reading.command != nil {
+			definitions = append(definitions, reading)
+			p.read[ns.GetName()] = reading.clock
 		}
 	}
 	return len(cargo), definitions
@@ -422,10 +432,11 @@ func (p *proposer) putBack(cargo []waiting) {
 	}
 }
 
-// definition is a command that tells a shard of a namespace, or of a behaviour version.
+// definition is a command that tells a shard of a namespace, of a behaviour version, or of an event clock.
 type definition struct {
-	of      *ebbv1.Namespace // nil of a behaviour version, which is never refused; of undefined: there is nothing to tell
+	of      *ebbv1.Namespace // nil of a behaviour version and a clock, which are never refused; of undefined: there is nothing to tell
 	command []byte
+	clock   *ebbv1.EventClock // of a reading
 }
 
 func behaviourCommand(version uint32) []byte {
@@ -447,7 +458,7 @@ func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 		p.defined[ns.GetName()] = known
 		return d
 	}
-	return definition{ns, defineCommand(ns)}
+	return definition{of: ns, command: defineCommand(ns)}
 }
 
 // forget drops what the log was believed to define, since an entry that defined
@@ -461,6 +472,7 @@ func (p *proposer) forget() {
 // believeNothing drops what the log was believed to say. p.order is held.
 func (p *proposer) believeNothing() {
 	clear(p.defined)
+	clear(p.read)
 	p.behaves = 0
 }
 

@@ -32,6 +32,7 @@ type fakeLog struct {
 	unheeded []string        // versions of which that was told
 
 	behaves, wants uint32 // behaviour versions: applied, and called for by the storage version in force
+	clocks         map[string]*ebbv1.EventClock
 }
 
 // fakeFuture is one entry on its way.
@@ -79,6 +80,8 @@ func (l *fakeLog) namespace(name []byte) *ebbv1.Namespace { return l.table[strin
 func (l *fakeLog) version(name string) uint64 { return l.applied[name] }
 
 func (l *fakeLog) behaviour() (has, wants uint32) { return l.behaves, l.wants }
+
+func (l *fakeLog) reading(ns *ebbv1.Namespace) *ebbv1.EventClock { return l.clocks[ns.GetName()] }
 
 func (l *fakeLog) undefinable(ns *ebbv1.Namespace, err *ebbv1.Error) {
 	l.unheeded = append(l.unheeded, fmt.Sprintf("%s=%d: %s", ns.GetName(), ns.GetVersion(), err.GetMessage()))

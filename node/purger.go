@@ -75,7 +75,7 @@ func (p *purger) look(ctx context.Context) {
 		}
 		now := shardStep{table.Epoch(), term}
 		if p.step(r.group) != now {
-			wg.Go(func() { p.undelete(ctx, r, table, now) })
+			wg.Go(func() { p.define(ctx, r, table, now) })
 		}
 		if len(deleted) > 0 {
 			wg.Go(func() { p.shard(ctx, r, deleted) })
@@ -90,12 +90,13 @@ func (p *purger) step(group uint32) shardStep {
 	return p.inStep[group]
 }
 
-// undelete tells a shard of namespaces that were deleted and are not any more: writes would, and questions do not.
-func (p *purger) undelete(ctx context.Context, r *replica, table *cluster.Table, now shardStep) {
-	for _, name := range r.state.deletions() {
+// define tells a shard of namespaces that were deleted and are not any more, and of event clocks that were set: writes
+// would, and questions do not.
+func (p *purger) define(ctx context.Context, r *replica, table *cluster.Table, now shardStep) {
+	for _, name := range append(r.state.deletions(), r.state.behindClocks(table)...) {
 		if ns := table.Namespace(name); ns != nil && r.state.version(name) < ns.GetVersion() {
 			if err := r.define(ctx, name); err != nil {
-				p.logger.Debug("namespace not undeleted yet", "shard", r.group, "namespace", name, "err", err)
+				p.logger.Debug("namespace not defined yet", "shard", r.group, "namespace", name, "err", err)
 				return
 			}
 		}

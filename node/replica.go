@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -23,7 +24,8 @@ type replica struct {
 
 	keeper *timekeeper
 	lore   *lore
-	skewed func(*replica) // told when the clock keeps this leader from serving; must not wait
+	clocks *cluster.EventClocks // of namespaces, as this node has heard of them
+	skewed func(*replica)       // told when the clock keeps this leader from serving; must not wait
 	// unheeded is told when the shard refuses a version of a namespace; likewise.
 	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 
@@ -36,6 +38,7 @@ type replica struct {
 type replicaConfig struct {
 	keeper  *timekeeper
 	lore    *lore
+	clocks  *cluster.EventClocks
 	confirm confirm
 	skewed  func(*replica)
 	counts  *counts
@@ -45,7 +48,7 @@ type replicaConfig struct {
 
 // newReplica assembles a replica. The seat's machine, led are filled in here.
 func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
-	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded}
+	r := &replica{state: state, keeper: c.keeper, lore: c.lore, clocks: c.clocks, skewed: c.skewed, unheeded: c.unheeded}
 	s.machine, s.led = state, r.lead
 	s.unsound = r.quarantined.Load
 	r.member = newMember(s)

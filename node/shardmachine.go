@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/snap"
@@ -44,7 +45,8 @@ type shardMachine struct {
 	prepared    *shard.State // of a snapshot that is being installed; nil: of none. Guarded by mu
 	preparedKey contentKey
 
-	audits *audits // nil: none are computed
+	clocks *cluster.EventClocks // hears of event clocks that move; may be nil
+	audits *audits              // nil: none are computed
 	fail   *fail.Points
 
 	// While the replica fetches another state; guarded by mu:
@@ -98,8 +100,10 @@ func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 	results := m.state.Apply(e.Index, data, nil)
 	if restored := m.state.Successor(); restored != nil {
 		m.state = restored
+		m.state.EventClocks(m.heard)
 	}
 	m.adopt(m.state)
+	m.state.Moved(m.heard)
 	m.note(e)
 	if audit, ok := m.state.Audited(); ok && m.audits != nil {
 		m.audits.begin(m.id, audit, m.state.Freeze)
@@ -115,6 +119,11 @@ func (m *shardMachine) adopt(state *shard.State) {
 	m.remnants.Store(state.RemnantCount())
 	m.behaviour.Store(state.Behaviour())
 	m.reach(state.Applied())
+}
+
+// heard tells the node of an event clock.
+func (m *shardMachine) heard(namespace string, epoch uint64, now sketch.Tick) {
+	m.clocks.Moved(namespace, epoch, int64(now))
 }
 
 // version returns the version of a namespace that the shard has; 0 for none.
@@ -301,6 +310,7 @@ func (m *shardMachine) Restore(r io.ReadCloser) error {
 	}
 	m.mu.Lock()
 	m.adopt(state)
+	state.EventClocks(m.heard)
 	m.kept.forget(m.id) // the state before may have differed
 	if m.recording {    // what was recorded does not follow upon it
 		m.unrecord(proto.ErrTooStale.Errorf("shard %d: a snapshot was installed while its state was fetched", m.id))

@@ -53,6 +53,7 @@ func (u *unions) lend(id shard.ID, era uint64, view *shard.View, q *ebbv1.ShardQ
 	if u == nil {
 		return func() {}
 	}
+	at = view.QuestionTime(q, at)
 	windows := view.Windows(q, at)
 	if len(windows) == 0 || u.era(id) != era {
 		return func() {}

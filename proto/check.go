@@ -30,6 +30,7 @@ const (
 	FieldIncrementKind          = 6
 	FieldIncrementValue         = 7
 	FieldIncrementText          = 8
+	FieldIncrementConfirmed     = 11
 	FieldCommandDefineNamespace = 6
 	FieldCommandDelete          = 13
 	FieldCommandPut             = 14
@@ -38,6 +39,7 @@ const (
 	FieldCommandTick            = 12
 	FieldCommandAudit           = 41
 	FieldCommandPurge           = 48
+	FieldCommandEventClock      = 49
 )
 
 // CheckKey refuses an empty key and one over KeyLenMax bytes.
@@ -430,6 +432,9 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 		return ErrBadNamespace.Errorf("budget of %d bytes and %d keys: they are at most %d and %d",
 			b.GetBytes(), b.GetKeys(), uint64(BudgetBytesMax), uint64(BudgetKeysMax))
 	}
+	if err := checkEventClock(ns); err != nil {
+		return err
+	}
 	return checkTemplate(ns)
 }
 
@@ -484,6 +489,7 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	fill(&ns.WindowUs, base.WindowUs)
 	fill(&ns.SlowHalfLifeUs, base.SlowHalfLifeUs)
 	fill(&ns.BitmapPlacement, base.BitmapPlacement)
+	fill(&ns.MaxJumpUs, base.MaxJumpUs)
 	fill(&ns.Dictionary, base.Dictionary)
 	if ns.Universe == nil {
 		ns.Universe = base.Universe

@@ -88,7 +88,7 @@ func FoundIn(f *ebbv1.FeedRequest, answers []*ebbv1.Answer) ([]*ebbv1.Found, *Er
 func FeedIncrements(f *ebbv1.FeedRequest, found []*ebbv1.Found) []*ebbv1.Increment {
 	increments := make([]*ebbv1.Increment, len(found))
 	for i, x := range found {
-		in := &ebbv1.Increment{Key: f.GetInto(), Bin: x.GetPhrase(), Amount: new(float64(x.GetCount())), TimeUs: f.GetTimeUs(), Kind: f.GetKind()}
+		in := &ebbv1.Increment{Key: f.GetInto(), Bin: x.GetPhrase(), Amount: new(float64(x.GetCount())), TimeUs: f.GetTimeUs(), Kind: f.GetKind(), Confirmed: f.GetConfirmed()}
 		if len(f.GetMember()) > 0 {
 			in.Key, in.Bin = slices.Concat(f.GetInto(), []byte("/"), x.GetPhrase()), f.GetMember()
 		}

@@ -21,6 +21,8 @@ type IncrementWire struct {
 	HasValue bool
 	Text     []byte
 	HasText  bool
+	// Confirmed is 1 + the epoch of the event clock in which later events confirm the time; 0 of one that is judged.
+	Confirmed uint64
 
 	beyond bool // a field has a number that none may have, see shape.fits
 }
@@ -61,6 +63,8 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 		case num == FieldIncrementText && typ == protowire.BytesType:
 			in.Text, n = protowire.ConsumeBytes(raw)
 			in.HasText = true
+		case num == FieldIncrementConfirmed && typ == protowire.VarintType:
+			in.Confirmed, n = protowire.ConsumeVarint(raw)
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, raw)
 			in.beyond = in.beyond || num > protowire.MaxValidNumber
@@ -149,6 +153,10 @@ func AppendIncrement(b []byte, in *IncrementWire) []byte {
 		b = protowire.AppendTag(b, FieldIncrementText, protowire.BytesType)
 		b = protowire.AppendBytes(b, in.Text)
 	}
+	if in.Confirmed != 0 {
+		b = protowire.AppendTag(b, FieldIncrementConfirmed, protowire.VarintType)
+		b = protowire.AppendVarint(b, in.Confirmed)
+	}
 	return b
 }
 
@@ -171,6 +179,9 @@ func (in *IncrementWire) size() int {
 	}
 	if in.HasText {
 		n += 1 + protowire.SizeBytes(len(in.Text))
+	}
+	if in.Confirmed != 0 {
+		n += 1 + protowire.SizeVarint(in.Confirmed)
 	}
 	return n
 }

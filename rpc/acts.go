@@ -311,6 +311,11 @@ func undeleteNamespaceAct(r *ebbv1.UndeleteNamespaceRequest) (what, on string) {
 	return "undelete namespace", clipTo(r.GetName(), proto.NamespaceLenMax)
 }
 
+func setNamespaceClockAct(r *ebbv1.SetNamespaceClockRequest) (what, on string) {
+	return "set namespace clock", clipTo(r.GetName(), proto.NamespaceLenMax) + ": " +
+		time.UnixMicro(r.GetNowUs()).UTC().Format(time.RFC3339Nano)
+}
+
 // settingsText names the settings that a request gives, in the order of their fields.
 func settingsText(ns *ebbv1.Namespace) string {
 	m := ns.ProtoReflect()

@@ -45,6 +45,7 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandBehaviour:       {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients"},
 	proto.FieldCommandTick:            {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients"},
 	proto.FieldCommandPurge:           {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; DeleteNamespace is audited"},
+	proto.FieldCommandEventClock:      {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; SetNamespaceClock is audited"},
 	proto.FieldCommandAudit:           {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; it computes a checksum"},
 }
 

@@ -185,6 +185,8 @@ func send(ctx context.Context, t *testing.T, conn *grpc.ClientConn, req any) {
 		_, _ = ebb.DeleteNamespace(ctx, r)
 	case *ebbv1.UndeleteNamespaceRequest:
 		_, _ = ebb.UndeleteNamespace(ctx, r)
+	case *ebbv1.SetNamespaceClockRequest:
+		_, _ = ebb.SetNamespaceClock(ctx, r)
 	case *ebbv1.Command:
 		if r.GetRestore() == nil && r.GetDropSource() == nil && r.GetOpenSession() == nil {
 			r.Namespace = "clicks"
@@ -219,6 +221,7 @@ func TestDestructionOverHTTPIsAudited(t *testing.T) {
 		{"DELETE", "/v1/namespaces/clicks?grace=90s", "", `"act":"delete namespace","on":"clicks: grace 1m30s"`},
 		{"DELETE", "/v1/namespaces/clicks", "", `"act":"delete namespace","on":"clicks: grace 24h0m0s"`},
 		{"POST", "/v1/namespaces/clicks/undelete", "", `"act":"undelete namespace","on":"clicks"`},
+		{"POST", "/v1/namespaces/clicks/clock?time=2005-03-31T12:00:00Z", "", `"act":"set namespace clock","on":"clicks: 2005-03-31T12:00:00Z"`},
 		{"DELETE", "/v1/ns/clicks/key/k", "", `"act":"delete","on":"key \"k\" of namespace clicks"`},
 		{"GET", "/incr?distribution=d&field=f&N=5", "", ""},
 		{"GET", "/ns/clicks/incr?distribution=d&field=f&N=-5", "", `"act":"subtract","on":"key \"d\" of namespace clicks"`},

@@ -111,6 +111,17 @@ func (s *ebbServer) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNa
 	return s.Cluster.UndeleteNamespace(ctx, req)
 }
 
+// SetNamespaceClock sets the event clock of a namespace.
+func (s *ebbServer) SetNamespaceClock(ctx context.Context, req *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error) {
+	if err := proto.CheckNamespaceName(req.GetName()); err != nil {
+		return nil, err
+	}
+	if us := req.GetNowUs(); us <= 0 || us > proto.ClockMaxUS {
+		return nil, proto.ErrBadTime.Errorf("time %d µs: a clock is set to a time after 1970", us)
+	}
+	return s.Cluster.SetNamespaceClock(ctx, req)
+}
+
 // ListNamespaces lists those that the caller may read.
 func (s *ebbServer) ListNamespaces(ctx context.Context, _ *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
 	t, err := s.table()

@@ -88,6 +88,16 @@ func (f *fake) UndeleteNamespace(_ context.Context, req *ebbv1.UndeleteNamespace
 	return &ebbv1.UndeleteNamespaceResponse{Namespace: &ebbv1.Namespace{Name: req.GetName()}}, nil
 }
 
+func (f *fake) SetNamespaceClock(_ context.Context, req *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error) {
+	return &ebbv1.SetNamespaceClockResponse{
+		Namespace: &ebbv1.Namespace{Name: req.GetName(), ClockSet: &ebbv1.EventClock{Epoch: 2, NowUs: req.GetNowUs()}}, Shards: 4,
+	}, nil
+}
+
+func (f *fake) Clocks(_ context.Context, req *ebbv1.ClocksRequest) (*ebbv1.ClocksResponse, error) {
+	return &ebbv1.ClocksResponse{Clocks: req.GetClocks()}, nil
+}
+
 func (f *fake) Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return &ebbv1.StatusResponse{ClusterId: "c", Nodes: []*ebbv1.NodeStatus{{Phase: "serving"}, {Phase: "serving"}}}, nil
 }

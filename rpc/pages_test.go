@@ -95,6 +95,11 @@ func (f *touched) UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceReq
 	return nil, proto.ErrInternal
 }
 
+func (f *touched) SetNamespaceClock(context.Context, *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error) {
+	f.t.Error("a clock of a namespace is handed over")
+	return nil, proto.ErrInternal
+}
+
 // doorSamples are all routes and operations of the HTTP doors: METHOD PATH. What is not a GET is sent with other methods, too.
 func doorSamples(t *testing.T) []string {
 	t.Helper()

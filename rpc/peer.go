@@ -151,6 +151,22 @@ func (p *Peer) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespa
 	return resp, nil
 }
 
+// SetNamespaceClock asks the peer to set an event clock.
+func (p *Peer) SetNamespaceClock(ctx context.Context, req *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error) {
+	var sent peer.Peer
+	resp, err := p.ebb.SetNamespaceClock(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// Clocks tells the peer event clocks, and asks for those that it has heard of.
+func (p *Peer) Clocks(ctx context.Context, req *ebbv1.ClocksRequest) (*ebbv1.ClocksResponse, error) {
+	resp, err := p.shards.Clocks(ctx, req)
+	return resp, p.named(err)
+}
+
 // ChangeCluster asks the peer to change which nodes hold replicas.
 func (p *Peer) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	var sent peer.Peer

@@ -173,6 +173,14 @@ var routes = []*route{
 		serve:   serveUndeleteNamespace,
 	},
 	{
+		method: http.MethodPost, pattern: "/v1/namespaces/{name}/clock", id: "setNamespaceClock",
+		summary: "Set the event clock of a namespace, also back: keys that forget and had a later event are dropped.",
+		params:  []param{{name: "time", kind: "string", summary: "to which time, as RFC 3339"}},
+		answer:  &ebbv1.SetNamespaceClockResponse{},
+		calls:   ebbv1grpc.Ebb_SetNamespaceClock_FullMethodName,
+		serve:   serveSetNamespaceClock,
+	},
+	{
 		method: http.MethodGet, pattern: "/v1/table", id: "table",
 		summary: "Where everything is, as this node knows it.",
 		answer:  &ebbv1.TableResponse{},
@@ -482,6 +490,15 @@ func serveDeleteNamespace(ctx context.Context, s *ebbServer, c *call) (protobuf.
 func serveUndeleteNamespace(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
 	req := &ebbv1.UndeleteNamespaceRequest{Name: c.path["name"]}
 	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_UndeleteNamespace_FullMethodName, req, s.UndeleteNamespace)
+}
+
+func serveSetNamespaceClock(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	at, err := time.Parse(time.RFC3339Nano, c.query.Get("time"))
+	if err != nil {
+		return nil, proto.ErrBadTime.Errorf("time %q is none such as 2011-11-01T13:00:00Z", c.query.Get("time"))
+	}
+	req := &ebbv1.SetNamespaceClockRequest{Name: c.path["name"], NowUs: at.UnixMicro()}
+	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_SetNamespaceClock_FullMethodName, req, s.SetNamespaceClock)
 }
 
 func serveCountKeys(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {

@@ -48,12 +48,16 @@ type Cluster interface {
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
 	// NamespaceUsage says what namespaces hold in the whole cluster.
 	NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error)
+	// Clocks takes in event clocks that another node has heard of, and returns those that this one has.
+	Clocks(context.Context, *ebbv1.ClocksRequest) (*ebbv1.ClocksResponse, error)
 	// NodeUsage says what namespaces hold on this node.
 	NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error)
 	// DeleteNamespace deletes a namespace, wherever the control group is led.
 	DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error)
 	// UndeleteNamespace takes that back.
 	UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error)
+	// SetNamespaceClock begins a new epoch of the event clock of a namespace, in all shards.
+	SetNamespaceClock(context.Context, *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error)
 	// Status reports on all nodes, this one first.
 	Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
 	// NodeStatus reports on this node alone.

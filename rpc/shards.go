@@ -139,7 +139,7 @@ func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 // gathered makes one question of those that follow each other and ask several shards the same, which travel once.
 func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	same := func(a, b *ebbv1.ShardQuestion) bool {
-		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial()
+		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() && a.GetClock() == b.GetClock()
 	}
 	list, any := req.GetQuestions(), false
 	for i := 1; i < len(list) && !any; i++ {
@@ -155,7 +155,9 @@ func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 			last.Also = append(last.Also, q.GetShard())
 			continue
 		}
-		out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: q.GetShard(), Question: q.GetQuestion(), Partial: q.GetPartial()})
+		out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
+			Shard: q.GetShard(), Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
+		})
 	}
 	return out
 }
@@ -172,7 +174,9 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 			continue
 		}
 		for _, number := range append([]uint32{q.GetShard()}, q.GetAlso()...) {
-			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial()})
+			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
+				Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
+			})
 		}
 	}
 	return out
@@ -251,6 +255,11 @@ func (s *shardsServer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest)
 		s.Access.vouch(ctx, func() string { return statusSaid(resp) })
 	}
 	return resp, err
+}
+
+// Clocks takes in event clocks.
+func (s *shardsServer) Clocks(ctx context.Context, req *ebbv1.ClocksRequest) (*ebbv1.ClocksResponse, error) {
+	return s.Cluster.Clocks(ctx, req)
 }
 
 func (s *shardsServer) NodeUsage(ctx context.Context, req *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {

@@ -136,6 +136,18 @@ func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebb
 	if err := f.refuseDeleted(name); err != nil && !f.find(name).emptied {
 		return f.unanswered(err)
 	}
+	at, behind := f.askedNow(q, at)
+	if behind != nil {
+		return f.unanswered(behind)
+	}
+	a := f.answerWithin(q, at, room)
+	if ns := f.lookup(name); a != nil && ns != nil {
+		a.Clock = f.eventClock(ns)
+	}
+	return a
+}
+
+func (f *frame) answerWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	switch ask := q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
 		return f.askDistribution(q, ask.Distribution, at, room)

@@ -153,14 +153,15 @@ func (f *frame) unanswered(err *proto.Error) *ebbv1.ShardAnswer {
 	return &ebbv1.ShardAnswer{Error: err.WithShard(uint32(f.id)).Wire()}
 }
 
-// evaluation returns the time at which a namespace is evaluated.
+// evaluation returns the time at which a namespace is evaluated. at is the time of day; of a namespace on event time
+// what askedNow says.
 func (f *frame) evaluation(ns *namespace, asOf, at sketch.Tick) sketch.Tick {
 	clock := f.now
 	if ns != nil {
 		clock = ns.clock(f.now)
 	}
-	if asOf == 0 && (ns == nil || !ns.onEventTime()) {
-		asOf = at
+	if asOf == 0 || ns != nil && ns.onEventTime() {
+		asOf = max(asOf, at)
 	}
 	return min(max(asOf, clock), clockMax)
 }

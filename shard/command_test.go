@@ -30,6 +30,10 @@ func TestFieldNumbers(t *testing.T) {
 		{&ebbv1.Command{}, "tick", fieldCommandTick},
 		{&ebbv1.Command{}, "audit", fieldCommandAudit},
 		{&ebbv1.Command{}, "purge_namespace", fieldCommandPurge},
+		{&ebbv1.Command{}, "event_clock", proto.FieldCommandEventClock},
+		{&ebbv1.EventClock{}, "epoch", fieldEventClockEpoch},
+		{&ebbv1.EventClock{}, "now_us", fieldEventClockNow},
+		{&ebbv1.Increment{}, "confirmed", proto.FieldIncrementConfirmed},
 		{&ebbv1.Audit{}, "part", fieldAuditPart},
 		{&ebbv1.Audit{}, "of", fieldAuditOf},
 		{&ebbv1.SessionIdentity{}, "session", fieldSessionSession},
@@ -52,7 +56,7 @@ func TestFieldNumbers(t *testing.T) {
 			t.Errorf("%s is field %d, the reader takes %d", c.name, got, c.want)
 		}
 	}
-	known := []protoreflect.FieldNumber{proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge} // and all below the first
+	known := []protoreflect.FieldNumber{proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge, proto.FieldCommandEventClock} // and all below the first
 	fields := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if n := fields.Get(i).Number(); n > known[0] && !slices.Contains(known, n) {

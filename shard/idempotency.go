@@ -36,12 +36,21 @@ func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
 		slot, ok = s.keySlots[c.key]
 	}
 	if ok {
-		return s.recall(s.answered.at(slot).memo, c)
+		before := s.answered.at(slot).memo
+		r, now := s.again(before, c)
+		if now != before {
+			s.answered.edit(slot, s.epoch).memo = now
+			s.answeredBytes += len(now.more) - len(before.more)
+		}
+		return r
 	}
 	if err := s.roomForKey(); err != nil {
 		return failed(err)
 	}
 	r := s.body(c)
+	if undecided(r) {
+		return r
+	}
 	slot = s.answered.add(s.epoch)
 	a := s.answered.edit(slot, s.epoch)
 	*a = answered{key: c.key, memo: memoOf(c, r)}

@@ -37,6 +37,9 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 	if slow := s.companion(ns); slow != nil {
 		s.reap(s.eventDeaths[slow.space], slow.clock(s.now), visitsMin+2*int(r.Applied))
 	}
+	if r.Clock = s.eventClock(ns); r.Clock != nil {
+		s.moved(ns)
+	}
 	return r
 }
 
@@ -87,6 +90,8 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 		t = s.now
 	case t > s.now+s.limits.Future:
 		return ebbv1.Code_CODE_BAD_TIME
+	case t > ns.eventTime && s.jumps(ns, t, in.Confirmed):
+		return ebbv1.Code_CODE_TIME_JUMP
 	}
 	if in.Amount < 0 && !ns.params().AllowNegative && in.Kind != ebbv1.Kind_KIND_PHRASES {
 		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
@@ -233,6 +238,8 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		return proto.ErrBadBin.Errorf("bin of %d bytes: it has 1 to %d", len(in.Bin), proto.BinLenMax)
 	case ebbv1.Code_CODE_BAD_TIME:
 		return refusedTime(ns, in.TimeUS)
+	case ebbv1.Code_CODE_TIME_JUMP:
+		return refusedJump(ns, in.TimeUS)
 	case ebbv1.Code_CODE_WRONG_KIND:
 		return wrongKind(ns, in)
 	case ebbv1.Code_CODE_OVERFLOW:

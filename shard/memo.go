@@ -94,11 +94,17 @@ func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
 		return f.recallNames(c)
 	}
 	r := &ebbv1.CommandResult{Applied: uint64(m.applied)}
+	if m.more == "" && (f.behaviour < BehaviourClocks || c.kind != proto.FieldCommandIncrements) {
+		return r
+	}
+	ns := f.lookup(c.namespace)
+	if ns != nil && c.kind == proto.FieldCommandIncrements {
+		r.Clock = f.eventClock(ns)
+	}
 	if m.more == "" {
 		return r
 	}
 	b := f.recallHead(m, r)
-	ns := f.lookup(c.namespace)
 	batch := batch{rest: c.body, is: c.kind == proto.FieldCommandIncrements}
 	for index := uint32(0); len(b.rest) > 0 && !b.bad; {
 		index += uint32(b.uvarint())

@@ -19,7 +19,8 @@ type namespace struct {
 	seed       uint64
 
 	// eventTime is the largest event time applied (or refused for want of room
-	// only), and the clock of a namespace on event time. It never runs backwards.
+	// only) or read, and the clock of a namespace on event time. Within an epoch it
+	// never runs backwards; see clock.go.
 	eventTime sketch.Tick
 	keys      uint32
 	// signed: negative amounts are or were allowed, so a write may bring a
@@ -162,6 +163,10 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	if err := s.checkDeletion(def); err != nil {
 		return failed(err)
 	}
+	if s.behaviour < BehaviourClocks && (def.ClockSet != nil || def.MaxJumpUs != nil) {
+		return failed(proto.ErrBadNamespace.Errorf("namespace %s: a shard knows epochs of event clocks from behaviour version %d on, and has %d",
+			def.GetName(), BehaviourClocks, s.behaviour))
+	}
 	space, known := s.spaces[def.GetName()]
 	if !known {
 		return s.newNamespace(def)
@@ -182,8 +187,12 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 		return failed(proto.ErrBadNamespace.Errorf("namespace %s: its keys remember at most %d changes of settings", def.GetName(), s.limits.HalfLifeChanges).
 			WithHint("older changes are forgotten as keys are written or die"))
 	}
+	before := ns.clockEpoch()
 	s.redefine(ns, def)
 	s.followed(ns)
+	if ns.clockEpoch() > before {
+		s.beginClock(ns)
+	}
 	return &ebbv1.CommandResult{}
 }
 
@@ -214,6 +223,7 @@ func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 	ns.exposure.From = ns.began
 	s.addNamespace(ns)
 	s.followed(ns)
+	s.beginClock(ns)
 	return &ebbv1.CommandResult{}
 }
 

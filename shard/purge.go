@@ -271,6 +271,7 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 		c.eras[0].params = paramsOf(c.definition)
 	}
 	s.followed(ns)
+	s.beginClock(ns)
 }
 
 // replaceable returns the emptied namespace that makes room for a new one, nil if there is none: that of the lowest

@@ -29,6 +29,9 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 		if ns.GetDeletion() != nil { // which some of the old shards may not have heard of
 			s.behaviour = max(s.behaviour, BehaviourDeletion)
 		}
+		if ns.GetClockSet() != nil || ns.MaxJumpUs != nil {
+			s.behaviour = max(s.behaviour, BehaviourClocks)
+		}
 	}
 	h := rehash{State: s, shards: shards, parts: map[movedPart][]movedSlice{}}
 	if err := h.define(namespaces); err != nil {
@@ -95,7 +98,9 @@ func (h *rehash) take(old *State) error {
 			return namespaceNotFound([]byte(ns.definition.GetName()))
 		}
 		spaces[i] = h.editNamespace(spaces[i].space)
-		spaces[i].eventTime = max(spaces[i].eventTime, ns.eventTime)
+		if ns.clockEpoch() == spaces[i].clockEpoch() {
+			spaces[i].eventTime = max(spaces[i].eventTime, ns.eventTime)
+		}
 		spaces[i].signed = spaces[i].signed || ns.signed
 	}
 	for key := range old.summaries.keys.all {

@@ -120,13 +120,20 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 		w.namespace, w.secret = s.namespaceName(c.namespace), c.secret
 	}
 	if m, seen := w.recall(c.sequence, s.limits.SessionWindow); seen {
-		return s.recall(m, c)
+		r, now := s.again(m, c)
+		if now != m {
+			s.editSession(slot).revise(c.sequence, now, &s.limits)
+		}
+		return r
 	}
 	if c.sequence <= w.floor(s.limits.SessionWindow) {
 		return failed(proto.ErrSequenceTooOld.Errorf("sequence %d of session %d is below its window (%d commands, %d bytes of results): whether it was applied is forgotten",
 			c.sequence, c.session, s.limits.SessionWindow, s.limits.SessionResultBytes))
 	}
 	r := s.body(c)
+	if undecided(r) {
+		return r
+	}
 	// The body may have closed this very session.
 	if slot, ok := s.sessionSlots[c.session]; ok {
 		s.editSession(slot).remember(c.sequence, memoOf(c, r), &s.limits)

@@ -14,7 +14,7 @@ import (
 // and its bytes, doubles and hashes take 8 bytes, little endian.
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
-//	namespaces  count { definition deletion emptied signed event-time began exposure-from exposure companion-of closed era-base eras { params from fresh } }
+//	namespaces  count { definition deletion emptied max-jump clock-epoch clock-set signed event-time began exposure-from exposure companion-of closed era-base eras { params from fresh } }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
@@ -30,7 +30,8 @@ import (
 //	roster = slots first-free { 0 item | 1 + next free }
 //
 // What stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
-// BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so
+// BehaviourDeletion on; max-jump (0, or 1 + microseconds) and the epoch and time of an event clock are there from
+// format 8 and BehaviourClocks on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so
 // builds of both can install it.
 //
 // Reference counts, indexes, heaps and the places of bytes are derived.
@@ -39,11 +40,15 @@ const (
 	formatOldest   = 5 // small bitmaps stand with their keys
 	formatOwners   = 6 // sessions, sources and idempotency keys say whose they are
 	formatDeletion = 7 // definitions say whether they are of deleted namespaces
-	snapshotFormat = formatDeletion
+	formatClocks   = 8 // definitions say how far events may jump, and in which epoch their clocks are
+	snapshotFormat = formatClocks
 )
 
 // format is that of a snapshot of this state.
 func (f *frame) format() byte {
+	if f.behaviour >= BehaviourClocks {
+		return formatClocks
+	}
 	if f.behaviour >= BehaviourDeletion {
 		return formatDeletion
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/ebbdb/ebb/proto"
@@ -112,6 +113,7 @@ func (s *State) readNamespaces(b *blockReader) {
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		ns := &namespace{definition: readDefinition(b)}
 		readDeletion(b, ns)
+		readClock(b, ns.definition)
 		ns.seed = ns.definition.HashSeed
 		ns.signed = b.bool()
 		ns.eventTime = b.tick()
@@ -146,6 +148,22 @@ func readDeletion(b *blockReader, ns *namespace) {
 		ns.definition.Deletion = &ebbv1.NamespaceDeletion{
 			DeletedUs: int64(b.tick()), PurgeUs: int64(b.tick()), Purging: state != deletedInGrace,
 		}
+	}
+}
+
+func readClock(b *blockReader, def *ebbv1.Namespace) {
+	if b.format < formatClocks {
+		return
+	}
+	if jump := b.uvarint(); jump > math.MaxInt64 {
+		b.corrupt("namespace %q: a jump of %d", def.Name, jump)
+	} else if jump > 0 {
+		def.MaxJumpUs = new(int64(jump - 1))
+	}
+	if epoch, now := b.uvarint(), b.tick(); epoch > 0 {
+		def.ClockSet = &ebbv1.EventClock{Epoch: epoch, NowUs: int64(now)}
+	} else if now != 0 {
+		b.corrupt("namespace %q: a clock set to %d in no epoch", def.Name, now)
 	}
 }
 

@@ -42,6 +42,9 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 		if f.format() >= formatDeletion {
 			writeDeletion(b, ns)
 		}
+		if f.format() >= formatClocks {
+			writeClock(b, ns.definition)
+		}
 		b.bool(ns.signed)
 		b.tick(ns.eventTime)
 		b.tick(ns.began)
@@ -76,6 +79,17 @@ func writeDeletion(b *blockWriter, ns *namespace) {
 	}
 	b.tick(sketch.Tick(d.GetDeletedUs()))
 	b.tick(sketch.Tick(d.GetPurgeUs()))
+}
+
+// writeClock writes what a definition says of an event clock.
+func writeClock(b *blockWriter, def *ebbv1.Namespace) {
+	jump := uint64(0)
+	if def.MaxJumpUs != nil {
+		jump = 1 + uint64(def.GetMaxJumpUs())
+	}
+	b.uvarint(jump)
+	b.uvarint(def.GetClockSet().GetEpoch())
+	b.tick(sketch.Tick(def.GetClockSet().GetNowUs()))
 }
 
 // States of a namespace in a snapshot.

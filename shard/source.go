@@ -153,7 +153,7 @@ func (s *State) fromSource(c *command) *ebbv1.CommandResult {
 	return s.increments(c, src)
 }
 
-// admit says what to do with a row: apply it (ok), or report it as refused
+// admit says what to do with a row: apply it (ok, whatever the code), or report it as refused
 // (code) or as a repetition (neither). before is the offset of the row before
 // it in the same command.
 func (src *source) admit(offset, before uint64) (code ebbv1.Code, ok bool) {
@@ -163,23 +163,33 @@ func (src *source) admit(offset, before uint64) (code ebbv1.Code, ok bool) {
 	if offset > src.last {
 		return 0, true
 	}
-	i, found := slices.BinarySearchFunc(src.refused, offset, func(r refusedRow, offset uint64) int {
-		return cmp.Compare(r.offset, offset)
-	})
+	i, found := src.findRefused(offset)
 	if found {
-		return src.refused[i].code, false
+		return src.refused[i].code, src.refused[i].open()
 	}
 	return 0, false
 }
 
 // decided moves on past a row, remembering that it was refused if it was.
 func (src *source) decided(offset uint64, code ebbv1.Code, limit int) {
+	if offset <= src.last { // it was open
+		if i, found := src.findRefused(offset); found {
+			src.reopened(i, code)
+		}
+		return
+	}
 	src.last = offset
 	if code == 0 {
 		return
 	}
 	src.refused = append(src.refused, refusedRow{offset, code})
 	if len(src.refused) > limit {
-		src.refused = src.refused[1:]
+		src.forgetRefused()
 	}
+}
+
+func (src *source) findRefused(offset uint64) (i int, found bool) {
+	return slices.BinarySearchFunc(src.refused, offset, func(r refusedRow, offset uint64) int {
+		return cmp.Compare(r.offset, offset)
+	})
 }

@@ -31,14 +31,20 @@ const (
 	// what they hold, not with what they could hold when full.
 	BehaviourDeletion = 3
 
+	// BehaviourClocks is from when on the event clock of a namespace is one of all its shards, has epochs, and refuses
+	// events that are far ahead of it; see clock.go.
+	BehaviourClocks = 4
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourDeletion
+	BehaviourMax = BehaviourClocks
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionClocks:
+		return BehaviourClocks
 	case storage >= proto.VersionDeletion:
 		return BehaviourDeletion
 	case storage >= proto.VersionNamespaces:
@@ -107,6 +113,7 @@ type State struct {
 	gathered      uint32        // keys before this one have been looked at, see gather; 0 between two rounds
 	editor        *bitmapEditor // nil before the first edit
 	dropping      []uint16      // companions that may have keys to drop
+	movedClocks   []uint16      // namespaces whose event clock the last entry may have moved, see Moved
 	gone          []uint32      // bins that a summary lets go of, while it does
 	applying      uint64        // the index of the entry that is being applied
 	drawn         uint64        // how often it has drawn a chance
@@ -177,6 +184,7 @@ func (f *frame) Behaviour() uint32 { return f.behaviour }
 // answered with BAD_REQUEST and changes nothing.
 func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) []*ebbv1.CommandResult {
 	s.asked = Audit{}
+	s.movedClocks = s.movedClocks[:0]
 	if index <= s.applied {
 		return results
 	}
@@ -232,7 +240,7 @@ func (s *State) expire(visits int) {
 // applied before.
 func (s *State) command(raw []byte) *ebbv1.CommandResult {
 	c, ok := parseCommand(raw)
-	if !ok {
+	if !ok || c.kind == proto.FieldCommandEventClock && s.behaviour < BehaviourClocks {
 		return failed(proto.ErrBadRequest.Errorf("malformed command: not a command that this version knows"))
 	}
 	if c.kind == proto.FieldCommandRestore {
@@ -284,6 +292,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.home(c)
 	case fieldCommandPurge:
 		return s.purge(c)
+	case proto.FieldCommandEventClock:
+		return s.readClock(c)
 	case fieldCommandAudit:
 		s.audit(c.body)
 	}

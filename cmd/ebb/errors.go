@@ -65,6 +65,10 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_WRONG_SHARD, "a key was sent to a shard that does not hold it", "use a client that hashes as the cluster does: the SDK or `ebb`"},
 	{ebbv1.Code_CODE_UNMERGEABLE, "the keys were made with different sizes, half-lives or hashes", "ask about each by itself"},
 	{ebbv1.Code_CODE_OVERFLOW, "a sum is larger than a summary can hold", "ask about fewer keys, or count in larger units"},
+	{
+		ebbv1.Code_CODE_TIME_JUMP, "an event is further ahead of its namespace's now than --max-jump; nothing was counted",
+		"if the time is right, send it again with `ebb incr --confirm-time`; if the clock is wrong, `ebb namespace clock NAME --set TIME`",
+	},
 	{ebbv1.Code_CODE_RESOURCE_EXHAUSTED, "the summaries of a shard have reached their limit, or a bitmap has", "let keys fade or delete them; `ebb namespace set NAME --size` makes new ones smaller"},
 	{ebbv1.Code_CODE_KEY_NOT_FOUND, "there is no such key, or all of it has faded", "`ebb keys` lists those that there are"},
 	{ebbv1.Code_CODE_KEY_EXISTS, "there is a key of that name", "--overwrite replaces it, `ebb del` forgets it"},

@@ -83,6 +83,7 @@ func (s *session) printMatches(a *ebbv1.Answer, key string) error {
 func newFeed(s *session) *cobra.Command {
 	var to client.Feeding
 	var kindName, at string
+	var confirm bool
 	cmd := &cobra.Command{
 		Use: "feed KEY --into KEY", Short: "Count the phrases of a key that stand in texts", Args: argsBetween(1, 1, "KEY --into KEY"),
 		Long: `Reads texts from the standard input, one a line, and counts each phrase of KEY that stands
@@ -113,7 +114,7 @@ is counted: who speaks of what.`,
 			if timeUS != 0 {
 				to.Time = time.UnixMicro(timeUS)
 			}
-			return s.feed(cmd, to)
+			return s.feed(cmd, to, confirm)
 		},
 	}
 	f := cmd.Flags()
@@ -121,18 +122,24 @@ is counted: who speaks of what.`,
 	f.StringVar(&kindName, "kind", "", "`kind` of the keys that count, if they are new (default distribution, and set with --member)")
 	f.StringVar(&to.Member, "member", "", "who said it: `ID` is counted in a key of each phrase")
 	f.StringVar(&at, "at", "", "`time` at which it was said (RFC 3339, a date, or seconds since 1970) instead of now")
+	f.BoolVar(&confirm, "confirm-time", false, "in a namespace with an event clock: --at is right, however far ahead it is")
 	return cmd
 }
 
 // feedBatch is how many bytes of lines are fed at once.
 const feedBatch = 256 << 10
 
-func (s *session) feed(cmd *cobra.Command, to client.Feeding) error {
+func (s *session) feed(cmd *cobra.Command, to client.Feeding, confirm bool) error {
 	c, err := s.dial(cmd)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	if confirm {
+		if to.Confirmed, err = s.confirmed(cmd.Context(), c); err != nil {
+			return err
+		}
+	}
 	counts, lines := map[string]int{}, 0
 	var batch []string
 	size := 0

@@ -18,6 +18,7 @@ import (
 func newIncr(s *session) *cobra.Command {
 	var at, by, kindName string
 	var values floats
+	var confirm bool
 	cmd := &cobra.Command{
 		Use: "incr KEY BIN...", Short: "Count something", Args: argsBetween(1, -1, "KEY BIN..."),
 		Example: "  ebb incr clicks/country US\n  ebb incr clicks/country US BR --by 2.5 --at 2013-05-17T21:04:00Z\n" +
@@ -49,13 +50,14 @@ func newIncr(s *session) *cobra.Command {
 			for _, v := range values {
 				batch = append(batch, client.Increment{Key: args[0], Amount: amount, Time: happened, Kind: kind, Value: v})
 			}
-			return s.incr(cmd, batch)
+			return s.incr(cmd, batch, confirm)
 		},
 	}
 	cmd.Flags().StringVar(&by, "by", "1", "`amount` to add to each bin")
 	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or a distribution, if not given)")
 	cmd.Flags().Var(&values, "value", "`values` for a quantile, separated by commas, instead of bins")
 	cmd.Flags().StringVar(&at, "at", "", "`time` of the event (RFC 3339, a date, or seconds since 1970) instead of now")
+	cmd.Flags().BoolVar(&confirm, "confirm-time", false, "in a namespace with an event clock: --at is right, however far ahead it is")
 	return cmd
 }
 
@@ -77,12 +79,21 @@ func kindOf(name string, bins, values int) (client.Kind, error) {
 	return kind, nil
 }
 
-func (s *session) incr(cmd *cobra.Command, batch []client.Increment) error {
+func (s *session) incr(cmd *cobra.Command, batch []client.Increment, confirm bool) error {
 	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if confirm {
+		confirmed, err := s.confirmed(ctx, c)
+		if err != nil {
+			return err
+		}
+		for i := range batch {
+			batch[i].Confirmed = confirmed
+		}
+	}
 	if err := c.Increment(ctx, s.namespace, batch...); err != nil {
 		return partly(len(batch), err)
 	}

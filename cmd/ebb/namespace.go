@@ -54,6 +54,7 @@ func newNamespace(s *session) *cobra.Command {
 			RunE:    func(cmd *cobra.Command, args []string) error { return s.showNamespace(cmd, args[0]) },
 		},
 		newNamespaceUsage(s),
+		newNamespaceClock(s),
 		newNamespaceDelete(s),
 		newNamespaceUndelete(s),
 		&cobra.Command{Use: "list", Short: "List the namespaces", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) }},
@@ -70,7 +71,7 @@ type namespaceFlags struct {
 	sizes                                                          words
 	placement, universe, rollups                                   string
 	dictionary                                                     bool
-	maxBytes, maxKeys                                              string
+	maxBytes, maxKeys, maxJump                                     string
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
@@ -111,6 +112,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 		"512MiB, 1GiB; none ends that. Only operators set it")
 	f.StringVar(&nf.maxKeys, "max-keys", "", "`number` of keys that it may hold: 500000, 1M; none ends that. "+
 		"Only operators set it")
+	f.StringVar(&nf.maxJump, "max-jump", "", "of the clock event: an event further ahead of the namespace's now is refused, "+
+		"unless it is confirmed (default 30d); none takes any")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }
@@ -136,6 +139,9 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	}
 	var err error
 	if ns.Window, err = optional("window", nf.window, readSpan); err != nil {
+		return ns, err
+	}
+	if ns.MaxJump, err = optional("max-jump", nf.maxJump, readSpan); err != nil {
 		return ns, err
 	}
 	if ns.SlowHalfLife, err = optional("slow-half-life", nf.slowHalfLife, readSpan); err != nil {
@@ -389,6 +395,7 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"half-life", r.halfLife()},
 		{"floor", floorText(r)},
 		{"clock", r.Clock},
+		{"max-jump", r.maxJump()},
 		{"precision", r.Precision},
 		{"allow-negative", strconv.FormatBool(r.AllowNegative)},
 		{"bins-max", strconv.FormatUint(uint64(r.BinsMax), 10)},
@@ -418,14 +425,16 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 }
 
 type namespaceJSON struct {
-	Name          string  `json:"name"`
-	Version       uint64  `json:"version"`
-	Decay         string  `json:"decay"`
-	HalfLifeS     float64 `json:"half_life_s"`
-	Floor         string  `json:"floor"`
-	Threshold     float64 `json:"threshold"`
-	Prior         float64 `json:"prior"`
-	Clock         string  `json:"clock"`
+	Name      string  `json:"name"`
+	Version   uint64  `json:"version"`
+	Decay     string  `json:"decay"`
+	HalfLifeS float64 `json:"half_life_s"`
+	Floor     string  `json:"floor"`
+	Threshold float64 `json:"threshold"`
+	Prior     float64 `json:"prior"`
+	Clock     string  `json:"clock"`
+	// of an event clock: how far ahead of it an event may be; 0: any time
+	MaxJumpS      float64 `json:"max_jump_s"`
 	Precision     string  `json:"precision"`
 	AllowNegative bool    `json:"allow_negative"`
 	BinsMax       uint32  `json:"bins_max"`
@@ -475,7 +484,7 @@ func (d *deletionJSON) text() string {
 func namespaceRow(ns client.Namespace) namespaceJSON {
 	r := namespaceJSON{
 		ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
-		nameOf(clocks, ns.Clock), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
+		nameOf(clocks, ns.Clock), ns.MaxJump.Seconds(), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
 		proto.KindName(ns.Kind),
 		map[string]float64{},
 		ns.Window.Seconds(),

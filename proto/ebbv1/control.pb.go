@@ -47,6 +47,7 @@ type ControlCommand struct {
 	//	*ControlCommand_UndeleteNamespace
 	//	*ControlCommand_BeginPurge
 	//	*ControlCommand_NamespacesPurged
+	//	*ControlCommand_SetNamespaceClock
 	Body          isControlCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -242,6 +243,15 @@ func (x *ControlCommand) GetNamespacesPurged() *NamespacesPurged {
 	return nil
 }
 
+func (x *ControlCommand) GetSetNamespaceClock() *SetNamespaceClockRequest {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_SetNamespaceClock); ok {
+			return x.SetNamespaceClock
+		}
+	}
+	return nil
+}
+
 type isControlCommand_Body interface {
 	isControlCommand_Body()
 }
@@ -314,6 +324,10 @@ type ControlCommand_NamespacesPurged struct {
 	NamespacesPurged *NamespacesPurged `protobuf:"bytes,51,opt,name=namespaces_purged,json=namespacesPurged,proto3,oneof"`
 }
 
+type ControlCommand_SetNamespaceClock struct {
+	SetNamespaceClock *SetNamespaceClockRequest `protobuf:"bytes,52,opt,name=set_namespace_clock,json=setNamespaceClock,proto3,oneof"`
+}
+
 func (*ControlCommand_InitCluster) isControlCommand_Body() {}
 
 func (*ControlCommand_SetNamespace) isControlCommand_Body() {}
@@ -347,6 +361,8 @@ func (*ControlCommand_UndeleteNamespace) isControlCommand_Body() {}
 func (*ControlCommand_BeginPurge) isControlCommand_Body() {}
 
 func (*ControlCommand_NamespacesPurged) isControlCommand_Body() {}
+
+func (*ControlCommand_SetNamespaceClock) isControlCommand_Body() {}
 
 // InitCluster gives a new cluster its identity and its placement. A cluster that has one keeps it.
 type InitCluster struct {
@@ -1721,7 +1737,7 @@ var File_ebb_v1_control_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\"\xa9\b\n" +
+	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\"\xfd\b\n" +
 	"\x0eControlCommand\x128\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x13.ebb.v1.InitClusterH\x00R\vinitCluster\x12B\n" +
 	"\rset_namespace\x18\x02 \x01(\v2\x1b.ebb.v1.SetNamespaceRequestH\x00R\fsetNamespace\x12,\n" +
@@ -1743,7 +1759,8 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x12undelete_namespace\x181 \x01(\v2 .ebb.v1.UndeleteNamespaceRequestH\x00R\x11undeleteNamespace\x125\n" +
 	"\vbegin_purge\x182 \x01(\v2\x12.ebb.v1.BeginPurgeH\x00R\n" +
 	"beginPurge\x12G\n" +
-	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurgedB\x06\n" +
+	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurged\x12R\n" +
+	"\x13set_namespace_clock\x184 \x01(\v2 .ebb.v1.SetNamespaceClockRequestH\x00R\x11setNamespaceClockB\x06\n" +
 	"\x04body\"Q\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
@@ -1879,13 +1896,14 @@ var file_ebb_v1_control_proto_goTypes = []any{
 	(*SetNamespaceRequest)(nil),      // 22: ebb.v1.SetNamespaceRequest
 	(*RestoreNamespacesRequest)(nil), // 23: ebb.v1.RestoreNamespacesRequest
 	(*UndeleteNamespaceRequest)(nil), // 24: ebb.v1.UndeleteNamespaceRequest
-	(*Table)(nil),                    // 25: ebb.v1.Table
-	(*NodeRecord)(nil),               // 26: ebb.v1.NodeRecord
-	(*TokenRecord)(nil),              // 27: ebb.v1.TokenRecord
-	(NodeState)(0),                   // 28: ebb.v1.NodeState
-	(*ShardRecord)(nil),              // 29: ebb.v1.ShardRecord
-	(*Error)(nil),                    // 30: ebb.v1.Error
-	(*Namespace)(nil),                // 31: ebb.v1.Namespace
+	(*SetNamespaceClockRequest)(nil), // 25: ebb.v1.SetNamespaceClockRequest
+	(*Table)(nil),                    // 26: ebb.v1.Table
+	(*NodeRecord)(nil),               // 27: ebb.v1.NodeRecord
+	(*TokenRecord)(nil),              // 28: ebb.v1.TokenRecord
+	(NodeState)(0),                   // 29: ebb.v1.NodeState
+	(*ShardRecord)(nil),              // 30: ebb.v1.ShardRecord
+	(*Error)(nil),                    // 31: ebb.v1.Error
+	(*Namespace)(nil),                // 32: ebb.v1.Namespace
 }
 var file_ebb_v1_control_proto_depIdxs = []int32{
 	1,  // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
@@ -1905,27 +1923,28 @@ var file_ebb_v1_control_proto_depIdxs = []int32{
 	24, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
 	8,  // 15: ebb.v1.ControlCommand.begin_purge:type_name -> ebb.v1.BeginPurge
 	9,  // 16: ebb.v1.ControlCommand.namespaces_purged:type_name -> ebb.v1.NamespacesPurged
-	25, // 17: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
-	26, // 18: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
-	26, // 19: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
-	27, // 20: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
-	20, // 21: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
-	28, // 22: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
-	21, // 23: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
-	3,  // 24: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
-	15, // 25: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
-	9,  // 26: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
-	25, // 27: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
-	29, // 28: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
-	30, // 29: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	31, // 30: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	25, // 31: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	10, // 32: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	25, // 17: ebb.v1.ControlCommand.set_namespace_clock:type_name -> ebb.v1.SetNamespaceClockRequest
+	26, // 18: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
+	27, // 19: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
+	27, // 20: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
+	28, // 21: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
+	20, // 22: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
+	29, // 23: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
+	21, // 24: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
+	3,  // 25: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	15, // 26: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	9,  // 27: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
+	26, // 28: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	30, // 29: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	31, // 30: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	32, // 31: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	26, // 32: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	10, // 33: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
@@ -1954,6 +1973,7 @@ func file_ebb_v1_control_proto_init() {
 		(*ControlCommand_UndeleteNamespace)(nil),
 		(*ControlCommand_BeginPurge)(nil),
 		(*ControlCommand_NamespacesPurged)(nil),
+		(*ControlCommand_SetNamespaceClock)(nil),
 	}
 	file_ebb_v1_control_proto_msgTypes[16].OneofWrappers = []any{
 		(*ManageRequest_Join)(nil),

@@ -144,7 +144,7 @@ const (
 	Clock_CLOCK_UNSPECIFIED Clock = 0
 	// the shard's own time
 	Clock_CLOCK_WALL Clock = 1
-	// the largest event time applied in the shard
+	// the newest event time acknowledged in any shard of the namespace; before storage version 10 in the shard
 	Clock_CLOCK_EVENT Clock = 2
 )
 
@@ -716,7 +716,13 @@ type Namespace struct {
 	// how much it may hold; only operators set it
 	Budget *NamespaceBudget `protobuf:"bytes,21,opt,name=budget,proto3" json:"budget,omitempty"`
 	// absent unless it was deleted; set by the control group alone
-	Deletion      *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
+	Deletion *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
+	// of an event clock: an event more than this ahead of the namespace's now is refused with TIME_JUMP, unless it is
+	// confirmed; default 30 days. 0 refuses none; optional, so that it can be turned on again
+	MaxJumpUs *int64 `protobuf:"varint,23,opt,name=max_jump_us,json=maxJumpUs,proto3,oneof" json:"max_jump_us,omitempty"`
+	// of an event clock: when it was begun or set last, as which version, and to which time, 0 for none. Set by the
+	// control group alone
+	ClockSet      *EventClock `protobuf:"bytes,24,opt,name=clock_set,json=clockSet,proto3" json:"clock_set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +911,129 @@ func (x *Namespace) GetDeletion() *NamespaceDeletion {
 	return nil
 }
 
+func (x *Namespace) GetMaxJumpUs() int64 {
+	if x != nil && x.MaxJumpUs != nil {
+		return *x.MaxJumpUs
+	}
+	return 0
+}
+
+func (x *Namespace) GetClockSet() *EventClock {
+	if x != nil {
+		return x.ClockSet
+	}
+	return nil
+}
+
+// EventClock is the now of a namespace that lives by the times of its events: the newest of them in any of its shards.
+type EventClock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// it begins when the clock is begun or set, as the namespace's version of then; 0 of a clock from before storage
+	// version 10. A now of another epoch says nothing of this one
+	Epoch         uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	NowUs         int64  `protobuf:"varint,2,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventClock) Reset() {
+	*x = EventClock{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventClock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventClock) ProtoMessage() {}
+
+func (x *EventClock) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventClock.ProtoReflect.Descriptor instead.
+func (*EventClock) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *EventClock) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *EventClock) GetNowUs() int64 {
+	if x != nil {
+		return x.NowUs
+	}
+	return 0
+}
+
+// NamespaceClock is the now of a namespace as its sender knows it.
+type NamespaceClock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace     string      `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Clock         *EventClock `protobuf:"bytes,2,opt,name=clock,proto3" json:"clock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceClock) Reset() {
+	*x = NamespaceClock{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceClock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceClock) ProtoMessage() {}
+
+func (x *NamespaceClock) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceClock.ProtoReflect.Descriptor instead.
+func (*NamespaceClock) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NamespaceClock) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *NamespaceClock) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 // NamespaceBudget limits what a namespace holds in the whole cluster, replicas counted once. A write that would make it
 // hold more is refused with BUDGET_EXCEEDED, writes that make it hold less are not. A field that a request leaves out
 // keeps its value; 0 is no limit.
@@ -918,7 +1047,7 @@ type NamespaceBudget struct {
 
 func (x *NamespaceBudget) Reset() {
 	*x = NamespaceBudget{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1059,7 @@ func (x *NamespaceBudget) String() string {
 func (*NamespaceBudget) ProtoMessage() {}
 
 func (x *NamespaceBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1072,7 @@ func (x *NamespaceBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceBudget.ProtoReflect.Descriptor instead.
 func (*NamespaceBudget) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *NamespaceBudget) GetBytes() uint64 {
@@ -976,7 +1105,7 @@ type NamespaceDeletion struct {
 
 func (x *NamespaceDeletion) Reset() {
 	*x = NamespaceDeletion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1117,7 @@ func (x *NamespaceDeletion) String() string {
 func (*NamespaceDeletion) ProtoMessage() {}
 
 func (x *NamespaceDeletion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1130,7 @@ func (x *NamespaceDeletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceDeletion.ProtoReflect.Descriptor instead.
 func (*NamespaceDeletion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NamespaceDeletion) GetDeletedUs() int64 {
@@ -1037,7 +1166,7 @@ type Dictionary struct {
 
 func (x *Dictionary) Reset() {
 	*x = Dictionary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1178,7 @@ func (x *Dictionary) String() string {
 func (*Dictionary) ProtoMessage() {}
 
 func (x *Dictionary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1191,7 @@ func (x *Dictionary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dictionary.ProtoReflect.Descriptor instead.
 func (*Dictionary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Dictionary) GetParts() uint32 {
@@ -1084,7 +1213,7 @@ type Rollups struct {
 
 func (x *Rollups) Reset() {
 	*x = Rollups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1225,7 @@ func (x *Rollups) String() string {
 func (*Rollups) ProtoMessage() {}
 
 func (x *Rollups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1238,7 @@ func (x *Rollups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollups.ProtoReflect.Descriptor instead.
 func (*Rollups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Rollups) GetUnits() []Period {
@@ -1156,7 +1285,7 @@ type Sizes struct {
 
 func (x *Sizes) Reset() {
 	*x = Sizes{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1297,7 @@ func (x *Sizes) String() string {
 func (*Sizes) ProtoMessage() {}
 
 func (x *Sizes) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1310,7 @@ func (x *Sizes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sizes.ProtoReflect.Descriptor instead.
 func (*Sizes) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Sizes) GetCountminEpsilon() float64 {
@@ -1293,14 +1422,18 @@ type Increment struct {
 	// of a quantile: what was measured; amount says how often
 	Value *float64 `protobuf:"fixed64,7,opt,name=value,proto3,oneof" json:"value,omitempty"`
 	// of a string: its value, up to 131,072 bytes
-	Text          []byte `protobuf:"bytes,8,opt,name=text,proto3,oneof" json:"text,omitempty"`
+	Text []byte `protobuf:"bytes,8,opt,name=text,proto3,oneof" json:"text,omitempty"`
+	// later events confirm time_us, however far ahead of the namespace's now it is: 1 + the epoch of the event clock of
+	// which that is said. 0 or another epoch: it is judged by max_jump_us. 2^64-1: later events contradict it, and it is
+	// refused
+	Confirmed     uint64 `protobuf:"varint,11,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1445,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1458,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Increment) GetKey() []byte {
@@ -1384,6 +1517,13 @@ func (x *Increment) GetText() []byte {
 	return nil
 }
 
+func (x *Increment) GetConfirmed() uint64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
 // SessionIdentity makes one command of a producer session count once. The session belongs to the namespace of the command that opened it:
 // a command of another namespace, or with another secret, is answered as if there were no such session.
 type SessionIdentity struct {
@@ -1399,7 +1539,7 @@ type SessionIdentity struct {
 
 func (x *SessionIdentity) Reset() {
 	*x = SessionIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1551,7 @@ func (x *SessionIdentity) String() string {
 func (*SessionIdentity) ProtoMessage() {}
 
 func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1564,7 @@ func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionIdentity.ProtoReflect.Descriptor instead.
 func (*SessionIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SessionIdentity) GetSession() uint64 {
@@ -1461,7 +1601,7 @@ type SourceIdentity struct {
 
 func (x *SourceIdentity) Reset() {
 	*x = SourceIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1613,7 @@ func (x *SourceIdentity) String() string {
 func (*SourceIdentity) ProtoMessage() {}
 
 func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1626,7 @@ func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceIdentity.ProtoReflect.Descriptor instead.
 func (*SourceIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SourceIdentity) GetName() string {
@@ -1515,7 +1655,7 @@ type IdempotencyKey struct {
 
 func (x *IdempotencyKey) Reset() {
 	*x = IdempotencyKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1667,7 @@ func (x *IdempotencyKey) String() string {
 func (*IdempotencyKey) ProtoMessage() {}
 
 func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1680,7 @@ func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyKey.ProtoReflect.Descriptor instead.
 func (*IdempotencyKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IdempotencyKey) GetIssuedAtUs() int64 {
@@ -1578,7 +1718,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1730,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1743,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IncrementRequest) GetNamespace() string {
@@ -1639,7 +1779,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1791,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1804,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -1695,7 +1835,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1847,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1860,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteRequest) GetNamespace() string {
@@ -1756,7 +1896,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1908,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1921,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteResponse) GetDeleted() uint64 {
@@ -1819,7 +1959,7 @@ type ExpireRequest struct {
 
 func (x *ExpireRequest) Reset() {
 	*x = ExpireRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1971,7 @@ func (x *ExpireRequest) String() string {
 func (*ExpireRequest) ProtoMessage() {}
 
 func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1984,7 @@ func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireRequest.ProtoReflect.Descriptor instead.
 func (*ExpireRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExpireRequest) GetNamespace() string {
@@ -1901,7 +2041,7 @@ type ExpireResponse struct {
 
 func (x *ExpireResponse) Reset() {
 	*x = ExpireResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2053,7 @@ func (x *ExpireResponse) String() string {
 func (*ExpireResponse) ProtoMessage() {}
 
 func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2066,7 @@ func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireResponse.ProtoReflect.Descriptor instead.
 func (*ExpireResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExpireResponse) GetChanged() uint64 {
@@ -1960,7 +2100,7 @@ type RenameRequest struct {
 
 func (x *RenameRequest) Reset() {
 	*x = RenameRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2112,7 @@ func (x *RenameRequest) String() string {
 func (*RenameRequest) ProtoMessage() {}
 
 func (x *RenameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2125,7 @@ func (x *RenameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameRequest.ProtoReflect.Descriptor instead.
 func (*RenameRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenameRequest) GetNamespace() string {
@@ -2033,7 +2173,7 @@ type RenameResponse struct {
 
 func (x *RenameResponse) Reset() {
 	*x = RenameResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2185,7 @@ func (x *RenameResponse) String() string {
 func (*RenameResponse) ProtoMessage() {}
 
 func (x *RenameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2198,7 @@ func (x *RenameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameResponse.ProtoReflect.Descriptor instead.
 func (*RenameResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenameResponse) GetBytesMoved() uint64 {
@@ -2072,15 +2212,17 @@ type IncrementResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Applied uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
 	// increments that an earlier attempt had already applied
-	Duplicates    uint64     `protobuf:"varint,2,opt,name=duplicates,proto3" json:"duplicates,omitempty"`
-	Refused       []*Refusal `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
+	Duplicates uint64     `protobuf:"varint,2,opt,name=duplicates,proto3" json:"duplicates,omitempty"`
+	Refused    []*Refusal `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
+	// of a namespace with an event clock: its now
+	Clock         *EventClock `protobuf:"bytes,11,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2234,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2247,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IncrementResponse) GetApplied() uint64 {
@@ -2129,6 +2271,13 @@ func (x *IncrementResponse) GetRefused() []*Refusal {
 	return nil
 }
 
+func (x *IncrementResponse) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 // BitsRequest changes bitmaps of one namespace. Those that are not there are empty, and one that becomes empty is gone.
 type BitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2144,7 +2293,7 @@ type BitsRequest struct {
 
 func (x *BitsRequest) Reset() {
 	*x = BitsRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2305,7 @@ func (x *BitsRequest) String() string {
 func (*BitsRequest) ProtoMessage() {}
 
 func (x *BitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2318,7 @@ func (x *BitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsRequest.ProtoReflect.Descriptor instead.
 func (*BitsRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BitsRequest) GetNamespace() string {
@@ -2213,7 +2362,7 @@ type BitChange struct {
 
 func (x *BitChange) Reset() {
 	*x = BitChange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2374,7 @@ func (x *BitChange) String() string {
 func (*BitChange) ProtoMessage() {}
 
 func (x *BitChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2387,7 @@ func (x *BitChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitChange.ProtoReflect.Descriptor instead.
 func (*BitChange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BitChange) GetKey() []byte {
@@ -2294,7 +2443,7 @@ type BitRange struct {
 
 func (x *BitRange) Reset() {
 	*x = BitRange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2455,7 @@ func (x *BitRange) String() string {
 func (*BitRange) ProtoMessage() {}
 
 func (x *BitRange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2468,7 @@ func (x *BitRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitRange.ProtoReflect.Descriptor instead.
 func (*BitRange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BitRange) GetFirst() uint64 {
@@ -2352,7 +2501,7 @@ type StoreBitmapRequest struct {
 
 func (x *StoreBitmapRequest) Reset() {
 	*x = StoreBitmapRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2513,7 @@ func (x *StoreBitmapRequest) String() string {
 func (*StoreBitmapRequest) ProtoMessage() {}
 
 func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2526,7 @@ func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapRequest.ProtoReflect.Descriptor instead.
 func (*StoreBitmapRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreBitmapRequest) GetNamespace() string {
@@ -2418,7 +2567,7 @@ type StoreBitmapResponse struct {
 
 func (x *StoreBitmapResponse) Reset() {
 	*x = StoreBitmapResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2579,7 @@ func (x *StoreBitmapResponse) String() string {
 func (*StoreBitmapResponse) ProtoMessage() {}
 
 func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2592,7 @@ func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapResponse.ProtoReflect.Descriptor instead.
 func (*StoreBitmapResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoreBitmapResponse) GetCount() uint64 {
@@ -2465,7 +2614,7 @@ type BitsResponse struct {
 
 func (x *BitsResponse) Reset() {
 	*x = BitsResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2626,7 @@ func (x *BitsResponse) String() string {
 func (*BitsResponse) ProtoMessage() {}
 
 func (x *BitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2639,7 @@ func (x *BitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsResponse.ProtoReflect.Descriptor instead.
 func (*BitsResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BitsResponse) GetChanged() []uint64 {
@@ -2537,6 +2686,7 @@ type Command struct {
 	//	*Command_Restore
 	//	*Command_Audit
 	//	*Command_PurgeNamespace
+	//	*Command_EventClock
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2544,7 +2694,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2706,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2719,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Command) GetNamespace() string {
@@ -2782,6 +2932,15 @@ func (x *Command) GetPurgeNamespace() *PurgeNamespace {
 	return nil
 }
 
+func (x *Command) GetEventClock() *EventClock {
+	if x != nil {
+		if x, ok := x.Body.(*Command_EventClock); ok {
+			return x.EventClock
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -2880,6 +3039,11 @@ type Command_PurgeNamespace struct {
 	PurgeNamespace *PurgeNamespace `protobuf:"bytes,48,opt,name=purge_namespace,json=purgeNamespace,proto3,oneof"`
 }
 
+type Command_EventClock struct {
+	// what the leader's node has heard of the namespace's event clock. Only the leader may write it
+	EventClock *EventClock `protobuf:"bytes,49,opt,name=event_clock,json=eventClock,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -2916,6 +3080,8 @@ func (*Command_Audit) isCommand_Body() {}
 
 func (*Command_PurgeNamespace) isCommand_Body() {}
 
+func (*Command_EventClock) isCommand_Body() {}
+
 // PurgeNamespace has every replica of a shard forget some of what it holds of a namespace that is being purged. Only the
 // leader may write it.
 type PurgeNamespace struct {
@@ -2930,7 +3096,7 @@ type PurgeNamespace struct {
 
 func (x *PurgeNamespace) Reset() {
 	*x = PurgeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +3108,7 @@ func (x *PurgeNamespace) String() string {
 func (*PurgeNamespace) ProtoMessage() {}
 
 func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3121,7 @@ func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeNamespace.ProtoReflect.Descriptor instead.
 func (*PurgeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PurgeNamespace) GetVersion() uint64 {
@@ -2987,7 +3153,7 @@ type PurgeProgress struct {
 
 func (x *PurgeProgress) Reset() {
 	*x = PurgeProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2999,7 +3165,7 @@ func (x *PurgeProgress) String() string {
 func (*PurgeProgress) ProtoMessage() {}
 
 func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3012,7 +3178,7 @@ func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeProgress.ProtoReflect.Descriptor instead.
 func (*PurgeProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PurgeProgress) GetNext() uint64 {
@@ -3050,7 +3216,7 @@ type Audit struct {
 
 func (x *Audit) Reset() {
 	*x = Audit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3228,7 @@ func (x *Audit) String() string {
 func (*Audit) ProtoMessage() {}
 
 func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3241,7 @@ func (x *Audit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audit.ProtoReflect.Descriptor instead.
 func (*Audit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Audit) GetPart() uint32 {
@@ -3111,7 +3277,7 @@ type RestoreShard struct {
 
 func (x *RestoreShard) Reset() {
 	*x = RestoreShard{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3289,7 @@ func (x *RestoreShard) String() string {
 func (*RestoreShard) ProtoMessage() {}
 
 func (x *RestoreShard) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3302,7 @@ func (x *RestoreShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreShard.ProtoReflect.Descriptor instead.
 func (*RestoreShard) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RestoreShard) GetName() string {
@@ -3232,7 +3398,7 @@ type RestoreBegin struct {
 
 func (x *RestoreBegin) Reset() {
 	*x = RestoreBegin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3410,7 @@ func (x *RestoreBegin) String() string {
 func (*RestoreBegin) ProtoMessage() {}
 
 func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3423,7 @@ func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBegin.ProtoReflect.Descriptor instead.
 func (*RestoreBegin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RestoreBegin) GetBytes() uint64 {
@@ -3286,7 +3452,7 @@ type RestorePiece struct {
 
 func (x *RestorePiece) Reset() {
 	*x = RestorePiece{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3464,7 @@ func (x *RestorePiece) String() string {
 func (*RestorePiece) ProtoMessage() {}
 
 func (x *RestorePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3477,7 @@ func (x *RestorePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePiece.ProtoReflect.Descriptor instead.
 func (*RestorePiece) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RestorePiece) GetOffset() uint64 {
@@ -3336,7 +3502,7 @@ type RestoreCommit struct {
 
 func (x *RestoreCommit) Reset() {
 	*x = RestoreCommit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3514,7 @@ func (x *RestoreCommit) String() string {
 func (*RestoreCommit) ProtoMessage() {}
 
 func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3527,7 @@ func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommit.ProtoReflect.Descriptor instead.
 func (*RestoreCommit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 type RestoreCancel struct {
@@ -3374,7 +3540,7 @@ type RestoreCancel struct {
 
 func (x *RestoreCancel) Reset() {
 	*x = RestoreCancel{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3552,7 @@ func (x *RestoreCancel) String() string {
 func (*RestoreCancel) ProtoMessage() {}
 
 func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +3565,7 @@ func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCancel.ProtoReflect.Descriptor instead.
 func (*RestoreCancel) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RestoreCancel) GetAny() bool {
@@ -3422,7 +3588,7 @@ type RestoreProgress struct {
 
 func (x *RestoreProgress) Reset() {
 	*x = RestoreProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3600,7 @@ func (x *RestoreProgress) String() string {
 func (*RestoreProgress) ProtoMessage() {}
 
 func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3613,7 @@ func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreProgress.ProtoReflect.Descriptor instead.
 func (*RestoreProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RestoreProgress) GetStaged() uint64 {
@@ -3476,7 +3642,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3654,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3667,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapshotRequest) GetShard() uint32 {
@@ -3532,7 +3698,7 @@ type SnapshotPart struct {
 
 func (x *SnapshotPart) Reset() {
 	*x = SnapshotPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3710,7 @@ func (x *SnapshotPart) String() string {
 func (*SnapshotPart) ProtoMessage() {}
 
 func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3723,7 @@ func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPart.ProtoReflect.Descriptor instead.
 func (*SnapshotPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SnapshotPart) GetPart() isSnapshotPart_Part {
@@ -3615,7 +3781,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3793,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3806,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotChunk) GetHash() []byte {
@@ -3682,7 +3848,7 @@ type SnapshotSummary struct {
 
 func (x *SnapshotSummary) Reset() {
 	*x = SnapshotSummary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3860,7 @@ func (x *SnapshotSummary) String() string {
 func (*SnapshotSummary) ProtoMessage() {}
 
 func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +3873,7 @@ func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSummary.ProtoReflect.Descriptor instead.
 func (*SnapshotSummary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotSummary) GetApplied() uint64 {
@@ -3765,7 +3931,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +3943,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +3956,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Names) GetNames() [][]byte {
@@ -3822,7 +3988,7 @@ type HomeCommand struct {
 
 func (x *HomeCommand) Reset() {
 	*x = HomeCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +4000,7 @@ func (x *HomeCommand) String() string {
 func (*HomeCommand) ProtoMessage() {}
 
 func (x *HomeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +4013,7 @@ func (x *HomeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeCommand.ProtoReflect.Descriptor instead.
 func (*HomeCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HomeCommand) GetWhat() isHomeCommand_What {
@@ -3920,7 +4086,7 @@ type HomeNumber struct {
 
 func (x *HomeNumber) Reset() {
 	*x = HomeNumber{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3932,7 +4098,7 @@ func (x *HomeNumber) String() string {
 func (*HomeNumber) ProtoMessage() {}
 
 func (x *HomeNumber) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3945,7 +4111,7 @@ func (x *HomeNumber) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeNumber.ProtoReflect.Descriptor instead.
 func (*HomeNumber) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HomeNumber) GetKey() []byte {
@@ -3974,7 +4140,7 @@ type HomePut struct {
 
 func (x *HomePut) Reset() {
 	*x = HomePut{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4152,7 @@ func (x *HomePut) String() string {
 func (*HomePut) ProtoMessage() {}
 
 func (x *HomePut) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4165,7 @@ func (x *HomePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomePut.ProtoReflect.Descriptor instead.
 func (*HomePut) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HomePut) GetNumber() *HomeNumber {
@@ -4025,7 +4191,7 @@ type HomeSwept struct {
 
 func (x *HomeSwept) Reset() {
 	*x = HomeSwept{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4203,7 @@ func (x *HomeSwept) String() string {
 func (*HomeSwept) ProtoMessage() {}
 
 func (x *HomeSwept) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4216,7 @@ func (x *HomeSwept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeSwept.ProtoReflect.Descriptor instead.
 func (*HomeSwept) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HomeSwept) GetNumbers() []uint64 {
@@ -4074,7 +4240,7 @@ type StoreBitmap struct {
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4086,7 +4252,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4099,7 +4265,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -4135,7 +4301,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4147,7 +4313,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4160,7 +4326,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -4198,7 +4364,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4376,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4389,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -4289,7 +4455,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4301,7 +4467,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4314,7 +4480,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -4350,14 +4516,16 @@ type PutKey struct {
 	// also if the key is there, whatever it holds
 	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
 	// also if the key is there and its image has this checksum
-	Replace       *uint64 `protobuf:"fixed64,5,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
+	Replace *uint64 `protobuf:"fixed64,5,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
+	// the image's time is one that the namespace's clock may take, however far ahead it is: see Increment.confirmed
+	Confirmed     uint64 `protobuf:"varint,11,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4369,7 +4537,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4382,7 +4550,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -4431,6 +4599,13 @@ func (x *PutKey) GetReplace() uint64 {
 	return 0
 }
 
+func (x *PutKey) GetConfirmed() uint64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
 type isPutKey_What interface {
 	isPutKey_What()
 }
@@ -4465,7 +4640,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +4652,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +4665,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -4552,7 +4727,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4564,7 +4739,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4577,7 +4752,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -4599,7 +4774,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4611,7 +4786,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4624,7 +4799,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *OpenSession) GetSecret() uint64 {
@@ -4647,7 +4822,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4834,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4847,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -4701,7 +4876,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4713,7 +4888,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4726,7 +4901,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *OpenSource) GetName() string {
@@ -4753,7 +4928,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4765,7 +4940,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4778,7 +4953,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DropSource) GetName() string {
@@ -4798,7 +4973,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4810,7 +4985,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4823,7 +4998,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -4842,7 +5017,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4854,7 +5029,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4867,7 +5042,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -4882,7 +5057,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4894,7 +5069,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4907,7 +5082,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -4945,14 +5120,16 @@ type CommandResult struct {
 	// of RestoreShard
 	Restore *RestoreProgress `protobuf:"bytes,40,opt,name=restore,proto3" json:"restore,omitempty"`
 	// of PurgeNamespace
-	Purge         *PurgeProgress `protobuf:"bytes,48,opt,name=purge,proto3" json:"purge,omitempty"`
+	Purge *PurgeProgress `protobuf:"bytes,48,opt,name=purge,proto3" json:"purge,omitempty"`
+	// of a command that may move the event clock of its namespace: what it is in the shard afterwards
+	Clock         *EventClock `protobuf:"bytes,49,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4964,7 +5141,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4977,7 +5154,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -5057,6 +5234,13 @@ func (x *CommandResult) GetPurge() *PurgeProgress {
 	return nil
 }
 
+func (x *CommandResult) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 // ShardCommand is a command with its address.
 type ShardCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5069,7 +5253,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5081,7 +5265,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5094,7 +5278,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -5122,7 +5306,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5134,7 +5318,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5147,7 +5331,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -5174,7 +5358,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5186,7 +5370,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5199,7 +5383,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -5237,7 +5421,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5249,7 +5433,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5262,7 +5446,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Question) GetNamespace() string {
@@ -5521,7 +5705,7 @@ type NamesQuestion struct {
 
 func (x *NamesQuestion) Reset() {
 	*x = NamesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5533,7 +5717,7 @@ func (x *NamesQuestion) String() string {
 func (*NamesQuestion) ProtoMessage() {}
 
 func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5546,7 +5730,7 @@ func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
 func (*NamesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *NamesQuestion) GetNames() [][]byte {
@@ -5585,7 +5769,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5597,7 +5781,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5610,7 +5794,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -5797,7 +5981,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5809,7 +5993,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5822,7 +6006,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -5852,7 +6036,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5864,7 +6048,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5877,7 +6061,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -5904,7 +6088,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5916,7 +6100,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5929,7 +6113,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -5950,7 +6134,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5962,7 +6146,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5975,7 +6159,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -6003,7 +6187,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6015,7 +6199,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6028,7 +6212,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -6067,7 +6251,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6079,7 +6263,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6092,7 +6276,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -6246,7 +6430,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6258,7 +6442,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6271,7 +6455,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -6307,7 +6491,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6319,7 +6503,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6332,7 +6516,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -6364,7 +6548,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6376,7 +6560,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6389,7 +6573,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -6434,7 +6618,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6446,7 +6630,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6459,7 +6643,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -6521,7 +6705,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6533,7 +6717,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6546,7 +6730,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -6589,7 +6773,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6601,7 +6785,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6614,7 +6798,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -6646,7 +6830,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6658,7 +6842,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6671,7 +6855,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -6718,7 +6902,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6730,7 +6914,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6743,7 +6927,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -6815,7 +6999,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6827,7 +7011,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6840,7 +7024,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -6897,7 +7081,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6909,7 +7093,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6922,7 +7106,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -6951,7 +7135,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6963,7 +7147,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6976,7 +7160,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -7005,7 +7189,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7017,7 +7201,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7030,7 +7214,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -7066,7 +7250,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7078,7 +7262,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7091,7 +7275,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -7152,7 +7336,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7164,7 +7348,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7177,7 +7361,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -7258,7 +7442,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7270,7 +7454,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7283,7 +7467,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -7380,7 +7564,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7392,7 +7576,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7405,7 +7589,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -7511,7 +7695,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7523,7 +7707,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7536,7 +7720,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -7555,7 +7739,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7567,7 +7751,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7580,7 +7764,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 type AskRequest struct {
@@ -7589,13 +7773,15 @@ type AskRequest struct {
 	Consistency    Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=ebb.v1.Consistency" json:"consistency,omitempty"`
 	MaxStalenessUs int64                  `protobuf:"varint,3,opt,name=max_staleness_us,json=maxStalenessUs,proto3" json:"max_staleness_us,omitempty"`
 	AllowPartial   bool                   `protobuf:"varint,4,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// of namespaces with event clocks: the largest now that the caller has seen of each. No answer is of an earlier time
+	Clocks        []*NamespaceClock `protobuf:"bytes,11,rep,name=clocks,proto3" json:"clocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7607,7 +7793,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7620,7 +7806,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -7651,6 +7837,13 @@ func (x *AskRequest) GetAllowPartial() bool {
 	return false
 }
 
+func (x *AskRequest) GetClocks() []*NamespaceClock {
+	if x != nil {
+		return x.Clocks
+	}
+	return nil
+}
+
 type AskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// one for each question, in the same order
@@ -7661,7 +7854,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7673,7 +7866,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7686,7 +7879,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -7711,6 +7904,8 @@ type WatchRequest struct {
 	Tolerance *float64 `protobuf:"fixed64,7,opt,name=tolerance,proto3,oneof" json:"tolerance,omitempty"`
 	// of a surprise question: send what raises or clears this alert, not what changes
 	Alert *Alert `protobuf:"bytes,8,opt,name=alert,proto3" json:"alert,omitempty"`
+	// see AskRequest
+	Clocks []*NamespaceClock `protobuf:"bytes,11,rep,name=clocks,proto3" json:"clocks,omitempty"`
 	// instead of a question, and of consistency, max_staleness_us and allow_partial: a question in the query language
 	Query         string `protobuf:"bytes,9,opt,name=query,proto3" json:"query,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -7719,7 +7914,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7731,7 +7926,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7744,7 +7939,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -7803,6 +7998,13 @@ func (x *WatchRequest) GetAlert() *Alert {
 	return nil
 }
 
+func (x *WatchRequest) GetClocks() []*NamespaceClock {
+	if x != nil {
+		return x.Clocks
+	}
+	return nil
+}
+
 func (x *WatchRequest) GetQuery() string {
 	if x != nil {
 		return x.Query
@@ -7828,7 +8030,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7840,7 +8042,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7853,7 +8055,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -7906,7 +8108,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7918,7 +8120,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7931,7 +8133,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -7984,14 +8186,16 @@ type Answer struct {
 	//	*Answer_Names
 	//	*Answer_Groups
 	//	*Answer_Cohort
-	Value         isAnswer_Value `protobuf_oneof:"value"`
+	Value isAnswer_Value `protobuf_oneof:"value"`
+	// of a question about one namespace with an event clock: its now
+	Clock         *EventClock `protobuf:"bytes,50,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8003,7 +8207,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8016,7 +8220,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Answer) GetError() *Error {
@@ -8175,6 +8379,13 @@ func (x *Answer) GetCohort() *BitmapCohort {
 	return nil
 }
 
+func (x *Answer) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -8286,7 +8497,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8298,7 +8509,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8311,7 +8522,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -8353,7 +8564,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8365,7 +8576,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8378,7 +8589,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -8406,7 +8617,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8418,7 +8629,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8431,7 +8642,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -8463,7 +8674,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8475,7 +8686,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8488,7 +8699,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -8535,7 +8746,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8547,7 +8758,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8560,7 +8771,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -8634,7 +8845,7 @@ type NamesAnswer struct {
 
 func (x *NamesAnswer) Reset() {
 	*x = NamesAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8646,7 +8857,7 @@ func (x *NamesAnswer) String() string {
 func (*NamesAnswer) ProtoMessage() {}
 
 func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8659,7 +8870,7 @@ func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
 func (*NamesAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *NamesAnswer) GetIds() []uint64 {
@@ -8712,7 +8923,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8724,7 +8935,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8737,7 +8948,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -8802,7 +9013,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8814,7 +9025,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8827,7 +9038,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -8865,7 +9076,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8877,7 +9088,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8890,7 +9101,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -8926,7 +9137,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8938,7 +9149,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8951,7 +9162,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -8980,7 +9191,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8992,7 +9203,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9005,7 +9216,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -9046,7 +9257,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9058,7 +9269,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9071,7 +9282,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -9150,7 +9361,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9162,7 +9373,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9175,7 +9386,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -9223,7 +9434,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9235,7 +9446,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9248,7 +9459,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -9325,7 +9536,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9337,7 +9548,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9350,7 +9561,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Property) GetName() string {
@@ -9381,7 +9592,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9393,7 +9604,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9406,7 +9617,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -9452,7 +9663,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9464,7 +9675,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9477,7 +9688,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -9522,7 +9733,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9534,7 +9745,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9547,7 +9758,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -9590,13 +9801,15 @@ type FeedRequest struct {
 	TimeUs int64 `protobuf:"varint,7,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
 	// optional; without it a retry may count twice
 	IdempotencyKey *IdempotencyKey `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// see Increment
+	Confirmed     uint64 `protobuf:"varint,11,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9608,7 +9821,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9621,7 +9834,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -9680,6 +9893,13 @@ func (x *FeedRequest) GetIdempotencyKey() *IdempotencyKey {
 	return nil
 }
 
+func (x *FeedRequest) GetConfirmed() uint64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
 // FeedResponse says what a feed has found and counted.
 type FeedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -9697,7 +9917,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9709,7 +9929,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9722,7 +9942,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -9764,7 +9984,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9776,7 +9996,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9789,7 +10009,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -9833,7 +10053,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9845,7 +10065,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9858,7 +10078,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -9969,7 +10189,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9981,7 +10201,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9994,7 +10214,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *Change) GetBin() []byte {
@@ -10091,7 +10311,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10103,7 +10323,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10116,7 +10336,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -10233,7 +10453,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10245,7 +10465,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10258,7 +10478,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -10332,7 +10552,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10344,7 +10564,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10357,7 +10577,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -10471,7 +10691,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10483,7 +10703,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10496,7 +10716,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *Membership) GetContained() bool {
@@ -10524,7 +10744,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10536,7 +10756,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10549,7 +10769,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *Item) GetBin() []byte {
@@ -10583,7 +10803,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10595,7 +10815,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10608,7 +10828,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -10663,7 +10883,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10675,7 +10895,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10688,7 +10908,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -10770,7 +10990,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10782,7 +11002,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10795,7 +11015,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -10931,7 +11151,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10943,7 +11163,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10956,7 +11176,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -11003,7 +11223,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11015,7 +11235,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11028,7 +11248,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -11046,14 +11266,16 @@ type ShardQuestion struct {
 	// answer with a mergeable part instead of a final answer
 	Partial bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
 	// more shards that are asked the same: their answers follow, in this order
-	Also          []uint32 `protobuf:"varint,4,rep,packed,name=also,proto3" json:"also,omitempty"`
+	Also []uint32 `protobuf:"varint,4,rep,packed,name=also,proto3" json:"also,omitempty"`
+	// of a namespace with an event clock: the now to answer of, if the shard's own is of this epoch and not later
+	Clock         *EventClock `protobuf:"bytes,11,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11065,7 +11287,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11078,7 +11300,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -11109,6 +11331,13 @@ func (x *ShardQuestion) GetAlso() []uint32 {
 	return nil
 }
 
+func (x *ShardQuestion) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 type ShardAskRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Questions      []*ShardQuestion       `protobuf:"bytes,1,rep,name=questions,proto3" json:"questions,omitempty"`
@@ -11129,7 +11358,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11141,7 +11370,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11154,7 +11383,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -11211,7 +11440,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11223,7 +11452,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11236,7 +11465,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *ReadIndexRequest) GetShards() []uint32 {
@@ -11267,7 +11496,7 @@ type AuditedRequest struct {
 
 func (x *AuditedRequest) Reset() {
 	*x = AuditedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11279,7 +11508,7 @@ func (x *AuditedRequest) String() string {
 func (*AuditedRequest) ProtoMessage() {}
 
 func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11292,7 +11521,7 @@ func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedRequest.ProtoReflect.Descriptor instead.
 func (*AuditedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *AuditedRequest) GetShard() uint32 {
@@ -11330,7 +11559,7 @@ type AuditedResponse struct {
 
 func (x *AuditedResponse) Reset() {
 	*x = AuditedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11342,7 +11571,7 @@ func (x *AuditedResponse) String() string {
 func (*AuditedResponse) ProtoMessage() {}
 
 func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11355,7 +11584,7 @@ func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedResponse.ProtoReflect.Descriptor instead.
 func (*AuditedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *AuditedResponse) GetKnown() bool {
@@ -11392,7 +11621,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11404,7 +11633,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11417,7 +11646,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *RepairRequest) GetShard() uint32 {
@@ -11442,7 +11671,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11454,7 +11683,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11467,7 +11696,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
 }
 
 type ReadIndexResponse struct {
@@ -11480,7 +11709,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11492,7 +11721,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11505,7 +11734,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *ReadIndexResponse) GetResults() []*ReadIndex {
@@ -11527,7 +11756,7 @@ type ReadIndex struct {
 
 func (x *ReadIndex) Reset() {
 	*x = ReadIndex{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11539,7 +11768,7 @@ func (x *ReadIndex) String() string {
 func (*ReadIndex) ProtoMessage() {}
 
 func (x *ReadIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11552,7 +11781,7 @@ func (x *ReadIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndex.ProtoReflect.Descriptor instead.
 func (*ReadIndex) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *ReadIndex) GetError() *Error {
@@ -11578,7 +11807,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11590,7 +11819,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11603,7 +11832,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -11623,14 +11852,16 @@ type ShardAnswer struct {
 	Value isShardAnswer_Value `protobuf_oneof:"value"`
 	Stale bool                `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
 	// the shard's evaluation time
-	AsOfUs        int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	AsOfUs int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of a namespace with an event clock: what it is in the shard
+	Clock         *EventClock `protobuf:"bytes,11,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11642,7 +11873,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11655,7 +11886,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -11704,6 +11935,13 @@ func (x *ShardAnswer) GetAsOfUs() int64 {
 	return 0
 }
 
+func (x *ShardAnswer) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 type isShardAnswer_Value interface {
 	isShardAnswer_Value()
 }
@@ -11746,7 +11984,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11758,7 +11996,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11771,7 +12009,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -11863,7 +12101,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11875,7 +12113,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11888,7 +12126,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -11955,7 +12193,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11967,7 +12205,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11980,7 +12218,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -12065,7 +12303,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12077,7 +12315,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12090,7 +12328,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *Table) GetClusterId() string {
@@ -12203,7 +12441,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12215,7 +12453,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12228,7 +12466,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -12313,7 +12551,7 @@ type ChangeClusterRequest struct {
 
 func (x *ChangeClusterRequest) Reset() {
 	*x = ChangeClusterRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12325,7 +12563,7 @@ func (x *ChangeClusterRequest) String() string {
 func (*ChangeClusterRequest) ProtoMessage() {}
 
 func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12338,7 +12576,7 @@ func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterRequest.ProtoReflect.Descriptor instead.
 func (*ChangeClusterRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *ChangeClusterRequest) GetChange() isChangeClusterRequest_Change {
@@ -12454,7 +12692,7 @@ type ChangeClusterResponse struct {
 
 func (x *ChangeClusterResponse) Reset() {
 	*x = ChangeClusterResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12466,7 +12704,7 @@ func (x *ChangeClusterResponse) String() string {
 func (*ChangeClusterResponse) ProtoMessage() {}
 
 func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12479,7 +12717,7 @@ func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterResponse.ProtoReflect.Descriptor instead.
 func (*ChangeClusterResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *ChangeClusterResponse) GetMoves() []*Move {
@@ -12518,7 +12756,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12530,7 +12768,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12543,7 +12781,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
 }
 
 type TableResponse struct {
@@ -12557,7 +12795,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12569,7 +12807,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12582,7 +12820,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -12611,7 +12849,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12623,7 +12861,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12636,7 +12874,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -12662,7 +12900,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12674,7 +12912,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12687,7 +12925,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -12712,7 +12950,7 @@ type RestoreNamespacesRequest struct {
 
 func (x *RestoreNamespacesRequest) Reset() {
 	*x = RestoreNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12724,7 +12962,7 @@ func (x *RestoreNamespacesRequest) String() string {
 func (*RestoreNamespacesRequest) ProtoMessage() {}
 
 func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12737,7 +12975,7 @@ func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *RestoreNamespacesRequest) GetNamespaces() []*Namespace {
@@ -12769,7 +13007,7 @@ type RestoreNamespacesResponse struct {
 
 func (x *RestoreNamespacesResponse) Reset() {
 	*x = RestoreNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12781,7 +13019,7 @@ func (x *RestoreNamespacesResponse) String() string {
 func (*RestoreNamespacesResponse) ProtoMessage() {}
 
 func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12794,7 +13032,7 @@ func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
 }
 
 type ListNamespacesRequest struct {
@@ -12805,7 +13043,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12817,7 +13055,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12830,7 +13068,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
 }
 
 type ListNamespacesResponse struct {
@@ -12844,7 +13082,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12856,7 +13094,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12869,7 +13107,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -12899,7 +13137,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12911,7 +13149,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12924,7 +13162,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -12951,7 +13189,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12963,7 +13201,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12976,7 +13214,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *DeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -12996,7 +13234,7 @@ type UndeleteNamespaceRequest struct {
 
 func (x *UndeleteNamespaceRequest) Reset() {
 	*x = UndeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13008,7 +13246,7 @@ func (x *UndeleteNamespaceRequest) String() string {
 func (*UndeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13021,7 +13259,7 @@ func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *UndeleteNamespaceRequest) GetName() string {
@@ -13040,7 +13278,7 @@ type UndeleteNamespaceResponse struct {
 
 func (x *UndeleteNamespaceResponse) Reset() {
 	*x = UndeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13052,7 +13290,7 @@ func (x *UndeleteNamespaceResponse) String() string {
 func (*UndeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13065,12 +13303,228 @@ func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *UndeleteNamespaceResponse) GetNamespace() *Namespace {
 	if x != nil {
 		return x.Namespace
+	}
+	return nil
+}
+
+// SetNamespaceClockRequest begins a new epoch of a namespace's event clock, at a time that may be earlier than its now.
+// Keys that forget and had an event after that time are dropped.
+type SetNamespaceClockRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	NowUs         int64                  `protobuf:"varint,2,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNamespaceClockRequest) Reset() {
+	*x = SetNamespaceClockRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNamespaceClockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNamespaceClockRequest) ProtoMessage() {}
+
+func (x *SetNamespaceClockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNamespaceClockRequest.ProtoReflect.Descriptor instead.
+func (*SetNamespaceClockRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
+}
+
+func (x *SetNamespaceClockRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetNamespaceClockRequest) GetNowUs() int64 {
+	if x != nil {
+		return x.NowUs
+	}
+	return 0
+}
+
+type SetNamespaceClockResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// shards that have the new epoch
+	Shards uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	// shards that did not answer in time: they begin it as soon as they have a leader, and answer nothing of the
+	// namespace before
+	Waits         []uint32 `protobuf:"varint,3,rep,packed,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNamespaceClockResponse) Reset() {
+	*x = SetNamespaceClockResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNamespaceClockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNamespaceClockResponse) ProtoMessage() {}
+
+func (x *SetNamespaceClockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNamespaceClockResponse.ProtoReflect.Descriptor instead.
+func (*SetNamespaceClockResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
+}
+
+func (x *SetNamespaceClockResponse) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
+func (x *SetNamespaceClockResponse) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *SetNamespaceClockResponse) GetWaits() []uint32 {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+// ClocksRequest tells a node the event clocks that another one has heard of.
+type ClocksRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Clocks []*NamespaceClock      `protobuf:"bytes,1,rep,name=clocks,proto3" json:"clocks,omitempty"`
+	// answer with all clocks, as to a node that has just started
+	All           bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClocksRequest) Reset() {
+	*x = ClocksRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClocksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClocksRequest) ProtoMessage() {}
+
+func (x *ClocksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClocksRequest.ProtoReflect.Descriptor instead.
+func (*ClocksRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
+}
+
+func (x *ClocksRequest) GetClocks() []*NamespaceClock {
+	if x != nil {
+		return x.Clocks
+	}
+	return nil
+}
+
+func (x *ClocksRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+type ClocksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// that the node has heard of, if all were asked for
+	Clocks        []*NamespaceClock `protobuf:"bytes,1,rep,name=clocks,proto3" json:"clocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClocksResponse) Reset() {
+	*x = ClocksResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClocksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClocksResponse) ProtoMessage() {}
+
+func (x *ClocksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClocksResponse.ProtoReflect.Descriptor instead.
+func (*ClocksResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
+}
+
+func (x *ClocksResponse) GetClocks() []*NamespaceClock {
+	if x != nil {
+		return x.Clocks
 	}
 	return nil
 }
@@ -13086,7 +13540,7 @@ type NamespaceUsageRequest struct {
 
 func (x *NamespaceUsageRequest) Reset() {
 	*x = NamespaceUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13098,7 +13552,7 @@ func (x *NamespaceUsageRequest) String() string {
 func (*NamespaceUsageRequest) ProtoMessage() {}
 
 func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13111,7 +13565,7 @@ func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *NamespaceUsageRequest) GetName() string {
@@ -13133,7 +13587,7 @@ type NamespaceUsageResponse struct {
 
 func (x *NamespaceUsageResponse) Reset() {
 	*x = NamespaceUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13145,7 +13599,7 @@ func (x *NamespaceUsageResponse) String() string {
 func (*NamespaceUsageResponse) ProtoMessage() {}
 
 func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13158,7 +13612,7 @@ func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
 }
 
 func (x *NamespaceUsageResponse) GetNamespaces() []*NamespaceUsage {
@@ -13194,7 +13648,7 @@ type NamespaceUsage struct {
 
 func (x *NamespaceUsage) Reset() {
 	*x = NamespaceUsage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13206,7 +13660,7 @@ func (x *NamespaceUsage) String() string {
 func (*NamespaceUsage) ProtoMessage() {}
 
 func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13219,7 +13673,7 @@ func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
 func (*NamespaceUsage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *NamespaceUsage) GetName() string {
@@ -13275,7 +13729,7 @@ type NodeUsageRequest struct {
 
 func (x *NodeUsageRequest) Reset() {
 	*x = NodeUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13287,7 +13741,7 @@ func (x *NodeUsageRequest) String() string {
 func (*NodeUsageRequest) ProtoMessage() {}
 
 func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13300,7 +13754,7 @@ func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageRequest.ProtoReflect.Descriptor instead.
 func (*NodeUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *NodeUsageRequest) GetBudgeted() bool {
@@ -13322,7 +13776,7 @@ type NodeUsageResponse struct {
 
 func (x *NodeUsageResponse) Reset() {
 	*x = NodeUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13334,7 +13788,7 @@ func (x *NodeUsageResponse) String() string {
 func (*NodeUsageResponse) ProtoMessage() {}
 
 func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13347,7 +13801,7 @@ func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageResponse.ProtoReflect.Descriptor instead.
 func (*NodeUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *NodeUsageResponse) GetNode() string {
@@ -13386,7 +13840,7 @@ type NodeNamespace struct {
 
 func (x *NodeNamespace) Reset() {
 	*x = NodeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13398,7 +13852,7 @@ func (x *NodeNamespace) String() string {
 func (*NodeNamespace) ProtoMessage() {}
 
 func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13411,7 +13865,7 @@ func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeNamespace.ProtoReflect.Descriptor instead.
 func (*NodeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
 }
 
 func (x *NodeNamespace) GetName() string {
@@ -13452,7 +13906,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13464,7 +13918,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13477,7 +13931,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
 }
 
 func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
@@ -13499,7 +13953,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13511,7 +13965,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13524,7 +13978,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
 }
 
 func (x *ChecksumRequest) GetShard() uint32 {
@@ -13574,7 +14028,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13586,7 +14040,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13599,7 +14053,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -13760,7 +14214,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13772,7 +14226,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13785,7 +14239,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -13931,7 +14385,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13943,7 +14397,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13956,7 +14410,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{174}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -13998,7 +14452,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\x9c\a\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\x82\b\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -14025,12 +14479,22 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"dictionary\x18\x14 \x01(\v2\x12.ebb.v1.DictionaryR\n" +
 	"dictionary\x12/\n" +
 	"\x06budget\x18\x15 \x01(\v2\x17.ebb.v1.NamespaceBudgetR\x06budget\x125\n" +
-	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletionB\x11\n" +
+	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletion\x12#\n" +
+	"\vmax_jump_us\x18\x17 \x01(\x03H\x04R\tmaxJumpUs\x88\x01\x01\x12/\n" +
+	"\tclock_set\x18\x18 \x01(\v2\x12.ebb.v1.EventClockR\bclockSetB\x11\n" +
 	"\x0f_allow_negativeB\x14\n" +
 	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
 	"_window_usB\v\n" +
-	"\t_universe\"X\n" +
+	"\t_universeB\x0e\n" +
+	"\f_max_jump_us\"9\n" +
+	"\n" +
+	"EventClock\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x15\n" +
+	"\x06now_us\x18\x02 \x01(\x03R\x05nowUs\"X\n" +
+	"\x0eNamespaceClock\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12(\n" +
+	"\x05clock\x18\x02 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\"X\n" +
 	"\x0fNamespaceBudget\x12\x19\n" +
 	"\x05bytes\x18\x01 \x01(\x04H\x00R\x05bytes\x88\x01\x01\x12\x17\n" +
 	"\x04keys\x18\x02 \x01(\x04H\x01R\x04keys\x88\x01\x01B\b\n" +
@@ -14064,7 +14528,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	" \x01(\x04R\rbloomCapacity\x12(\n" +
 	"\x10bloom_false_rate\x18\v \x01(\x01R\x0ebloomFalseRate\x12%\n" +
 	"\x0equantile_error\x18\f \x01(\x01R\rquantileError\x12)\n" +
-	"\x10quantile_buckets\x18\r \x01(\rR\x0fquantileBuckets\"\xf1\x01\n" +
+	"\x10quantile_buckets\x18\r \x01(\rR\x0fquantileBuckets\"\x8f\x02\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x10\n" +
 	"\x03bin\x18\x02 \x01(\fR\x03bin\x12\x1b\n" +
@@ -14073,7 +14537,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12 \n" +
 	"\x04kind\x18\x06 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12\x19\n" +
 	"\x05value\x18\a \x01(\x01H\x01R\x05value\x88\x01\x01\x12\x17\n" +
-	"\x04text\x18\b \x01(\fH\x02R\x04text\x88\x01\x01B\t\n" +
+	"\x04text\x18\b \x01(\fH\x02R\x04text\x88\x01\x01\x12\x1c\n" +
+	"\tconfirmed\x18\v \x01(\x04R\tconfirmedB\t\n" +
 	"\a_amountB\b\n" +
 	"\x06_valueB\a\n" +
 	"\x05_text\"_\n" +
@@ -14123,13 +14588,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x05 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"1\n" +
 	"\x0eRenameResponse\x12\x1f\n" +
 	"\vbytes_moved\x18\x01 \x01(\x04R\n" +
-	"bytesMoved\"x\n" +
+	"bytesMoved\"\xa2\x01\n" +
 	"\x11IncrementResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
 	"\n" +
 	"duplicates\x18\x02 \x01(\x04R\n" +
 	"duplicates\x12)\n" +
-	"\arefused\x18\x03 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x99\x01\n" +
+	"\arefused\x18\x03 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\x12(\n" +
+	"\x05clock\x18\v \x01(\v2\x12.ebb.v1.EventClockR\x05clock\"\x99\x01\n" +
 	"\vBitsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12+\n" +
 	"\achanges\x18\x02 \x03(\v2\x11.ebb.v1.BitChangeR\achanges\x12?\n" +
@@ -14153,7 +14619,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\"S\n" +
 	"\fBitsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xe7\b\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x9e\t\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -14181,7 +14647,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04home\x18\x14 \x01(\v2\x13.ebb.v1.HomeCommandH\x01R\x04home\x120\n" +
 	"\arestore\x18( \x01(\v2\x14.ebb.v1.RestoreShardH\x01R\arestore\x12%\n" +
 	"\x05audit\x18) \x01(\v2\r.ebb.v1.AuditH\x01R\x05audit\x12A\n" +
-	"\x0fpurge_namespace\x180 \x01(\v2\x16.ebb.v1.PurgeNamespaceH\x01R\x0epurgeNamespaceB\n" +
+	"\x0fpurge_namespace\x180 \x01(\v2\x16.ebb.v1.PurgeNamespaceH\x01R\x0epurgeNamespace\x125\n" +
+	"\vevent_clock\x181 \x01(\v2\x12.ebb.v1.EventClockH\x01R\n" +
+	"eventClockB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
 	"\x04body\">\n" +
@@ -14269,13 +14737,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
 	"\bchecksum\x18\x02 \x01(\x06H\x00R\bchecksum\x88\x01\x01\x12\x19\n" +
 	"\bafter_us\x18\x03 \x01(\x03R\aafterUsB\v\n" +
-	"\t_checksum\"\x99\x01\n" +
+	"\t_checksum\"\xb7\x01\n" +
 	"\x06PutKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x05image\x18\x02 \x01(\fH\x00R\x05image\x12\x14\n" +
 	"\x04from\x18\x03 \x01(\fH\x00R\x04from\x12\x1c\n" +
 	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x1d\n" +
-	"\areplace\x18\x05 \x01(\x06H\x01R\areplace\x88\x01\x01B\x06\n" +
+	"\areplace\x18\x05 \x01(\x06H\x01R\areplace\x88\x01\x01\x12\x1c\n" +
+	"\tconfirmed\x18\v \x01(\x04R\tconfirmedB\x06\n" +
 	"\x04whatB\n" +
 	"\n" +
 	"\b_replace\"Y\n" +
@@ -14307,7 +14776,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04Tick\">\n" +
 	"\x05Entry\x12\x19\n" +
 	"\bstamp_us\x18\x01 \x01(\x10R\astampUs\x12\x1a\n" +
-	"\bcommands\x18\x02 \x03(\fR\bcommands\"\xf6\x02\n" +
+	"\bcommands\x18\x02 \x03(\fR\bcommands\"\xa0\x03\n" +
 	"\rCommandResult\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12)\n" +
 	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\x12\x18\n" +
@@ -14322,7 +14791,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\achanged\x18\b \x01(\x04R\achanged\x12\x10\n" +
 	"\x03ids\x18\x12 \x03(\x04R\x03ids\x121\n" +
 	"\arestore\x18( \x01(\v2\x17.ebb.v1.RestoreProgressR\arestore\x12+\n" +
-	"\x05purge\x180 \x01(\v2\x15.ebb.v1.PurgeProgressR\x05purge\">\n" +
+	"\x05purge\x180 \x01(\v2\x15.ebb.v1.PurgeProgressR\x05purge\x12(\n" +
+	"\x05clock\x181 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\">\n" +
 	"\fShardCommand\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\fR\acommand\"^\n" +
@@ -14502,15 +14972,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05_rate\"\x1d\n" +
 	"\aBinList\x12\x12\n" +
 	"\x04bins\x18\x01 \x03(\fR\x04bins\"\x13\n" +
-	"\x11CountKeysQuestion\"\xc2\x01\n" +
+	"\x11CountKeysQuestion\"\xf2\x01\n" +
 	"\n" +
 	"AskRequest\x12.\n" +
 	"\tquestions\x18\x01 \x03(\v2\x10.ebb.v1.QuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
-	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
+	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\x12.\n" +
+	"\x06clocks\x18\v \x03(\v2\x16.ebb.v1.NamespaceClockR\x06clocks\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xec\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x9c\x03\n" +
 	"\fWatchRequest\x12,\n" +
 	"\bquestion\x18\x01 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
@@ -14519,7 +14990,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fmin_interval_us\x18\x05 \x01(\x03R\rminIntervalUs\x12\x14\n" +
 	"\x05every\x18\x06 \x01(\bR\x05every\x12!\n" +
 	"\ttolerance\x18\a \x01(\x01H\x00R\ttolerance\x88\x01\x01\x12#\n" +
-	"\x05alert\x18\b \x01(\v2\r.ebb.v1.AlertR\x05alert\x12\x14\n" +
+	"\x05alert\x18\b \x01(\v2\r.ebb.v1.AlertR\x05alert\x12.\n" +
+	"\x06clocks\x18\v \x03(\v2\x16.ebb.v1.NamespaceClockR\x06clocks\x12\x14\n" +
 	"\x05query\x18\t \x01(\tR\x05queryB\f\n" +
 	"\n" +
 	"_tolerance\"\x81\x02\n" +
@@ -14536,7 +15008,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06answer\x18\x01 \x01(\v2\x0e.ebb.v1.AnswerR\x06answer\x12\x16\n" +
 	"\x06raised\x18\x02 \x01(\bR\x06raised\x12\x18\n" +
 	"\acrossed\x18\x03 \x01(\bR\acrossed\x12\x16\n" +
-	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\x9b\x06\n" +
+	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\xc5\x06\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -14556,7 +15028,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmap\x12+\n" +
 	"\x05names\x18\x11 \x01(\v2\x13.ebb.v1.NamesAnswerH\x00R\x05names\x12.\n" +
 	"\x06groups\x18\x1e \x01(\v2\x14.ebb.v1.BitmapGroupsH\x00R\x06groups\x12.\n" +
-	"\x06cohort\x18\x1f \x01(\v2\x14.ebb.v1.BitmapCohortH\x00R\x06cohortB\a\n" +
+	"\x06cohort\x18\x1f \x01(\v2\x14.ebb.v1.BitmapCohortH\x00R\x06cohort\x12(\n" +
+	"\x05clock\x182 \x01(\v2\x12.ebb.v1.EventClockR\x05clockB\a\n" +
 	"\x05value\"\x83\x01\n" +
 	"\fBitmapGroups\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12+\n" +
@@ -14660,7 +15133,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05Match\x12\x16\n" +
 	"\x06phrase\x18\x01 \x01(\fR\x06phrase\x12\x14\n" +
 	"\x05begin\x18\x02 \x01(\rR\x05begin\x12\x10\n" +
-	"\x03end\x18\x03 \x01(\rR\x03end\"\x83\x02\n" +
+	"\x03end\x18\x03 \x01(\rR\x03end\"\xa1\x02\n" +
 	"\vFeedRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x18\n" +
 	"\aphrases\x18\x02 \x01(\fR\aphrases\x12\x14\n" +
@@ -14669,7 +15142,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04kind\x18\x05 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12\x16\n" +
 	"\x06member\x18\x06 \x01(\fR\x06member\x12\x17\n" +
 	"\atime_us\x18\a \x01(\x03R\x06timeUs\x12?\n" +
-	"\x0fidempotency_key\x18\b \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"\x98\x01\n" +
+	"\x0fidempotency_key\x18\b \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\x12\x1c\n" +
+	"\tconfirmed\x18\v \x01(\x04R\tconfirmed\"\x98\x01\n" +
 	"\fFeedResponse\x12#\n" +
 	"\x05found\x18\x01 \x03(\v2\r.ebb.v1.FoundR\x05found\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x1e\n" +
@@ -14803,12 +15277,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05p_low\x18\x04 \x01(\x01R\x04pLow\x12\x15\n" +
 	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\"\x1e\n" +
 	"\bKeyCount\x12\x12\n" +
-	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\x81\x01\n" +
+	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xab\x01\n" +
 	"\rShardQuestion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
 	"\apartial\x18\x03 \x01(\bR\apartial\x12\x12\n" +
-	"\x04also\x18\x04 \x03(\rR\x04also\"\xf9\x01\n" +
+	"\x04also\x18\x04 \x03(\rR\x04also\x12(\n" +
+	"\x05clock\x18\v \x01(\v2\x12.ebb.v1.EventClockR\x05clock\"\xf9\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
@@ -14837,13 +15312,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"A\n" +
 	"\x10ShardAskResponse\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xab\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xd5\x01\n" +
 	"\vShardAnswer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12(\n" +
 	"\x06answer\x18\x02 \x01(\v2\x0e.ebb.v1.AnswerH\x00R\x06answer\x12\x14\n" +
 	"\x04part\x18\x03 \x01(\fH\x00R\x04part\x12\x14\n" +
 	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x18\n" +
-	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUsB\a\n" +
+	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\x12(\n" +
+	"\x05clock\x18\v \x01(\v2\x12.ebb.v1.EventClockR\x05clockB\a\n" +
 	"\x05value\"\xaa\x02\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
@@ -14947,7 +15423,19 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x18UndeleteNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"L\n" +
 	"\x19UndeleteNamespaceResponse\x12/\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"+\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"E\n" +
+	"\x18SetNamespaceClockRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x15\n" +
+	"\x06now_us\x18\x02 \x01(\x03R\x05nowUs\"z\n" +
+	"\x19SetNamespaceClockResponse\x12/\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\x12\x14\n" +
+	"\x05waits\x18\x03 \x03(\rR\x05waits\"Q\n" +
+	"\rClocksRequest\x12.\n" +
+	"\x06clocks\x18\x01 \x03(\v2\x16.ebb.v1.NamespaceClockR\x06clocks\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\"@\n" +
+	"\x0eClocksResponse\x12.\n" +
+	"\x06clocks\x18\x01 \x03(\v2\x16.ebb.v1.NamespaceClockR\x06clocks\"+\n" +
 	"\x15NamespaceUsageRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"r\n" +
 	"\x16NamespaceUsageResponse\x126\n" +
@@ -15112,7 +15600,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 169)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 175)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
 	(Floor)(0),                        // 1: ebb.v1.Floor
@@ -15126,176 +15614,182 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(KeyOrder)(0),                     // 9: ebb.v1.KeyOrder
 	(NodeState)(0),                    // 10: ebb.v1.NodeState
 	(*Namespace)(nil),                 // 11: ebb.v1.Namespace
-	(*NamespaceBudget)(nil),           // 12: ebb.v1.NamespaceBudget
-	(*NamespaceDeletion)(nil),         // 13: ebb.v1.NamespaceDeletion
-	(*Dictionary)(nil),                // 14: ebb.v1.Dictionary
-	(*Rollups)(nil),                   // 15: ebb.v1.Rollups
-	(*Sizes)(nil),                     // 16: ebb.v1.Sizes
-	(*Increment)(nil),                 // 17: ebb.v1.Increment
-	(*SessionIdentity)(nil),           // 18: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),            // 19: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),            // 20: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),          // 21: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                   // 22: ebb.v1.Refusal
-	(*DeleteRequest)(nil),             // 23: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),            // 24: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),             // 25: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),            // 26: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),             // 27: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),            // 28: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),         // 29: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),               // 30: ebb.v1.BitsRequest
-	(*BitChange)(nil),                 // 31: ebb.v1.BitChange
-	(*BitRange)(nil),                  // 32: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),        // 33: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),       // 34: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),              // 35: ebb.v1.BitsResponse
-	(*Command)(nil),                   // 36: ebb.v1.Command
-	(*PurgeNamespace)(nil),            // 37: ebb.v1.PurgeNamespace
-	(*PurgeProgress)(nil),             // 38: ebb.v1.PurgeProgress
-	(*Audit)(nil),                     // 39: ebb.v1.Audit
-	(*RestoreShard)(nil),              // 40: ebb.v1.RestoreShard
-	(*RestoreBegin)(nil),              // 41: ebb.v1.RestoreBegin
-	(*RestorePiece)(nil),              // 42: ebb.v1.RestorePiece
-	(*RestoreCommit)(nil),             // 43: ebb.v1.RestoreCommit
-	(*RestoreCancel)(nil),             // 44: ebb.v1.RestoreCancel
-	(*RestoreProgress)(nil),           // 45: ebb.v1.RestoreProgress
-	(*SnapshotRequest)(nil),           // 46: ebb.v1.SnapshotRequest
-	(*SnapshotPart)(nil),              // 47: ebb.v1.SnapshotPart
-	(*SnapshotChunk)(nil),             // 48: ebb.v1.SnapshotChunk
-	(*SnapshotSummary)(nil),           // 49: ebb.v1.SnapshotSummary
-	(*Names)(nil),                     // 50: ebb.v1.Names
-	(*HomeCommand)(nil),               // 51: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),                // 52: ebb.v1.HomeNumber
-	(*HomePut)(nil),                   // 53: ebb.v1.HomePut
-	(*HomeSwept)(nil),                 // 54: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),               // 55: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),                  // 56: ebb.v1.BitEdits
-	(*BitEdit)(nil),                   // 57: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),                // 58: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                    // 59: ebb.v1.PutKey
-	(*ExpireKeys)(nil),                // 60: ebb.v1.ExpireKeys
-	(*Increments)(nil),                // 61: ebb.v1.Increments
-	(*OpenSession)(nil),               // 62: ebb.v1.OpenSession
-	(*CloseSession)(nil),              // 63: ebb.v1.CloseSession
-	(*OpenSource)(nil),                // 64: ebb.v1.OpenSource
-	(*DropSource)(nil),                // 65: ebb.v1.DropSource
-	(*Behaviour)(nil),                 // 66: ebb.v1.Behaviour
-	(*Tick)(nil),                      // 67: ebb.v1.Tick
-	(*Entry)(nil),                     // 68: ebb.v1.Entry
-	(*CommandResult)(nil),             // 69: ebb.v1.CommandResult
-	(*ShardCommand)(nil),              // 70: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),              // 71: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),             // 72: ebb.v1.ApplyResponse
-	(*Question)(nil),                  // 73: ebb.v1.Question
-	(*NamesQuestion)(nil),             // 74: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),                // 75: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),                 // 76: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),          // 77: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),               // 78: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),                 // 79: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),             // 80: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),            // 81: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),                // 82: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),                 // 83: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),                // 84: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),      // 85: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),      // 86: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),        // 87: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),           // 88: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),             // 89: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),              // 90: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),          // 91: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),            // 92: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),             // 93: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),             // 94: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),          // 95: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),           // 96: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),      // 97: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                   // 98: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),         // 99: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),                // 100: ebb.v1.AskRequest
-	(*AskResponse)(nil),               // 101: ebb.v1.AskResponse
-	(*WatchRequest)(nil),              // 102: ebb.v1.WatchRequest
-	(*Alert)(nil),                     // 103: ebb.v1.Alert
-	(*WatchEvent)(nil),                // 104: ebb.v1.WatchEvent
-	(*Answer)(nil),                    // 105: ebb.v1.Answer
-	(*BitmapGroups)(nil),              // 106: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),               // 107: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),              // 108: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),           // 109: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),              // 110: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),               // 111: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                   // 112: ebb.v1.Overlap
-	(*SizedSet)(nil),                  // 113: ebb.v1.SizedSet
-	(*Graph)(nil),                     // 114: ebb.v1.Graph
-	(*GraphNode)(nil),                 // 115: ebb.v1.GraphNode
-	(*GraphLink)(nil),                 // 116: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                   // 117: ebb.v1.KeyInfo
-	(*KeyList)(nil),                   // 118: ebb.v1.KeyList
-	(*KeyDescription)(nil),            // 119: ebb.v1.KeyDescription
-	(*Property)(nil),                  // 120: ebb.v1.Property
-	(*KeyExport)(nil),                 // 121: ebb.v1.KeyExport
-	(*Matches)(nil),                   // 122: ebb.v1.Matches
-	(*Match)(nil),                     // 123: ebb.v1.Match
-	(*FeedRequest)(nil),               // 124: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),              // 125: ebb.v1.FeedResponse
-	(*Found)(nil),                     // 126: ebb.v1.Found
-	(*Trend)(nil),                     // 127: ebb.v1.Trend
-	(*Change)(nil),                    // 128: ebb.v1.Change
-	(*Surprise)(nil),                  // 129: ebb.v1.Surprise
-	(*SurprisingBin)(nil),             // 130: ebb.v1.SurprisingBin
-	(*Summary)(nil),                   // 131: ebb.v1.Summary
-	(*Membership)(nil),                // 132: ebb.v1.Membership
-	(*Item)(nil),                      // 133: ebb.v1.Item
-	(*Estimate)(nil),                  // 134: ebb.v1.Estimate
-	(*Coverage)(nil),                  // 135: ebb.v1.Coverage
-	(*Distribution)(nil),              // 136: ebb.v1.Distribution
-	(*Bin)(nil),                       // 137: ebb.v1.Bin
-	(*KeyCount)(nil),                  // 138: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),             // 139: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),           // 140: ebb.v1.ShardAskRequest
-	(*ReadIndexRequest)(nil),          // 141: ebb.v1.ReadIndexRequest
-	(*AuditedRequest)(nil),            // 142: ebb.v1.AuditedRequest
-	(*AuditedResponse)(nil),           // 143: ebb.v1.AuditedResponse
-	(*RepairRequest)(nil),             // 144: ebb.v1.RepairRequest
-	(*RepairResponse)(nil),            // 145: ebb.v1.RepairResponse
-	(*ReadIndexResponse)(nil),         // 146: ebb.v1.ReadIndexResponse
-	(*ReadIndex)(nil),                 // 147: ebb.v1.ReadIndex
-	(*ShardAskResponse)(nil),          // 148: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),               // 149: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),                // 150: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),             // 151: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),               // 152: ebb.v1.ShardRecord
-	(*Table)(nil),                     // 153: ebb.v1.Table
-	(*Move)(nil),                      // 154: ebb.v1.Move
-	(*ChangeClusterRequest)(nil),      // 155: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 156: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 157: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 158: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 159: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 160: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 161: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 162: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 163: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 164: ebb.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),    // 165: ebb.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),   // 166: ebb.v1.DeleteNamespaceResponse
-	(*UndeleteNamespaceRequest)(nil),  // 167: ebb.v1.UndeleteNamespaceRequest
-	(*UndeleteNamespaceResponse)(nil), // 168: ebb.v1.UndeleteNamespaceResponse
-	(*NamespaceUsageRequest)(nil),     // 169: ebb.v1.NamespaceUsageRequest
-	(*NamespaceUsageResponse)(nil),    // 170: ebb.v1.NamespaceUsageResponse
-	(*NamespaceUsage)(nil),            // 171: ebb.v1.NamespaceUsage
-	(*NodeUsageRequest)(nil),          // 172: ebb.v1.NodeUsageRequest
-	(*NodeUsageResponse)(nil),         // 173: ebb.v1.NodeUsageResponse
-	(*NodeNamespace)(nil),             // 174: ebb.v1.NodeNamespace
-	(*StatusRequest)(nil),             // 175: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 176: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 177: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 178: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 179: ebb.v1.StatusResponse
-	(*Error)(nil),                     // 180: ebb.v1.Error
-	(*TokenRecord)(nil),               // 181: ebb.v1.TokenRecord
+	(*EventClock)(nil),                // 12: ebb.v1.EventClock
+	(*NamespaceClock)(nil),            // 13: ebb.v1.NamespaceClock
+	(*NamespaceBudget)(nil),           // 14: ebb.v1.NamespaceBudget
+	(*NamespaceDeletion)(nil),         // 15: ebb.v1.NamespaceDeletion
+	(*Dictionary)(nil),                // 16: ebb.v1.Dictionary
+	(*Rollups)(nil),                   // 17: ebb.v1.Rollups
+	(*Sizes)(nil),                     // 18: ebb.v1.Sizes
+	(*Increment)(nil),                 // 19: ebb.v1.Increment
+	(*SessionIdentity)(nil),           // 20: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),            // 21: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),            // 22: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),          // 23: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                   // 24: ebb.v1.Refusal
+	(*DeleteRequest)(nil),             // 25: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),            // 26: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),             // 27: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),            // 28: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),             // 29: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),            // 30: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),         // 31: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),               // 32: ebb.v1.BitsRequest
+	(*BitChange)(nil),                 // 33: ebb.v1.BitChange
+	(*BitRange)(nil),                  // 34: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),        // 35: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),       // 36: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),              // 37: ebb.v1.BitsResponse
+	(*Command)(nil),                   // 38: ebb.v1.Command
+	(*PurgeNamespace)(nil),            // 39: ebb.v1.PurgeNamespace
+	(*PurgeProgress)(nil),             // 40: ebb.v1.PurgeProgress
+	(*Audit)(nil),                     // 41: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 42: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 43: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 44: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 45: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 46: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 47: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 48: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 49: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 50: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 51: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 52: ebb.v1.Names
+	(*HomeCommand)(nil),               // 53: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 54: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 55: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 56: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 57: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 58: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 59: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 60: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 61: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 62: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 63: ebb.v1.Increments
+	(*OpenSession)(nil),               // 64: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 65: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 66: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 67: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 68: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 69: ebb.v1.Tick
+	(*Entry)(nil),                     // 70: ebb.v1.Entry
+	(*CommandResult)(nil),             // 71: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 72: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 73: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 74: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 75: ebb.v1.Question
+	(*NamesQuestion)(nil),             // 76: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 77: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 78: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 79: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 80: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 81: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 82: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 83: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 84: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 85: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 86: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 87: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 88: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 89: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 90: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 91: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 92: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 93: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 94: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 95: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 96: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 97: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 98: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 99: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 100: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 101: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 102: ebb.v1.AskRequest
+	(*AskResponse)(nil),               // 103: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 104: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 105: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 106: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 107: ebb.v1.Answer
+	(*BitmapGroups)(nil),              // 108: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 109: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 110: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 111: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 112: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 113: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 114: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 115: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 116: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 117: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 118: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 119: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 120: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 121: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 122: ebb.v1.Property
+	(*KeyExport)(nil),                 // 123: ebb.v1.KeyExport
+	(*Matches)(nil),                   // 124: ebb.v1.Matches
+	(*Match)(nil),                     // 125: ebb.v1.Match
+	(*FeedRequest)(nil),               // 126: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 127: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 128: ebb.v1.Found
+	(*Trend)(nil),                     // 129: ebb.v1.Trend
+	(*Change)(nil),                    // 130: ebb.v1.Change
+	(*Surprise)(nil),                  // 131: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 132: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 133: ebb.v1.Summary
+	(*Membership)(nil),                // 134: ebb.v1.Membership
+	(*Item)(nil),                      // 135: ebb.v1.Item
+	(*Estimate)(nil),                  // 136: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 137: ebb.v1.Coverage
+	(*Distribution)(nil),              // 138: ebb.v1.Distribution
+	(*Bin)(nil),                       // 139: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 140: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 141: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 142: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 143: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 144: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 145: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 146: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 147: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 148: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 149: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 150: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 151: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 152: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 153: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 154: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 155: ebb.v1.Table
+	(*Move)(nil),                      // 156: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 157: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 158: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 159: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 160: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 161: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 162: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 163: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 164: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 165: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 166: ebb.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),    // 167: ebb.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),   // 168: ebb.v1.DeleteNamespaceResponse
+	(*UndeleteNamespaceRequest)(nil),  // 169: ebb.v1.UndeleteNamespaceRequest
+	(*UndeleteNamespaceResponse)(nil), // 170: ebb.v1.UndeleteNamespaceResponse
+	(*SetNamespaceClockRequest)(nil),  // 171: ebb.v1.SetNamespaceClockRequest
+	(*SetNamespaceClockResponse)(nil), // 172: ebb.v1.SetNamespaceClockResponse
+	(*ClocksRequest)(nil),             // 173: ebb.v1.ClocksRequest
+	(*ClocksResponse)(nil),            // 174: ebb.v1.ClocksResponse
+	(*NamespaceUsageRequest)(nil),     // 175: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 176: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 177: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 178: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 179: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 180: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 181: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 182: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 183: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 184: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 185: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 186: ebb.v1.Error
+	(*TokenRecord)(nil),               // 187: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -15303,213 +15797,226 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
 	6,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	16,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	18,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
-	15,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
-	14,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
-	12,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
-	13,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
-	5,   // 11: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
-	6,   // 12: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	17,  // 13: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	20,  // 14: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	180, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	20,  // 16: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 17: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	20,  // 18: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 19: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	20,  // 20: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 21: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	31,  // 22: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	20,  // 23: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	7,   // 24: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	32,  // 25: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	75,  // 26: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	20,  // 27: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 28: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	18,  // 29: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	19,  // 30: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	20,  // 31: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	61,  // 32: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	11,  // 33: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	62,  // 34: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	63,  // 35: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	64,  // 36: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	65,  // 37: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	66,  // 38: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	67,  // 39: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	58,  // 40: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	59,  // 41: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	60,  // 42: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	56,  // 43: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	55,  // 44: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	50,  // 45: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	51,  // 46: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	40,  // 47: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
-	39,  // 48: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
-	37,  // 49: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
-	41,  // 50: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
-	42,  // 51: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
-	43,  // 52: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
-	44,  // 53: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
-	48,  // 54: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
-	49,  // 55: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
-	52,  // 56: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	53,  // 57: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	54,  // 58: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	52,  // 59: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	75,  // 60: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	57,  // 61: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	7,   // 62: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	32,  // 63: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	17,  // 64: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	180, // 65: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	22,  // 66: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	45,  // 67: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
-	38,  // 68: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
-	70,  // 69: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	69,  // 70: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	97,  // 71: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	99,  // 72: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	96,  // 73: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	95,  // 74: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	88,  // 75: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	89,  // 76: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	90,  // 77: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	91,  // 78: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	92,  // 79: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	93,  // 80: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	94,  // 81: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	81,  // 82: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	85,  // 83: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	86,  // 84: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	74,  // 85: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	32,  // 86: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	78,  // 87: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	78,  // 88: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	78,  // 89: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	78,  // 90: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	79,  // 91: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	80,  // 92: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	77,  // 93: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	76,  // 94: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	75,  // 95: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	75,  // 96: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	75,  // 97: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	75,  // 98: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	75,  // 99: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	75,  // 100: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 101: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	82,  // 102: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	83,  // 103: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	84,  // 104: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	75,  // 105: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 106: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	87,  // 107: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	75,  // 108: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	32,  // 109: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	75,  // 110: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	6,   // 111: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 112: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	98,  // 113: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	73,  // 114: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 115: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	105, // 116: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	73,  // 117: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 118: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	103, // 119: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	105, // 120: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	180, // 121: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	135, // 122: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	136, // 123: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	138, // 124: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	131, // 125: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	129, // 126: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	112, // 127: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	114, // 128: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	118, // 129: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	119, // 130: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	121, // 131: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	122, // 132: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	127, // 133: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	110, // 134: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	111, // 135: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	106, // 136: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	108, // 137: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	107, // 138: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	109, // 139: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	113, // 140: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	134, // 141: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	134, // 142: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	134, // 143: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	134, // 144: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	134, // 145: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	115, // 146: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	113, // 147: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	116, // 148: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	134, // 149: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 150: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	134, // 151: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	117, // 152: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	117, // 153: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 154: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 155: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	120, // 156: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	123, // 157: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 158: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	20,  // 159: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	126, // 160: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	22,  // 161: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	128, // 162: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	128, // 163: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	128, // 164: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	128, // 165: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	130, // 166: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 167: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	134, // 168: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	134, // 169: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	134, // 170: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	133, // 171: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	132, // 172: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	134, // 173: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	137, // 174: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 175: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 176: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	73,  // 177: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	139, // 178: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 179: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	147, // 180: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	180, // 181: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	149, // 182: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	180, // 183: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	105, // 184: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	10,  // 185: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	151, // 186: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	150, // 187: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	152, // 188: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	11,  // 189: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	181, // 190: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	154, // 191: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	153, // 192: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	11,  // 193: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	11,  // 194: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 195: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 196: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 197: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	11,  // 198: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 199: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	171, // 200: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	12,  // 201: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	174, // 202: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	176, // 203: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	150, // 204: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	177, // 205: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	178, // 206: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	207, // [207:207] is the sub-list for method output_type
-	207, // [207:207] is the sub-list for method input_type
-	207, // [207:207] is the sub-list for extension type_name
-	207, // [207:207] is the sub-list for extension extendee
-	0,   // [0:207] is the sub-list for field type_name
+	17,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
+	16,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
+	14,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
+	15,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
+	12,  // 11: ebb.v1.Namespace.clock_set:type_name -> ebb.v1.EventClock
+	12,  // 12: ebb.v1.NamespaceClock.clock:type_name -> ebb.v1.EventClock
+	5,   // 13: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
+	6,   // 14: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	19,  // 15: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	22,  // 16: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	186, // 17: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	22,  // 18: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 19: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	22,  // 20: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 21: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	22,  // 22: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 23: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	12,  // 24: ebb.v1.IncrementResponse.clock:type_name -> ebb.v1.EventClock
+	33,  // 25: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	22,  // 26: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	7,   // 27: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	34,  // 28: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	77,  // 29: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	22,  // 30: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 31: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	20,  // 32: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	21,  // 33: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	22,  // 34: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	63,  // 35: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	11,  // 36: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	64,  // 37: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	65,  // 38: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	66,  // 39: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	67,  // 40: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	68,  // 41: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	69,  // 42: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	60,  // 43: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	61,  // 44: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	62,  // 45: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	58,  // 46: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	57,  // 47: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	52,  // 48: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	53,  // 49: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	42,  // 50: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	41,  // 51: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	39,  // 52: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
+	12,  // 53: ebb.v1.Command.event_clock:type_name -> ebb.v1.EventClock
+	43,  // 54: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	44,  // 55: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	45,  // 56: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	46,  // 57: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	50,  // 58: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	51,  // 59: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	54,  // 60: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	55,  // 61: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	56,  // 62: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	54,  // 63: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	77,  // 64: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	59,  // 65: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	7,   // 66: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	34,  // 67: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	19,  // 68: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	186, // 69: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	24,  // 70: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	47,  // 71: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	40,  // 72: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
+	12,  // 73: ebb.v1.CommandResult.clock:type_name -> ebb.v1.EventClock
+	72,  // 74: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	71,  // 75: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	99,  // 76: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	101, // 77: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	98,  // 78: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	97,  // 79: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	90,  // 80: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	91,  // 81: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	92,  // 82: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	93,  // 83: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	94,  // 84: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	95,  // 85: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	96,  // 86: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	83,  // 87: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	87,  // 88: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	88,  // 89: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	76,  // 90: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	34,  // 91: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	80,  // 92: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	80,  // 93: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	80,  // 94: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	80,  // 95: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	81,  // 96: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	82,  // 97: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	79,  // 98: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	78,  // 99: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	77,  // 100: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 101: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 102: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 103: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	77,  // 104: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 105: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	34,  // 106: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	84,  // 107: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	85,  // 108: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	86,  // 109: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	77,  // 110: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	34,  // 111: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	89,  // 112: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	77,  // 113: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	34,  // 114: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	77,  // 115: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	6,   // 116: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	9,   // 117: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	100, // 118: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	75,  // 119: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	8,   // 120: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	13,  // 121: ebb.v1.AskRequest.clocks:type_name -> ebb.v1.NamespaceClock
+	107, // 122: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	75,  // 123: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	8,   // 124: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	105, // 125: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	13,  // 126: ebb.v1.WatchRequest.clocks:type_name -> ebb.v1.NamespaceClock
+	107, // 127: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	186, // 128: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	137, // 129: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	138, // 130: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	140, // 131: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	133, // 132: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	131, // 133: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	114, // 134: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	116, // 135: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	120, // 136: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	121, // 137: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	123, // 138: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	124, // 139: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	129, // 140: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	112, // 141: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	113, // 142: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	108, // 143: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	110, // 144: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	12,  // 145: ebb.v1.Answer.clock:type_name -> ebb.v1.EventClock
+	109, // 146: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	111, // 147: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	115, // 148: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	136, // 149: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	136, // 150: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	136, // 151: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	136, // 152: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	136, // 153: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	117, // 154: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	115, // 155: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	118, // 156: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	136, // 157: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	6,   // 158: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	136, // 159: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	119, // 160: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	119, // 161: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 162: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 163: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	122, // 164: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	125, // 165: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	6,   // 166: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	22,  // 167: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	128, // 168: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	24,  // 169: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	130, // 170: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	130, // 171: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	130, // 172: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	130, // 173: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	132, // 174: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	6,   // 175: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	136, // 176: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	136, // 177: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	136, // 178: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	135, // 179: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	134, // 180: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	136, // 181: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	139, // 182: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 183: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 184: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	75,  // 185: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	12,  // 186: ebb.v1.ShardQuestion.clock:type_name -> ebb.v1.EventClock
+	141, // 187: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	8,   // 188: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	149, // 189: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	186, // 190: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	151, // 191: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	186, // 192: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	107, // 193: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	12,  // 194: ebb.v1.ShardAnswer.clock:type_name -> ebb.v1.EventClock
+	10,  // 195: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	153, // 196: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	152, // 197: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	154, // 198: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	11,  // 199: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	187, // 200: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	156, // 201: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	155, // 202: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	11,  // 203: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	11,  // 204: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 205: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 206: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 207: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	11,  // 208: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 209: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 210: ebb.v1.SetNamespaceClockResponse.namespace:type_name -> ebb.v1.Namespace
+	13,  // 211: ebb.v1.ClocksRequest.clocks:type_name -> ebb.v1.NamespaceClock
+	13,  // 212: ebb.v1.ClocksResponse.clocks:type_name -> ebb.v1.NamespaceClock
+	177, // 213: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	14,  // 214: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	180, // 215: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	182, // 216: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	152, // 217: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	183, // 218: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	184, // 219: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	220, // [220:220] is the sub-list for method output_type
+	220, // [220:220] is the sub-list for method input_type
+	220, // [220:220] is the sub-list for extension type_name
+	220, // [220:220] is the sub-list for extension extendee
+	0,   // [0:220] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -15520,9 +16027,9 @@ func file_ebb_v1_ebb_proto_init() {
 	file_ebb_v1_access_proto_init()
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[1].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[6].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[3].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[8].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -15544,32 +16051,33 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Restore)(nil),
 		(*Command_Audit)(nil),
 		(*Command_PurgeNamespace)(nil),
+		(*Command_EventClock)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[29].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[31].OneofWrappers = []any{
 		(*RestoreShard_Begin)(nil),
 		(*RestoreShard_Piece)(nil),
 		(*RestoreShard_Commit)(nil),
 		(*RestoreShard_Cancel)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[36].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[38].OneofWrappers = []any{
 		(*SnapshotPart_Chunk)(nil),
 		(*SnapshotPart_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[40].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
 		(*HomeCommand_Reserve)(nil),
 		(*HomeCommand_Put)(nil),
 		(*HomeCommand_Swept)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[48].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[51].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[62].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[64].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -15586,7 +16094,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_BitmapCohort)(nil),
 		(*Question_Names)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[64].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[66].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -15598,7 +16106,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[70].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[72].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -15607,14 +16115,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[86].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[88].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[91].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[92].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[94].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[93].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[94].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[96].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -15631,25 +16139,25 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[138].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[140].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[144].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[146].OneofWrappers = []any{
 		(*ChangeClusterRequest_Drain)(nil),
 		(*ChangeClusterRequest_Activate)(nil),
 		(*ChangeClusterRequest_Remove)(nil),
 		(*ChangeClusterRequest_Replication)(nil),
 		(*ChangeClusterRequest_Rebalance)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[154].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[156].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   169,
+			NumMessages:   175,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

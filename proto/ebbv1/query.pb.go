@@ -1909,7 +1909,9 @@ type QueryRequest struct {
 	// for what the question leaves open, as a command line has it: of keys that name no namespace in a question that says none either
 	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// say what would be done, and do nothing
-	Explain       bool `protobuf:"varint,4,opt,name=explain,proto3" json:"explain,omitempty"`
+	Explain bool `protobuf:"varint,4,opt,name=explain,proto3" json:"explain,omitempty"`
+	// see AskRequest
+	Clocks        []*NamespaceClock `protobuf:"bytes,11,rep,name=clocks,proto3" json:"clocks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1970,6 +1972,13 @@ func (x *QueryRequest) GetExplain() bool {
 		return x.Explain
 	}
 	return false
+}
+
+func (x *QueryRequest) GetClocks() []*NamespaceClock {
+	if x != nil {
+		return x.Clocks
+	}
+	return nil
 }
 
 // QueryResponse answers a query.
@@ -2322,12 +2331,13 @@ const file_ebb_v1_query_proto_rawDesc = "" +
 	"\beveryone\x18\x04 \x01(\bR\beveryone\"U\n" +
 	"\tPlanStore\x12 \n" +
 	"\x02to\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermR\x02to\x12&\n" +
-	"\x02of\x18\x02 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"|\n" +
+	"\x02of\x18\x02 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"\xac\x01\n" +
 	"\fQueryRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12 \n" +
 	"\x04plan\x18\x02 \x01(\v2\f.ebb.v1.PlanR\x04plan\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x18\n" +
-	"\aexplain\x18\x04 \x01(\bR\aexplain\"\xa4\x01\n" +
+	"\aexplain\x18\x04 \x01(\bR\aexplain\x12.\n" +
+	"\x06clocks\x18\v \x03(\v2\x16.ebb.v1.NamespaceClockR\x06clocks\"\xa4\x01\n" +
 	"\rQueryResponse\x12 \n" +
 	"\x04plan\x18\x01 \x01(\v2\f.ebb.v1.PlanR\x04plan\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12&\n" +
@@ -2416,8 +2426,9 @@ var file_ebb_v1_query_proto_goTypes = []any{
 	(*ExplainedStep)(nil),    // 27: ebb.v1.ExplainedStep
 	(Consistency)(0),         // 28: ebb.v1.Consistency
 	(KeyOrder)(0),            // 29: ebb.v1.KeyOrder
-	(*Answer)(nil),           // 30: ebb.v1.Answer
-	(*Error)(nil),            // 31: ebb.v1.Error
+	(*NamespaceClock)(nil),   // 30: ebb.v1.NamespaceClock
+	(*Answer)(nil),           // 31: ebb.v1.Answer
+	(*Error)(nil),            // 32: ebb.v1.Error
 }
 var file_ebb_v1_query_proto_depIdxs = []int32{
 	28, // 0: ebb.v1.Plan.consistency:type_name -> ebb.v1.Consistency
@@ -2467,17 +2478,18 @@ var file_ebb_v1_query_proto_depIdxs = []int32{
 	4,  // 44: ebb.v1.PlanStore.to:type_name -> ebb.v1.PlanTerm
 	6,  // 45: ebb.v1.PlanStore.of:type_name -> ebb.v1.PlanExpression
 	3,  // 46: ebb.v1.QueryRequest.plan:type_name -> ebb.v1.Plan
-	3,  // 47: ebb.v1.QueryResponse.plan:type_name -> ebb.v1.Plan
-	30, // 48: ebb.v1.QueryResponse.answer:type_name -> ebb.v1.Answer
-	26, // 49: ebb.v1.QueryResponse.explanation:type_name -> ebb.v1.Explanation
-	27, // 50: ebb.v1.Explanation.root:type_name -> ebb.v1.ExplainedStep
-	31, // 51: ebb.v1.Explanation.refusal:type_name -> ebb.v1.Error
-	27, // 52: ebb.v1.ExplainedStep.steps:type_name -> ebb.v1.ExplainedStep
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	30, // 47: ebb.v1.QueryRequest.clocks:type_name -> ebb.v1.NamespaceClock
+	3,  // 48: ebb.v1.QueryResponse.plan:type_name -> ebb.v1.Plan
+	31, // 49: ebb.v1.QueryResponse.answer:type_name -> ebb.v1.Answer
+	26, // 50: ebb.v1.QueryResponse.explanation:type_name -> ebb.v1.Explanation
+	27, // 51: ebb.v1.Explanation.root:type_name -> ebb.v1.ExplainedStep
+	32, // 52: ebb.v1.Explanation.refusal:type_name -> ebb.v1.Error
+	27, // 53: ebb.v1.ExplainedStep.steps:type_name -> ebb.v1.ExplainedStep
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_query_proto_init() }

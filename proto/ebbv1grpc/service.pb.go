@@ -27,8 +27,7 @@ var File_ebb_v1_service_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x14ebb/v1/control.proto\x1a\x10ebb/v1/ebb.proto\x1a\x12ebb/v1/query.proto2\xe8\n" +
-	"\n" +
+	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x14ebb/v1/control.proto\x1a\x10ebb/v1/ebb.proto\x1a\x12ebb/v1/query.proto2\xc2\v\n" +
 	"\x03Ebb\x12@\n" +
 	"\tIncrement\x12\x18.ebb.v1.IncrementRequest\x1a\x19.ebb.v1.IncrementResponse\x12.\n" +
 	"\x03Ask\x12\x12.ebb.v1.AskRequest\x1a\x13.ebb.v1.AskResponse\x121\n" +
@@ -42,7 +41,8 @@ const file_ebb_v1_service_proto_rawDesc = "" +
 	"\x05Watch\x12\x14.ebb.v1.WatchRequest\x1a\x12.ebb.v1.WatchEvent0\x01\x12I\n" +
 	"\fSetNamespace\x12\x1b.ebb.v1.SetNamespaceRequest\x1a\x1c.ebb.v1.SetNamespaceResponse\x12R\n" +
 	"\x0fDeleteNamespace\x12\x1e.ebb.v1.DeleteNamespaceRequest\x1a\x1f.ebb.v1.DeleteNamespaceResponse\x12X\n" +
-	"\x11UndeleteNamespace\x12 .ebb.v1.UndeleteNamespaceRequest\x1a!.ebb.v1.UndeleteNamespaceResponse\x12O\n" +
+	"\x11UndeleteNamespace\x12 .ebb.v1.UndeleteNamespaceRequest\x1a!.ebb.v1.UndeleteNamespaceResponse\x12X\n" +
+	"\x11SetNamespaceClock\x12 .ebb.v1.SetNamespaceClockRequest\x1a!.ebb.v1.SetNamespaceClockResponse\x12O\n" +
 	"\x0eListNamespaces\x12\x1d.ebb.v1.ListNamespacesRequest\x1a\x1e.ebb.v1.ListNamespacesResponse\x12O\n" +
 	"\x0eNamespaceUsage\x12\x1d.ebb.v1.NamespaceUsageRequest\x1a\x1e.ebb.v1.NamespaceUsageResponse\x124\n" +
 	"\x05Table\x12\x14.ebb.v1.TableRequest\x1a\x15.ebb.v1.TableResponse\x127\n" +
@@ -51,7 +51,7 @@ const file_ebb_v1_service_proto_rawDesc = "" +
 	"\vCreateToken\x12\x1a.ebb.v1.CreateTokenRequest\x1a\x1b.ebb.v1.CreateTokenResponse\x12C\n" +
 	"\n" +
 	"ListTokens\x12\x19.ebb.v1.ListTokensRequest\x1a\x1a.ebb.v1.ListTokensResponse\x12F\n" +
-	"\vRevokeToken\x12\x1a.ebb.v1.RevokeTokenRequest\x1a\x1b.ebb.v1.RevokeTokenResponse2\xfe\x04\n" +
+	"\vRevokeToken\x12\x1a.ebb.v1.RevokeTokenRequest\x1a\x1b.ebb.v1.RevokeTokenResponse2\xb7\x05\n" +
 	"\x06Shards\x124\n" +
 	"\x05Apply\x12\x14.ebb.v1.ApplyRequest\x1a\x15.ebb.v1.ApplyResponse\x128\n" +
 	"\x03Ask\x12\x17.ebb.v1.ShardAskRequest\x1a\x18.ebb.v1.ShardAskResponse\x12;\n" +
@@ -63,6 +63,7 @@ const file_ebb_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"NodeStatus\x12\x15.ebb.v1.StatusRequest\x1a\x16.ebb.v1.StatusResponse\x12@\n" +
 	"\tNodeUsage\x12\x18.ebb.v1.NodeUsageRequest\x1a\x19.ebb.v1.NodeUsageResponse\x127\n" +
+	"\x06Clocks\x12\x15.ebb.v1.ClocksRequest\x1a\x16.ebb.v1.ClocksResponse\x127\n" +
 	"\x06Manage\x12\x15.ebb.v1.ManageRequest\x1a\x16.ebb.v1.ManageResponseB0Z.github.com/ebbdb/ebb/proto/ebbv1grpc;ebbv1grpcb\x06proto3"
 
 var file_ebb_v1_service_proto_goTypes = []any{
@@ -79,53 +80,57 @@ var file_ebb_v1_service_proto_goTypes = []any{
 	(*ebbv1.SetNamespaceRequest)(nil),       // 10: ebb.v1.SetNamespaceRequest
 	(*ebbv1.DeleteNamespaceRequest)(nil),    // 11: ebb.v1.DeleteNamespaceRequest
 	(*ebbv1.UndeleteNamespaceRequest)(nil),  // 12: ebb.v1.UndeleteNamespaceRequest
-	(*ebbv1.ListNamespacesRequest)(nil),     // 13: ebb.v1.ListNamespacesRequest
-	(*ebbv1.NamespaceUsageRequest)(nil),     // 14: ebb.v1.NamespaceUsageRequest
-	(*ebbv1.TableRequest)(nil),              // 15: ebb.v1.TableRequest
-	(*ebbv1.StatusRequest)(nil),             // 16: ebb.v1.StatusRequest
-	(*ebbv1.ChangeClusterRequest)(nil),      // 17: ebb.v1.ChangeClusterRequest
-	(*ebbv1.CreateTokenRequest)(nil),        // 18: ebb.v1.CreateTokenRequest
-	(*ebbv1.ListTokensRequest)(nil),         // 19: ebb.v1.ListTokensRequest
-	(*ebbv1.RevokeTokenRequest)(nil),        // 20: ebb.v1.RevokeTokenRequest
-	(*ebbv1.ApplyRequest)(nil),              // 21: ebb.v1.ApplyRequest
-	(*ebbv1.ShardAskRequest)(nil),           // 22: ebb.v1.ShardAskRequest
-	(*ebbv1.SnapshotRequest)(nil),           // 23: ebb.v1.SnapshotRequest
-	(*ebbv1.RestoreNamespacesRequest)(nil),  // 24: ebb.v1.RestoreNamespacesRequest
-	(*ebbv1.ReadIndexRequest)(nil),          // 25: ebb.v1.ReadIndexRequest
-	(*ebbv1.AuditedRequest)(nil),            // 26: ebb.v1.AuditedRequest
-	(*ebbv1.RepairRequest)(nil),             // 27: ebb.v1.RepairRequest
-	(*ebbv1.NodeUsageRequest)(nil),          // 28: ebb.v1.NodeUsageRequest
-	(*ebbv1.ManageRequest)(nil),             // 29: ebb.v1.ManageRequest
-	(*ebbv1.IncrementResponse)(nil),         // 30: ebb.v1.IncrementResponse
-	(*ebbv1.AskResponse)(nil),               // 31: ebb.v1.AskResponse
-	(*ebbv1.BitsResponse)(nil),              // 32: ebb.v1.BitsResponse
-	(*ebbv1.StoreBitmapResponse)(nil),       // 33: ebb.v1.StoreBitmapResponse
-	(*ebbv1.QueryResponse)(nil),             // 34: ebb.v1.QueryResponse
-	(*ebbv1.DeleteResponse)(nil),            // 35: ebb.v1.DeleteResponse
-	(*ebbv1.ExpireResponse)(nil),            // 36: ebb.v1.ExpireResponse
-	(*ebbv1.RenameResponse)(nil),            // 37: ebb.v1.RenameResponse
-	(*ebbv1.FeedResponse)(nil),              // 38: ebb.v1.FeedResponse
-	(*ebbv1.WatchEvent)(nil),                // 39: ebb.v1.WatchEvent
-	(*ebbv1.SetNamespaceResponse)(nil),      // 40: ebb.v1.SetNamespaceResponse
-	(*ebbv1.DeleteNamespaceResponse)(nil),   // 41: ebb.v1.DeleteNamespaceResponse
-	(*ebbv1.UndeleteNamespaceResponse)(nil), // 42: ebb.v1.UndeleteNamespaceResponse
-	(*ebbv1.ListNamespacesResponse)(nil),    // 43: ebb.v1.ListNamespacesResponse
-	(*ebbv1.NamespaceUsageResponse)(nil),    // 44: ebb.v1.NamespaceUsageResponse
-	(*ebbv1.TableResponse)(nil),             // 45: ebb.v1.TableResponse
-	(*ebbv1.StatusResponse)(nil),            // 46: ebb.v1.StatusResponse
-	(*ebbv1.ChangeClusterResponse)(nil),     // 47: ebb.v1.ChangeClusterResponse
-	(*ebbv1.CreateTokenResponse)(nil),       // 48: ebb.v1.CreateTokenResponse
-	(*ebbv1.ListTokensResponse)(nil),        // 49: ebb.v1.ListTokensResponse
-	(*ebbv1.RevokeTokenResponse)(nil),       // 50: ebb.v1.RevokeTokenResponse
-	(*ebbv1.ApplyResponse)(nil),             // 51: ebb.v1.ApplyResponse
-	(*ebbv1.ShardAskResponse)(nil),          // 52: ebb.v1.ShardAskResponse
-	(*ebbv1.SnapshotPart)(nil),              // 53: ebb.v1.SnapshotPart
-	(*ebbv1.RestoreNamespacesResponse)(nil), // 54: ebb.v1.RestoreNamespacesResponse
-	(*ebbv1.ReadIndexResponse)(nil),         // 55: ebb.v1.ReadIndexResponse
-	(*ebbv1.AuditedResponse)(nil),           // 56: ebb.v1.AuditedResponse
-	(*ebbv1.RepairResponse)(nil),            // 57: ebb.v1.RepairResponse
-	(*ebbv1.NodeUsageResponse)(nil),         // 58: ebb.v1.NodeUsageResponse
-	(*ebbv1.ManageResponse)(nil),            // 59: ebb.v1.ManageResponse
+	(*ebbv1.SetNamespaceClockRequest)(nil),  // 13: ebb.v1.SetNamespaceClockRequest
+	(*ebbv1.ListNamespacesRequest)(nil),     // 14: ebb.v1.ListNamespacesRequest
+	(*ebbv1.NamespaceUsageRequest)(nil),     // 15: ebb.v1.NamespaceUsageRequest
+	(*ebbv1.TableRequest)(nil),              // 16: ebb.v1.TableRequest
+	(*ebbv1.StatusRequest)(nil),             // 17: ebb.v1.StatusRequest
+	(*ebbv1.ChangeClusterRequest)(nil),      // 18: ebb.v1.ChangeClusterRequest
+	(*ebbv1.CreateTokenRequest)(nil),        // 19: ebb.v1.CreateTokenRequest
+	(*ebbv1.ListTokensRequest)(nil),         // 20: ebb.v1.ListTokensRequest
+	(*ebbv1.RevokeTokenRequest)(nil),        // 21: ebb.v1.RevokeTokenRequest
+	(*ebbv1.ApplyRequest)(nil),              // 22: ebb.v1.ApplyRequest
+	(*ebbv1.ShardAskRequest)(nil),           // 23: ebb.v1.ShardAskRequest
+	(*ebbv1.SnapshotRequest)(nil),           // 24: ebb.v1.SnapshotRequest
+	(*ebbv1.RestoreNamespacesRequest)(nil),  // 25: ebb.v1.RestoreNamespacesRequest
+	(*ebbv1.ReadIndexRequest)(nil),          // 26: ebb.v1.ReadIndexRequest
+	(*ebbv1.AuditedRequest)(nil),            // 27: ebb.v1.AuditedRequest
+	(*ebbv1.RepairRequest)(nil),             // 28: ebb.v1.RepairRequest
+	(*ebbv1.NodeUsageRequest)(nil),          // 29: ebb.v1.NodeUsageRequest
+	(*ebbv1.ClocksRequest)(nil),             // 30: ebb.v1.ClocksRequest
+	(*ebbv1.ManageRequest)(nil),             // 31: ebb.v1.ManageRequest
+	(*ebbv1.IncrementResponse)(nil),         // 32: ebb.v1.IncrementResponse
+	(*ebbv1.AskResponse)(nil),               // 33: ebb.v1.AskResponse
+	(*ebbv1.BitsResponse)(nil),              // 34: ebb.v1.BitsResponse
+	(*ebbv1.StoreBitmapResponse)(nil),       // 35: ebb.v1.StoreBitmapResponse
+	(*ebbv1.QueryResponse)(nil),             // 36: ebb.v1.QueryResponse
+	(*ebbv1.DeleteResponse)(nil),            // 37: ebb.v1.DeleteResponse
+	(*ebbv1.ExpireResponse)(nil),            // 38: ebb.v1.ExpireResponse
+	(*ebbv1.RenameResponse)(nil),            // 39: ebb.v1.RenameResponse
+	(*ebbv1.FeedResponse)(nil),              // 40: ebb.v1.FeedResponse
+	(*ebbv1.WatchEvent)(nil),                // 41: ebb.v1.WatchEvent
+	(*ebbv1.SetNamespaceResponse)(nil),      // 42: ebb.v1.SetNamespaceResponse
+	(*ebbv1.DeleteNamespaceResponse)(nil),   // 43: ebb.v1.DeleteNamespaceResponse
+	(*ebbv1.UndeleteNamespaceResponse)(nil), // 44: ebb.v1.UndeleteNamespaceResponse
+	(*ebbv1.SetNamespaceClockResponse)(nil), // 45: ebb.v1.SetNamespaceClockResponse
+	(*ebbv1.ListNamespacesResponse)(nil),    // 46: ebb.v1.ListNamespacesResponse
+	(*ebbv1.NamespaceUsageResponse)(nil),    // 47: ebb.v1.NamespaceUsageResponse
+	(*ebbv1.TableResponse)(nil),             // 48: ebb.v1.TableResponse
+	(*ebbv1.StatusResponse)(nil),            // 49: ebb.v1.StatusResponse
+	(*ebbv1.ChangeClusterResponse)(nil),     // 50: ebb.v1.ChangeClusterResponse
+	(*ebbv1.CreateTokenResponse)(nil),       // 51: ebb.v1.CreateTokenResponse
+	(*ebbv1.ListTokensResponse)(nil),        // 52: ebb.v1.ListTokensResponse
+	(*ebbv1.RevokeTokenResponse)(nil),       // 53: ebb.v1.RevokeTokenResponse
+	(*ebbv1.ApplyResponse)(nil),             // 54: ebb.v1.ApplyResponse
+	(*ebbv1.ShardAskResponse)(nil),          // 55: ebb.v1.ShardAskResponse
+	(*ebbv1.SnapshotPart)(nil),              // 56: ebb.v1.SnapshotPart
+	(*ebbv1.RestoreNamespacesResponse)(nil), // 57: ebb.v1.RestoreNamespacesResponse
+	(*ebbv1.ReadIndexResponse)(nil),         // 58: ebb.v1.ReadIndexResponse
+	(*ebbv1.AuditedResponse)(nil),           // 59: ebb.v1.AuditedResponse
+	(*ebbv1.RepairResponse)(nil),            // 60: ebb.v1.RepairResponse
+	(*ebbv1.NodeUsageResponse)(nil),         // 61: ebb.v1.NodeUsageResponse
+	(*ebbv1.ClocksResponse)(nil),            // 62: ebb.v1.ClocksResponse
+	(*ebbv1.ManageResponse)(nil),            // 63: ebb.v1.ManageResponse
 }
 var file_ebb_v1_service_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Ebb.Increment:input_type -> ebb.v1.IncrementRequest
@@ -141,57 +146,61 @@ var file_ebb_v1_service_proto_depIdxs = []int32{
 	10, // 10: ebb.v1.Ebb.SetNamespace:input_type -> ebb.v1.SetNamespaceRequest
 	11, // 11: ebb.v1.Ebb.DeleteNamespace:input_type -> ebb.v1.DeleteNamespaceRequest
 	12, // 12: ebb.v1.Ebb.UndeleteNamespace:input_type -> ebb.v1.UndeleteNamespaceRequest
-	13, // 13: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
-	14, // 14: ebb.v1.Ebb.NamespaceUsage:input_type -> ebb.v1.NamespaceUsageRequest
-	15, // 15: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
-	16, // 16: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
-	17, // 17: ebb.v1.Ebb.ChangeCluster:input_type -> ebb.v1.ChangeClusterRequest
-	18, // 18: ebb.v1.Ebb.CreateToken:input_type -> ebb.v1.CreateTokenRequest
-	19, // 19: ebb.v1.Ebb.ListTokens:input_type -> ebb.v1.ListTokensRequest
-	20, // 20: ebb.v1.Ebb.RevokeToken:input_type -> ebb.v1.RevokeTokenRequest
-	21, // 21: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
-	22, // 22: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
-	23, // 23: ebb.v1.Shards.Snapshot:input_type -> ebb.v1.SnapshotRequest
-	24, // 24: ebb.v1.Shards.RestoreNamespaces:input_type -> ebb.v1.RestoreNamespacesRequest
-	25, // 25: ebb.v1.Shards.ReadIndex:input_type -> ebb.v1.ReadIndexRequest
-	26, // 26: ebb.v1.Shards.Audited:input_type -> ebb.v1.AuditedRequest
-	27, // 27: ebb.v1.Shards.Repair:input_type -> ebb.v1.RepairRequest
-	16, // 28: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
-	28, // 29: ebb.v1.Shards.NodeUsage:input_type -> ebb.v1.NodeUsageRequest
-	29, // 30: ebb.v1.Shards.Manage:input_type -> ebb.v1.ManageRequest
-	30, // 31: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
-	31, // 32: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
-	32, // 33: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
-	33, // 34: ebb.v1.Ebb.StoreBitmap:output_type -> ebb.v1.StoreBitmapResponse
-	34, // 35: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
-	35, // 36: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
-	36, // 37: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
-	37, // 38: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
-	38, // 39: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
-	39, // 40: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
-	40, // 41: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
-	41, // 42: ebb.v1.Ebb.DeleteNamespace:output_type -> ebb.v1.DeleteNamespaceResponse
-	42, // 43: ebb.v1.Ebb.UndeleteNamespace:output_type -> ebb.v1.UndeleteNamespaceResponse
-	43, // 44: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
-	44, // 45: ebb.v1.Ebb.NamespaceUsage:output_type -> ebb.v1.NamespaceUsageResponse
-	45, // 46: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
-	46, // 47: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
-	47, // 48: ebb.v1.Ebb.ChangeCluster:output_type -> ebb.v1.ChangeClusterResponse
-	48, // 49: ebb.v1.Ebb.CreateToken:output_type -> ebb.v1.CreateTokenResponse
-	49, // 50: ebb.v1.Ebb.ListTokens:output_type -> ebb.v1.ListTokensResponse
-	50, // 51: ebb.v1.Ebb.RevokeToken:output_type -> ebb.v1.RevokeTokenResponse
-	51, // 52: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
-	52, // 53: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
-	53, // 54: ebb.v1.Shards.Snapshot:output_type -> ebb.v1.SnapshotPart
-	54, // 55: ebb.v1.Shards.RestoreNamespaces:output_type -> ebb.v1.RestoreNamespacesResponse
-	55, // 56: ebb.v1.Shards.ReadIndex:output_type -> ebb.v1.ReadIndexResponse
-	56, // 57: ebb.v1.Shards.Audited:output_type -> ebb.v1.AuditedResponse
-	57, // 58: ebb.v1.Shards.Repair:output_type -> ebb.v1.RepairResponse
-	46, // 59: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
-	58, // 60: ebb.v1.Shards.NodeUsage:output_type -> ebb.v1.NodeUsageResponse
-	59, // 61: ebb.v1.Shards.Manage:output_type -> ebb.v1.ManageResponse
-	31, // [31:62] is the sub-list for method output_type
-	0,  // [0:31] is the sub-list for method input_type
+	13, // 13: ebb.v1.Ebb.SetNamespaceClock:input_type -> ebb.v1.SetNamespaceClockRequest
+	14, // 14: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
+	15, // 15: ebb.v1.Ebb.NamespaceUsage:input_type -> ebb.v1.NamespaceUsageRequest
+	16, // 16: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
+	17, // 17: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
+	18, // 18: ebb.v1.Ebb.ChangeCluster:input_type -> ebb.v1.ChangeClusterRequest
+	19, // 19: ebb.v1.Ebb.CreateToken:input_type -> ebb.v1.CreateTokenRequest
+	20, // 20: ebb.v1.Ebb.ListTokens:input_type -> ebb.v1.ListTokensRequest
+	21, // 21: ebb.v1.Ebb.RevokeToken:input_type -> ebb.v1.RevokeTokenRequest
+	22, // 22: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
+	23, // 23: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
+	24, // 24: ebb.v1.Shards.Snapshot:input_type -> ebb.v1.SnapshotRequest
+	25, // 25: ebb.v1.Shards.RestoreNamespaces:input_type -> ebb.v1.RestoreNamespacesRequest
+	26, // 26: ebb.v1.Shards.ReadIndex:input_type -> ebb.v1.ReadIndexRequest
+	27, // 27: ebb.v1.Shards.Audited:input_type -> ebb.v1.AuditedRequest
+	28, // 28: ebb.v1.Shards.Repair:input_type -> ebb.v1.RepairRequest
+	17, // 29: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
+	29, // 30: ebb.v1.Shards.NodeUsage:input_type -> ebb.v1.NodeUsageRequest
+	30, // 31: ebb.v1.Shards.Clocks:input_type -> ebb.v1.ClocksRequest
+	31, // 32: ebb.v1.Shards.Manage:input_type -> ebb.v1.ManageRequest
+	32, // 33: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
+	33, // 34: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
+	34, // 35: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
+	35, // 36: ebb.v1.Ebb.StoreBitmap:output_type -> ebb.v1.StoreBitmapResponse
+	36, // 37: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
+	37, // 38: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
+	38, // 39: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
+	39, // 40: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
+	40, // 41: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
+	41, // 42: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
+	42, // 43: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
+	43, // 44: ebb.v1.Ebb.DeleteNamespace:output_type -> ebb.v1.DeleteNamespaceResponse
+	44, // 45: ebb.v1.Ebb.UndeleteNamespace:output_type -> ebb.v1.UndeleteNamespaceResponse
+	45, // 46: ebb.v1.Ebb.SetNamespaceClock:output_type -> ebb.v1.SetNamespaceClockResponse
+	46, // 47: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
+	47, // 48: ebb.v1.Ebb.NamespaceUsage:output_type -> ebb.v1.NamespaceUsageResponse
+	48, // 49: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
+	49, // 50: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
+	50, // 51: ebb.v1.Ebb.ChangeCluster:output_type -> ebb.v1.ChangeClusterResponse
+	51, // 52: ebb.v1.Ebb.CreateToken:output_type -> ebb.v1.CreateTokenResponse
+	52, // 53: ebb.v1.Ebb.ListTokens:output_type -> ebb.v1.ListTokensResponse
+	53, // 54: ebb.v1.Ebb.RevokeToken:output_type -> ebb.v1.RevokeTokenResponse
+	54, // 55: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
+	55, // 56: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
+	56, // 57: ebb.v1.Shards.Snapshot:output_type -> ebb.v1.SnapshotPart
+	57, // 58: ebb.v1.Shards.RestoreNamespaces:output_type -> ebb.v1.RestoreNamespacesResponse
+	58, // 59: ebb.v1.Shards.ReadIndex:output_type -> ebb.v1.ReadIndexResponse
+	59, // 60: ebb.v1.Shards.Audited:output_type -> ebb.v1.AuditedResponse
+	60, // 61: ebb.v1.Shards.Repair:output_type -> ebb.v1.RepairResponse
+	49, // 62: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
+	61, // 63: ebb.v1.Shards.NodeUsage:output_type -> ebb.v1.NodeUsageResponse
+	62, // 64: ebb.v1.Shards.Clocks:output_type -> ebb.v1.ClocksResponse
+	63, // 65: ebb.v1.Shards.Manage:output_type -> ebb.v1.ManageResponse
+	33, // [33:66] is the sub-list for method output_type
+	0,  // [0:33] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

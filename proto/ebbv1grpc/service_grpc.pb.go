@@ -35,6 +35,7 @@ const (
 	Ebb_SetNamespace_FullMethodName      = "/ebb.v1.Ebb/SetNamespace"
 	Ebb_DeleteNamespace_FullMethodName   = "/ebb.v1.Ebb/DeleteNamespace"
 	Ebb_UndeleteNamespace_FullMethodName = "/ebb.v1.Ebb/UndeleteNamespace"
+	Ebb_SetNamespaceClock_FullMethodName = "/ebb.v1.Ebb/SetNamespaceClock"
 	Ebb_ListNamespaces_FullMethodName    = "/ebb.v1.Ebb/ListNamespaces"
 	Ebb_NamespaceUsage_FullMethodName    = "/ebb.v1.Ebb/NamespaceUsage"
 	Ebb_Table_FullMethodName             = "/ebb.v1.Ebb/Table"
@@ -77,6 +78,8 @@ type EbbClient interface {
 	DeleteNamespace(ctx context.Context, in *ebbv1.DeleteNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.DeleteNamespaceResponse, error)
 	// UndeleteNamespace takes back that a namespace was deleted, within its grace time.
 	UndeleteNamespace(ctx context.Context, in *ebbv1.UndeleteNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.UndeleteNamespaceResponse, error)
+	// SetNamespaceClock sets the event clock of a namespace, also back.
+	SetNamespaceClock(ctx context.Context, in *ebbv1.SetNamespaceClockRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceClockResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
 	ListNamespaces(ctx context.Context, in *ebbv1.ListNamespacesRequest, opts ...grpc.CallOption) (*ebbv1.ListNamespacesResponse, error)
 	// NamespaceUsage says what namespaces hold.
@@ -242,6 +245,16 @@ func (c *ebbClient) UndeleteNamespace(ctx context.Context, in *ebbv1.UndeleteNam
 	return out, nil
 }
 
+func (c *ebbClient) SetNamespaceClock(ctx context.Context, in *ebbv1.SetNamespaceClockRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceClockResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.SetNamespaceClockResponse)
+	err := c.cc.Invoke(ctx, Ebb_SetNamespaceClock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *ebbClient) ListNamespaces(ctx context.Context, in *ebbv1.ListNamespacesRequest, opts ...grpc.CallOption) (*ebbv1.ListNamespacesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.ListNamespacesResponse)
@@ -354,6 +367,8 @@ type EbbServer interface {
 	DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error)
 	// UndeleteNamespace takes back that a namespace was deleted, within its grace time.
 	UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error)
+	// SetNamespaceClock sets the event clock of a namespace, also back.
+	SetNamespaceClock(context.Context, *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
 	ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error)
 	// NamespaceUsage says what namespaces hold.
@@ -418,6 +433,9 @@ func (UnimplementedEbbServer) DeleteNamespace(context.Context, *ebbv1.DeleteName
 }
 func (UnimplementedEbbServer) UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UndeleteNamespace not implemented")
+}
+func (UnimplementedEbbServer) SetNamespaceClock(context.Context, *ebbv1.SetNamespaceClockRequest) (*ebbv1.SetNamespaceClockResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetNamespaceClock not implemented")
 }
 func (UnimplementedEbbServer) ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNamespaces not implemented")
@@ -691,6 +709,24 @@ func _Ebb_UndeleteNamespace_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Ebb_SetNamespaceClock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.SetNamespaceClockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).SetNamespaceClock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_SetNamespaceClock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).SetNamespaceClock(ctx, req.(*ebbv1.SetNamespaceClockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Ebb_ListNamespaces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.ListNamespacesRequest)
 	if err := dec(in); err != nil {
@@ -891,6 +927,10 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Ebb_UndeleteNamespace_Handler,
 		},
 		{
+			MethodName: "SetNamespaceClock",
+			Handler:    _Ebb_SetNamespaceClock_Handler,
+		},
+		{
 			MethodName: "ListNamespaces",
 			Handler:    _Ebb_ListNamespaces_Handler,
 		},
@@ -943,6 +983,7 @@ const (
 	Shards_Repair_FullMethodName            = "/ebb.v1.Shards/Repair"
 	Shards_NodeStatus_FullMethodName        = "/ebb.v1.Shards/NodeStatus"
 	Shards_NodeUsage_FullMethodName         = "/ebb.v1.Shards/NodeUsage"
+	Shards_Clocks_FullMethodName            = "/ebb.v1.Shards/Clocks"
 	Shards_Manage_FullMethodName            = "/ebb.v1.Shards/Manage"
 )
 
@@ -970,6 +1011,8 @@ type ShardsClient interface {
 	NodeStatus(ctx context.Context, in *ebbv1.StatusRequest, opts ...grpc.CallOption) (*ebbv1.StatusResponse, error)
 	// NodeUsage says what namespaces hold on the receiving node.
 	NodeUsage(ctx context.Context, in *ebbv1.NodeUsageRequest, opts ...grpc.CallOption) (*ebbv1.NodeUsageResponse, error)
+	// Clocks tells the receiving node the event clocks of namespaces, and answers with those that it knows.
+	Clocks(ctx context.Context, in *ebbv1.ClocksRequest, opts ...grpc.CallOption) (*ebbv1.ClocksResponse, error)
 	// Manage is for nodes: it joins them, and tells their shards' leaders what to do.
 	Manage(ctx context.Context, in *ebbv1.ManageRequest, opts ...grpc.CallOption) (*ebbv1.ManageResponse, error)
 }
@@ -1081,6 +1124,16 @@ func (c *shardsClient) NodeUsage(ctx context.Context, in *ebbv1.NodeUsageRequest
 	return out, nil
 }
 
+func (c *shardsClient) Clocks(ctx context.Context, in *ebbv1.ClocksRequest, opts ...grpc.CallOption) (*ebbv1.ClocksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.ClocksResponse)
+	err := c.cc.Invoke(ctx, Shards_Clocks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *shardsClient) Manage(ctx context.Context, in *ebbv1.ManageRequest, opts ...grpc.CallOption) (*ebbv1.ManageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.ManageResponse)
@@ -1115,6 +1168,8 @@ type ShardsServer interface {
 	NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
 	// NodeUsage says what namespaces hold on the receiving node.
 	NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error)
+	// Clocks tells the receiving node the event clocks of namespaces, and answers with those that it knows.
+	Clocks(context.Context, *ebbv1.ClocksRequest) (*ebbv1.ClocksResponse, error)
 	// Manage is for nodes: it joins them, and tells their shards' leaders what to do.
 	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 	mustEmbedUnimplementedShardsServer()
@@ -1153,6 +1208,9 @@ func (UnimplementedShardsServer) NodeStatus(context.Context, *ebbv1.StatusReques
 }
 func (UnimplementedShardsServer) NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method NodeUsage not implemented")
+}
+func (UnimplementedShardsServer) Clocks(context.Context, *ebbv1.ClocksRequest) (*ebbv1.ClocksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Clocks not implemented")
 }
 func (UnimplementedShardsServer) Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Manage not implemented")
@@ -1333,6 +1391,24 @@ func _Shards_NodeUsage_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shards_Clocks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.ClocksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).Clocks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_Clocks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).Clocks(ctx, req.(*ebbv1.ClocksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Shards_Manage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.ManageRequest)
 	if err := dec(in); err != nil {
@@ -1389,6 +1465,10 @@ var Shards_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "NodeUsage",
 			Handler:    _Shards_NodeUsage_Handler,
+		},
+		{
+			MethodName: "Clocks",
+			Handler:    _Shards_Clocks_Handler,
 		},
 		{
 			MethodName: "Manage",
