@@ -20,12 +20,13 @@ package proto
 //	8  nodes prove that they are nodes: the first token of a plain cluster needs that of all members, and while there
 //	   are tokens no other node joins
 //	9  namespaces can be deleted, and bodies count what they hold: see shard.BehaviourDeletion
+//	10 windows and expiring Bloom filters keep what they promise: see shard.BehaviourWindows
 //
 // 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 9
+	StorageVersion = 10
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -55,6 +56,9 @@ const VersionPeerProofs = 8
 
 // VersionDeletion is from when on namespaces are deleted, and shards count of a body what it holds.
 const VersionDeletion = 9
+
+// VersionWindows is from when on keys are made that count any window, and expiring Bloom filters that grow.
+const VersionWindows = 10
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

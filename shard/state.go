@@ -31,14 +31,20 @@ const (
 	// what they hold, not with what they could hold when full.
 	BehaviourDeletion = 3
 
+	// BehaviourWindows is from when on a new distinct of a namespace with a window knows when each of its parts was
+	// last seen, and a new bloom that forgets grows with bursts. Keys from before stay as they are.
+	BehaviourWindows = 4
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourDeletion
+	BehaviourMax = BehaviourWindows
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionWindows:
+		return BehaviourWindows
 	case storage >= proto.VersionDeletion:
 		return BehaviourDeletion
 	case storage >= proto.VersionNamespaces:

@@ -165,8 +165,8 @@ func TestExp2Edges(t *testing.T) {
 	}
 }
 
-// TestExp2FloatNearIntegers: next to every integer, above and below, exp2Float is 2^x within 2.3e-16, does not fall as x
-// grows, and is exact at the integer.
+// TestExp2FloatNearIntegers: next to every integer, above and below, exp2Float is 2^x within 2.3e-16, does not fall as
+// x grows, and is exact at the integer.
 func TestExp2FloatNearIntegers(t *testing.T) {
 	for k := -1022; k <= 1023; k++ {
 		if got, want := exp2Float(float64(k)), math.Ldexp(1, k); got != want {
