@@ -361,6 +361,11 @@ func (a *arrival) decode(data mem.BufferSlice) error {
 		return err
 	}
 	defer a.charge.drop(arrived)
+	done, err := a.charge.slot(int(n))
+	if err != nil {
+		return err
+	}
+	defer done()
 	whole := data.MaterializeToBuffer(mem.NopBufferPool{}) // of no more than n bytes, if it is in pieces
 	defer whole.Free()
 	weight, bad := proto.Weigh(whole.ReadOnlyData(), a.message.ProtoReflect().Descriptor())
@@ -388,7 +393,7 @@ type receiving struct {
 
 // receivingOf begins to receive a request. The caller ends it.
 func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *receiving {
-	in := &receiving{services: s, metrics: m, method: method, charge: charge{budget: s.Budget}}
+	in := &receiving{services: s, metrics: m, method: method, charge: charge{budget: s.Budget, ctx: ctx}}
 	who, c := rules[method].who, callerOf(ctx)
 	in.charge.forced = who == nodes || who == everyone || c.node
 	in.receipt, _ = ctx.Value(receiptKey{}).(*receipt)
