@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -360,12 +361,7 @@ func (g *Gossip) compareRivals() bool {
 			g.roster.heard(m, answered)
 			g.mu.Unlock()
 		}
-		slices.SortStableFunc(answering, func(a, b Member) int {
-			if a.outranks(b) {
-				return -1
-			}
-			return 1
-		})
+		sort.SliceStable(answering, func(i, j int) bool { return answering[i].outranks(answering[j]) })
 		for i := 1; i < len(answering); i++ {
 			g.reportDuplicate(Duplicate{Stays: answering[i-1], Goes: answering[i]})
 		}
@@ -629,7 +625,8 @@ func (gossipDelegate) LocalState(bool) []byte          { return nil }
 func (gossipDelegate) MergeRemoteState([]byte, bool)   {}
 
 func sortMembers(members []Member) {
-	slices.SortFunc(members, func(a, b Member) int {
-		return cmp.Or(strings.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
+	sort.Slice(members, func(i, j int) bool {
+		a, b := &members[i], &members[j]
+		return cmp.Or(strings.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot)) < 0
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -176,7 +177,7 @@ func (n *Node) allProve(table *cluster.Table) error {
 	own := report{node: n.cfg.Name, record: n.record(), clock: n.cfg.Clock.Now()}
 	own.shown, own.accepted = n.access.ProofKeys()
 	reports := append(n.trusted(n.survey(n.ctx, n.others())), own) // for this node, not for the caller
-	slices.SortFunc(reports, func(a, b report) int { return strings.Compare(a.node, b.node) })
+	sort.Slice(reports, func(i, j int) bool { return reports[i].node < reports[j].node })
 	var why []string
 	for _, record := range table.Nodes() {
 		if !slices.ContainsFunc(reports, func(r report) bool { return r.node == record.GetName() }) {

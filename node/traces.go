@@ -3,12 +3,9 @@ package node
 import (
 	"strings"
 
-	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
-	"go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/stats"
 
+	"github.com/ebbdb/ebb/internal/tracing"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
@@ -26,19 +23,12 @@ func traced(method string) bool {
 	return ours && !untraced[method]
 }
 
-func (c *Config) traceOptions() []otelgrpc.Option {
-	return []otelgrpc.Option{
-		otelgrpc.WithTracerProvider(c.Traces), otelgrpc.WithPropagators(propagation.TraceContext{}), otelgrpc.WithMeterProvider(noop.NewMeterProvider()),
-		otelgrpc.WithFilter(func(i *stats.RPCTagInfo) bool { return traced(i.FullMethodName) }),
-	}
-}
-
 // tracedServer puts what is asked of this node into traces, if there are any.
 func (c *Config) tracedServer() []grpc.ServerOption {
 	if c.Traces == nil {
 		return nil
 	}
-	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(c.traceOptions()...))}
+	return []grpc.ServerOption{grpc.StatsHandler(tracing.NewServerHandler(c.Traces, traced))}
 }
 
 // tracedPeers puts what this node asks of others into traces, if there are any.
@@ -46,5 +36,5 @@ func (c *Config) tracedPeers() []grpc.DialOption {
 	if c.Traces == nil {
 		return nil
 	}
-	return []grpc.DialOption{grpc.WithStatsHandler(otelgrpc.NewClientHandler(c.traceOptions()...))}
+	return []grpc.DialOption{grpc.WithStatsHandler(tracing.NewClientHandler(c.Traces, traced))}
 }

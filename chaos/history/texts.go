@@ -5,11 +5,11 @@
 package history
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"os"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -210,7 +210,7 @@ func explain(model porcupine.Model, history []porcupine.Operation, limit time.Du
 			placed[op.Call] = true
 		}
 		left := slices.DeleteFunc(slices.Clone(parts[p]), func(op porcupine.Operation) bool { return placed[op.Call] })
-		slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+		sort.Slice(left, func(i, j int) bool { return left[i].Return < left[j].Return })
 		events = append(events, Event{left[0].Metadata.(course).to, fmt.Sprintf("%s: the longest order has a place for %d of %d operations, and ends with", name(left[0].Input), len(order), len(parts[p]))})
 		for _, op := range order[max(0, len(order)-placedMax):] {
 			events = append(events, tell(model, op, "placed"))

@@ -129,7 +129,7 @@ func outcomes(t *testing.T) func(Piece) string {
 	for _, p := range load(t) {
 		m, planted, err := p.Planted()
 		if o, known := all[p.Mutant]; err != nil || planted && known && (o.Checker != m.Checker.String() || !commit.MatchString(o.Commit)) {
-			t.Errorf("%s: its mutant is to be judged by %s, in a commit, and the last run has %+v (%v): \"ebb chaos mutants --only '^%s$' --resume chaos/museum/outcomes.jsonl\" tries it", p.Name, m.Checker, o, err, p.Mutant)
+			t.Errorf("%s: its mutant is to be judged by %s, in a commit, and the last run has %+v (%v): \"go run ./chaos/bugs mutants --only '^%s$' --resume chaos/museum/outcomes.jsonl\" tries it", p.Name, m.Checker, o, err, p.Mutant)
 		}
 	}
 	for name := range all {

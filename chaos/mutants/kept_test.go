@@ -116,7 +116,7 @@ func TestCommitOfTheSource(t *testing.T) {
 
 // The page says what became of each mutant, and nothing in it is markup that a checker wrote.
 func TestPage(t *testing.T) {
-	p := Page{Command: "ebb chaos mutants --only '<a>'", Rows: []PageRow{
+	p := Page{Command: "go run ./chaos/bugs mutants --only '<a>'", Rows: []PageRow{
 		{Outcome: Outcome{Result: Result{Mutant: "one", Checker: "swarm", Caught: true, By: "read-fresh", Seeds: 3, Said: "<b>1 & 2</b>", Took: 1234 * time.Millisecond}, Commit: "0123456"}, What: "It breaks <i>."},
 		{Outcome: Outcome{Result: Result{Mutant: "two", Checker: "shard"}}},
 		{Outcome: Outcome{Result: Result{Mutant: "three", Caught: true, By: "TestX"}}, Error: "it fails anyhow"},

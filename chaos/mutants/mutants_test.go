@@ -177,7 +177,7 @@ func mutantsOfPieces(t *testing.T) (names []string) {
 // quick are mutants whose checkers are built and run in a few seconds.
 const quick = "^(merge-drops-the-mark|and-not-is-and)$"
 
-// A few mutants are planted and caught; EBB_MUTANTS is a regular expression of others. `ebb chaos mutants` tries all.
+// A few mutants are planted and caught; EBB_MUTANTS is a regular expression of others. `go run ./chaos/bugs mutants` tries all.
 func TestMutantsAreCaught(t *testing.T) {
 	pattern := os.Getenv("EBB_MUTANTS")
 	if pattern == "" {

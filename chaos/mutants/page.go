@@ -37,7 +37,7 @@ func (p *Page) HTML(to io.Writer) error {
 			missed++
 		}
 	}
-	fmt.Fprintf(w, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>ebb chaos mutants</title>\n<style>\n%s</style>\n", pageStyle)
+	fmt.Fprintf(w, "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>ebb: mutants</title>\n<style>\n%s</style>\n", pageStyle)
 	verdict := "<span class=\"good\">all were caught</span>"
 	if missed > 0 {
 		verdict = fmt.Sprintf("<span class=\"bad\">%d were not caught</span>", missed)

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
@@ -381,15 +380,11 @@ func (s *session) transferBar(quiet bool, what string) (show func(backup.Progres
 	if quiet || !interactive(s.term.err) {
 		return nil, func() {}
 	}
-	bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
-		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	bar := newProgressBar(s, true)
 	return func(p backup.Progress) {
-		if p.BytesTotal > 0 {
-			bar.ChangeMax64(int64(p.BytesTotal))
-		}
-		bar.Describe(fmt.Sprintf("%s: %d of %d shards, %s sent", what, p.Shards, p.ShardsTotal, bytesText(p.Sent)))
-		_ = bar.Set64(int64(p.Bytes))
-	}, func() { _ = bar.Finish() }
+		line := fmt.Sprintf("%s: %d of %d shards, %s sent", what, p.Shards, p.ShardsTotal, bytesText(p.Sent))
+		bar.show(line, int64(p.Bytes), int64(p.BytesTotal))
+	}, bar.clear
 }
 
 var _ backup.Source = (*client.Client)(nil)

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
@@ -235,13 +234,11 @@ func (s *session) loadProgress(file io.Reader, m *meter, quiet bool) func(ids in
 			size = info.Size()
 		}
 	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
-		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	bar := newProgressBar(s, true)
 	return func(ids int, rate float64, done bool) {
-		bar.Describe(fmt.Sprintf("%d ids, %.0f ids/s", ids, rate))
-		_ = bar.Set64(m.bytes)
+		bar.show(fmt.Sprintf("%d ids, %.0f ids/s", ids, rate), m.bytes, size)
 		if done {
-			_ = bar.Finish()
+			bar.clear()
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ebbdb/ebb/internal/outfile"
 	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -85,7 +86,7 @@ func newCertCA(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ca", Short: "Make a CA: ca.crt, which all may have, and ca.key, which nobody else may", Args: noArgs, Example: "  ebb cert ca --dir certs",
 		RunE: func(*cobra.Command, []string) error {
-			if err := makeDir("--dir", c.dir); err != nil {
+			if err := outfile.MakeDir("--dir", c.dir); err != nil {
 				return err
 			}
 			if err := c.vacant("ca"); err != nil {
@@ -225,10 +226,10 @@ func (s *session) issue(c *certFlags, r trust.Request) error {
 func (s *session) putCert(c *certFlags, name string, cert, key []byte, until time.Time) error {
 	m := made{Cert: c.path(name + ".crt"), Key: c.path(name + ".key"), Until: until.UTC().Truncate(time.Second)}
 	if err := replaceFile(m.Key, key, 0o600); err != nil {
-		return cannotWrite("--dir", c.dir, err)
+		return outfile.CannotWrite("--dir", c.dir, err)
 	}
 	if err := replaceFile(m.Cert, cert, 0o644); err != nil {
-		return cannotWrite("--dir", c.dir, err)
+		return outfile.CannotWrite("--dir", c.dir, err)
 	}
 	if s.output == "json" {
 		return printJSON(s.term.out, m)

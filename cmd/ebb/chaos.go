@@ -16,6 +16,7 @@ import (
 
 	"github.com/ebbdb/ebb/chaos/proc"
 	"github.com/ebbdb/ebb/chaos/swarm"
+	"github.com/ebbdb/ebb/internal/outfile"
 )
 
 // chaosFlags are what `ebb chaos sim` can be told.
@@ -71,7 +72,7 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 		Use: "list", Short: "The families of faults, and what must hold under all of them", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return chaosList(s) },
 	}
-	return children(&cobra.Command{Use: "chaos", Short: "Break clusters of this build on purpose, and see what holds"}, sim, newChaosProc(s), newChaosFailover(s), newChaosSoak(s), newChaosMutants(s), newChaosMuseum(s), list, worker)
+	return children(&cobra.Command{Use: "chaos", Short: "Break clusters of this build on purpose, and see what holds"}, sim, newChaosProc(s), newChaosFailover(s), newChaosSoak(s), list, worker)
 }
 
 // chaosSim runs seeds, and fails if one of them does.
@@ -80,14 +81,14 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	if err != nil {
 		return err
 	}
-	page, err := openReport(cf.report)
+	page, err := outfile.OpenReport(cf.report)
 	if err != nil {
 		return err
 	}
-	defer page.drop()
+	defer page.Drop()
 	if cf.resume != "" {
 		if c.Kept, err = swarm.OpenKept(cf.resume, buildName()); err != nil {
-			return notResumed(cf.resume, err)
+			return outfile.NotResumed(cf.resume, err)
 		}
 		defer c.Kept.Close() //nolint:errcheck // each verdict was written at once
 	}
@@ -100,12 +101,12 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	progress.end()
 	if err != nil {
 		if errors.Is(err, swarm.ErrAnotherPlan) {
-			err = notResumed(cf.resume, err)
+			err = outfile.NotResumed(cf.resume, err)
 		}
 		return err
 	}
 	r.Command = strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")
-	if err := page.write(r.HTML); err != nil {
+	if err := page.Write(r.HTML); err != nil {
 		return err
 	}
 	if err := printChaos(s, r); err != nil {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ebbdb/ebb/chaos/mutants"
 	"github.com/ebbdb/ebb/chaos/proc"
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
@@ -20,27 +19,10 @@ func chaosCompletion(command, flag string) cobra.CompletionFunc {
 		return listOf(swarm.FamilyNames())
 	case "faults":
 		return listOf(proc.FamilyNames())
-	case "only":
-		return mutantNames
 	case "report", "resume":
 		return cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-	case "source":
-		return cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 	}
 	return nil
-}
-
-// mutantNames reads them only when they are asked for: there are many.
-func mutantNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, err := mutants.All()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	names := make([]string, 0, len(all))
-	for _, m := range all {
-		names = append(names, m.Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // listOf completes the last of names with commas between them.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/chaos/proc"
+	"github.com/ebbdb/ebb/internal/outfile"
 )
 
 func newChaosFailover(s *session) *cobra.Command {
@@ -52,7 +53,7 @@ func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error)
 			return err
 		}
 		defer removeAll(s, o.Dir)
-	} else if err := makeDir("--dir", o.Dir); err != nil {
+	} else if err := outfile.MakeDir("--dir", o.Dir); err != nil {
 		return err
 	}
 	o.Progress = func(line string) { fmt.Fprintln(s.term.err, line) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ebbdb/ebb/chaos/proc"
 	"github.com/ebbdb/ebb/chaos/swarm"
+	"github.com/ebbdb/ebb/internal/outfile"
 )
 
 // procFlags are what `ebb chaos proc` and `ebb chaos soak` can be told.
@@ -148,17 +149,17 @@ func chaosProcs(ctx context.Context, s *session, pf procFlags) error {
 // chaosProc runs a trial, and fails if something did not hold.
 func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 	t := &pf.trial
-	page, err := openReport(pf.page)
+	page, err := outfile.OpenReport(pf.page)
 	if err != nil {
 		return err
 	}
-	defer page.drop()
+	defer page.Drop()
 	temporary := t.Dir == ""
 	if temporary {
 		if t.Dir, err = os.MkdirTemp("", "ebb-chaos-"); err != nil {
 			return err
 		}
-	} else if err := makeDir("--dir", t.Dir); err != nil {
+	} else if err := outfile.MakeDir("--dir", t.Dir); err != nil {
 		return err
 	}
 	t.Progress = func(line string) { fmt.Fprintln(s.term.err, line) }
@@ -173,7 +174,7 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 		return err
 	}
 	r.Command = strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")
-	if err := page.write(procPage(r).HTML); err != nil {
+	if err := page.Write(procPage(r).HTML); err != nil {
 		return err
 	}
 	if s.output == "json" {

@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"testing"
@@ -181,33 +178,5 @@ func TestWritesWithASlowNode(t *testing.T) {
 		if most := max(2*l[0].P99, o.Part/3); l[1].P99 > most {
 			t.Errorf("shards that %s: a p99 of %v with a slow disk, want %v at most", which, l[1].P99, most)
 		}
-	}
-}
-
-// A mutant is planted and caught by the command, whose JSON says by whom; away from the source it says what is missing.
-func TestChaosMutants(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a test of another package")
-	}
-	cmd := exec.CommandContext(t.Context(), binary(t), "chaos", "mutants", "--source", "../..", "--only", "^merge-drops-the-mark$", "--json")
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		t.Fatalf("%v: %s", err, exit.Stderr)
-	}
-	var said []mutantJSON
-	if jerr := json.Unmarshal(out, &said); err != nil || jerr != nil || len(said) == 0 {
-		t.Fatalf("%v, %v: %s", err, jerr, out)
-	}
-	for _, m := range said {
-		if !m.Caught || m.By == "" || m.What == "" {
-			t.Errorf("%+v", m)
-		}
-	}
-	away := exec.CommandContext(t.Context(), binary(t), "chaos", "mutants")
-	away.Dir = os.TempDir()
-	text, err := away.CombinedOutput()
-	if err == nil || !bytes.Contains(text, []byte("--source says where one is")) {
-		t.Errorf("%v: %s", err, text)
 	}
 }

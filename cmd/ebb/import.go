@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/load"
@@ -202,17 +201,11 @@ func (f *importFlags) progress(s *session, r *load.Reader) func(load.Progress) {
 	if f.quiet || !interactive(s.term.err) {
 		return nil
 	}
-	size := r.Size()
-	if size == 0 {
-		size = -1 // a spinner
-	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
-		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	size, bar := r.Size(), newProgressBar(s, true)
 	return func(p load.Progress) {
-		bar.Describe(fmt.Sprintf("%d rows, %.0f rows/s", p.Rows, p.Rate))
-		_ = bar.Set64(p.Bytes)
+		bar.show(fmt.Sprintf("%d rows, %.0f rows/s", p.Rows, p.Rate), p.Bytes, size)
 		if p.Done {
-			_ = bar.Finish()
+			bar.clear()
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -533,7 +534,7 @@ func (r *namespaceJSON) window() string {
 }
 
 func namespaceRows(all []client.Namespace) []namespaceJSON {
-	slices.SortFunc(all, func(a, b client.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	rows := make([]namespaceJSON, 0, len(all))
 	for _, ns := range all {
 		rows = append(rows, namespaceRow(ns))

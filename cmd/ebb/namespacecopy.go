@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
@@ -116,16 +115,13 @@ func (s *session) copyBar(quiet bool) (show func(client.CopyProgress), done func
 	if quiet || !interactive(s.term.err) {
 		return nil, func() {}
 	}
-	bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(undisplayed(s.term.err)),
-		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	bar := newProgressBar(s, false)
 	return func(p client.CopyProgress) {
 		if p.Keys == 0 {
-			bar.Describe(fmt.Sprintf("checking: %d keys", p.Checked))
+			bar.show(fmt.Sprintf("checking: %d keys", p.Checked), 0, 0)
 			return
 		}
-		bar.ChangeMax(max(p.Total, p.Keys))
-		bar.Describe(fmt.Sprintf("copying: %d of %d keys, %s", p.Keys, p.Total, bytesText(uint64(p.Bytes))))
-		_ = bar.Set(p.Keys)
-	}, func() { _ = bar.Finish() }
+		line := fmt.Sprintf("copying: %d of %d keys, %s", p.Keys, p.Total, bytesText(uint64(p.Bytes)))
+		bar.show(line, int64(p.Keys), int64(max(p.Total, p.Keys)))
+	}, bar.clear
 }

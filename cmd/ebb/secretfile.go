@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/internal/outfile"
 )
 
 // secretFile is where a command puts what nobody else may read, instead of printing it.
@@ -30,11 +32,11 @@ func (f *secretFile) open() (*pendingFile, error) {
 		return nil, usagef("--out %s: it is a directory; name a file in it", f.path)
 	}
 	if err := vacant(f.force, f.path); err != nil {
-		return nil, cannotWrite("--out", f.path, err)
+		return nil, outfile.CannotWrite("--out", f.path, err)
 	}
 	out, err := createFile(f.path, 0o600)
 	if err != nil {
-		return nil, cannotWrite("--out", f.path, err)
+		return nil, outfile.CannotWrite("--out", f.path, err)
 	}
 	return out, nil
 }

@@ -36,7 +36,7 @@ const whatHTTPHost = "`name` by which HTTP and admin may be asked (the header Ho
 func newServe(s *session) *cobra.Command {
 	var cfg node.Config
 	var logFormat, logLevel, dns, whenRemoved, rootTokens, secrets, auditLog string
-	var traces tracing
+	var traces traceFlags
 	var unionMB int
 	var strict bool
 	cmd := &cobra.Command{
@@ -108,7 +108,7 @@ it the node refuses writes that need more memory, and goes on answering question
 			}
 			cfg.Registry = prometheus.NewRegistry()
 			cfg.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-			provider, flush, err := traces.open(cmd.Context(), cfg.Name)
+			provider, flush, err := traces.open(cfg.Name)
 			if err != nil {
 				return err
 			}

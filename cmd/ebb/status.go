@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -152,8 +153,8 @@ func digest(st *ebbv1.StatusResponse) statusJSON {
 	for _, sj := range byShard {
 		out.Shards = append(out.Shards, *sj)
 	}
-	slices.SortFunc(out.Nodes, func(a, b nodeJSON) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(out.Shards, func(a, b shardJSON) int { return int(a.Shard) - int(b.Shard) })
+	sort.Slice(out.Nodes, func(i, j int) bool { return out.Nodes[i].Name < out.Nodes[j].Name })
+	sort.Slice(out.Shards, func(i, j int) bool { return out.Shards[i].Shard < out.Shards[j].Shard })
 	return out
 }
 

@@ -2,29 +2,27 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	"go.opentelemetry.io/otel/sdk/resource"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/ebbdb/ebb/internal/tracing"
 )
 
 // flushMax is how long the last spans have to reach their collector.
 const flushMax = 2 * time.Second
 
-// tracing is where spans go, and how many requests have any.
-type tracing struct {
+// traceFlags are where spans go, and how many requests have any.
+type traceFlags struct {
 	endpoint string
 	share    float64
 }
 
 // open returns what makes spans, nil without an endpoint, and what sends the last
 // of them. It does not wait for the collector: what that does not take is lost.
-func (t tracing) open(ctx context.Context, node string) (trace.TracerProvider, func(), error) {
+func (t traceFlags) open(node string) (trace.TracerProvider, func(), error) {
 	if t.share < 0 || t.share > 1 {
 		return nil, nil, usagef("--trace-share %v: it is from 0 to 1", t.share)
 	}
@@ -35,20 +33,17 @@ func (t tracing) open(ctx context.Context, node string) (trace.TracerProvider, f
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, nil, usagef("--otlp-endpoint %q: write it as http://HOST:4317, or https://", t.endpoint)
 	}
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(t.endpoint))
+	to, err := tracing.NewCollector(u, "ebb/"+version)
 	if err != nil {
-		return nil, nil, fmt.Errorf("traces to %s: %w", t.endpoint, err)
+		return nil, nil, usagef("traces to %s: %w", t.endpoint, err)
 	}
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(t.share))),
-		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "ebb"), attribute.String("service.instance.id", node), attribute.String("service.version", version),
-		)),
-	)
+	provider := tracing.New(tracing.Options{Share: t.share, Send: to.Send, Resource: []attribute.KeyValue{
+		attribute.String("service.name", "ebb"), attribute.String("service.instance.id", node), attribute.String("service.version", version),
+	}})
 	return provider, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), flushMax)
 		defer cancel()
 		_ = provider.Shutdown(ctx) // a collector that is away must not keep a node from stopping
+		_ = to.Close()
 	}, nil
 }

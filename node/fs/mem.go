@@ -7,7 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"syscall"
@@ -372,7 +372,7 @@ func (m *Mem) ReadDir(name string) ([]Info, error) {
 	for base, e := range n.entries {
 		infos = append(infos, Info{Name: base, Size: e.size, Dir: e.dir})
 	}
-	slices.SortFunc(infos, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(infos, func(i, j int) bool { return infos[i].Name < infos[j].Name })
 	return infos, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -198,8 +199,10 @@ func (s *Store) describe(id string) (m *meta, err error) {
 func (s *Store) path(id string) string { return filepath.Join(s.cfg.Dir, id+suffix) }
 
 func sortListed(l []listed) {
-	slices.SortFunc(l, func(a, b listed) int {
-		return cmp.Or(cmp.Compare(b.meta.Index, a.meta.Index), cmp.Compare(b.meta.Term, a.meta.Term), cmp.Compare(b.count, a.count))
+	sort.Slice(l, func(i, j int) bool {
+		a, b := &l[i], &l[j]
+		newer := cmp.Or(cmp.Compare(a.meta.Index, b.meta.Index), cmp.Compare(a.meta.Term, b.meta.Term), cmp.Compare(a.count, b.count))
+		return newer > 0
 	})
 }
 

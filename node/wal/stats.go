@@ -1,8 +1,8 @@
 package wal
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"time"
 )
@@ -105,7 +105,7 @@ func (l *Log) pins() []Pin {
 			left -= p.Entries
 		}
 	}
-	slices.SortFunc(pins, func(a, b Pin) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	sort.Slice(pins, func(i, j int) bool { return pins[i].Bytes > pins[j].Bytes })
 	return pins
 }
 

@@ -17,14 +17,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/chaos/mutants"
+	"github.com/ebbdb/ebb/internal/outfile"
 )
 
-// mutantLimit is how long a checker may take with one mutant: it takes seconds, and one that hangs has noticed.
-const mutantLimit = 5 * time.Minute
-
-// mutantFlags are what `ebb chaos mutants` can be told.
+// mutantFlags are the flags of the command mutants.
 type mutantFlags struct {
-	source   string
 	only     string
 	parallel int
 	list     bool
@@ -32,28 +29,42 @@ type mutantFlags struct {
 	resume   string
 }
 
-func newChaosMutants(s *session) *cobra.Command {
+func newMutants(s *session) *cobra.Command {
 	var mf mutantFlags
 	cmd := &cobra.Command{
-		Use: "mutants", Short: "Plant bugs in the source of ebb, and see that its checkers catch them", Args: noArgs,
-		Long: `Each mutant is a bug that is laid over the source while a checker of it is built: retries that count again, syncs that do nothing, a leader that reads as if it still led. A checker is
-tests of a package, or the swarm of ` + "`ebb chaos sim`" + `, with seeds from 1 on until one shows the mutant. It has caught a mutant only if it passes without it, with as many seeds. The source must be
-here, and the go command. Each takes half a minute of a core, most of it to build; docs/reliability.md has the last run. With --resume a run that was broken off goes on: a mutant
-whose verdict is in the file is not tried again, and what the file has of it is told.`,
-		Example: `  ebb chaos mutants
-  ebb chaos mutants --list
-  ebb chaos mutants --only 'sync|retry' --json
-  ebb chaos mutants --resume mutants.jsonl --report mutants.html`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return chaosMutants(cmd.Context(), s, mf) },
+		Use: "mutants", Short: "Plant bugs in the source of ebb, and see that its checkers catch them", Args: atMost(0),
+		Long: `Each mutant is a bug that is laid over the source while a checker of it is built: retries that count again,
+syncs that do nothing, a leader that reads as if it still led. A checker is tests of a package, or the swarm of
+` + "`ebb chaos sim`" + `, with seeds from 1 on until one shows the mutant. It has caught a mutant only if it passes without it, with as many
+seeds. Each mutant takes half a minute of a core, most of it to build; docs/reliability.md has the last run. With
+--resume an interrupted run continues: a mutant whose verdict is in the file is not tried again.`,
+		Example: `  go run ./chaos/bugs mutants
+  go run ./chaos/bugs mutants --list
+  go run ./chaos/bugs mutants --only 'sync|retry' --json
+  go run ./chaos/bugs mutants --resume mutants.jsonl --report mutants.html`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return tryMutants(cmd.Context(), s, mf) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&mf.source, "source", ".", "`directory` in a clone of the source")
 	f.StringVar(&mf.only, "only", "", "those whose names match this regular `expression`")
 	f.IntVar(&mf.parallel, "parallel", 1, "how many at once")
-	f.BoolVar(&mf.list, "list", false, "say what there is, and try nothing")
-	f.StringVar(&mf.report, "report", "", "write a page that says of each what became of it to this `file`")
+	f.BoolVar(&mf.list, "list", false, "list the mutants, and try none")
+	f.StringVar(&mf.report, "report", "", "write a page with the verdict on each mutant to this `file`")
 	f.StringVar(&mf.resume, "resume", "", "append every mutant's verdict to this `file`, and try no mutant that is in it")
+	_ = cmd.RegisterFlagCompletionFunc("only", mutantNames) // the flag is there
 	return cmd
+}
+
+// mutantNames completes --only.
+func mutantNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := mutants.All()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	names := make([]string, 0, len(all))
+	for _, m := range all {
+		names = append(names, m.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // mutantJSON is what became of a mutant.
@@ -65,7 +76,7 @@ type mutantJSON struct {
 	known bool // from an earlier run
 }
 
-func chaosMutants(ctx context.Context, s *session, mf mutantFlags) error {
+func tryMutants(ctx context.Context, s *session, mf mutantFlags) error {
 	all, err := mf.chosen()
 	if err != nil {
 		return err
@@ -73,20 +84,20 @@ func chaosMutants(ctx context.Context, s *session, mf mutantFlags) error {
 	if mf.list {
 		return listMutants(s, all)
 	}
-	r, err := sourceRunner(mf.source)
+	r, err := s.runner()
 	if err != nil {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // what is left lies in the system's directory for such
-	page, err := openReport(mf.report)
+	page, err := outfile.OpenReport(mf.report)
 	if err != nil {
 		return err
 	}
-	defer page.drop()
+	defer page.Drop()
 	t := mutantTrial{r: r, progress: newMutantProgress(s, len(all))}
 	if mf.resume != "" {
 		if t.kept, err = mutants.OpenKept(mf.resume); err != nil {
-			return notResumed(mf.resume, err)
+			return outfile.NotResumed(mf.resume, err)
 		}
 		defer t.kept.Close() //nolint:errcheck // each verdict was written at once
 	}
@@ -94,7 +105,7 @@ func chaosMutants(ctx context.Context, s *session, mf mutantFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := page.write(pageOf(out).HTML); err != nil {
+	if err := page.Write(pageOf(out).HTML); err != nil {
 		return err
 	}
 	if err := printMutants(s, out); err != nil {
@@ -205,7 +216,7 @@ func (t *mutantTrial) keep(ctx context.Context, row *mutantJSON) (err error) {
 
 // pageOf is the page about a run.
 func pageOf(all []mutantJSON) *mutants.Page {
-	p := mutants.Page{Command: strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")}
+	p := mutants.Page{Command: strings.Join(append([]string{"go run ./chaos/bugs"}, os.Args[1:]...), " ")}
 	for _, m := range all {
 		p.Rows = append(p.Rows, mutants.PageRow{Outcome: m.Outcome, What: m.What, Error: m.Error})
 	}
@@ -239,12 +250,12 @@ type listedMutant struct {
 }
 
 func listMutants(s *session, all []mutants.Mutant) error {
-	if s.output == "json" {
+	if s.json {
 		out := []listedMutant{}
 		for _, m := range all {
 			out = append(out, listedMutant{m.Name, m.Checker.String(), m.What})
 		}
-		return printJSON(s.term.out, out)
+		return s.printJSON(out)
 	}
 	var rows [][]string
 	for _, m := range all {
@@ -254,12 +265,13 @@ func listMutants(s *session, all []mutants.Mutant) error {
 }
 
 func printMutants(s *session, all []mutantJSON) error {
-	if s.output == "json" {
-		return printJSON(s.term.out, all)
+	if s.json {
+		return s.printJSON(all)
 	}
 	var rows [][]string
 	for _, m := range all {
-		rows = append(rows, []string{m.Mutant, m.What, m.Checker, m.verdict(), m.seeds(), fmt.Sprintf("%.1f s", m.Took.Seconds())})
+		took := fmt.Sprintf("%.1f s", m.Took.Seconds())
+		rows = append(rows, []string{m.Mutant, m.What, m.Checker, m.verdict(), m.seeds(), took})
 	}
 	return s.printTable("MUTANT\tWHAT IT BREAKS\tCHECKER\tCAUGHT BY\tSEEDS\tTOOK", rows)
 }
@@ -279,7 +291,7 @@ type mutantProgress struct {
 }
 
 func newMutantProgress(s *session, of int) *mutantProgress {
-	return &mutantProgress{out: undisplayed(s.term.err), live: interactive(s.term.err), of: of}
+	return &mutantProgress{out: s.err, live: interactive(s.err), of: of}
 }
 
 func (p *mutantProgress) begins(name string) {
@@ -307,7 +319,8 @@ func (p *mutantProgress) ends(m mutantJSON) {
 	if room := []rune(said); m.Error == "" && len(room) > saidMax {
 		said = string(room[:saidMax]) + "..."
 	}
-	fmt.Fprintf(p.out, "%d of %d: %s: %s: %s, seeds %s: %s\n", p.done, p.of, m.Mutant, m.Checker, m.verdict(), m.seeds(), strings.TrimSpace(said))
+	fmt.Fprintf(p.out, "%d of %d: %s: %s: %s, seeds %s: %s\n",
+		p.done, p.of, m.Mutant, m.Checker, m.verdict(), m.seeds(), strings.TrimSpace(said))
 	p.show()
 }
 

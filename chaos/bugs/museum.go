@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,16 +13,17 @@ import (
 	"github.com/ebbdb/ebb/chaos/mutants"
 )
 
-func newChaosMuseum(s *session) *cobra.Command {
-	var dir string
-	var run bool
+func newMuseum(s *session) *cobra.Command {
+	var runs bool
 	cmd := &cobra.Command{
-		Use: "museum [NAME]", Short: "The bugs that were found: what was seen, why, and the test that fails if one comes back", Args: argsBetween(0, 1, "[NAME]"),
-		Long: `Each piece is a bug that ebb had, or one of a library that it contains. With a name its story is told. With --run its tests are run, which needs the source and the go command; and where there is
-a mutant that puts the bug back, they must fail with it. Without a name --run goes through all pieces, which takes many minutes.`,
-		Example: `  ebb chaos museum
-  ebb chaos museum disk-lost-at-birth --run`,
-		RunE: func(cmd *cobra.Command, args []string) error { return chaosMuseum(cmd.Context(), s, args, dir, run) },
+		Use: "museum [NAME]", Args: atMost(1),
+		Short: "The bugs that were found: what was seen, why, and the test that fails if one comes back",
+		Long: `Each piece is a bug that ebb had, or one of a library that it contains. With a name the command tells its
+story. With --run it runs the piece's tests; and where a mutant puts the bug back, they must fail with it. Without a
+name --run tries all pieces, which takes many minutes.`,
+		Example: `  go run ./chaos/bugs museum
+  go run ./chaos/bugs museum disk-lost-at-birth --run`,
+		RunE: func(cmd *cobra.Command, args []string) error { return showMuseum(cmd.Context(), s, args, runs) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			all, err := museum.All()
 			if err != nil || len(args) > 0 {
@@ -33,8 +32,7 @@ a mutant that puts the bug back, they must fail with it. Without a name --run go
 			return pieceNames(all), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	cmd.Flags().BoolVar(&run, "run", false, "run the tests, and see that they notice the mutant")
-	cmd.Flags().StringVar(&dir, "source", ".", "`directory` in a clone of the source")
+	cmd.Flags().BoolVar(&runs, "run", false, "run the tests, and see that they notice the mutant")
 	return cmd
 }
 
@@ -62,7 +60,8 @@ func (r *pieceResult) say() string {
 	case !r.Mutant.Caught:
 		return fmt.Sprintf("passes, but also with %s", r.Mutant.Mutant)
 	}
-	return fmt.Sprintf("passes; with %s %s fails: %s", r.Mutant.Mutant, r.Mutant.By, cmp.Or(r.Mutant.Said, "it says nothing"))
+	said := cmp.Or(r.Mutant.Said, "it says nothing")
+	return fmt.Sprintf("passes; with %s %s fails: %s", r.Mutant.Mutant, r.Mutant.By, said)
 }
 
 func pieceNames(all []museum.Piece) []string {
@@ -73,7 +72,7 @@ func pieceNames(all []museum.Piece) []string {
 	return names
 }
 
-func chaosMuseum(ctx context.Context, s *session, args []string, dir string, run bool) error {
+func showMuseum(ctx context.Context, s *session, args []string, runs bool) error {
 	all, err := museum.All()
 	if err != nil {
 		return err
@@ -86,8 +85,8 @@ func chaosMuseum(ctx context.Context, s *session, args []string, dir string, run
 		all = all[i : i+1]
 	}
 	var r *mutants.Runner
-	if run {
-		if r, err = sourceRunner(dir); err != nil {
+	if runs {
+		if r, err = s.runner(); err != nil {
 			return err
 		}
 		defer r.Close() //nolint:errcheck // what is left lies in the system's directory for such
@@ -95,7 +94,7 @@ func chaosMuseum(ctx context.Context, s *session, args []string, dir string, run
 	out, bad := make([]pieceJSON, 0, len(all)), 0
 	for _, p := range all {
 		row := pieceJSON{Piece: p}
-		if run {
+		if runs {
 			if row.Result, err = runPiece(ctx, r, &p); err != nil {
 				return err
 			}
@@ -103,14 +102,14 @@ func chaosMuseum(ctx context.Context, s *session, args []string, dir string, run
 				bad++
 			}
 			if len(args) == 0 {
-				say(s, "%s: %s", p.Name, row.Result.say())
+				s.say("%s: %s", p.Name, row.Result.say())
 			}
 		}
 		out = append(out, row)
 	}
 	switch {
-	case s.output == "json":
-		err = printJSON(s.term.out, out)
+	case s.json:
+		err = s.printJSON(out)
 	case len(args) > 0:
 		err = s.tellPiece(&out[0])
 	default:
@@ -120,22 +119,6 @@ func chaosMuseum(ctx context.Context, s *session, args []string, dir string, run
 		return fmt.Errorf("%d of %d pieces do not show what they are to", bad, len(out))
 	}
 	return err
-}
-
-// sourceRunner finds the source.
-func sourceRunner(dir string) (*mutants.Runner, error) {
-	if _, err := exec.LookPath("go"); err != nil {
-		return nil, usagef("the go command is not here, and tests are built with it: %w", err)
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
-	root, err := mutants.Root(dir)
-	if err != nil {
-		return nil, usagef("%w; --source says where one is", err)
-	}
-	return mutants.NewRunner(root, mutantLimit)
 }
 
 // runPiece runs the tests of a piece without its mutant, and with it. The error is that of who gives up.
@@ -189,6 +172,6 @@ func (s *session) tellPiece(p *pieceJSON) error {
 			fmt.Fprintf(&b, "%-9s %s\n", row[0], row[1])
 		}
 	}
-	_, err := fmt.Fprintf(s.term.out, "%s\n%s\n", &b, p.Story)
+	_, err := fmt.Fprintf(s.out, "%s\n%s\n", &b, p.Story)
 	return err
 }
