@@ -298,7 +298,9 @@ func (a *Access) lasts(t *cluster.Token) error {
 func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	err := a.identify(r, info.FullMethodName, info.Header, &r.caller)
 	if err == nil && a.InForce() {
-		err = r.caller.mayBegin(info.FullMethodName)
+		if err = a.recognise(&r.caller); err == nil {
+			err = r.caller.mayBegin(info.FullMethodName)
+		}
 	}
 	if err != nil {
 		a.deny(r, shortMethod(info.FullMethodName), err)
@@ -329,7 +331,10 @@ func (a *Access) begin(ctx context.Context, method, namespace string) error {
 		return nil
 	}
 	c := callerOf(ctx)
-	err := c.mayBegin(method)
+	err := a.recognise(c)
+	if err == nil {
+		err = c.mayBegin(method)
+	}
 	if least := rules[method].least; err == nil && namespace != "" && least != ebbv1.Role_ROLE_UNSPECIFIED && c.token != nil {
 		err = c.needs(least, namespace)
 	}
@@ -348,8 +353,10 @@ func (a *Access) identifyHTTP(r *http.Request, pattern string) (context.Context,
 	c := &caller{from: r.RemoteAddr, path: pathOf(r)}
 	ctx := context.WithValue(r.Context(), callerKey{}, c)
 	err := a.show(ctx, r.Header.Get(authorizationKey), c)
-	if err == nil && c.token == nil && a.InForce() {
-		err = errNoToken()
+	if err == nil && a.InForce() {
+		if err = a.recognise(c); err == nil && c.token == nil {
+			err = errNoToken()
+		}
 	}
 	if err != nil {
 		a.deny(ctx, httpAct(r, pattern), err)
@@ -365,11 +372,24 @@ func (a *Access) admit(ctx context.Context, method string, req any) error {
 	if !a.InForce() {
 		return nil
 	}
-	err := callerOf(ctx).mayCall(method, req)
+	c := callerOf(ctx)
+	err := a.recognise(c)
+	if err == nil {
+		err = c.mayCall(method, req)
+	}
 	if err != nil {
 		a.deny(ctx, shortMethod(method), err)
 	}
 	return err
+}
+
+// recognise finds out what a caller whose call began before tokens came into force has shown then. Nothing else reads c
+// meanwhile: its request is not yet handled.
+func (a *Access) recognise(c *caller) error {
+	if c.token != nil || c.own || c.shown == "" {
+		return nil
+	}
+	return a.originate(c.shown, c)
 }
 
 // mayCall looks a method up in the table of rules.
@@ -405,9 +425,14 @@ func (s *Services) commandCheck(ctx context.Context) func(command []byte) error 
 	if !s.Access.InForce() || c.own {
 		return nil
 	}
+	bad := s.Access.recognise(c)
 	return func(command []byte) error {
-		err := c.noToken() // tokens have come into force since the call began
-		if c.token != nil {
+		err := bad
+		switch {
+		case err != nil:
+		case c.token == nil: // tokens have come into force since the call began
+			err = c.noToken()
+		default:
 			err = c.mayApply(command)
 		}
 		if err != nil {

@@ -69,6 +69,45 @@ func TestANodeWithoutTokensLendsNobodyItsRights(t *testing.T) {
 	}
 }
 
+// Tokens may come into force while a call is on its way. What its caller has shown then counts, over TLS and without it,
+// asked directly and by way of another node.
+func TestTokensComeIntoForceDuringACall(t *testing.T) {
+	const method = ebbv1grpc.Ebb_Delete_FullMethodName
+	node := overTLS("ebb-1", "node")
+	shows := func(who string) []string { return []string{authorizationKey, "Bearer " + secretOf(who)} }
+	for _, c := range []struct {
+		name, want string
+		ctx        context.Context
+		md         []string
+	}{
+		{"nothing", "who?", context.Background(), nil},
+		{"a writer's token", "yes", context.Background(), shows("writer")},
+		{"a reader's token", "no", context.Background(), shows("reader")},
+		{"a token of another cluster", "who?", context.Background(), shows("eve")},
+		{"a certificate of a writer", "yes", overTLS("ada", "writer=cl*"), nil},
+		{"a certificate of a reader", "no", overTLS("ada", "reader"), nil},
+		{"a node for a writer's token", "yes", node, []string{peerKey, "ebb-1", originKey, "writer"}},
+		{"a node for a reader's token", "no", node, []string{peerKey, "ebb-1", originKey, "reader"}},
+		{"a node for nobody", "who?", node, []string{peerKey, "ebb-1", originKey, "anyone"}},
+		{"a node for itself", "yes", node, []string{peerKey, "ebb-1", originKey, "node"}},
+	} {
+		box, who := &tokenBox{}, caller{}
+		access := NewAccess(AccessConfig{Tokens: box.tokens, Node: "ebb-0"})
+		if err := access.identify(c.ctx, method, metadata.Pairs(c.md...), &who); err != nil {
+			t.Fatalf("%s: %v, before tokens are in force", c.name, err)
+		}
+		ctx := context.WithValue(c.ctx, callerKey{}, &who)
+		box.records = boxOf().records
+		in, _, _ := sample(t, method)
+		if got := verdict(access.admit(ctx, method, in)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if c.want == "yes" && who.token == nil && !who.own {
+			t.Errorf("%s: the handler takes the caller for one who needs no token", c.name)
+		}
+	}
+}
+
 // Checksums make leaders write: an operator may ask for them, and nobody else.
 func TestChecksumsAreForOperators(t *testing.T) {
 	s, access := guardedServices(boxOf())
