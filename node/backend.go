@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/internal/budget"
+	"github.com/ebbdb/ebb/internal/cores"
 	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -231,7 +231,7 @@ func (b *backend) askUndeleted(
 
 // onAllCores does n things at once, as many as there are cores, each on those that are left for it.
 func onAllCores(n int, do func(i, cores int)) {
-	cores := runtime.GOMAXPROCS(0)
+	cores := cores.Count()
 	workers := min(n, cores)
 	var next atomic.Int64
 	work := func() {

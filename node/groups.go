@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/cores"
 	"github.com/ebbdb/ebb/node/mapped"
 	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/node/transport"
@@ -25,7 +25,7 @@ import (
 const startWorkers = 32
 
 // restoreWorkers is how many groups decode a snapshot at a time.
-func restoreWorkers() int { return max(2, runtime.GOMAXPROCS(0)) }
+func restoreWorkers() int { return max(2, cores.Count()) }
 
 // groups are this node's members of all Raft groups. It is a value: when one comes
 // or goes, another takes its place.

@@ -2,6 +2,7 @@ package proto
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 	pb "google.golang.org/protobuf/proto"
@@ -41,23 +42,31 @@ type asked struct {
 	to   uint64
 }
 
-// repeated compares n questions, each with whom it goes to. It encodes them only if the likeness of one is that of another: in a usual request
-// none is. Each is encoded once, however many it goes to.
+// fewQuestions is how many questions are compared each with each, for which nothing is allocated.
+const fewQuestions = 64
+
+// repeated compares n questions, each with whom it goes to. It encodes only those whose likeness is that of another: in a
+// usual request there are few or none. Each is encoded once, however many it goes to.
 func repeated(n int, question func(i int) (q *ebbv1.Question, to uint64)) []int {
 	if n < 2 {
 		return nil
 	}
-	seen := make(map[uint64]struct{}, n)
+	var few [fewQuestions]uint64
+	like := few[:0]
 	for i := range n {
-		seen[likeness(question(i))] = struct{}{}
+		like = append(like, likeness(question(i)))
 	}
-	if len(seen) == n {
+	shared := sharedBy(like)
+	if len(shared) == 0 {
 		return nil
 	}
-	firsts, at, again := make([]int, n), make(map[asked]int, n), false
-	hashes := make(map[*ebbv1.Question]xxh3.Uint128)
+	firsts, at, again := make([]int, n), make(map[asked]int, len(shared)), false
+	hashes := make(map[*ebbv1.Question]xxh3.Uint128, len(shared))
 	for i := range n {
 		firsts[i] = i
+		if _, ok := shared[like[i]]; !ok {
+			continue
+		}
 		q, to := question(i)
 		hash, known := hashes[q]
 		if !known {
@@ -77,6 +86,32 @@ func repeated(n int, question func(i int) (q *ebbv1.Question, to uint64)) []int 
 		return nil
 	}
 	return firsts
+}
+
+// sharedBy returns the values that occur more than once; nil if none does.
+func sharedBy(values []uint64) (shared map[uint64]struct{}) {
+	share := func(v uint64) {
+		if shared == nil {
+			shared = make(map[uint64]struct{})
+		}
+		shared[v] = struct{}{}
+	}
+	if len(values) <= fewQuestions {
+		for i, v := range values {
+			if slices.Contains(values[:i], v) {
+				share(v)
+			}
+		}
+		return shared
+	}
+	seen := make(map[uint64]struct{}, len(values))
+	for _, v := range values {
+		if _, again := seen[v]; again {
+			share(v)
+		}
+		seen[v] = struct{}{}
+	}
+	return shared
 }
 
 func hashOf(q *ebbv1.Question) xxh3.Uint128 {

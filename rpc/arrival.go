@@ -325,7 +325,7 @@ func (f *frames) read(b []byte) (arrived int64) {
 type arrival struct {
 	message protobuf.Message
 	charge  *charge
-	here    func(n int64) // called when n bytes have arrived
+	conn    *meteredConn // is told when the message has arrived; nil if it is not metered
 	decoded bool
 	err     error // why it is refused
 }
@@ -352,7 +352,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 // decode charges the bytes, what they take once they are decoded, and then decodes them.
 func (a *arrival) decode(data mem.BufferSlice) error {
 	n := int64(data.Len())
-	a.here(n)
+	if a.conn != nil {
+		a.conn.arrived(n)
+	}
 	if n > proto.MessageBytesMax {
 		return errMessageTooLarge(int(n))
 	}
@@ -361,6 +363,11 @@ func (a *arrival) decode(data mem.BufferSlice) error {
 		return err
 	}
 	defer a.charge.drop(arrived)
+	done, err := a.charge.slot(int(n))
+	if err != nil {
+		return err
+	}
+	defer done()
 	whole := data.MaterializeToBuffer(mem.NopBufferPool{}) // of no more than n bytes, if it is in pieces
 	defer whole.Free()
 	weight, bad := proto.Weigh(whole.ReadOnlyData(), a.message.ProtoReflect().Descriptor())
@@ -384,11 +391,12 @@ type receiving struct {
 	receipt  *receipt     // nil in tests that call a method as it is
 	conn     *meteredConn // nil if it is not metered
 	charge   charge
+	message  arrival // the one that is received
 }
 
 // receivingOf begins to receive a request. The caller ends it.
 func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *receiving {
-	in := &receiving{services: s, metrics: m, method: method, charge: charge{budget: s.Budget}}
+	in := &receiving{services: s, metrics: m, method: method, charge: charge{budget: s.Budget, ctx: ctx}}
 	who, c := rules[method].who, callerOf(ctx)
 	in.charge.forced = who == nodes || who == everyone || c.node
 	in.receipt, _ = ctx.Value(receiptKey{}).(*receipt)
@@ -413,20 +421,14 @@ func (in *receiving) arrived() {
 	}
 }
 
-// here notes that a message of n bytes has arrived.
-func (in *receiving) here(n int64) {
-	if in.conn != nil {
-		in.conn.arrived(n)
-	}
-}
-
 // receive receives v by dec. What it refuses itself has the status of a coded error.
 func (in *receiving) receive(dec func(any) error, v any) error {
 	m, ok := v.(protobuf.Message)
 	if !ok {
 		return dec(v) // a frame between nodes
 	}
-	a := &arrival{message: m, charge: &in.charge, here: in.here}
+	a := &in.message
+	*a = arrival{message: m, charge: &in.charge, conn: in.conn}
 	err := dec(a)
 	in.arrived()
 	switch {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ebbdb/ebb/internal/budget"
+	"github.com/ebbdb/ebb/internal/cores"
 	"github.com/ebbdb/ebb/proto"
 )
 
@@ -45,6 +47,9 @@ type Budget struct {
 	ending   atomic.Int64  // part of overGRPC: of requests that are ended, and have not yet let go of it
 	ended    atomic.Uint64 // requests that were ended while they arrived
 
+	slots *budget.Pool // in which large messages are decoded and encoded
+	spare cores.Spare  // while there is none
+
 	mu    sync.Mutex
 	conns map[*meteredConn]struct{} // of gRPC, with requests that arrive
 }
@@ -56,7 +61,7 @@ func NewBudget(limit int64, r prometheus.Registerer) *Budget {
 	if limit > 0 {
 		size = min(max(limit/budgetShare, budgetBytesMin), budgetBytesMax)
 	}
-	b := &Budget{limit: size, arrivals: size / 8 * 3, conns: make(map[*meteredConn]struct{})}
+	b := &Budget{limit: size, arrivals: size / 8 * 3, conns: make(map[*meteredConn]struct{}), slots: newSlots()}
 	if r != nil {
 		b.register(r)
 	}
@@ -75,6 +80,10 @@ func (b *Budget) register(r prometheus.Registerer) {
 		Name: "ebb_rpc_arrivals_ended_total",
 		Help: "Requests over gRPC that were ended while they arrived: memory for requests was spent.",
 	}, func() float64 { return float64(b.ended.Load()) }))
+	registered(r, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ebb_rpc_slot_waits_total",
+		Help: "Large messages that had to wait for a slot to be decoded or encoded in: the cores were busy.",
+	}, func() float64 { return float64(b.slots.Waits()) }))
 }
 
 // take charges n bytes, or refuses with OVERLOADED.
@@ -114,6 +123,7 @@ func (b *Budget) errSpent() error {
 // goroutine.
 type charge struct {
 	budget *Budget
+	ctx    context.Context // of the request; nil in tests
 	n      int64
 	forced bool // it is counted and never refused: nodes among themselves, and health
 }
@@ -166,7 +176,7 @@ type chargeKey struct{}
 
 // charged returns a context in which a request over HTTP is charged, and its charge. b may be nil.
 func (b *Budget) charged(ctx context.Context) (context.Context, *charge) {
-	c := &charge{budget: b}
+	c := &charge{budget: b, ctx: ctx}
 	return context.WithValue(ctx, chargeKey{}, c), c
 }
 

@@ -17,6 +17,11 @@ import (
 // understand it refuses, and says where it stands. On an error m is half-filled
 // and good for nothing. What m takes is charged to c before it is made.
 func parseJSON(c *charge, b []byte, m protobuf.Message) *proto.Error {
+	done, busy := c.slot(len(b))
+	if busy != nil {
+		return asError(busy)
+	}
+	defer done()
 	l, err := newLexer(b)
 	if err != nil {
 		return err

@@ -181,7 +181,12 @@ func formArgs(ctx context.Context, w http.ResponseWriter, r *http.Request) (url.
 	if err != nil {
 		return nil, err
 	}
+	done, err := chargeOf(ctx).slot(len(body))
+	if err != nil {
+		return nil, err
+	}
 	form, err := parseQuery(string(body))
+	done()
 	if err != nil {
 		return nil, err
 	}

@@ -309,7 +309,7 @@ func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 		if resp, err = s.guarded(ctx, info.FullMethod, req, handler); err != nil {
 			return nil, err
 		}
-		return leaving(ctx, info.FullMethod, answers, resp)
+		return s.leaving(ctx, info.FullMethod, answers, resp)
 	}
 }
 

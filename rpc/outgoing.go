@@ -45,6 +45,7 @@ type outgoing struct {
 	size   int // as encoded; the message has its own sizes from when it was computed
 	budget *budget.Request
 	conn   *meteredConn // nil if it is not metered
+	door   *Budget      // whose slots it is encoded in
 }
 
 // asks reports whether a method only reads, so that a refusal in place of its answer says nothing wrong.
@@ -62,7 +63,7 @@ const freeAnswer = 16 << 10
 
 // leaving charges for the encoded message, before it is encoded. It returns what gRPC is to encode. Only questions are
 // refused for want of memory: what else has been asked is done, and a refusal would say that it is not.
-func leaving(ctx context.Context, method string, b *budget.Request, resp any) (any, error) {
+func (s *Services) leaving(ctx context.Context, method string, b *budget.Request, resp any) (any, error) {
 	m, ok := resp.(protobuf.Message)
 	if b == nil || !ok {
 		b.Close()
@@ -80,7 +81,7 @@ func leaving(ctx context.Context, method string, b *budget.Request, resp any) (a
 		}
 		return nil, err
 	}
-	return &outgoing{Message: m, size: size, budget: b, conn: meteredOf(ctx)}, nil
+	return &outgoing{Message: m, size: size, budget: b, conn: meteredOf(ctx), door: s.Budget}, nil
 }
 
 // exactAbove is above which size a message gets a buffer of its own size: the pool's next larger ones are 1 MiB.
@@ -102,6 +103,8 @@ func (c answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 	if o.size > exactAbove {
 		pool = exactPool{}
 	}
+	done := o.door.encodeSlot(context.Background(), o.size) // gRPC has no context here
+	defer done()
 	buf := pool.Get(o.size)
 	if _, err := (protobuf.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buf)[:0], o.Message); err != nil {
 		pool.Put(buf)
@@ -165,11 +168,19 @@ const jsonFree = 16 << 10
 
 // chargedJSON returns the JSON of a message, charged while it grows.
 func chargedJSON(ctx context.Context, b []byte, m protobuf.Message) ([]byte, error) {
-	charge := budget.From(ctx)
+	charge, door, size := budget.From(ctx), chargeOf(ctx).budget, protobuf.Size(m)
+	done := door.encodeSlot(ctx, size)
+	defer func() { done() }()
 	w := jsonWriter{b: b, room: jsonFree}
 	if charge != nil {
 		w.grow = func(n int) error {
-			if err := charge.Charge(ctx, n); err != nil {
+			if charge.Try(n) {
+				return nil
+			}
+			done() // others may be encoded while this one waits for memory
+			err := charge.Charge(ctx, n)
+			done = door.encodeSlot(ctx, size)
+			if err != nil {
 				return err
 			}
 			return nil

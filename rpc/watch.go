@@ -63,7 +63,7 @@ func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingSe
 			return nil // the transport finds out by itself who has gone
 		}
 		sent := s.Answers.Begin(0)
-		m, err := leaving(ctx, ebbv1grpc.Ebb_Watch_FullMethodName, sent, e)
+		m, err := s.leaving(ctx, ebbv1grpc.Ebb_Watch_FullMethodName, sent, e)
 		if err != nil {
 			return err
 		}

@@ -226,6 +226,22 @@ func (p *Pool) leave(w *waiter) bool {
 	return false
 }
 
+// Acquire takes n bytes for a caller that keeps count itself and gives them back with Release. It waits for a second at
+// most, and no longer than ctx lasts; then it returns OVERLOADED with a retry time.
+func (p *Pool) Acquire(ctx context.Context, n int64) *proto.Error {
+	if p == nil || p.take(n) {
+		return nil
+	}
+	return p.await(ctx, n, waitMax)
+}
+
+// Release gives back n bytes that Acquire took.
+func (p *Pool) Release(n int64) {
+	if p != nil {
+		p.release(n)
+	}
+}
+
 // Request is what the answers of one request take of a pool. It is for concurrent use. A nil Request has no limit and counts nothing.
 type Request struct {
 	pool   *Pool

@@ -266,3 +266,34 @@ func TestSmallChargesPassALargeOne(t *testing.T) {
 		}
 	})
 }
+
+// Who keeps count itself waits as others do, and gives back what it took.
+func TestAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New("slots", 2)
+		for range 2 {
+			if err := p.Acquire(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		err := p.Acquire(t.Context(), 1)
+		if !errors.Is(err, proto.ErrOverloaded) || time.Since(began) != waitMax {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		time.AfterFunc(50*time.Millisecond, func() { p.Release(1) })
+		began = time.Now()
+		if err := p.Acquire(t.Context(), 1); err != nil || time.Since(began) != 50*time.Millisecond {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		p.Release(2)
+		if p.Used() != 0 {
+			t.Errorf("%d are left", p.Used())
+		}
+	})
+	var none *Pool
+	if err := none.Acquire(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	none.Release(1)
+}
