@@ -20,7 +20,7 @@ import (
 const (
 	// roomFirst is how many bytes of answers a remote call takes at first, and roomPart how many more for each question.
 	roomFirst = 32 << 10
-	roomPart  = 256
+	roomPart  = 4 << 10
 	// roomGrowth is how many times more each further try takes, up to roomMost.
 	roomGrowth = 16
 	roomMost   = 32 << 20

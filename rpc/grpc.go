@@ -290,7 +290,7 @@ func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 		received(ctx)
 		answers := s.Answers.Begin(answerLimit(info.FullMethod))
 		ctx = budget.With(ctx, answers)
-		if _, ok := ctx.Deadline(); !ok {
+		if _, ok := ctx.Deadline(); !ok && info.FullMethod != ebbv1grpc.Ebb_Ask_FullMethodName { // the coordinator bounds it
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
 			defer cancel()

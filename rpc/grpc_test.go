@@ -48,15 +48,17 @@ func TestPanicEndsItsRequestOnly(t *testing.T) {
 	}
 }
 
+// A request without a deadline gets one. Of a question the coordinator sees to that, for itself.
 func TestDefaultDeadline(t *testing.T) {
 	var left time.Duration
-	f := &fake{ask: func(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+	f := &fake{increment: func(ctx context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
 		d, _ := ctx.Deadline()
 		left = time.Until(d)
-		return (&fake{}).Ask(ctx, req)
+		return &ebbv1.IncrementResponse{Applied: 1}, nil
 	}}
 	c := ebbv1grpc.NewEbbClient(serve(t, f.services()))
-	if _, err := c.Ask(t.Context(), topQuestion("k", 10)); err != nil {
+	req := &ebbv1.IncrementRequest{Increments: increment("k", "b", 1, 0)}
+	if _, err := c.Increment(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	if left <= 0 || left > DefaultTimeout {

@@ -296,32 +296,37 @@ func (r *Request) Try(n int) bool {
 	if r == nil || n <= 0 {
 		return true
 	}
-	if _, err := r.reserve(int64(n)); err != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refuses(int64(n)) != nil {
 		return false
 	}
-	ok := false
-	if r.parent != nil {
-		ok = r.parent.Try(n)
-	} else {
-		ok = r.pool.take(int64(n))
+	if r.parent != nil && !r.parent.Try(n) || r.parent == nil && !r.pool.take(int64(n)) {
+		return false
 	}
-	var err *proto.Error
-	if !ok {
-		err = proto.ErrOverloaded
+	r.used += int64(n)
+	r.taken += int64(n)
+	return true
+}
+
+// refuses says why n bytes more cannot be charged; nil if they can. r.mu is held.
+func (r *Request) refuses(n int64) *proto.Error {
+	switch {
+	case r.closed:
+		return errOver
+	case r.parent == nil && r.used+n > r.limit:
+		return TooLarge(r.limit)
+	case r.over && r.wholes+n > r.answer:
+		return TooLarge(r.answer)
 	}
-	return r.settle(int64(n), err) == nil
+	return nil
 }
 
 func (r *Request) reserve(n int64) (held int64, err *proto.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.closed:
-		return 0, errOver
-	case r.parent == nil && r.used+n > r.limit:
-		return 0, TooLarge(r.limit)
-	case r.over && r.wholes+n > r.answer:
-		return 0, TooLarge(r.answer)
+	if err := r.refuses(n); err != nil {
+		return 0, err
 	}
 	r.used += n
 	return r.taken, nil
