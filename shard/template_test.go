@@ -38,7 +38,7 @@ func TestTemplatesCanBeMade(t *testing.T) {
 	for _, def := range extremes(t) {
 		for _, decay := range []ebbv1.Decay{ebbv1.Decay_DECAY_HALF_LIFE, ebbv1.Decay_DECAY_NONE} {
 			def.Decay = decay
-			ns := &namespace{definition: def, seed: 5, eras: []era{{params: paramsOf(def)}}}
+			ns := &namespace{definition: def, seed: 5, eras: []era{{params: (&frame{}).paramsOf(def)}}}
 			for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 				b := newBody(kind, ns)
 				if b == nil || b.form().kind() != kind {
