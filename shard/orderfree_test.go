@@ -340,7 +340,7 @@ func newOrderCase(seed int) (*orderCase, *rand.Rand) {
 func (c *orderCase) draw(rng *rand.Rand) {
 	bins := []int{3, 12, 100, 3000}[rng.IntN(4)]
 	keys := 1 + rng.IntN(3)
-	start := beginning
+	start := int64(beginning)
 	at, late := start, float64(hourUS)*(0.1+20*rng.Float64()*rng.Float64())
 	small, quiet := rng.IntN(3) == 0, []int{0, 30, 200}[rng.IntN(3)]
 	for n := 500 + rng.IntN(1000); n > 0; n-- {
