@@ -156,6 +156,16 @@ func (tr *orderTruth) check(t *testing.T, states []*State) {
 	}
 }
 
+// forgotten says that no event of a bin weighs what is stored at the least, 2^-100: in some orders nobody has seen it.
+func (tr *orderTruth) forgotten(bin string) bool {
+	for _, bins := range tr.around {
+		if bins[bin] > 0x1p-90 {
+			return false
+		}
+	}
+	return true
+}
+
 func (tr *orderTruth) keyNames() (names [][]byte) {
 	for _, key := range tr.keys {
 		names = append(names, []byte(key))
@@ -195,6 +205,9 @@ func (tr *orderTruth) checkDistribution(t *testing.T, states []*State) {
 	for i, bin := range tr.bins {
 		b, truth := d.Bins[i], tr.counts[bin]
 		if c.def.Floor == ebbv1.Floor_FLOOR_CLAMP {
+			if tr.forgotten(bin) {
+				continue
+			}
 			truth = max(1, truth)
 		}
 		inside("bin "+bin, truth, b.Count, d.Lost+b.Hidden)

@@ -103,7 +103,7 @@ func TestOverflowIsNamed(t *testing.T) {
 // A shard does not believe a snapshot whose summaries take more memory than it would have let them, however few bytes they come in.
 func TestRestoreHasABudget(t *testing.T) {
 	def := &ebbv1.Namespace{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, Sizes: &ebbv1.Sizes{BloomCapacity: 4_000_000}}
-	s := defined(t, def)
+	s := definedAt(t, def, 1_700_000_000_000_000) // before BehaviourDeletion: what they take when full
 	for i := range 40 {
 		in := increments(fmt.Sprint("k", i), "x")
 		in.Namespace = "n"

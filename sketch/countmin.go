@@ -70,8 +70,12 @@ type CountMin struct {
 	most         int
 }
 
-// countMinOwn is the size of a CountMin without its cells.
-const countMinOwn = 128
+// countMinSize is the size of a CountMin without its cells. countMinOwn is what limits count for it, the same in all
+// replicas: what it was before it had a loss.
+const (
+	countMinSize = 144
+	countMinOwn  = 128
+)
 
 // NewCountMin makes an empty sketch, or answers ErrParams.
 func NewCountMin(p CountMinParams) (CountMin, error) {
@@ -334,7 +338,7 @@ func (c *CountMin) Clone() CountMin {
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (c *CountMin) Size() int { return countMinOwn + 8*cap(c.cells) + c.few.size() }
+func (c *CountMin) Size() int { return countMinSize + 8*cap(c.cells) + c.few.size() }
 
 // A CountMin in bytes. Every state has one encoding.
 //

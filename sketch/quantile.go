@@ -354,7 +354,7 @@ func (q *Quantile) Clone() Quantile {
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (q *Quantile) Size() int { return 128 + 8*cap(q.d.words) }
+func (q *Quantile) Size() int { return 144 + 8*cap(q.d.words) }
 
 // A Quantile in bytes. Every state has one encoding.
 //

@@ -547,7 +547,7 @@ func (s *TopK) Clone() TopK {
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *TopK) Size() int {
-	return 272 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) + 2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
+	return 288 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) + 2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
 }
 
 // A TopK in bytes. Every state has one encoding.
