@@ -120,14 +120,10 @@ func (ns *namespace) until(era uint32, now sketch.Tick) sketch.Tick {
 
 // late reports whether the next visit of a restored key is later than it can be,
 // which is about its death. That of a body is known to some half-lives only: see
-// due-is-never-late.
-func (sum *summary) late(p *sketch.Params) bool {
+// due-is-never-late. kept says that another floor may have kept a distribution before.
+func (sum *summary) late(p *sketch.Params, kept bool) bool {
 	if sum.body == nil {
-		at := min(sum.due, clockMax) - 1
-		if p.OrderFree && p.Decay != sketch.None {
-			at -= keptVisit * p.HalfLife
-		}
-		return vanished(p, &sum.dist, at)
+		return !kept && vanished(p, &sum.dist, min(sum.due, clockMax)-1)
 	}
 	death := sum.body.death(lifeline(p) * 0x1p-8)
 	if death == 0 { // nothing is left of it, by chance, before its visit

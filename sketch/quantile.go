@@ -170,10 +170,6 @@ func (q *Quantile) Add(now, t Tick, x, n float64) error {
 	}
 	now, t = max(now, 0), max(t, 0)
 	p, id := q.under(), q.bucket(x)
-	if p.OrderFree {
-		at := p.Now(now)
-		q.d.Thin(&p, &at, id, nil)
-	}
 	err := q.d.Add(&p, now, t, id, n)
 	if err == ErrTooManyBins {
 		q.d.Prune(&p, now, nil)
@@ -227,6 +223,7 @@ type quantileBucket struct {
 	order int64
 	value float64
 	upTo  float64 // count of this bucket and those before
+	faded bool    // it is below the threshold
 }
 
 // At reads the summary at a time, which may be any. It never writes. It sorts the buckets.
@@ -241,9 +238,18 @@ func (q *Quantile) At(at Tick) QuantileReading {
 		return out
 	}
 	out.buckets = make([]quantileBucket, 0, r.Bins)
-	r.each(func(b Bin) {
-		out.buckets = append(out.buckets, quantileBucket{order: q.order(b.ID), value: q.stands(b.ID), upTo: b.Count})
-	})
+	if p.OrderFree { // with the faded ones: where they lie is known
+		for i := range q.d.Len() {
+			id := q.d.id(i)
+			bucket := quantileBucket{order: q.order(id), value: q.stands(id), upTo: float64(q.d.value(i) * r.scale)}
+			bucket.faded = q.d.value(i) < r.cut
+			out.buckets = append(out.buckets, bucket)
+		}
+	} else {
+		r.each(func(b Bin) {
+			out.buckets = append(out.buckets, quantileBucket{order: q.order(b.ID), value: q.stands(b.ID), upTo: b.Count})
+		})
+	}
 	slices.SortFunc(out.buckets, func(a, b quantileBucket) int {
 		if a.order < b.order {
 			return -1
@@ -257,7 +263,13 @@ func (q *Quantile) At(at Tick) QuantileReading {
 	if !p.OrderFree {
 		out.Sum = out.N
 	}
-	out.Min, out.Max = out.buckets[0].value, out.buckets[len(out.buckets)-1].value
+	shows := func(b quantileBucket) bool { return !b.faded }
+	first := slices.IndexFunc(out.buckets, shows)
+	last := len(out.buckets) - 1
+	for out.buckets[last].faded {
+		last--
+	}
+	out.Min, out.Max = out.buckets[first].value, out.buckets[last].value
 	if q.params.HalfLife == 0 {
 		out.Min, out.Max = q.low, q.high
 	}
@@ -299,6 +311,9 @@ func (r *QuantileReading) hidden() float64 { return max(0, r.Sum-r.N) + r.Lost }
 // reached is the value of the first bucket up to which so many count.
 func (r *QuantileReading) reached(target float64) float64 {
 	i := sort.Search(len(r.buckets)-1, func(i int) bool { return r.buckets[i].upTo >= target })
+	if r.q.params.HalfLife > 0 {
+		return r.buckets[i].value // Min and Max are of the buckets that show
+	}
 	return min(max(r.buckets[i].value, r.Min), r.Max)
 }
 
