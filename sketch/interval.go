@@ -31,7 +31,10 @@ func (r Reading) interval(count, short, confidence float64) (p, low, high float6
 		least, fewest = count-short, r.Z-r.Lost
 	}
 	_, low, _ = wilson(ratioOf(least, r.Z+r.Lost), n, confidence)
-	_, _, high = wilson(ratioOf(count+short, fewest), n, confidence)
+	high = 1
+	if fewest > 0 { // else the sum may be as small as one likes
+		_, _, high = wilson(ratioOf(count+short, fewest), n, confidence)
+	}
 	return p, min(low, p), max(high, p)
 }
 
