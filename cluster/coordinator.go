@@ -90,7 +90,8 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 // wayBackMax is the most that is kept of a caller's time for the answer's way to it.
 const wayBackMax = 100 * time.Millisecond
 
-// inTime ends the asking of shards, also for a caller who gives no deadline, and before a caller stops waiting: an answer that says which shards are missing would else come when nobody hears it.
+// inTime ends the asking of shards, also for a caller without a deadline, and before the caller stops waiting: otherwise
+// an answer that says which shards are missing would come too late.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, limited := ctx.Deadline()
 	if !limited {

@@ -325,7 +325,7 @@ func (f *frames) read(b []byte) (arrived int64) {
 type arrival struct {
 	message protobuf.Message
 	charge  *charge
-	conn    *meteredConn // is told when the message has arrived; nil if it is not metered
+	conn    *meteredConn // that the message arrives on; nil if it is not metered
 	decoded bool
 	err     error // why it is refused
 }

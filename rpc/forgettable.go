@@ -185,8 +185,8 @@ func formArgs(ctx context.Context, w http.ResponseWriter, r *http.Request) (url.
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	form, err := parseQuery(string(body))
-	done()
 	if err != nil {
 		return nil, err
 	}

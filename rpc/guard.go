@@ -383,8 +383,8 @@ func (a *Access) admit(ctx context.Context, method string, req any) error {
 	return err
 }
 
-// recognise finds out what a caller whose call began before tokens came into force has shown then. Nothing else reads c
-// meanwhile: its request is not yet handled.
+// recognise finds out who a caller is whose call began before tokens came into force, by what the caller showed then. It
+// changes c: nothing else may read c yet, as the calls do that a handler makes for it.
 func (a *Access) recognise(c *caller) error {
 	if c.token != nil || c.own || c.shown == "" {
 		return nil

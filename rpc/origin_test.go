@@ -88,7 +88,7 @@ func TestTokensComeIntoForceDuringACall(t *testing.T) {
 		{"a certificate of a reader", "no", overTLS("ada", "reader"), nil},
 		{"a node for a writer's token", "yes", node, []string{peerKey, "ebb-1", originKey, "writer"}},
 		{"a node for a reader's token", "no", node, []string{peerKey, "ebb-1", originKey, "reader"}},
-		{"a node for nobody", "who?", node, []string{peerKey, "ebb-1", originKey, "anyone"}},
+		{"a node for anyone", "who?", node, []string{peerKey, "ebb-1", originKey, "anyone"}},
 		{"a node for itself", "yes", node, []string{peerKey, "ebb-1", originKey, "node"}},
 	} {
 		box, who := &tokenBox{}, caller{}

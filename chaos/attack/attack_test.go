@@ -60,7 +60,7 @@ func TestJudgeFindsEachWeakness(t *testing.T) {
 		{"without end", planted{}, func(ctx context.Context) error { <-ctx.Done(); return nil }, "took 25s of at most 20s"},
 		{"large", planted{grew: growsDefault + 1}, nothing, "memory grew by 160 MiB of at most 160"},
 		{"ended", planted{ended: errors.New("ebb-0 has ended")}, nothing, "ebb-0 has ended"},
-		{"silent", planted{silent: errors.New("grpc: no answer")}, nothing, "no answer to probes within 15s: grpc: no answer"},
+		{"silent", planted{silent: errors.New("grpc: no answer")}, nothing, "no answer to probes within 2s: grpc: no answer"},
 		{"unborn", planted{unborn: errors.New("not ready")}, nothing, "cannot restart the nodes: not ready"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

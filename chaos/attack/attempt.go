@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Attempt struct {
 	Grows int64
 	// Within is how long the attempt may take.
 	Within time.Duration
+	// Answers is how long a probe after the attempt may take.
+	Answers time.Duration
 	// Fresh wants a node that was just started, so that its memory is that of an idle one.
 	Fresh bool
 	// Long keeps it out of the short form.
@@ -46,9 +49,11 @@ const (
 	withinDefault = 20 * time.Second
 	// refreshWithin bounds a restart of the nodes.
 	refreshWithin = time.Minute
-	// probeWithin bounds the answer to a probe on new connections, in and after an attempt: what the node has to do for
-	// 400,000 streams of a flood stands before it, which took more than 5 s on two cores that other work slowed.
-	probeWithin = 15 * time.Second
+	// probeWithin bounds the answer to a probe after an attempt that names no bound.
+	probeWithin = 2 * time.Second
+	// floodProbeWithin is that of floods of streams: the node works off 100,000 to 400,000 streams first, 10 µs of a core
+	// each. On two cores that other work slowed, a probe took more than 5 s.
+	floodProbeWithin = 15 * time.Second
 )
 
 // breach is what an attempt has achieved.
@@ -83,7 +88,7 @@ type Target interface {
 // judge makes an attempt, and says what came of it.
 func judge(ctx context.Context, t Target, a *Attempt, run func(context.Context) error) Verdict {
 	v := Verdict{Attempt: a}
-	grows, within := a.Grows, a.Within
+	grows, within, answers := a.Grows, a.Within, cmp.Or(a.Answers, probeWithin)
 	if grows == 0 {
 		grows = growsDefault
 	}
@@ -116,10 +121,10 @@ func judge(ctx context.Context, t Target, a *Attempt, run func(context.Context) 
 	case v.Took > within:
 		v.Detail = fmt.Sprintf("took %v of at most %v", v.Took.Round(time.Millisecond), within)
 	}
-	probing, cancel := context.WithTimeout(ctx, probeWithin)
+	probing, cancel := context.WithTimeout(ctx, answers)
 	defer cancel()
 	if err := t.Probe(probing); err != nil {
-		v.Detail = join(v.Detail, fmt.Sprintf("no answer to probes within %v: %v", probeWithin, err))
+		v.Detail = join(v.Detail, fmt.Sprintf("no answer to probes within %v: %v", answers, err))
 	}
 	grew, err := t.Growth()
 	v.Grew = grew

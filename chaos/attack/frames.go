@@ -238,13 +238,18 @@ func floods() []Attempt {
 		})},
 		{
 			Group: of, Name: "1,000 streams on each of 100 connections", Mode: Open, Fresh: true,
-			Run: func(ctx context.Context, a *Arena) error { return manyStreams(ctx, a, 100) },
+			Answers: floodProbeWithin,
+			Run:     func(ctx context.Context, a *Arena) error { return manyStreams(ctx, a, 100) },
 		},
 		{
 			Group: of, Name: "1,000 streams on each of 400 connections", Mode: Open, Fresh: true, Long: true,
-			Run: func(ctx context.Context, a *Arena) error { return manyStreams(ctx, a, 400) },
+			Answers: floodProbeWithin,
+			Run:     func(ctx context.Context, a *Arena) error { return manyStreams(ctx, a, 400) },
 		},
-		{Group: of, Name: "HPACK table that is named again and again", Mode: Open, Fresh: true, Grows: 64 * mib, Run: each(hpackBomb)},
+		{
+			Group: of, Name: "HPACK table that is named again and again", Mode: Open, Fresh: true, Grows: 64 * mib,
+			Run: each(hpackBomb),
+		},
 		{Group: of, Name: "streams of even numbers and backwards", Mode: Open, Run: each(func(f *frames, i int) error {
 			f.next = uint32(1_000_000 - 3*i)
 			_, err := f.request(path)
@@ -324,7 +329,7 @@ func manyStreams(ctx context.Context, a *Arena, n int) error {
 		}
 		return nil
 	})
-	limited, cancel := context.WithTimeout(ctx, probeWithin)
+	limited, cancel := context.WithTimeout(ctx, floodProbeWithin)
 	defer cancel()
 	if err := a.Probe(limited); err != nil {
 		return broke("meanwhile: %v", err)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// spare is how many processors of Go's scheduler there are beside one for each core, while work waits. With 2 cores
+	// spare is how many processors Go's scheduler has in addition to one for each core, while work waits. With 2 cores
 	// and 64 large requests at a time, 99% of health probes took 20 ms with 6 of them and 85 ms without: docs/adr/0060.
 	spare = 6
 	// spareFor is for how long they stay after the last call of Wait.
@@ -21,10 +21,10 @@ var count = runtime.GOMAXPROCS(0)
 // Count is on how many cores the process computes: GOMAXPROCS as it was when the process started.
 func Count() int { return count }
 
-// Spare are the processors of Go's scheduler beside one for each core. Without them a goroutine with next to nothing to
+// Spare are the processors of Go's scheduler in addition to one for each core. Without them a goroutine with next to nothing to
 // do, such as a health probe, waits behind all that compute, 10 ms for each. With them those that compute share the cores
 // by the kernel's time slices, and the kernel runs first what has just been woken. They cost a few percent of throughput:
-// so they are there only while work waits. A nil Spare does nothing.
+// so they are there only while work waits.
 type Spare struct {
 	mu    sync.Mutex
 	timer *time.Timer // nil: there are none
@@ -32,9 +32,6 @@ type Spare struct {
 
 // Wait notes that work waits for a core.
 func (s *Spare) Wait() {
-	if s == nil {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil {
