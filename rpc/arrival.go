@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync"
@@ -27,6 +28,12 @@ const (
 	frameBytes = 96
 	// frameHead is the length of the head of a frame: a length of 3 bytes, a type, flags, and the number of a stream.
 	frameHead = 9
+	// unreadMax is how many requests of a connection may be refused in a row without a byte of a message on it. Clients
+	// send the message with the headers, so that only a flood of headers comes so far.
+	unreadMax = 100
+	// smallRead is the most bytes that are read of a connection at a time when there is little room: of more than half
+	// of what may arrive. Requests that come together take less of a core before others have their turn.
+	smallRead = 4 << 10
 	// prefaceLen is the length of what a client of HTTP/2 says before its first frame.
 	prefaceLen = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 )
@@ -35,6 +42,9 @@ const (
 func Metered(creds credentials.TransportCredentials, b *Budget) credentials.TransportCredentials {
 	return metered{creds, b}
 }
+
+// errCutOff ends a connection that brings nothing but headers.
+var errCutOff = errors.New("too many requests of the connection were refused, and it sent no message")
 
 type metered struct {
 	credentials.TransportCredentials
@@ -68,6 +78,7 @@ type meteredConn struct {
 	net.Conn
 	budget  *Budget
 	frames  frames // of the one reader
+	unread  int    // of the same: requests that were refused since the last byte of a message, or less
 	waiting atomic.Int32
 	held    atomic.Int64 // bytes that the budget is charged with for this connection; written with mu held
 
@@ -103,14 +114,27 @@ func meteredOf(ctx context.Context) *meteredConn {
 // RemoteAddr implements net.Conn.
 func (c *meteredConn) RemoteAddr() net.Addr { return meteredAddr{c.Conn.RemoteAddr(), c} }
 
-// Read implements net.Conn.
+// Read implements net.Conn. After unreadMax requests that were refused it ends a connection that sends no message.
 func (c *meteredConn) Read(p []byte) (int, error) {
+	if c.unread >= unreadMax {
+		c.budget.cutOff.Add(1)
+		return 0, errCutOff // gRPC closes it
+	}
+	if c.budget.overGRPC.Load() > c.budget.arrivals/2 && len(p) > smallRead {
+		p = p[:smallRead]
+	}
 	n, err := c.Conn.Read(p)
-	if arrived := c.frames.read(p[:n]); arrived > 0 && c.waiting.Load() > 0 {
-		c.count(arrived)
+	if arrived := c.frames.read(p[:n]); arrived > 0 {
+		c.unread = -n / frameHead // not those that begin in p
+		if c.waiting.Load() > 0 {
+			c.count(arrived)
+		}
 	}
 	return n, err
 }
+
+// refusedUnread notes that a request was refused before anything of its message was looked at.
+func (c *meteredConn) refusedUnread() { c.unread++ }
 
 // Close implements net.Conn.
 func (c *meteredConn) Close() error {
@@ -238,12 +262,14 @@ func (b *Budget) enter(c *meteredConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns[c] = struct{}{}
+	b.connected.Store(int64(len(b.conns)))
 }
 
 func (b *Budget) leave(c *meteredConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.conns, c)
+	b.connected.Store(int64(len(b.conns)))
 }
 
 // crowded reports whether more has arrived over gRPC than may.
@@ -275,9 +301,15 @@ func (b *Budget) relieve() {
 	}
 }
 
-// admit refuses a request over gRPC of which nothing has been read, if there is no room for it.
-func (b *Budget) admit() error {
+// admit refuses a request over gRPC of which nothing has been read, if there is no room for it. c is its connection,
+// nil if it is not metered. When there is no room, a connection with an equal share of it begins no other request. To
+// refuse one here costs much less than to end it: it has no goroutine yet. Others take the place of those that arrive
+// on the connection with most of them.
+func (b *Budget) admit(c *meteredConn) error {
 	if b.overGRPC.Load()+receiptBytes > b.arrivals {
+		if c != nil && c.held.Load()+receiptBytes > b.arrivals/max(1, b.connected.Load()) {
+			return b.errSpent()
+		}
 		b.relieve()
 	}
 	if b.used.Load()+receiptBytes > b.limit {

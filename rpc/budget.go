@@ -46,12 +46,14 @@ type Budget struct {
 	overGRPC atomic.Int64  // part of used: what arrives
 	ending   atomic.Int64  // part of overGRPC: of requests that are ended, and have not yet let go of it
 	ended    atomic.Uint64 // requests that were ended while they arrived
+	cutOff   atomic.Uint64 // connections of gRPC that brought nothing but requests that were refused
 
 	slots *budget.Pool // in which large messages are decoded and encoded
 	spare cores.Spare  // while there is none
 
-	mu    sync.Mutex
-	conns map[*meteredConn]struct{} // of gRPC, with requests that arrive
+	mu        sync.Mutex
+	conns     map[*meteredConn]struct{} // of gRPC
+	connected atomic.Int64              // how many conns are
 }
 
 // NewBudget returns a Budget for a process that may take limit bytes of memory, 0 for any number. r collects its
@@ -80,6 +82,10 @@ func (b *Budget) register(r prometheus.Registerer) {
 		Name: "ebb_rpc_arrivals_ended_total",
 		Help: "Requests over gRPC that were ended while they arrived: memory for requests was spent.",
 	}, func() float64 { return float64(b.ended.Load()) }))
+	registered(r, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ebb_rpc_connections_cut_off_total",
+		Help: "Connections over gRPC that were closed: they brought only headers of requests that were refused.",
+	}, func() float64 { return float64(b.cutOff.Load()) }))
 	registered(r, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "ebb_rpc_slot_waits_total",
 		Help: "Large messages that had to wait for a slot to be decoded or encoded in: the cores were busy.",

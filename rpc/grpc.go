@@ -116,6 +116,9 @@ func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context
 	r := &receipt{Context: ctx, cancel: cancel, conn: meteredOf(ctx)}
 	if err := s.welcome(r, info); err != nil {
 		cancel()
+		if r.conn != nil {
+			r.conn.refusedUnread()
+		}
 		return nil, ebbv1grpc.Status(err)
 	}
 	r.timer = time.AfterFunc(receiveTimeout, func() {
@@ -140,7 +143,7 @@ func (s *Services) welcome(r *receipt, info *tap.Info) error {
 	if who := rules[info.FullMethodName].who; s.Budget == nil || who == nodes || who == everyone || r.caller.node {
 		return nil
 	}
-	return s.Budget.admit()
+	return s.Budget.admit(r.conn)
 }
 
 // refuse ends a stream of which something has arrived. Its answer is sent by the transport: the handler waits for the message, and
