@@ -79,16 +79,25 @@ func (m *Memory) Page() *shard.Page { return (*shard.Page)(m.take(1)) }
 // Free implements shard.Memory.
 func (m *Memory) Free(p *shard.Page) { m.give(p[:]) }
 
-// FreeAll implements shard.Memory. The pages wait for a hold that another goroutine releases, so that whoever applies
-// an entry does not give them back to the system, a microsecond each.
+// FreeAll implements shard.Memory. Those that are not kept for the next who asks wait for a hold that another goroutine
+// releases, so that whoever applies an entry does not give them back to the system: that takes a microsecond each, and
+// 80 of them beside others who ask for memory.
 func (m *Memory) FreeAll(pages []*shard.Page) {
-	release := m.Hold()
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unseen(m.begun) {
+		for len(pages) > 0 && m.reuse(pages[0][:]) {
+			pages = pages[1:]
+		}
+	}
+	if len(pages) == 0 {
+		return
+	}
+	release := m.hold()
 	m.waiting = slices.Grow(m.waiting, len(pages))
 	for _, p := range pages {
 		m.waiting = append(m.waiting, returned{m.begun, p[:]})
 	}
-	m.mu.Unlock()
 	go release()
 }
 
@@ -105,6 +114,11 @@ func (m *Memory) Another() shard.Memory { return New() }
 func (m *Memory) Hold() (release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.hold()
+}
+
+// hold is Hold with m.mu held.
+func (m *Memory) hold() (release func()) {
 	m.begun++
 	number := m.begun
 	m.holds = append(m.holds, number)

@@ -113,3 +113,21 @@ func lockWait() float64 {
 	metrics.Read(s)
 	return s[0].Value.Float64()
 }
+
+// What is given back together, as by an index that grows, is handed out again at once: nothing of it goes to the system,
+// which would take it out of a huge page and put it back with the next one who asks.
+func TestPagesOfAnIndexThatGrowsAreKept(t *testing.T) {
+	m := New()
+	var old []*shard.Page
+	for n := 1; n <= warmLeast; n++ {
+		grown := make([]*shard.Page, n)
+		for i := range grown {
+			grown[i] = m.Page()
+		}
+		m.FreeAll(old)
+		old = grown
+		if len(m.waiting) > 0 || len(m.cold[1]) > 0 {
+			t.Fatalf("of %d pages %d wait, and %d went back to the system", n, len(m.waiting), len(m.cold[1]))
+		}
+	}
+}
