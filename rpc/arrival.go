@@ -353,6 +353,16 @@ func (f *frames) read(b []byte) (arrived int64) {
 	return arrived
 }
 
+// wholePool is for messages in one piece. Its buffers are at most twice as large as what is asked for, and those of gRPC
+// up to 32 times.
+var wholePool = func() mem.BufferPool {
+	p, err := mem.NewBinaryTieredBufferPool(8, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22) // up to proto.MessageBytesMax
+	if err != nil {
+		panic(err) // an exponent is too large
+	}
+	return p
+}()
+
 // arrival is a message that is received. The codec takes its bytes before they are decoded.
 type arrival struct {
 	message protobuf.Message
@@ -390,7 +400,10 @@ func (a *arrival) decode(data mem.BufferSlice) error {
 	if n > proto.MessageBytesMax {
 		return errMessageTooLarge(int(n))
 	}
-	arrived := 2 * n // the frames, and in one piece
+	arrived := n // the frames
+	if len(data) > 1 {
+		arrived += 2 * n // and in one piece, of a buffer of the next power of two
+	}
 	if err := a.charge.add(arrived); err != nil {
 		return err
 	}
@@ -400,7 +413,7 @@ func (a *arrival) decode(data mem.BufferSlice) error {
 		return err
 	}
 	defer done()
-	whole := data.MaterializeToBuffer(mem.NopBufferPool{}) // of no more than n bytes, if it is in pieces
+	whole := data.MaterializeToBuffer(wholePool)
 	defer whole.Free()
 	weight, bad := proto.Weigh(whole.ReadOnlyData(), a.message.ProtoReflect().Descriptor())
 	if bad != nil {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/internal/cores"
@@ -9,10 +10,15 @@ import (
 )
 
 const (
-	// slotFree is the length in bytes up to which a message needs no slot: to decode it takes about a millisecond.
-	slotFree = 64 << 10
+	// slotFree is the length in bytes up to which a message needs no slot: to decode it takes up to two milliseconds. It is
+	// above what a command of the SDK's writers has, 64 KiB.
+	slotFree = 128 << 10
 	// slotBytes is what a message in a slot takes of the pool, whatever its length.
 	slotBytes = proto.MessageBytesMax
+	// slotLate is after what wait for a slot the scheduler gets spare processors, if slotCrowd messages wait then: as long
+	// as a goroutine computes before others have their turn. A few messages that wait for each other keep nothing else waiting.
+	slotLate  = 10 * time.Millisecond
+	slotCrowd = 4
 )
 
 // newSlots returns the pool of slots: a large message is decoded or encoded only in one. There is a slot for each core
@@ -32,12 +38,20 @@ func (b *Budget) slot(ctx context.Context, n int) (done func(), err error) {
 		return func() {}, nil
 	}
 	if b.slots.Used()+slotBytes > b.slots.Size() {
-		b.spare.Wait()
+		late := time.AfterFunc(slotLate, b.crowdWaits)
+		defer late.Stop()
 	}
 	if err := b.slots.Acquire(ctx, slotBytes); err != nil {
 		return nil, err
 	}
 	return b.leaveSlot, nil
+}
+
+// crowdWaits asks for spare processors if many messages wait for a slot.
+func (b *Budget) crowdWaits() {
+	if b.slots.Waiting() >= slotCrowd {
+		b.spare.Wait()
+	}
 }
 
 func (b *Budget) leaveSlot() { b.slots.Release(slotBytes) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/internal/budget"
+	"github.com/ebbdb/ebb/internal/cores"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -25,9 +27,9 @@ func batchAsSent(t *testing.T, n int) (message []byte, document, form string) {
 	var elements []string
 	form = "distribution=k"
 	for range n {
-		req.Increments = append(req.Increments, &ebbv1.Increment{Key: []byte("k"), Bin: []byte("a bin")})
-		elements = append(elements, `{"key":"k","bin":"a bin"}`)
-		form += "&field=a+bin"
+		req.Increments = append(req.Increments, &ebbv1.Increment{Key: []byte("k"), Bin: []byte("a bin of several words")})
+		elements = append(elements, `{"key":"k","bin":"a bin of several words"}`)
+		form += "&field=a+bin+of+several+words"
 	}
 	message, err := protobuf.Marshal(req)
 	if err != nil {
@@ -120,6 +122,47 @@ func TestLargeMessagesWaitForASlot(t *testing.T) {
 		}
 		if b.slots.Used() != 0 || b.used.Load() != 0 {
 			t.Errorf("%d bytes of slots and %d of the budget are left", b.slots.Used(), b.used.Load())
+		}
+	})
+}
+
+// A few messages that wait for a slot do not change the scheduler, and neither does a crowd that waits shortly: every
+// load of large batches would.
+func TestACrowdThatWaitsGetsSpareProcessors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			waiters int
+			wait    time.Duration
+			spare   bool
+		}{{slotCrowd - 1, 5 * slotLate, false}, {3 * slotCrowd, slotLate - 1, false}, {slotCrowd, slotLate, true}} {
+			b := NewBudget(512<<20, nil)
+			var taken []func()
+			for b.slots.Used()+slotBytes <= b.slots.Size() {
+				done, err := b.slot(t.Context(), slotFree+1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				taken = append(taken, done)
+			}
+			for range c.waiters {
+				go func() {
+					done, err := b.slot(t.Context(), slotFree+1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					done()
+				}()
+			}
+			time.Sleep(c.wait)
+			synctest.Wait()
+			if got := runtime.GOMAXPROCS(0) > cores.Count(); got != c.spare {
+				t.Errorf("%d waiters after %v: spare processors %v, want %v", c.waiters, c.wait, got, c.spare)
+			}
+			for _, done := range taken {
+				done()
+			}
+			time.Sleep(time.Minute) // until they are gone
 		}
 	})
 }

@@ -98,8 +98,11 @@ func (p *Pool) Used() int64 {
 	return p.used.Load()
 }
 
-// Waits returns how often a request had to wait for room, and Refusals how often it found none.
+// Waits returns how often a request had to wait for room.
 func (p *Pool) Waits() uint64 { return p.waits.Load() }
+
+// Waiting returns how many requests wait for room.
+func (p *Pool) Waiting() int { return int(p.waiting.Load()) }
 
 // Refusals returns how often a request found no room.
 func (p *Pool) Refusals() uint64 { return p.refusals.Load() }
