@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"time"
 
 	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/internal/cores"
@@ -15,9 +14,8 @@ const (
 	slotFree = 128 << 10
 	// slotBytes is what a message in a slot takes of the pool, whatever its length.
 	slotBytes = proto.MessageBytesMax
-	// slotLate is after what wait for a slot the scheduler gets spare processors, if slotCrowd messages wait then: as long
-	// as a goroutine computes before others have their turn. A few messages that wait for each other keep nothing else waiting.
-	slotLate  = 10 * time.Millisecond
+	// slotCrowd is how many messages wait for a slot when the scheduler gets spare processors. Fewer keep nothing else
+	// waiting, and any load of large batches has some that wait for each other.
 	slotCrowd = 4
 )
 
@@ -37,21 +35,13 @@ func (b *Budget) slot(ctx context.Context, n int) (done func(), err error) {
 	if b == nil || n <= slotFree {
 		return func() {}, nil
 	}
-	if b.slots.Used()+slotBytes > b.slots.Size() {
-		late := time.AfterFunc(slotLate, b.crowdWaits)
-		defer late.Stop()
+	if b.slots.Waiting()+1 >= slotCrowd {
+		b.spare.Wait()
 	}
 	if err := b.slots.Acquire(ctx, slotBytes); err != nil {
 		return nil, err
 	}
 	return b.leaveSlot, nil
-}
-
-// crowdWaits asks for spare processors if many messages wait for a slot.
-func (b *Budget) crowdWaits() {
-	if b.slots.Waiting() >= slotCrowd {
-		b.spare.Wait()
-	}
 }
 
 func (b *Budget) leaveSlot() { b.slots.Release(slotBytes) }
