@@ -48,6 +48,28 @@ type outgoing struct {
 	door   *Budget      // whose slots it is encoded in
 }
 
+// measured is a message that is not charged while it leaves, and whose size is known: gRPC would compute it again.
+type measured struct {
+	protobuf.Message
+	size int
+}
+
+// encode encodes it as gRPC's own codec does.
+func (m measured) encode() (mem.BufferSlice, error) {
+	known := protobuf.MarshalOptions{UseCachedSize: true}
+	if mem.IsBelowBufferPoolingThreshold(m.size) {
+		b, err := known.MarshalAppend(make([]byte, 0, m.size), m.Message)
+		return mem.BufferSlice{mem.SliceBuffer(b)}, err
+	}
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(m.size)
+	if _, err := known.MarshalAppend((*buf)[:0], m.Message); err != nil {
+		pool.Put(buf)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
 // asks reports whether a method only reads, so that a refusal in place of its answer says nothing wrong.
 func asks(method string) bool {
 	switch method {
@@ -72,7 +94,7 @@ func (s *Services) leaving(ctx context.Context, method string, b *budget.Request
 	size := protobuf.Size(m)
 	if size <= freeAnswer {
 		b.Close()
-		return resp, nil
+		return measured{m, size}, nil
 	}
 	if err := b.Charge(ctx, size); err != nil {
 		b.Close()
@@ -95,6 +117,9 @@ func init() { encoding.RegisterCodecV2(answerCodec{encoding.GetCodecV2(encodingp
 
 // Marshal implements encoding.CodecV2.
 func (c answerCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if m, ok := v.(measured); ok {
+		return m.encode()
+	}
 	o, ok := v.(*outgoing)
 	if !ok {
 		return c.CodecV2.Marshal(v)
