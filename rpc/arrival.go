@@ -78,7 +78,7 @@ type meteredConn struct {
 	net.Conn
 	budget  *Budget
 	frames  frames // of the one reader
-	unread  int    // of the same: requests that were refused since the last byte of a message, or less
+	unread  int    // of the same: requests that were refused since the last bytes of messages; see Read
 	waiting atomic.Int32
 	held    atomic.Int64 // bytes that the budget is charged with for this connection; written with mu held
 
@@ -125,7 +125,7 @@ func (c *meteredConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	if arrived := c.frames.read(p[:n]); arrived > 0 {
-		c.unread = -n / frameHead // not those that begin in p
+		c.unread = -n / frameHead // those that begin in p are no more than n/frameHead, and do not count
 		if c.waiting.Load() > 0 {
 			c.count(arrived)
 		}
@@ -262,14 +262,12 @@ func (b *Budget) enter(c *meteredConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conns[c] = struct{}{}
-	b.connected.Store(int64(len(b.conns)))
 }
 
 func (b *Budget) leave(c *meteredConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.conns, c)
-	b.connected.Store(int64(len(b.conns)))
 }
 
 // crowded reports whether more has arrived over gRPC than may.
@@ -301,13 +299,20 @@ func (b *Budget) relieve() {
 	}
 }
 
+// share is what each connection has of what may arrive, if all have as much.
+func (b *Budget) share() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.arrivals / int64(max(1, len(b.conns)))
+}
+
 // admit refuses a request over gRPC of which nothing has been read, if there is no room for it. c is its connection,
 // nil if it is not metered. When there is no room, a connection with an equal share of it begins no other request. To
 // refuse one here costs much less than to end it: it has no goroutine yet. Others take the place of those that arrive
 // on the connection with most of them.
 func (b *Budget) admit(c *meteredConn) error {
 	if b.overGRPC.Load()+receiptBytes > b.arrivals {
-		if c != nil && c.held.Load()+receiptBytes > b.arrivals/max(1, b.connected.Load()) {
+		if c != nil && c.held.Load()+receiptBytes > b.share() {
 			return b.errSpent()
 		}
 		b.relieve()
@@ -353,10 +358,10 @@ func (f *frames) read(b []byte) (arrived int64) {
 	return arrived
 }
 
-// wholePool is for messages in one piece. Its buffers are at most twice as large as what is asked for, and those of gRPC
-// up to 32 times.
+// wholePool is for messages in one piece, up to proto.MessageBytesMax. Its buffers have 256 bytes at the least, and are
+// at most twice as large as the message. Those of gRPC's own pool are up to 32 times as large.
 var wholePool = func() mem.BufferPool {
-	p, err := mem.NewBinaryTieredBufferPool(8, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22) // up to proto.MessageBytesMax
+	p, err := mem.NewBinaryTieredBufferPool(8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22)
 	if err != nil {
 		panic(err) // an exponent is too large
 	}

@@ -49,11 +49,10 @@ type Budget struct {
 	cutOff   atomic.Uint64 // connections of gRPC that brought nothing but requests that were refused
 
 	slots *budget.Pool // in which large messages are decoded and encoded
-	spare cores.Spare  // while there is none
+	spare cores.Spare  // while many messages wait for one
 
-	mu        sync.Mutex
-	conns     map[*meteredConn]struct{} // of gRPC
-	connected atomic.Int64              // how many conns are
+	mu    sync.Mutex
+	conns map[*meteredConn]struct{} // of gRPC
 }
 
 // NewBudget returns a Budget for a process that may take limit bytes of memory, 0 for any number. r collects its

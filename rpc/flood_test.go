@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"testing"
 
@@ -82,13 +81,13 @@ func TestFloodOfHeaders(t *testing.T) {
 	}
 	honest := ebbv1grpc.NewEbbClient(serveOn(t, srv))
 	one := &ebbv1.IncrementRequest{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}}}
-	ask := func(ctx context.Context) {
+	ask := func() {
 		t.Helper()
-		if _, err := honest.Increment(ctx, one); err != nil {
+		if _, err := honest.Increment(t.Context(), one); err != nil {
 			t.Errorf("an honest caller: %v", err)
 		}
 	}
-	ask(t.Context())
+	ask()
 	for range floods {
 		closed := make(chan struct{})
 		b := dial(func() { close(closed) })
@@ -101,7 +100,7 @@ func TestFloodOfHeaders(t *testing.T) {
 			}
 		}
 		<-closed
-		ask(t.Context())
+		ask()
 	}
 	if n := s.Budget.cutOff.Load(); n != floods {
 		t.Errorf("%d connections were cut off: it should be %d", n, floods)

@@ -39,35 +39,14 @@ func answerLimit(method string) int64 {
 	return 0
 }
 
-// outgoing is a message on its way out. Its budget is closed when gRPC has written it, or given up.
+// outgoing is a message on its way out. It is measured once: gRPC's own codec would do so again. Its budget is closed
+// when gRPC has written it, or given up.
 type outgoing struct {
 	protobuf.Message
-	size   int // as encoded; the message has its own sizes from when it was computed
-	budget *budget.Request
-	conn   *meteredConn // nil if it is not metered
-	door   *Budget      // whose slots it is encoded in
-}
-
-// measured is a message that is not charged while it leaves, and whose size is known: gRPC would compute it again.
-type measured struct {
-	protobuf.Message
-	size int
-}
-
-// encode encodes it as gRPC's own codec does.
-func (m measured) encode() (mem.BufferSlice, error) {
-	known := protobuf.MarshalOptions{UseCachedSize: true}
-	if mem.IsBelowBufferPoolingThreshold(m.size) {
-		b, err := known.MarshalAppend(make([]byte, 0, m.size), m.Message)
-		return mem.BufferSlice{mem.SliceBuffer(b)}, err
-	}
-	pool := mem.DefaultBufferPool()
-	buf := pool.Get(m.size)
-	if _, err := known.MarshalAppend((*buf)[:0], m.Message); err != nil {
-		pool.Put(buf)
-		return nil, err
-	}
-	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+	size   int             // as encoded; the message has its own sizes from when it was computed
+	budget *budget.Request // nil: it is not charged
+	conn   *meteredConn    // nil if it is not metered
+	door   *Budget         // whose slots it is encoded in
 }
 
 // asks reports whether a method only reads, so that a refusal in place of its answer says nothing wrong.
@@ -94,7 +73,7 @@ func (s *Services) leaving(ctx context.Context, method string, b *budget.Request
 	size := protobuf.Size(m)
 	if size <= freeAnswer {
 		b.Close()
-		return measured{m, size}, nil
+		return &outgoing{Message: m, size: size, door: s.Budget}, nil
 	}
 	if err := b.Charge(ctx, size); err != nil {
 		b.Close()
@@ -117,42 +96,33 @@ func init() { encoding.RegisterCodecV2(answerCodec{encoding.GetCodecV2(encodingp
 
 // Marshal implements encoding.CodecV2.
 func (c answerCodec) Marshal(v any) (mem.BufferSlice, error) {
-	if m, ok := v.(measured); ok {
-		return m.encode()
-	}
 	o, ok := v.(*outgoing)
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
+	known := protobuf.MarshalOptions{UseCachedSize: true}
+	if o.budget == nil && mem.IsBelowBufferPoolingThreshold(o.size) { // as gRPC does
+		b, err := known.MarshalAppend(make([]byte, 0, o.size), o.Message)
+		return mem.BufferSlice{mem.SliceBuffer(b)}, err
+	}
 	pool := mem.DefaultBufferPool()
 	if o.size > exactAbove {
-		pool = exactPool{}
+		pool = mem.NopBufferPool{}
 	}
 	done := o.door.encodeSlot(context.Background(), o.size) // gRPC has no context here
 	defer done()
 	buf := pool.Get(o.size)
-	if _, err := (protobuf.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buf)[:0], o.Message); err != nil {
+	if _, err := known.MarshalAppend((*buf)[:0], o.Message); err != nil {
 		pool.Put(buf)
 		o.budget.Close()
 		return nil, err
 	}
-	o.budget.Refund(o.budget.Held() - o.size)
-	if mem.IsBelowBufferPoolingThreshold(cap(*buf)) {
-		o.budget.Close() // nobody says when so few bytes are written
-		return mem.BufferSlice{mem.SliceBuffer(*buf)}, nil
+	if o.budget == nil {
+		return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
 	}
+	o.budget.Refund(o.budget.Held() - o.size)
 	return mem.BufferSlice{mem.NewBuffer(buf, newHeldPool(pool, o.budget, o.conn))}, nil
 }
-
-// exactPool makes buffers that are as large as they have to be, and forgets them.
-type exactPool struct{}
-
-func (exactPool) Get(length int) *[]byte {
-	b := make([]byte, length)
-	return &b
-}
-
-func (exactPool) Put(*[]byte) {}
 
 // heldPool takes one buffer back, and closes the budget that it was charged to. When a connection ends, gRPC forgets what it had yet to send
 // and gives no buffer back; the budget is closed then when the garbage collector finds the pool, to which the buffer belongs.

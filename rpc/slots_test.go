@@ -27,7 +27,8 @@ func batchAsSent(t *testing.T, n int) (message []byte, document, form string) {
 	var elements []string
 	form = "distribution=k"
 	for range n {
-		req.Increments = append(req.Increments, &ebbv1.Increment{Key: []byte("k"), Bin: []byte("a bin of several words")})
+		one := &ebbv1.Increment{Key: []byte("k"), Bin: []byte("a bin of several words")}
+		req.Increments = append(req.Increments, one)
 		elements = append(elements, `{"key":"k","bin":"a bin of several words"}`)
 		form += "&field=a+bin+of+several+words"
 	}
@@ -36,6 +37,19 @@ func batchAsSent(t *testing.T, n int) (message []byte, document, form string) {
 		t.Fatal(err)
 	}
 	return message, fmt.Sprintf(`{"increments":[%s]}`, strings.Join(elements, ",")), form
+}
+
+// takeSlots takes all slots, and returns what gives each back.
+func takeSlots(t *testing.T, b *Budget) (taken []func()) {
+	t.Helper()
+	for b.slots.Used()+slotBytes <= b.slots.Size() {
+		done, err := b.slot(t.Context(), slotFree+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, done)
+	}
+	return taken
 }
 
 // slotDoors are the ways in, each with its answer to a batch: nil if it was decoded.
@@ -84,14 +98,7 @@ func slotDoors(t *testing.T, b *Budget, n int) map[string]func() error {
 func TestLargeMessagesWaitForASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(512<<20, nil)
-		var taken []func()
-		for b.slots.Used()+slotBytes <= b.slots.Size() {
-			done, err := b.slot(t.Context(), slotFree+1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			taken = append(taken, done)
-		}
+		taken := takeSlots(t, b)
 		for name, door := range slotDoors(t, b, 10) {
 			began := time.Now()
 			if err := door(); err != nil || time.Since(began) > 0 {
@@ -131,14 +138,7 @@ func TestACrowdThatWaitsGetsSpareProcessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for waiters, want := range map[int]bool{slotCrowd - 1: false, slotCrowd: true, 64: true} {
 			b := NewBudget(512<<20, nil)
-			var taken []func()
-			for b.slots.Used()+slotBytes <= b.slots.Size() {
-				done, err := b.slot(t.Context(), slotFree+1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				taken = append(taken, done)
-			}
+			taken := takeSlots(t, b)
 			for range waiters {
 				go func() {
 					done, err := b.slot(t.Context(), slotFree+1)

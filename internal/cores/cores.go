@@ -21,10 +21,10 @@ var count = runtime.GOMAXPROCS(0)
 // Count is on how many cores the process computes: GOMAXPROCS as it was when the process started.
 func Count() int { return count }
 
-// Spare are the processors of Go's scheduler in addition to one for each core. Without them a goroutine with next to nothing to
-// do, such as a health probe, waits behind all that compute, 10 ms for each. With them those that compute share the cores
-// by the kernel's time slices, and the kernel runs first what has just been woken. They cost a few percent of throughput:
-// so they are there only while work waits.
+// Spare are the processors of Go's scheduler in addition to one for each core. Without them a goroutine with next to
+// nothing to do, such as a health probe, waits behind all that compute, 10 ms for each. With them those that compute
+// share the cores by the kernel's time slices, and the kernel runs first what has just been woken. They cost a few
+// percent of throughput: so they are there only while work waits.
 type Spare struct {
 	mu    sync.Mutex
 	timer *time.Timer // nil: there are none

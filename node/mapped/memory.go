@@ -81,7 +81,7 @@ func (m *Memory) Free(p *shard.Page) { m.give(p[:]) }
 
 // FreeAll implements shard.Memory. Those that are not kept for the next who asks wait for a hold that another goroutine
 // releases, so that whoever applies an entry does not give them back to the system: that takes a microsecond each, and
-// 80 of them beside others who ask for memory.
+// 80 of them while others ask for memory.
 func (m *Memory) FreeAll(pages []*shard.Page) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
