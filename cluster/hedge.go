@@ -21,6 +21,8 @@ const (
 	// latenciesKept is from how many calls to a node it is known how long it takes, and latenciesLeast from how many on.
 	latenciesKept  = 64
 	latenciesLeast = 16
+	// latenciesFresh is after how many calls it is found out again.
+	latenciesFresh = 8
 )
 
 // hedges decides when a call is made a second time, to other replicas: when the node takes longer by a quarter than 95 of 100
@@ -37,7 +39,8 @@ type hedges struct {
 // latencies are those of the last calls to a node.
 type latencies struct {
 	kept [latenciesKept]time.Duration
-	n    int // calls so far
+	n    int           // calls so far
+	most time.Duration // that 95 of 100 of those kept took; found out every latenciesFresh calls
 }
 
 // delay is how long to wait for a node alone; not ok while that is not known.
@@ -49,11 +52,7 @@ func (h *hedges) delay(node string) (d time.Duration, ok bool) {
 	if l == nil || l.n < latenciesLeast {
 		return 0, false
 	}
-	sorted := l.kept
-	kept := sorted[:min(l.n, latenciesKept)]
-	slices.Sort(kept)
-	most := kept[len(kept)*95/100]
-	return max(most+most/4, hedgeLeast), true
+	return max(l.most+l.most/4, hedgeLeast), true
 }
 
 // took notes how long a node took to answer.
@@ -69,7 +68,12 @@ func (h *hedges) took(node string, d time.Duration) {
 		h.nodes[node] = l
 	}
 	l.kept[l.n%latenciesKept] = d
-	l.n++
+	if l.n++; l.n%latenciesFresh == 0 {
+		sorted := l.kept
+		kept := sorted[:min(l.n, latenciesKept)]
+		slices.Sort(kept)
+		l.most = kept[len(kept)*95/100]
+	}
 }
 
 // spend reports whether one more call may be made twice, which counts.
@@ -87,12 +91,6 @@ func (h *hedges) spend() bool {
 // Hedges returns how many calls to other nodes were made a second time because the first was slow, and how often the second answered first.
 func (c *Coordinator) Hedges() (sent, won uint64) { return c.hedges.sent.Load(), c.hedges.won.Load() }
 
-// answered is what came of a call.
-type answered struct {
-	resp *ebbv1.ShardAskResponse
-	err  error
-}
-
 // hedged asks a node, and if that takes long other replicas of its shards too. What answers first counts; the other one is told to stop.
 func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend, call *askCall) (*ebbv1.ShardAskResponse, error) {
 	start := time.Now()
@@ -106,53 +104,41 @@ func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	first := make(chan answered, 1)
-	go func() {
-		resp, err := backend.Ask(ctx, call.req)
-		first <- answered{resp, err}
-	}()
-	late := time.NewTimer(delay)
-	defer late.Stop()
-	select {
-	case a := <-first:
-		if a.err == nil {
-			c.hedges.took(call.node, time.Since(start))
+	second := make(chan *ebbv1.ShardAskResponse, 1)
+	late := time.AfterFunc(delay, func() {
+		c.hedges.took(call.node, time.Since(start)) // at the least
+		resp := c.askTwice(ctx, table, call)
+		second <- resp
+		if resp != nil {
+			cancel() // the first call ends
 		}
-		return a.resp, a.err
-	case <-late.C:
+	})
+	resp, err := backend.Ask(ctx, call.req)
+	inTime := late.Stop()
+	switch {
+	case err == nil && inTime:
+		c.hedges.took(call.node, time.Since(start))
+	case err != nil && !inTime:
+		if other := <-second; other != nil {
+			c.hedges.won.Add(1)
+			return other, nil
+		}
 	}
-	c.hedges.took(call.node, time.Since(start)) // at the least
+	return resp, err
+}
+
+// askTwice asks other replicas what a call asks; nil unless all of it is answered, and when no call may be made twice.
+func (c *Coordinator) askTwice(ctx context.Context, table *Table, call *askCall) *ebbv1.ShardAskResponse {
 	others := c.elsewhere(table, call)
 	b, twice := budget.From(ctx), roomFactor*call.room*len(others)
 	if others == nil || !b.Try(twice) {
-		a := <-first
-		return a.resp, a.err
+		return nil
 	}
 	defer b.Refund(twice)
 	if !c.hedges.spend() {
-		a := <-first
-		return a.resp, a.err
+		return nil
 	}
-	second := make(chan *ebbv1.ShardAskResponse, 1)
-	go func() { second <- c.askOthers(ctx, call, others) }()
-	select {
-	case a := <-first:
-		if a.err == nil {
-			return a.resp, nil
-		}
-		if resp := <-second; resp != nil {
-			c.hedges.won.Add(1)
-			return resp, nil
-		}
-		return a.resp, a.err
-	case resp := <-second:
-		if resp != nil {
-			c.hedges.won.Add(1)
-			return resp, nil
-		}
-		a := <-first
-		return a.resp, a.err
-	}
+	return c.askOthers(ctx, call, others)
 }
 
 // elsewhere divides the questions of a call among other nodes that have replicas of their shards, this one before

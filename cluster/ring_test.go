@@ -85,11 +85,12 @@ func checkReplicas(t *rapid.T, table *Table) (leads, holds map[string]int) {
 	return leads, holds
 }
 
-// checkBalance holds every node to the mean, within 10% and one.
+// checkBalance holds every node to the mean, within 10% and one. 145 shards with 2 replicas on 11 nodes are held to
+// 30 at the most, which a quotient rounded down would forbid.
 func checkBalance(t *rapid.T, what string, names []string, count map[string]int, total float64) {
 	mean := total / float64(len(names))
 	for _, name := range names {
-		if off := math.Abs(float64(count[name]) - mean); off > mean/10+1 {
+		if off := math.Abs(float64(count[name]) - mean); off > mean/10+1+1e-9 {
 			t.Fatalf("%s %s %d shards: the mean is %.1f", name, what, count[name], mean)
 		}
 	}

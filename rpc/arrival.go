@@ -254,7 +254,7 @@ func (c *meteredConn) refuse() {
 	c.ending = c.held.Load()
 	c.mu.Unlock()
 	for _, r := range all {
-		r.refuse(c.budget)
+		r.refuse()
 	}
 }
 
@@ -446,15 +446,18 @@ type receiving struct {
 
 // receivingOf begins to receive a request. The caller ends it.
 func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *receiving {
-	in := &receiving{services: s, metrics: m, method: method, charge: charge{budget: s.Budget, ctx: ctx}}
-	who, c := rules[method].who, callerOf(ctx)
-	in.charge.forced = who == nodes || who == everyone || c.node
-	in.receipt, _ = ctx.Value(receiptKey{}).(*receipt)
-	if in.receipt == nil {
-		return in
+	r, _ := ctx.Value(receiptKey{}).(*receipt)
+	in := new(receiving)
+	if r != nil {
+		in = &r.in
+		in.receipt, in.conn = r, r.conn
 	}
-	in.conn = in.receipt.conn
-	in.receipt.starts(grpc.ServerTransportStreamFromContext(ctx), s.Budget)
+	in.services, in.metrics, in.method = s, m, method
+	who, c := rules[method].who, callerOf(ctx)
+	in.charge = charge{budget: s.Budget, ctx: ctx, forced: who == nodes || who == everyone || c.node}
+	if r != nil {
+		r.starts(grpc.ServerTransportStreamFromContext(ctx))
+	}
 	return in
 }
 
@@ -466,8 +469,8 @@ func (in *receiving) end() {
 
 // arrived notes that nothing more arrives of the request.
 func (in *receiving) arrived() {
-	if in.conn != nil {
-		in.conn.end(in.receipt)
+	if in.receipt != nil {
+		in.receipt.ended()
 	}
 }
 
@@ -481,11 +484,15 @@ func (in *receiving) receive(dec func(any) error, v any) error {
 	*a = arrival{message: m, charge: &in.charge, conn: in.conn}
 	err := dec(a)
 	in.arrived()
+	var over error
+	if err != nil && in.receipt != nil {
+		over = in.receipt.ending()
+	}
 	switch {
 	case a.err != nil:
 		err = a.err
-	case err != nil && in.receipt != nil && in.receipt.wasRefused():
-		err = in.services.Budget.errSpent()
+	case over != nil:
+		err = over
 	default:
 		return err // gRPC's own, which streams look at
 	}

@@ -51,6 +51,8 @@ type Budget struct {
 	slots *budget.Pool // in which large messages are decoded and encoded
 	spare cores.Spare  // while many messages wait for one
 
+	awaited awaited // streams of gRPC
+
 	mu    sync.Mutex
 	conns map[*meteredConn]struct{} // of gRPC
 }

@@ -248,7 +248,7 @@ func TestGenerationsGiveBackWhatTheyTake(t *testing.T) {
 		for range 300 {
 			switch i := r.IntN(6); {
 			case i == 0 || len(all) == 0:
-				one := &receipt{cancel: func() {}}
+				one := &receipt{budget: b}
 				c.begin(one)
 				all = append(all, one)
 			case i == 1:

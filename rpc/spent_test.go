@@ -73,8 +73,7 @@ func TestStreamsThatArriveWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := got.(*receipt)
-	r.timer.Stop()
-	defer r.cancel()
+	defer r.ended()
 	over, cancel := context.WithDeadline(ctx, time.Unix(1, 0))
 	defer cancel()
 	if _, err := s.receive(over, &tap.Info{FullMethodName: grpc_health_v1.Health_Check_FullMethodName}); err == nil {
