@@ -10,9 +10,14 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// roundTimeout bounds one confirmation of leadership; the reads that share it
-// have deadlines of their own.
-const roundTimeout = 2 * time.Second
+const (
+	// roundTimeout is how long one confirmation of leadership may take; the reads that share it
+	// have deadlines of their own.
+	roundTimeout = 2 * time.Second
+	// limitKept is for how long rounds that follow each other share a context, so that the last ones have roundTimeout
+	// and the first ones so much more: a context for each would be 2% of what a busy node does for reads.
+	limitKept = time.Second / 2
+)
 
 // ledGroup is what a barrier asks of its group.
 type ledGroup interface {
@@ -49,6 +54,7 @@ type barrier struct {
 	life    context.Context // ends with close
 	end     context.CancelFunc
 	wg      sync.WaitGroup
+	limit   roundLimit // of the running round
 
 	mu      sync.Mutex // guards what follows
 	running bool
@@ -110,8 +116,7 @@ func (b *barrier) advance() *readRound {
 
 // hold fills in the round.
 func (b *barrier) hold(r *readRound) {
-	ctx, cancel := context.WithTimeout(b.life, roundTimeout)
-	defer cancel()
+	ctx := b.limit.context(b.life)
 	b.count.round()
 	term, ok := b.group.leading()
 	if !ok {
@@ -130,6 +135,26 @@ func (b *barrier) hold(r *readRound) {
 	if now, ok := b.group.leading(); !ok || now != term {
 		r.err = b.group.notLeader()
 	}
+}
+
+// roundLimit bounds rounds that follow each other. The zero value is ready.
+type roundLimit struct {
+	ctx    context.Context // nil before the first round
+	cancel context.CancelFunc
+	until  time.Time // for rounds that begin before
+}
+
+// context returns one that ends with life, and no earlier than roundTimeout from now.
+func (l *roundLimit) context(life context.Context) context.Context {
+	now := time.Now()
+	if l.ctx == nil || !now.Before(l.until) {
+		if l.ctx != nil {
+			l.cancel()
+		}
+		l.ctx, l.cancel = context.WithTimeout(life, limitKept+roundTimeout)
+		l.until = now.Add(limitKept)
+	}
+	return l.ctx
 }
 
 // pass waits for the round and for its index to be applied here.
