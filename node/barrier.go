@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// roundTimeout is how long one confirmation of leadership may take; the reads that share it
+	// roundTimeout is the most that one confirmation of leadership may take; the reads that share it
 	// have deadlines of their own.
 	roundTimeout = 2 * time.Second
-	// limitKept is for how long rounds that follow each other share a context, so that the last ones have roundTimeout
-	// and the first ones so much more: a context for each would be 2% of what a busy node does for reads.
-	limitKept = time.Second / 2
+	// limitKept is for how long rounds that begin one after the other share a context, so that the last ones have so much
+	// less than roundTimeout: a context for each would be 2% of what a busy node does for reads.
+	limitKept = roundTimeout / 4
 )
 
 // ledGroup is what a barrier asks of its group.
@@ -144,14 +144,14 @@ type roundLimit struct {
 	until  time.Time // for rounds that begin before
 }
 
-// context returns one that ends with life, and no earlier than roundTimeout from now.
+// context returns one that ends with life, or after roundTimeout, of which limitKept at the most is over.
 func (l *roundLimit) context(life context.Context) context.Context {
 	now := time.Now()
 	if l.ctx == nil || !now.Before(l.until) {
 		if l.ctx != nil {
 			l.cancel()
 		}
-		l.ctx, l.cancel = context.WithTimeout(life, limitKept+roundTimeout)
+		l.ctx, l.cancel = context.WithTimeout(life, roundTimeout)
 		l.until = now.Add(limitKept)
 	}
 	return l.ctx
