@@ -21,7 +21,7 @@ const (
 	// latenciesKept is from how many calls to a node it is known how long it takes, and latenciesLeast from how many on.
 	latenciesKept  = 64
 	latenciesLeast = 16
-	// latenciesFresh is after how many calls it is found out again.
+	// latenciesFresh is after how many calls of a node its latency is computed again.
 	latenciesFresh = 8
 )
 
@@ -40,7 +40,7 @@ type hedges struct {
 type latencies struct {
 	kept [latenciesKept]time.Duration
 	n    int           // calls so far
-	most time.Duration // that 95 of 100 of those kept took; found out every latenciesFresh calls
+	most time.Duration // that 95 of 100 of those kept took at the most; computed every latenciesFresh calls
 }
 
 // delay is how long to wait for a node alone; not ok while that is not known.
@@ -104,15 +104,18 @@ func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	charge := &secondCharge{budget: budget.From(ctx)}
+	defer charge.end()
 	second := make(chan *ebbv1.ShardAskResponse, 1)
 	late := time.AfterFunc(delay, func() {
 		c.hedges.took(call.node, time.Since(start)) // at the least
-		resp := c.askTwice(ctx, table, call)
+		resp := c.askTwice(ctx, table, call, charge)
 		second <- resp
 		if resp != nil {
 			cancel() // the first call ends
 		}
 	})
+	defer late.Stop()
 	resp, err := backend.Ask(ctx, call.req)
 	inTime := late.Stop()
 	switch {
@@ -127,15 +130,38 @@ func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend,
 	return resp, err
 }
 
-// askTwice asks other replicas what a call asks; nil unless all of it is answered, and when no call may be made twice.
-func (c *Coordinator) askTwice(ctx context.Context, table *Table, call *askCall) *ebbv1.ShardAskResponse {
-	others := c.elsewhere(table, call)
-	b, twice := budget.From(ctx), roomFactor*call.room*len(others)
-	if others == nil || !b.Try(twice) {
-		return nil
+// secondCharge is what the second call of a hedge is charged with: as long as the first lasts.
+type secondCharge struct {
+	budget *budget.Request
+
+	mu   sync.Mutex // guards what follows
+	n    int
+	over bool // the call has its answer
+}
+
+// take charges n bytes. It returns false where there is no room, and when the call has its answer.
+func (s *secondCharge) take(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || !s.budget.Try(n) {
+		return false
 	}
-	defer b.Refund(twice)
-	if !c.hedges.spend() {
+	s.n += n
+	return true
+}
+
+func (s *secondCharge) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	s.budget.Refund(s.n)
+}
+
+// askTwice asks other replicas what a call asks; nil unless all of it is answered, when no call may be made twice, and
+// when the first has its answer.
+func (c *Coordinator) askTwice(ctx context.Context, table *Table, call *askCall, charge *secondCharge) *ebbv1.ShardAskResponse {
+	others := c.elsewhere(table, call)
+	if others == nil || !charge.take(roomFactor*call.room*len(others)) || !c.hedges.spend() {
 		return nil
 	}
 	return c.askOthers(ctx, call, others)

@@ -86,7 +86,7 @@ func checkReplicas(t *rapid.T, table *Table) (leads, holds map[string]int) {
 }
 
 // checkBalance holds every node to the mean, within 10% and one. 145 shards with 2 replicas on 11 nodes are held to
-// 30 at the most, which a quotient rounded down would forbid.
+// 30 at the most; rounding of floating-point numbers would forbid that.
 func checkBalance(t *rapid.T, what string, names []string, count map[string]int, total float64) {
 	mean := total / float64(len(names))
 	for _, name := range names {

@@ -14,8 +14,8 @@ const (
 	// roundTimeout is the most that one confirmation of leadership may take; the reads that share it
 	// have deadlines of their own.
 	roundTimeout = 2 * time.Second
-	// limitKept is for how long rounds that begin one after the other share a context, so that the last ones have so much
-	// less than roundTimeout: a context for each would be 2% of what a busy node does for reads.
+	// limitKept is for how long rounds share a context: one that begins last has roundTimeout less limitKept. A context
+	// for each would be 2% of what a busy node does for reads.
 	limitKept = roundTimeout / 4
 )
 
@@ -54,7 +54,7 @@ type barrier struct {
 	life    context.Context // ends with close
 	end     context.CancelFunc
 	wg      sync.WaitGroup
-	limit   roundLimit // of the running round
+	limit   roundLimit // of rounds; only run uses it
 
 	mu      sync.Mutex // guards what follows
 	running bool
@@ -144,7 +144,8 @@ type roundLimit struct {
 	until  time.Time // for rounds that begin before
 }
 
-// context returns one that ends with life, or after roundTimeout, of which limitKept at the most is over.
+// context returns one that ends with life, and no later than roundTimeout from now. At least roundTimeout - limitKept is
+// left of it.
 func (l *roundLimit) context(life context.Context) context.Context {
 	now := time.Now()
 	if l.ctx == nil || !now.Before(l.until) {

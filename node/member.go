@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,7 +65,8 @@ type member struct {
 	seat
 	now     atomic.Pointer[incarnation]
 	refused refusals
-	former  atomic.Pointer[string] // the node that leads, or led last; nil: nobody was heard of
+	former  atomic.Pointer[string]      // the node that leads, or led last; nil: nobody was heard of
+	known   atomic.Pointer[votersKnown] // as it was asked last
 
 	mu      sync.Mutex // held while an incarnation starts or stops; guards stopped
 	stopped bool       // for good
@@ -284,9 +286,28 @@ func (m *member) configuration() raft.Configuration {
 	return i.raft.GetConfiguration().Configuration()
 }
 
-// voters returns the addresses of the group's voters, and their nodes.
+// votersKnown is the voters of a configuration. Nothing of it changes.
+type votersKnown struct {
+	servers   []raft.Server // the configuration
+	addresses []raft.ServerAddress
+	nodes     []string
+}
+
+// voters returns the addresses of the group's voters, and their nodes. The caller does not change them: they are found
+// out once for each configuration.
 func (m *member) voters() (addresses []raft.ServerAddress, nodes []string) {
-	for _, s := range m.configuration().Servers {
+	servers := m.configuration().Servers
+	v := m.known.Load()
+	if v == nil || !slices.Equal(v.servers, servers) {
+		v = votersOf(servers)
+		m.known.Store(v)
+	}
+	return v.addresses, v.nodes
+}
+
+func votersOf(servers []raft.Server) *votersKnown {
+	v := &votersKnown{servers: servers}
+	for _, s := range servers {
 		if s.Suffrage != raft.Voter {
 			continue
 		}
@@ -294,9 +315,9 @@ func (m *member) voters() (addresses []raft.ServerAddress, nodes []string) {
 		if err != nil {
 			continue
 		}
-		addresses, nodes = append(addresses, s.Address), append(nodes, node)
+		v.addresses, v.nodes = append(v.addresses, s.Address), append(v.nodes, node)
 	}
-	return addresses, nodes
+	return v
 }
 
 // look acts on a change: it tells who leads, and when this replica does.

@@ -253,9 +253,11 @@ func (c *meteredConn) refuse() {
 	c.budget.ending.Add(c.held.Load() - c.ending)
 	c.ending = c.held.Load()
 	c.mu.Unlock()
-	for _, r := range all {
-		r.refuse()
-	}
+	go func() { // who refuses may hold locks of gRPC's transport
+		for _, r := range all {
+			r.refuse()
+		}
+	}()
 }
 
 func (b *Budget) enter(c *meteredConn) {
@@ -463,15 +465,18 @@ func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *
 
 // end gives back what the request is charged with.
 func (in *receiving) end() {
-	in.arrived()
+	_ = in.arrived() // the handler is over
+	in.message = arrival{}
 	in.charge.end()
 }
 
-// arrived notes that nothing more arrives of the request.
-func (in *receiving) arrived() {
-	if in.receipt != nil {
-		in.receipt.ended()
+// arrived notes that the first message is here, or will not come. It returns the error with which the request has been
+// answered before.
+func (in *receiving) arrived() error {
+	if in.receipt == nil {
+		return nil
 	}
+	return in.receipt.arrived()
 }
 
 // receive receives v by dec. What it refuses itself has the status of a coded error.
@@ -483,11 +488,7 @@ func (in *receiving) receive(dec func(any) error, v any) error {
 	a := &in.message
 	*a = arrival{message: m, charge: &in.charge, conn: in.conn}
 	err := dec(a)
-	in.arrived()
-	var over error
-	if err != nil && in.receipt != nil {
-		over = in.receipt.ending()
-	}
+	over := in.arrived()
 	switch {
 	case a.err != nil:
 		err = a.err

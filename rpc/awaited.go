@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// awaited is the streams over gRPC whose first message has not arrived, the oldest first. They all have the same time
+// awaited is the streams over gRPC whose first message is awaited, the oldest first. They all have the same time
 // for it, receiveTimeout, so one timer serves them: nearly all messages come at once, and a timer and a context of its
-// own would be a large part of what a small request costs. The zero value is ready.
+// own would be a large part of what a small request costs. Streams that gRPC ends without a handler stay until their
+// time is over. The zero value is ready.
 type awaited struct {
-	mu          sync.Mutex // guards what follows, and place and since of receipts
+	mu          sync.Mutex // guards what follows, and since, listed, before and after of receipts
 	first, last *receipt
 	timer       *time.Timer
 	armed       bool // the timer will fire; not later than the oldest is due
@@ -67,7 +68,11 @@ func (w *awaited) unlink(r *receipt) {
 
 // expire ends the streams whose message has taken too long.
 func (w *awaited) expire() {
-	for _, r := range w.due() {
+	late := w.due()
+	for _, r := range late {
+		r.ended() // of all, before the first is answered
+	}
+	for _, r := range late {
 		r.expire()
 	}
 }

@@ -1,11 +1,48 @@
 package rpc
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
+
+// A request that was answered while it arrived is not carried out, though its message is here all the same. One whose
+// message is here is not answered by others.
+func TestAnsweredRequestsAreNotCarriedOut(t *testing.T) {
+	s := (&fake{}).services()
+	s.Budget = NewBudget(0, nil)
+	m := newMetrics("grpc", nil)
+	for name, c := range map[string]struct {
+		end  func(*receipt)
+		want *proto.Error // nil: it is carried out
+	}{
+		"refused": {end: (*receipt).refuse, want: proto.ErrOverloaded},
+		"late":    {end: (*receipt).expire, want: proto.ErrDeadline},
+		"neither": {end: func(*receipt) {}},
+	} {
+		r := &receipt{Context: t.Context(), budget: s.Budget}
+		s.Budget.awaited.add(r)
+		c.end(r)
+		in := s.receivingOf(r, m, ebbv1grpc.Ebb_Increment_FullMethodName)
+		err := in.receive(func(any) error { return nil }, &ebbv1.IncrementRequest{})
+		switch {
+		case c.want == nil && (err != nil || r.finish(errLate) || r.Err() != nil):
+			t.Errorf("%s: %v", name, errors.Join(err, r.Err()))
+		case c.want != nil && !proto.AsError(ebbv1grpc.FromStatus(err)).Is(c.want):
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		in.end()
+	}
+	if b := s.Budget; b.awaited.first != nil || b.used.Load() != 0 {
+		t.Errorf("%d bytes are charged for nothing", b.used.Load())
+	}
+}
 
 // Whatever streams begin, and whichever of their messages come, each of the others ends when its time is over, and not
 // before: one timer serves them all.
@@ -33,8 +70,9 @@ func TestAwaitedStreamsEndInTime(t *testing.T) {
 					all = append(all, r)
 				case len(all) > 0:
 					if r := all[random.IntN(len(all))]; !r.late.Load() {
-						r.ended()
-						r.ended()
+						if err := r.arrived(); err != nil || r.arrived() != nil {
+							t.Fatalf("seed %d: the stream was answered before: %v", seed, err)
+						}
 						came[r] = true
 					}
 				}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -93,8 +94,9 @@ func TestIncompleteMessagesEnd(t *testing.T) {
 					t.Errorf("%s: %v", path, err)
 				}
 				status := cmp.Or(resp.Trailer.Get("Grpc-Status"), resp.Header.Get("Grpc-Status"))
-				if took := time.Since(start); status != "4" || took > receiveTimeout {
-					t.Errorf("%s: status %q after %v: want DEADLINE_EXCEEDED after %v", path, status, took, receiveTimeout)
+				said := cmp.Or(resp.Trailer.Get("Grpc-Message"), resp.Header.Get("Grpc-Message"))
+				if took := time.Since(start); status != "4" || took > receiveTimeout || !strings.Contains(said, "was not whole") {
+					t.Errorf("%s: status %q, %q after %v: want DEADLINE_EXCEEDED after %v", path, status, said, took, receiveTimeout)
 				}
 			})
 		}

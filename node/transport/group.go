@@ -30,6 +30,7 @@ type Group struct {
 
 	shelf    atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they come
 	hurry    atomic.Pointer[func(replica uint64) bool]
+	order    atomic.Pointer[pollOrder] // of the voters that a read asked last
 	consumer chan raft.RPC
 	inbox    chan *request
 

@@ -156,6 +156,45 @@ func (e elector) late() bool { return e.peer != nil && e.peer.reads.late.Load() 
 // electorate resolves voters, in the order in which to ask them: this node, then
 // the others by name, beginning after its own.
 func (m *Mux) electorate(group uint32, term uint64, voters []raft.ServerAddress) ([]elector, error) {
+	order, err := m.order(group, voters)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(order)
+	for i := range all {
+		all[i].ask.term = term
+		if all[i].node != m.cfg.Node {
+			all[i].peer = m.peer(all[i].node)
+		}
+	}
+	return all, nil
+}
+
+// pollOrder is the voters of a group in the order in which to ask them, without term and peers. Nothing of it changes.
+type pollOrder struct {
+	voters   []raft.ServerAddress
+	electors []elector
+}
+
+// order finds out the order of voters, if they are others than the last time. The caller does not change it.
+func (m *Mux) order(group uint32, voters []raft.ServerAddress) ([]elector, error) {
+	g := m.group(group)
+	if g == nil {
+		return m.orderOf(group, voters)
+	}
+	o := g.order.Load()
+	if o == nil || !slices.Equal(o.voters, voters) {
+		electors, err := m.orderOf(group, voters)
+		if err != nil {
+			return nil, err
+		}
+		o = &pollOrder{voters: slices.Clone(voters), electors: electors}
+		g.order.Store(o)
+	}
+	return o.electors, nil
+}
+
+func (m *Mux) orderOf(group uint32, voters []raft.ServerAddress) ([]elector, error) {
 	all := make([]elector, len(voters))
 	for i, v := range voters {
 		node, replica, err := ParseAddress(v)
@@ -165,10 +204,7 @@ func (m *Mux) electorate(group uint32, term uint64, voters []raft.ServerAddress)
 		if slices.Contains(voters[:i], v) {
 			return nil, proto.ErrInternal.Errorf("shard %d: voter %s is named twice", group, v).WithShard(group)
 		}
-		all[i] = elector{node: node, ask: ask{group: group, replica: replica, term: term}}
-		if node != m.cfg.Node {
-			all[i].peer = m.peer(node)
-		}
+		all[i] = elector{node: node, ask: ask{group: group, replica: replica}}
 	}
 	slices.SortFunc(all, func(x, y elector) int {
 		if xb, yb := x.node < m.cfg.Node, y.node < m.cfg.Node; xb != yb {
