@@ -14,12 +14,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // residentProber is the name of the program that probes a node: residentProber ADMIN DURATION. It prints a probeReport.
 //
 // It does nothing else, and its threads use system calls that block: neither the load nor the scheduler of Go stands
-// between a probe and the node. A second thread does nothing but sleep. How late it wakes is how late the machine is.
+// between a probe and the node. Other threads do nothing but sleep. How late they wake is how late the machine is.
 const residentProber = "ebb-resident-prober"
 
 const (
@@ -76,7 +78,7 @@ func probeNode(args []string) error {
 	p := &prober{start: time.Now(), at: &syscall.SockaddrInet4{Port: int(admin.Port()), Addr: admin.Addr().As4()}}
 	p.request = fmt.Appendf(nil, "GET /livez HTTP/1.1\r\nHost: %s\r\n\r\n", admin)
 	var timer sync.WaitGroup
-	timer.Go(p.measureTimer)
+	timer.Go(p.measureTimers)
 	err = p.probeUntil(length)
 	p.over.Store(true)
 	timer.Wait()
@@ -97,17 +99,63 @@ type prober struct {
 	late        []interval // from when the timer was due to when it woke
 }
 
-// measureTimer notes how late a thread wakes that only sleeps.
-func (p *prober) measureTimer() {
-	runtime.LockOSThread()
+// measureTimers notes how late threads wake that only sleep. There is one on each core: where the machine runs one core
+// late, what the node does there is late, wherever the prober is. It goes before all other threads of its core, so that
+// the node cannot make it late. Without the right to that there is one thread, on any core, which runs as the prober does.
+func (p *prober) measureTimers() {
+	cores := allowedCores()
+	lates := make([][]interval, len(cores))
+	var timers sync.WaitGroup
+	for i, core := range cores {
+		timers.Go(func() {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			if err := goFirst(core); err == nil || i == 0 {
+				lates[i] = p.measureTimer()
+			}
+		})
+	}
+	timers.Wait()
+	p.late = slices.Concat(lates...)
+}
+
+// allowedCores are those that the process may run on; one of no number if they are not known.
+func allowedCores() (cores []int) {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil {
+		for core := 0; len(cores) < set.Count(); core++ {
+			if set.IsSet(core) {
+				cores = append(cores, core)
+			}
+		}
+	}
+	if len(cores) == 0 {
+		return []int{-1}
+	}
+	return cores
+}
+
+// goFirst has the thread run on one core alone, and there before all others.
+func goFirst(core int) error {
+	var one unix.CPUSet
+	one.Set(core)
+	first := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if err := unix.SchedSetAttr(0, first, 0); err != nil {
+		return err
+	}
+	return unix.SchedSetaffinity(0, &one)
+}
+
+// measureTimer notes how late the thread wakes.
+func (p *prober) measureTimer() (late []interval) {
 	nap := syscall.NsecToTimespec(int64(timerNap))
 	for !p.over.Load() {
 		due := time.Since(p.start) + timerNap
 		_ = syscall.Nanosleep(&nap, nil) // one that a signal cuts short is not late
 		if woke := time.Since(p.start); woke-due > timerLate {
-			p.late = append(p.late, interval{due, woke})
+			late = append(late, interval{due, woke})
 		}
 	}
+	return late
 }
 
 // probeUntil probes in turn on a connection that is kept and on a new one, as clients and kubelets do.
