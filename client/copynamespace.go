@@ -165,17 +165,25 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 			old = ns
 		}
 	}
+	for _, gone := range resp.GetDeleted() {
+		switch gone.GetName() {
+		case cp.from:
+			return false, proto.ErrDeleted(gone)
+		case cp.to:
+			old = gone
+		}
+	}
 	ns := cp.settings
 	switch {
-	case ns == nil || ns.GetDeletion() != nil:
+	case old.GetDeletion() != nil:
+		return false, proto.ErrNamespaceExists.Errorf("namespace %s is deleted, and its keys are still there", cp.to).
+			WithHint("choose another name")
+	case ns == nil:
 		return false, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", cp.from).
 			WithHint("list those that do: ebb namespace list")
 	case old != nil && !cp.opts.Resume:
 		return false, proto.ErrNamespaceExists.Errorf("namespace %s exists", cp.to).
 			WithHint("choose another name; to continue a copy that was interrupted: --resume")
-	case old.GetDeletion() != nil:
-		return false, proto.ErrNamespaceExists.Errorf("namespace %s is deleted, and its keys are still there", cp.to).
-			WithHint("choose another name")
 	case old != nil && !protobuf.Equal(copySettings(ns), copySettings(old)):
 		return false, proto.ErrBadNamespace.Errorf("namespaces %s and %s have different settings", cp.from, cp.to).
 			WithHint("only a copy that was interrupted can be resumed; compare: ebb namespace show")

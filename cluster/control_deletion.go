@@ -51,7 +51,7 @@ func (c *Control) deleteNamespace(cmd *ebbv1.DeleteNamespace) (*ebbv1.Namespace,
 	switch {
 	case name == "" || name == proto.DefaultNamespace:
 		return nil, proto.ErrBadNamespace.Errorf("namespace %s cannot be deleted", proto.DefaultNamespace).
-			WithHint("delete its keys: ebb keys delete")
+			WithHint("delete its keys: ebb del KEY...")
 	case cmd.GetGraceUs() < 0 || cmd.GetGraceUs() > proto.GraceMaxUS || cmd.GetNowUs() < 0 || cmd.GetNowUs() > math.MaxInt64-proto.GraceMaxUS:
 		return nil, proto.ErrBadRequest.Errorf("grace of %s: it is 0 to %s", us(cmd.GetGraceUs()), us(proto.GraceMaxUS))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // Importer writes the rows of a Reader into a namespace, each exactly once: it
@@ -116,18 +117,26 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 // the node that is asked.
 const namespaceWait = 2 * time.Second
 
-// CheckNamespace finds out that a namespace, "" being the default one, does not exist before every row is refused for it. One that was just made has some time to come up.
+// CheckNamespace finds out that a namespace, "" being the default one, does not exist or is deleted, before every row is
+// refused for it. One that was just made has some time to come up.
 func CheckNamespace(ctx context.Context, c *client.Client, name string) error {
 	if name == "" {
 		name = proto.DefaultNamespace
 	}
 	for waited := time.Duration(0); ; waited += namespaceWait / 10 {
-		all, err := c.Namespaces(ctx)
+		all, deleted, err := c.AllNamespaces(ctx)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(all, func(n client.Namespace) bool { return n.Name == name }) {
+		named := func(n client.Namespace) bool { return n.Name == name }
+		if slices.ContainsFunc(all, named) {
 			return nil
+		}
+		if i := slices.IndexFunc(deleted, named); i >= 0 {
+			d := deleted[i].Deletion
+			return proto.ErrDeleted(&ebbv1.Namespace{Name: name, Deletion: &ebbv1.NamespaceDeletion{
+				DeletedUs: d.Deleted.UnixMicro(), PurgeUs: d.Purge.UnixMicro(), Purging: d.Purging,
+			}})
 		}
 		if waited >= namespaceWait {
 			return proto.ErrNamespaceNotFound.Errorf("namespace %q does not exist", name).

@@ -75,6 +75,9 @@ type Config struct {
 	// MemoryLimit is how many bytes this process may take: from nine tenths of it on the node refuses what would make
 	// its shards larger. 0 is no limit.
 	MemoryLimit int64
+	// GiveBack gives memory that the process does not use back to the system. It is called when a namespace has been
+	// purged; nothing is when nil.
+	GiveBack func()
 
 	// TLS is how connections are secured; not at all by default.
 	TLS TLS

@@ -409,7 +409,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	sweeper := &sweeper{func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger}
 	n.wg.Go(func() { sweeper.run(ctx) })
 	purger := &purger{
-		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged, logger: n.logger,
+		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged,
+		giveBack: n.cfg.GiveBack, logger: n.logger,
 	}
 	n.wg.Go(func() { purger.run(ctx) })
 	auditor := &auditor{

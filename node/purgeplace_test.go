@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	pb "google.golang.org/protobuf/proto"
 
@@ -89,5 +90,37 @@ func TestPurgesEndHoweverSlowly(t *testing.T) {
 	}
 	if keys := s.Keys(); keys != 100_000 {
 		t.Errorf("%d keys of another namespace are left of 100,000", keys)
+	}
+}
+
+// Memory is given back once, some time after the last purge of several.
+func TestMemoryIsGivenBackAfterPurges(t *testing.T) {
+	given := 0
+	p := &purger{giveBack: func() { given++ }}
+	purging := []*ebbv1.Namespace{{Name: "gone", Deletion: &ebbv1.NamespaceDeletion{Purging: true}}}
+	inGrace := []*ebbv1.Namespace{{Name: "kept", Deletion: &ebbv1.NamespaceDeletion{}}}
+	now := time.Unix(0, 0)
+	for i, look := range []struct {
+		after   time.Duration
+		deleted []*ebbv1.Namespace
+		given   int
+	}{
+		{time.Second, nil, 0},
+		{giveBackAfter, inGrace, 0},
+		{giveBackAfter, inGrace, 0},
+		{time.Second, purging, 0},
+		{giveBackAfter, purging, 0},
+		{time.Second, inGrace, 0},
+		{giveBackAfter - 1, inGrace, 0},
+		{0, purging, 0},
+		{time.Second, nil, 0},
+		{giveBackAfter - 1, nil, 0},
+		{1, nil, 1},
+		{giveBackAfter, nil, 1},
+	} {
+		now = now.Add(look.after)
+		if p.settle(now, look.deleted); given != look.given {
+			t.Fatalf("look %d: memory is given back %d times, want %d", i, given, look.given)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ const (
 	purgeReportEvery = 10 * time.Second
 	// purgeGatherMax bounds the entries that give pages back after a purge: a round over 16 million keys.
 	purgeGatherMax = 1 << 12
+	// giveBackAfter is how long after the last purge a node gives memory back: what the purge leaves is garbage by then.
+	giveBackAfter = 5 * time.Second
 	// purgeEnded is the place in a purge at which all is purged, and only pages are given back.
 	purgeEnded = 1 << 62
 )
@@ -36,7 +39,12 @@ type purger struct {
 	table    func() *cluster.Table
 	// report tells the control leader what a shard has purged.
 	report func(ctx context.Context, purged *ebbv1.NamespacesPurged) error
-	logger *slog.Logger
+	// giveBack gives memory that is not used back to the system; nil: nothing does.
+	giveBack func()
+	logger   *slog.Logger
+
+	giveBackAt time.Time // zero: no purge has ended since the last time; only look uses it
+	purging    bool      // a namespace is being purged; the same
 
 	mu       sync.Mutex // guards what follows
 	reported map[purgedShard]time.Time
@@ -60,6 +68,7 @@ func (p *purger) run(ctx context.Context) {
 func (p *purger) look(ctx context.Context) {
 	table := p.table()
 	deleted := table.DeletedNamespaces()
+	p.settle(time.Now(), deleted)
 	p.mu.Lock()
 	if len(deleted) == 0 || p.reported == nil {
 		p.reported, p.places = make(map[purgedShard]time.Time), make(map[purgedShard]uint64)
@@ -85,6 +94,23 @@ func (p *purger) look(ctx context.Context) {
 		}
 	}
 	wg.Wait()
+}
+
+// settle has memory given back some time after the last purge, also of shards that other nodes lead.
+func (p *purger) settle(now time.Time, deleted []*ebbv1.Namespace) {
+	was := p.purging
+	p.purging = slices.ContainsFunc(deleted, func(ns *ebbv1.Namespace) bool { return ns.GetDeletion().GetPurging() })
+	switch {
+	case p.purging:
+		p.giveBackAt = time.Time{}
+	case was:
+		p.giveBackAt = now.Add(giveBackAfter)
+	case !p.giveBackAt.IsZero() && !now.Before(p.giveBackAt):
+		p.giveBackAt = time.Time{}
+		if p.giveBack != nil {
+			p.giveBack()
+		}
+	}
 }
 
 func (p *purger) step(group uint32) shardStep {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +112,33 @@ func TestNamespacesAreDeletedWhileNodesCrash(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever copies a deleted namespace, or onto one, is told that it is deleted.
+func TestCopyOfADeletedNamespace(t *testing.T) {
+	inBubble(t, 1, 2, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		ctx := context.Background()
+		b.plain(c)
+		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "here", HalfLife: time.Hour}); err != nil {
+			b.Fatal(err)
+		}
+		b.until("the newest version", func() bool { return b.table(0).Version() >= 9 })
+		if _, err := c.DeleteNamespace(ctx, "plain", time.Hour); err != nil {
+			b.Fatal(err)
+		}
+		for _, one := range []struct{ from, to, want string }{
+			{"plain", "new", "was deleted at"},
+			{"here", "plain", "is deleted, and its keys are still there"},
+			{"never", "new", "does not exist"},
+		} {
+			_, err := c.CopyNamespace(ctx, one.from, one.to, ebb.CopyOptions{})
+			if err == nil || !strings.Contains(err.Error(), one.want) {
+				b.Errorf("%s to %s: %v, want %q", one.from, one.to, err, one.want)
+			}
+		}
+	})
 }
 
 // Without a grace time a namespace that was deleted with one is purged at once.

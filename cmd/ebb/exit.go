@@ -128,6 +128,8 @@ func codeOf(err error) int {
 		return exitRefused
 	case code == ebbv1.Code_CODE_UNKNOWN_OUTCOME:
 		return exitUnknown
+	case code == ebbv1.Code_CODE_BUDGET_EXCEEDED: // the cluster can be reached, and refuses until something is deleted
+		return exitRefused
 	case code/1000 == 1:
 		return exitUnreachable
 	case code/1000 == 2, code/1000 == 3:

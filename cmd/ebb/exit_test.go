@@ -106,6 +106,7 @@ func TestExitCodes(t *testing.T) {
 		"damaged":                     {proto.ErrCorrupt, exitFailed},
 		"a producer that was away":    {proto.ErrSessionExpired, exitRefused},
 		"a namespace that is nowhere": {proto.ErrNamespaceNotFound, exitRefused},
+		"a budget that is used up":    {proto.ErrBudgetExceeded, exitRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := exitCode(io.Discard, c.err); got != c.want {

@@ -45,6 +45,10 @@ interrupted one named (--after), and replaces what is there. Keys that were dele
 	return cmd
 }
 
+// copyTimeout is how long a question or write of a copy may take when --timeout is not given: a list of keys takes a look
+// at all keys of the namespace.
+const copyTimeout = time.Minute
+
 // namespaceCopyJSON is what a copy of a namespace has done.
 type namespaceCopyJSON struct {
 	From    string        `json:"from"`
@@ -67,7 +71,11 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 	if opts.After != "" && !opts.Resume {
 		return usagef("--after continues a copy that was interrupted: it needs --resume")
 	}
-	c, err := s.dial(cmd)
+	var own []client.Option
+	if !s.patient {
+		own = append(own, client.WithTimeout(copyTimeout))
+	}
+	c, err := s.dial(cmd, own...)
 	if err != nil {
 		return err
 	}

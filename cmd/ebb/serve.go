@@ -232,6 +232,7 @@ func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan erro
 	if limit != math.MaxInt64 {
 		cfg.MemoryLimit = limit
 	}
+	cfg.GiveBack = debug.FreeOSMemory
 	keepLimit(ctx, limit)
 	keepHeadroom(ctx)
 	n, err := node.Open(ctx, cfg)
