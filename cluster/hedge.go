@@ -159,7 +159,9 @@ func (s *secondCharge) end() {
 
 // askTwice asks other replicas what a call asks; nil unless all of it is answered, when no call may be made twice, and
 // when the first has its answer.
-func (c *Coordinator) askTwice(ctx context.Context, table *Table, call *askCall, charge *secondCharge) *ebbv1.ShardAskResponse {
+func (c *Coordinator) askTwice(
+	ctx context.Context, table *Table, call *askCall, charge *secondCharge,
+) *ebbv1.ShardAskResponse {
 	others := c.elsewhere(table, call)
 	if others == nil || !charge.take(roomFactor*call.room*len(others)) || !c.hedges.spend() {
 		return nil

@@ -117,8 +117,8 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 // the node that is asked.
 const namespaceWait = 2 * time.Second
 
-// CheckNamespace finds out that a namespace, "" being the default one, does not exist or is deleted, before every row is
-// refused for it. One that was just made has some time to come up.
+// CheckNamespace finds out that a namespace, "" being the default one, does not exist or is deleted, before every row
+// is refused for it. One that was just made has some time to come up.
 func CheckNamespace(ctx context.Context, c *client.Client, name string) error {
 	if name == "" {
 		name = proto.DefaultNamespace

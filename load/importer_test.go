@@ -17,7 +17,6 @@ import (
 	"github.com/ebbdb/ebb/chaos"
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/load"
-	"github.com/ebbdb/ebb/proto"
 )
 
 // start starts a real cluster, and a client that knows all its nodes.
@@ -216,34 +215,6 @@ func TestRefusalsOfShards(t *testing.T) {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q does not say %q", all, want)
 		}
-	}
-}
-
-// Whoever imports into a namespace that was deleted is told so, and what can be done about it.
-func TestImportIntoADeletedNamespace(t *testing.T) {
-	_, c := start(t, 1)
-	ctx := t.Context()
-	if err := load.CheckNamespace(ctx, c, "plain"); err != nil {
-		t.Fatal(err)
-	}
-	deadline := time.Now().Add(time.Minute)
-	for { // a new cluster knows of deletion a moment after it answers
-		_, err := c.DeleteNamespace(ctx, "plain", time.Hour)
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	err := load.CheckNamespace(ctx, c, "plain")
-	if e := proto.AsError(err); !e.Is(proto.ErrNamespaceNotFound) || !strings.Contains(e.Message, "was deleted at") ||
-		e.Hint != "ebb namespace undelete plain" {
-		t.Errorf("%v, hint %q", err, e.Hint)
-	}
-	if err := load.CheckNamespace(ctx, c, "never"); !strings.Contains(err.Error(), "does not exist") {
-		t.Errorf("a namespace that never was: %v", err)
 	}
 }
 

@@ -144,8 +144,8 @@ type roundLimit struct {
 	until  time.Time // for rounds that begin before
 }
 
-// context returns one that ends with life, and no later than roundTimeout from now. At least roundTimeout - limitKept is
-// left of it.
+// context returns one that ends with life, and no later than roundTimeout from now. At least roundTimeout - limitKept
+// is left of it.
 func (l *roundLimit) context(life context.Context) context.Context {
 	now := time.Now()
 	if l.ctx == nil || !now.Before(l.until) {

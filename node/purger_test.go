@@ -10,7 +10,9 @@ import (
 	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/load"
 	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -114,8 +116,8 @@ func TestNamespacesAreDeletedWhileNodesCrash(t *testing.T) {
 	}
 }
 
-// Whoever copies a deleted namespace, or onto one, is told that it is deleted.
-func TestCopyOfADeletedNamespace(t *testing.T) {
+// Copies of a deleted namespace, copies onto one, and imports into one say that it is deleted.
+func TestCopiesAndImportsOfADeletedNamespace(t *testing.T) {
 	inBubble(t, 1, 2, func(b *bubble) {
 		b.openAll()
 		c := b.client()
@@ -137,6 +139,17 @@ func TestCopyOfADeletedNamespace(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), one.want) {
 				b.Errorf("%s to %s: %v, want %q", one.from, one.to, err, one.want)
 			}
+		}
+		err := load.CheckNamespace(ctx, c, "plain")
+		if e := proto.AsError(err); !e.Is(proto.ErrNamespaceNotFound) || !strings.Contains(e.Message, "was deleted at") ||
+			e.Hint != "ebb namespace undelete plain" {
+			b.Errorf("an import: %v, hint %q", err, e.Hint)
+		}
+		if err := load.CheckNamespace(ctx, c, "here"); err != nil {
+			b.Errorf("an import into a live namespace: %v", err)
+		}
+		if err := load.CheckNamespace(ctx, c, "never"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+			b.Errorf("an import into a namespace that never was: %v", err)
 		}
 	})
 }

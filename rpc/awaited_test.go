@@ -44,6 +44,13 @@ func TestAnsweredRequestsAreNotCarriedOut(t *testing.T) {
 	}
 }
 
+// wasLate reports whether a stream was answered because its time was over.
+func wasLate(r *receipt) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.over == error(errLate)
+}
+
 // Whatever streams begin, and whichever of their messages come, each of the others ends when its time is over, and not
 // before: one timer serves them all.
 func TestAwaitedStreamsEndInTime(t *testing.T) {
@@ -57,8 +64,9 @@ func TestAwaitedStreamsEndInTime(t *testing.T) {
 				synctest.Wait()
 				for _, r := range all {
 					due := time.Since(r.since) >= receiveTimeout
-					if late := r.late.Load(); late != (due && !came[r]) {
-						t.Fatalf("seed %d: a stream of %v is late: %v; its message came: %v", seed, time.Since(r.since), late, came[r])
+					if late := wasLate(r); late != (due && !came[r]) {
+						age := time.Since(r.since)
+						t.Fatalf("seed %d: a stream of %v is late: %v; its message came: %v", seed, age, late, came[r])
 					}
 				}
 			}
@@ -69,7 +77,7 @@ func TestAwaitedStreamsEndInTime(t *testing.T) {
 					b.awaited.add(r)
 					all = append(all, r)
 				case len(all) > 0:
-					if r := all[random.IntN(len(all))]; !r.late.Load() {
+					if r := all[random.IntN(len(all))]; !wasLate(r) {
 						if err := r.arrived(); err != nil || r.arrived() != nil {
 							t.Fatalf("seed %d: the stream was answered before: %v", seed, err)
 						}

@@ -44,9 +44,9 @@ const (
 // handshakeMax is how long a connection may take to become one.
 const handshakeMax = 10 * time.Second
 
-// streamWorkers are goroutines that keep their stacks between requests. A new one grows its stack twice: with 32 workers,
-// and 128 callers of three nodes that asked one question a request, that was 5% of the CPU. A stream of a peer keeps one for itself;
-// when all are taken, gRPC starts goroutines as it would anyway.
+// streamWorkers are goroutines that keep their stacks between requests. A new one grows its stack twice: with 32
+// workers, and 128 callers of three nodes that asked one question a request, that was 5% of the CPU. A stream of a peer
+// keeps one for itself; when all are taken, gRPC starts goroutines as it would anyway.
 const streamWorkers = 128
 
 // NewGRPC returns a server of the services Ebb and Shards, with reflection and
@@ -92,7 +92,6 @@ type receipt struct {
 	context.Context
 	caller caller
 	in     receiving
-	late   atomic.Bool
 	here   atomic.Bool // its message, or it is known that none comes; written with mu held
 
 	mu     sync.Mutex
@@ -146,7 +145,7 @@ func (s *Services) welcome(r *receipt, info *tap.Info) error {
 	return s.Budget.admit(r.conn)
 }
 
-// refuse ends a stream of which something has arrived, for want of memory.
+// refuse ends a stream that has arrived in part, for want of memory.
 func (r *receipt) refuse() {
 	if r.finish(r.budget.errSpent()) {
 		r.budget.ended.Add(1)
@@ -169,7 +168,6 @@ func (r *receipt) finish(err error) bool {
 		return false
 	}
 	r.over = err
-	r.late.Store(err == error(errLate))
 	stream := r.stream
 	r.mu.Unlock()
 	turnAway(stream, err)
@@ -220,10 +218,16 @@ func (r *receipt) ended() {
 
 // Err implements context.Context.
 func (r *receipt) Err() error {
-	if r.late.Load() {
-		return context.DeadlineExceeded
+	err := r.Context.Err()
+	if err == nil {
+		return nil
 	}
-	return r.Context.Err()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over == error(errLate) {
+		return context.DeadlineExceeded // gRPC has cancelled it
+	}
+	return err
 }
 
 // Value implements context.Context.

@@ -45,8 +45,8 @@ interrupted one named (--after), and replaces what is there. Keys that were dele
 	return cmd
 }
 
-// copyTimeout is how long a question or write of a copy may take when --timeout is not given: a list of keys takes a look
-// at all keys of the namespace.
+// copyTimeout is how long a question or write of a copy may take when --timeout is not given: a list of keys takes a
+// look at all keys of the namespace.
 const copyTimeout = time.Minute
 
 // namespaceCopyJSON is what a copy of a namespace has done.

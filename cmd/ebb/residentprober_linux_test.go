@@ -101,7 +101,8 @@ type prober struct {
 
 // measureTimers notes how late threads wake that only sleep. There is one on each core: where the machine runs one core
 // late, what the node does there is late, wherever the prober is. It goes before all other threads of its core, so that
-// the node cannot make it late. Without the right to that there is one thread, on any core, which runs as the prober does.
+// the node cannot make it late. Without the right to that there is one thread, on any core, which runs as the prober
+// does.
 func (p *prober) measureTimers() {
 	cores := allowedCores()
 	lates := make([][]interval, len(cores))
