@@ -42,6 +42,7 @@ type Memory struct {
 	rest    []byte               // of the newest chunk
 	ahead   []byte               // the next one; nil: not made yet
 	making  bool                 // it is being made
+	touched bool                 // rest or ahead takes memory already: it is in huge pages
 	free    [runMax + 1][][]byte // by pages: some to be handed out again
 	cold    [runMax + 1][][]byte // more of them, whose memory went back to the system: zeros that take none
 	holds   []uint64             // those that have not been released, in order
@@ -136,7 +137,46 @@ func (m *Memory) release(number uint64) {
 		excess, more = m.seen(excess[:0])
 		m.letGo(excess)
 	}
+	for more := true; more; {
+		excess, more = m.shrink(excess[:0])
+		more = m.letGo(excess) && more
+	}
 }
+
+// shrink returns some of the free pages of a memory that was larger once and would not keep as many now; more, if there may
+// be more of them. What a large memory has touched ahead goes back to the system when it is a small one.
+func (m *Memory) shrink(excess [][]byte) (_ [][]byte, more bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.untouch()
+	for pages := range m.free {
+		for m.warm > m.warmMost() && len(m.free[pages]) > 0 && len(excess) < letGoMost {
+			last := len(m.free[pages]) - 1
+			excess = append(excess, m.free[pages][last])
+			m.free[pages] = m.free[pages][:last]
+			m.warm -= pages
+			m.maps.count(0, -int64(pages*shard.PageBytes)) // letGo does not know that it was free
+		}
+	}
+	return excess, len(excess) == letGoMost
+}
+
+// untouch gives back what rest and ahead take, unless the memory is large or may soon be so again. They go on being what
+// pages are cut from. m.mu is held.
+func (m *Memory) untouch() {
+	if !m.touched || m.Mapped() >= hugeFrom/2 {
+		return
+	}
+	m.touched = false
+	for _, b := range [][]byte{m.rest, m.ahead} {
+		if len(b) > 0 {
+			discard(b)
+		}
+	}
+}
+
+// warmMost is how many free pages are kept as they are.
+func (m *Memory) warmMost() int { return max(warmLeast, int(m.Mapped()/shard.PageBytes/warmShare)) }
 
 // seen takes some of what waits and nobody can see any more, and returns what of it is too much to keep; more, if there is more of it. After a
 // snapshot under load it is hundreds of thousands of pages, and what is applied asks for others meanwhile.
@@ -179,7 +219,7 @@ func (m *Memory) give(run []byte) {
 // reuse keeps a run for the next who asks. It reports false when there are enough.
 func (m *Memory) reuse(run []byte) bool {
 	pages := len(run) / shard.PageBytes
-	if pages > runMax || m.warm+pages > max(warmLeast, int(m.Mapped()/shard.PageBytes/warmShare)) {
+	if pages > runMax || m.warm+pages > m.warmMost() {
 		return false
 	}
 	m.keep(run)
@@ -194,8 +234,8 @@ func (m *Memory) keep(run []byte) {
 }
 
 // letGo gives the memory of runs back to the system. That takes a microsecond for each, in which nobody waits for the lock; and it is asked for once for
-// all of them, since whoever applies an entry asks for it for every page.
-func (m *Memory) letGo(runs [][]byte) {
+// all of them, since whoever applies an entry asks for it for every page. It reports whether the system took any.
+func (m *Memory) letGo(runs [][]byte) bool {
 	gone := runs[:0]
 	var stay [][]byte
 	for _, run := range runs {
@@ -218,6 +258,7 @@ func (m *Memory) letGo(runs [][]byte) {
 	for _, run := range stay {
 		m.keep(run)
 	}
+	return len(stay) < len(runs)
 }
 
 // take returns pages of zeros that follow each other.
@@ -268,6 +309,7 @@ func (m *Memory) fresh() []byte {
 	}
 	if b == nil {
 		b = m.maps.chunk(huge)
+		m.touched = m.touched || huge
 	}
 	return b
 }
@@ -277,7 +319,8 @@ func (m *Memory) make() {
 	b := m.maps.chunk(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ahead, m.making = b, false
+	m.ahead, m.making, m.touched = b, false, true
+	m.untouch()
 }
 
 // chunk maps what pages are cut from.
