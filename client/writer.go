@@ -173,7 +173,7 @@ type Undelivered struct {
 }
 
 func (u *Undelivered) Error() string {
-	return fmt.Sprintf("%d increments lost, %d of unknown outcome, %d refused: %v", u.Lost, u.Unknown, u.Refused, u.Err)
+	return fmt.Sprintf("%d increments not written, %d of unknown outcome, %d refused: %v", u.Lost, u.Unknown, u.Refused, u.Err)
 }
 
 // Unwrap returns the first cause, and ErrUnknownOutcome if any outcome is unknown.

@@ -305,7 +305,7 @@ func (n *Node) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
-	n.phase.enter(phaseReplaying, "")
+	n.phase.enter(phaseReplaying, "reads its log")
 	n.backend.replicas.Store(&g.byShard)
 	n.look(ctx, g)
 	n.wg.Go(func() { n.hurry(ctx, g, birth, !id.Founded) })
@@ -346,7 +346,7 @@ func (n *Node) enroll(ctx context.Context) error {
 		n.wg.Go(func() { n.beware(ctx) })
 		return nil
 	}
-	n.phase.enter(phaseJoining, "")
+	n.phase.enter(phaseJoining, "looks for its cluster")
 	mustJoin, err := n.cfg.joins, error(nil)
 	if !mustJoin {
 		mustJoin, err = n.found(ctx)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"log/slog"
 	"runtime/metrics"
 	"slices"
@@ -265,10 +266,10 @@ func (r *room) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes 
 		switch {
 		case budget.Bytes != nil && held+growthFactor*admitted >= budget.GetBytes():
 			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d bytes: its budget is %d",
-				s.name, held, budget.GetBytes())
+				s.name, held, budget.GetBytes()).WithHint(budgetHint(s.name, "bytes"))
 		case budget.Keys != nil && keys+admitted/keyCommandBytes >= budget.GetKeys():
 			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d keys: its budget is %d",
-				s.name, keys, budget.GetKeys())
+				s.name, keys, budget.GetKeys()).WithHint(budgetHint(s.name, "keys"))
 		}
 		return nil
 	}
@@ -298,21 +299,29 @@ func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
 	}
 	return proto.ErrBudgetExceeded.Errorf(
 		"namespace %s takes %d bytes on node %s: its share is %.0f, like that of %d others, while memory is short on node %s",
-		s.name, s.held.Load(), r.node, share, inhabited-1, pressed)
+		s.name, s.held.Load(), r.node, share, inhabited-1, pressed).
+		WithHint("ebb namespace usage shows what namespaces hold; delete keys, or give the nodes more memory; " + stillTaken)
+}
+
+const stillTaken = "what makes room is still taken"
+
+// budgetHint says what to do about a budget, of keys or bytes. A count may make a key, so that it is refused whatever its key is.
+func budgetHint(namespace, of string) string {
+	return fmt.Sprintf("delete keys, or raise it: ebb namespace set %s --max-%s; until then counts of keys that are there "+
+		"are refused too; %s", namespace, of, stillTaken)
 }
 
 // refused makes a refusal of one of a budget.
 func (r *room) refused(count *atomic.Uint64, shard uint32, err *proto.Error) *proto.Error {
 	count.Add(1)
-	err = err.WithShard(shard).WithHint("ebb namespace usage shows what namespaces hold; delete keys, raise the budget, " +
-		"or give the nodes more memory; what makes room is still taken")
+	err = err.WithShard(shard)
 	err.RetryAfterUS = fullRetry.Microseconds()
 	return err
 }
 
 func outOfMemory(shard uint32, node string) *proto.Error {
 	err := proto.ErrOutOfMemory.Errorf("shard %d: node %s has no memory left for more", shard, node).
-		WithHint("forget keys, shorten half-lives, or give the node more memory; what makes room is still taken").WithShard(shard)
+		WithHint("forget keys, shorten half-lives, or give the node more memory; " + stillTaken).WithShard(shard)
 	err.RetryAfterUS = fullRetry.Microseconds()
 	return err
 }

@@ -43,7 +43,7 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_DISK_NOT_LOST, "a member of the joining node's name has another disk, which may not be lost", nextWait},
 	{
 		ebbv1.Code_CODE_BUDGET_EXCEEDED, "a namespace has used up its budget, or its share of a node's memory; what makes room is still taken",
-		"see what it holds (`ebb namespace usage`), delete keys or let them fade, or raise its budget (`ebb namespace set NAME --max-bytes`)",
+		"see what it holds (`ebb namespace usage`), delete keys or let them fade, or raise its budget (`ebb namespace set NAME --max-bytes` or `--max-keys`)",
 	},
 	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextHelp},
 	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextHelp},

@@ -109,7 +109,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.maxBytes, "max-bytes", "", "`size` that it may hold in the whole cluster, replicas counted once: "+
 		"512MiB, 1GiB; none ends that. Only operators set it")
 	f.StringVar(&nf.maxKeys, "max-keys", "", "`number` of keys that it may hold: 500000, 1M; none ends that. "+
-		"Only operators set it")
+		"At the limit counts of keys that are there are refused too. Only operators set it")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }
@@ -326,6 +326,10 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 		fmt.Fprintf(s.term.err, "note: distributions of namespace %s fade so from now on; a key of another kind that is "+
 			"there keeps its half-life until it has faded or is deleted (ebb describe KEY shows it)\n", got.Name)
 	}
+	if ns.MaxBytes != nil || ns.MaxKeys != nil {
+		row := namespaceRow(got)
+		fmt.Fprintf(s.term.err, "note: budget of namespace %s: %s\n", got.Name, row.budget())
+	}
 	return s.printNamespaces([]client.Namespace{got})
 }
 
@@ -518,6 +522,18 @@ func (r *namespaceJSON) dictionary() string {
 		return "-"
 	}
 	return fmt.Sprintf("%d parts", r.DictionaryParts)
+}
+
+// budget says what the namespace may hold.
+func (r *namespaceJSON) budget() string {
+	var parts []string
+	if r.MaxKeys > 0 {
+		parts = append(parts, fmt.Sprintf("%d keys", r.MaxKeys))
+	}
+	if r.MaxBytes > 0 {
+		parts = append(parts, bytesText(r.MaxBytes))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
 // limitText is a part of a budget.

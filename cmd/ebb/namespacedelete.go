@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,9 +76,16 @@ func newNamespaceUndelete(s *session) *cobra.Command {
 				return err
 			}
 			defer done()
+			live, _, err := c.AllNamespaces(ctx)
+			if err != nil {
+				return err
+			}
 			ns, err := c.UndeleteNamespace(ctx, args[0])
 			if err != nil {
 				return err
+			}
+			if slices.ContainsFunc(live, func(n client.Namespace) bool { return n.Name == ns.Name }) {
+				fmt.Fprintf(s.term.err, "note: namespace %s is not deleted\n", ns.Name)
 			}
 			return s.printNamespaces([]client.Namespace{ns})
 		},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
 )
 
 func newNamespaceUsage(s *session) *cobra.Command {
@@ -16,7 +19,8 @@ func newNamespaceUsage(s *session) *cobra.Command {
 		Use: "usage [NAME]", Short: "What namespaces hold, the largest first, and their budgets",
 		Args: argsBetween(0, 1, "[NAME]"),
 		Long: `What namespaces hold in the whole cluster, replicas counted once, the largest first.
-Bytes are of memory, about. Keys that have faded count until they leave.
+Bytes are of memory, about. Keys that have faded count until they leave. STATE is live, deleted
+(it can be undeleted) or purging.
 
 SHARE is the largest part of a node's memory limit that the replicas of a namespace take
 there. From three quarters of its limit on, a node refuses what would make a namespace larger
@@ -43,6 +47,25 @@ type usageJSON struct {
 	// the largest part of a node's memory limit, from 0 to 1, and that node; 0 without a limit
 	Share float64 `json:"share"`
 	Node  string  `json:"node"`
+	// live, deleted or purging
+	State string `json:"state"`
+}
+
+// usageRows says of each namespace what it holds, and whether it is deleted.
+func usageRows(usage []client.NamespaceUsage, deleted []client.Namespace) []usageJSON {
+	states := map[string]string{}
+	for _, ns := range deleted {
+		states[ns.Name] = "deleted"
+		if ns.Deletion.Purging {
+			states[ns.Name] = "purging"
+		}
+	}
+	rows := make([]usageJSON, 0, len(usage))
+	for _, u := range usage {
+		state := cmp.Or(states[u.Name], "live")
+		rows = append(rows, usageJSON{u.Name, u.Keys, u.Bytes, u.MaxBytes, u.MaxKeys, u.Share, u.Node, state})
+	}
+	return rows
 }
 
 func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
@@ -57,10 +80,11 @@ func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]usageJSON, 0, len(usage))
-	for _, u := range usage {
-		rows = append(rows, usageJSON(u))
+	_, deleted, err := c.AllNamespaces(ctx)
+	if err != nil {
+		return err
 	}
+	rows := usageRows(usage, deleted)
 	if s.output == "json" {
 		missing := append([]string{}, unreachable...) // a list, also of none
 		return printJSON(s.term.out, map[string]any{"namespaces": rows, "unreachable": missing})
@@ -69,7 +93,7 @@ func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
 	for _, r := range rows {
 		table = append(table, r.row(s.output == "tsv"))
 	}
-	if err := s.printTable("NAMESPACE\tKEYS\tBYTES\tMAX KEYS\tMAX BYTES\tSHARE\tNODE", table); err != nil {
+	if err := s.printTable("NAMESPACE\tKEYS\tBYTES\tMAX KEYS\tMAX BYTES\tSHARE\tNODE\tSTATE", table); err != nil {
 		return err
 	}
 	if len(unreachable) > 0 {
@@ -100,7 +124,7 @@ func (r *usageJSON) row(exact bool) []string {
 	}
 	return []string{
 		r.Name, count(r.Keys, keys), count(r.Bytes, bytesText), limit(r.MaxKeys, keys), limit(r.MaxBytes, bytesText),
-		share, node,
+		share, node, r.State,
 	}
 }
 
