@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -224,7 +225,10 @@ func randomNamespace(t *testing.T, c *ebb.Client, rng *rand.Rand, name string) (
 		}
 		time.Sleep(time.Duration(rng.IntN(200)) * time.Second)
 	}
-	for key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if keys[key] == ebb.KindBitmap && ns.Clock == ebb.ClockEvent {
+			continue // a shard that has seen no event has no time yet, and ids of bitmaps bring none
+		}
 		if one(8) {
 			if _, err := c.Expire(ctx, name, time.Duration(100+rng.IntN(100))*time.Hour, key); err != nil {
 				t.Fatal(err)

@@ -66,7 +66,7 @@ ebb -n hourly incr visitors ann
 `
 
 // live waits until the namespace visits is there: one of its name may still be purged.
-const live = "until ebb namespace create visits --kind distinct || ebb namespace list -o tsv | grep -q ^visits; " +
+const live = "until ebb namespace create visits --kind distinct || ebb namespace list -o tsv | grep ^visits; " +
 	"do ebb namespace undelete visits || sleep 0.2; done"
 
 // before is what an example needs right before it is run, by the words it begins with.
@@ -75,7 +75,7 @@ var before = []struct{ words, run string }{
 	{"ebb namespace delete visits", live},
 	{"ebb namespace show visits", live},
 	{"ebb namespace undelete visits", live + "; ebb namespace delete visits"},
-	{"ebb namespace create visits", "ebb namespace list -o tsv | grep -qv ^visits"},
+	{"ebb namespace create visits", "! ebb namespace list -o tsv | grep ^visits"},
 	{"ebb cert ca --dir", "rm -rf certs"},
 	{"ebb estimate 'visitors/*'", "ebb del visitors/monday visitors/tuesday || true"},
 	{
