@@ -63,7 +63,9 @@ func resident(t *testing.T, b []byte) (n int) {
 		return 0
 	}
 	in := make([]byte, len(b)/shard.PageBytes)
-	if _, _, e := syscall.Syscall(syscall.SYS_MINCORE, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(unsafe.Pointer(&in[0]))); e != 0 {
+	_, _, e := syscall.Syscall(syscall.SYS_MINCORE,
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), uintptr(unsafe.Pointer(&in[0])))
+	if e != 0 {
 		t.Fatal(e)
 	}
 	for _, page := range in {
