@@ -49,7 +49,8 @@ type Budget struct {
 	cutOff   atomic.Uint64 // connections of gRPC that brought nothing but requests that were refused
 
 	slots *budget.Pool // in which large messages are decoded and encoded
-	spare cores.Spare  // while many messages wait for one
+	large atomic.Int64 // requests that take largeRequest or more
+	spare cores.Spare  // while there are many of these, or many messages wait for a slot
 
 	awaited awaited // streams of gRPC
 
@@ -132,6 +133,7 @@ type charge struct {
 	budget *Budget
 	ctx    context.Context // of the request; nil in tests
 	n      int64
+	large  bool // it has had largeRequest, and counts as such until it ends
 	forced bool // it is counted and never refused: nodes among themselves, and health
 }
 
@@ -145,8 +147,20 @@ func (c *charge) add(n int64) error {
 	} else if err := c.budget.take(n); err != nil {
 		return err
 	}
-	c.n += n
+	c.grow(n)
 	return nil
+}
+
+// grow notes that n bytes more are charged. A crowd of large requests gets spare processors before any of them is
+// decoded: to read and check them keeps the cores busy, too.
+func (c *charge) grow(n int64) {
+	c.n += n
+	if !c.large && c.n >= largeRequest {
+		c.large = true
+		if c.budget.large.Add(1) >= slotCrowd {
+			c.budget.spare.Wait()
+		}
+	}
 }
 
 // arrives charges n bytes of a body that arrives over HTTP, or refuses with OVERLOADED.
@@ -157,7 +171,7 @@ func (c *charge) arrives(n int64) error {
 	if err := c.budget.takeBody(n); err != nil {
 		return err
 	}
-	c.n += n
+	c.grow(n)
 	return nil
 }
 
@@ -177,7 +191,13 @@ func (c *charge) drop(n int64) {
 }
 
 // end takes all of it back.
-func (c *charge) end() { c.drop(c.n) }
+func (c *charge) end() {
+	c.drop(c.n)
+	if c.large {
+		c.large = false
+		c.budget.large.Add(-1)
+	}
+}
 
 type chargeKey struct{}
 

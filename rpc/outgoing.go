@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/encoding"
@@ -85,9 +86,6 @@ func (s *Services) leaving(ctx context.Context, method string, b *budget.Request
 	return &outgoing{Message: m, size: size, budget: b, conn: meteredOf(ctx), door: s.Budget}, nil
 }
 
-// exactAbove is above which size a message gets a buffer of its own size: the pool's next larger ones are 1 MiB.
-const exactAbove = 32 << 10
-
 // answerCodec is gRPC's codec of protobuf messages. It encodes outgoing messages too, and holds their budget for as long as gRPC holds
 // the bytes.
 type answerCodec struct{ encoding.CodecV2 }
@@ -100,35 +98,46 @@ func (c answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
-	known := protobuf.MarshalOptions{UseCachedSize: true}
 	if o.budget == nil && mem.IsBelowBufferPoolingThreshold(o.size) { // as gRPC does
-		b, err := known.MarshalAppend(make([]byte, 0, o.size), o.Message)
+		b, err := sized.MarshalAppend(make([]byte, 0, o.size), o.Message)
 		return mem.BufferSlice{mem.SliceBuffer(b)}, err
-	}
-	pool := mem.DefaultBufferPool()
-	if o.size > exactAbove {
-		pool = mem.NopBufferPool{}
 	}
 	done := o.door.encodeSlot(context.Background(), o.size) // gRPC has no context here
 	defer done()
-	buf := pool.Get(o.size)
-	if _, err := known.MarshalAppend((*buf)[:0], o.Message); err != nil {
-		pool.Put(buf)
-		o.budget.Close()
+	if o.budget == nil {
+		return o.encode(mem.DefaultBufferPool())
+	}
+	pool := newHeldPool(mem.DefaultBufferPool(), o.budget, o.conn)
+	all, err := o.encode(pool)
+	if err != nil {
+		pool.close()
 		return nil, err
 	}
-	if o.budget == nil {
-		return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
-	}
+	pool.left.Add(int64(len(all)))
 	o.budget.Refund(o.budget.Held() - o.size)
-	return mem.BufferSlice{mem.NewBuffer(buf, newHeldPool(pool, o.budget, o.conn))}, nil
+	return all, nil
 }
 
-// heldPool takes one buffer back, and closes the budget that it was charged to. When a connection ends, gRPC forgets what it had yet to send
-// and gives no buffer back; the budget is closed then when the garbage collector finds the pool, to which the buffer belongs.
+// encode returns the message in buffers of pool: in one if it has pieceBytes at most.
+func (o *outgoing) encode(pool mem.BufferPool) (mem.BufferSlice, error) {
+	if o.size > pieceBytes {
+		return encodePieces(o.Message, pool)
+	}
+	buf := pool.Get(o.size)
+	if _, err := sized.MarshalAppend((*buf)[:0], o.Message); err != nil {
+		pool.Put(buf)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+// heldPool takes the buffers of one answer back, and closes the budget that they were charged to when it has the last.
+// When a connection ends, gRPC forgets what it had yet to send and gives no buffer back; the budget is closed then when
+// the garbage collector finds the pool, to which the buffers belong.
 type heldPool struct {
 	mem.BufferPool
 	budget *budget.Request
+	left   atomic.Int64 // buffers that gRPC has
 	lost   runtime.Cleanup
 	slow   *time.Timer
 }
@@ -145,13 +154,19 @@ func newHeldPool(pool mem.BufferPool, b *budget.Request, conn *meteredConn) *hel
 	return p
 }
 
-// Put is called when gRPC does not need the bytes any more.
+// Put is called when gRPC does not need the bytes of a buffer any more.
 func (p *heldPool) Put(b *[]byte) {
+	p.BufferPool.Put(b)
+	if p.left.Add(-1) == 0 {
+		p.close()
+	}
+}
+
+func (p *heldPool) close() {
 	p.lost.Stop()
 	if p.slow != nil {
 		p.slow.Stop()
 	}
-	p.BufferPool.Put(b)
 	p.budget.Close()
 }
 

@@ -209,3 +209,53 @@ func TestLargeAnswersTakeASlot(t *testing.T) {
 		}
 	})
 }
+
+// Large requests get spare processors once there is a crowd of them, before any is decoded. Smaller ones never do, nor
+// do large ones one after the other.
+func TestACrowdOfLargeRequestsGetsSpareProcessors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		grow := map[string]func(*charge, int64) error{
+			"HTTP": func(c *charge, n int64) error {
+				defer c.arrived(n)
+				return c.arrives(n)
+			},
+			"gRPC": (*charge).add,
+		}
+		for name, grow := range grow {
+			b := NewBudget(512<<20, nil)
+			requests := func(n int, size int64) (end func()) {
+				list := make([]*charge, n)
+				for i := range list {
+					_, list[i] = b.charged(t.Context())
+					for at := int64(0); at < size; at += size / 4 {
+						if err := grow(list[i], size/4); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				return func() {
+					for _, c := range list {
+						c.end()
+					}
+				}
+			}
+			spare := func() bool { return runtime.GOMAXPROCS(0) > cores.Count() }
+			requests(32, largeRequest/2)()
+			for range slotCrowd {
+				requests(slotCrowd-1, 2*largeRequest)()
+			}
+			if spare() {
+				t.Errorf("%s: spare processors without a crowd", name)
+			}
+			end := requests(slotCrowd, largeRequest)
+			if !spare() {
+				t.Errorf("%s: no spare processors for a crowd", name)
+			}
+			end()
+			if b.large.Load() != 0 || b.used.Load() != 0 {
+				t.Errorf("%s: %d large requests and %d bytes are left", name, b.large.Load(), b.used.Load())
+			}
+			time.Sleep(time.Minute) // until they are gone
+		}
+	})
+}
