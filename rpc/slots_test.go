@@ -240,9 +240,9 @@ func TestACrowdOfLargeRequestsGetsSpareProcessors(t *testing.T) {
 				}
 			}
 			spare := func() bool { return runtime.GOMAXPROCS(0) > cores.Count() }
-			requests(32, largeRequest/2)()
+			requests(8, largeRequest/2)()
 			for range slotCrowd {
-				requests(slotCrowd-1, 2*largeRequest)()
+				requests(slotCrowd-1, largeRequest)()
 			}
 			if spare() {
 				t.Errorf("%s: spare processors without a crowd", name)
