@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/ebbdb/ebb/bench"
 )
@@ -25,19 +26,32 @@ type load struct {
 	run     func(ctx context.Context, t bench.Target, s settings) (spent, error)
 }
 
-// costs names what each load is compared by, in the order of load.compare.
-var costs = func() (out []string) {
+// costsOf names what loads are compared by, in the order of load.compare.
+func costsOf(loads []load) (out []string) {
 	for _, l := range loads {
 		out = append(out, l.name+": seconds a unit", l.name+": server CPU a unit")
 	}
 	return out
-}()
+}
+
+// loadsLike are those that have text in their name.
+func loadsLike(text string) (out []load) {
+	for _, l := range loads {
+		if strings.Contains(l.name, text) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
 
 var loads = []load{
 	{name: "write, batches of 1,000", run: write},
 	{name: "read, batches of 32", prepare: bench.Read{}.Prepare, run: read(bench.Read{Batch: 32})},
-	{name: "read, single", run: read(bench.Read{Workers: 128, Alone: true})},
-	{name: "read, single in shared requests", run: read(bench.Read{Workers: 128})},
+	{name: "read, single", prepare: bench.Read{}.Prepare, run: read(bench.Read{Workers: 128, Alone: true})},
+	{
+		name: "read, single in shared requests", prepare: bench.Read{}.Prepare,
+		run:  read(bench.Read{Workers: 128}),
+	},
 }
 
 func write(ctx context.Context, t bench.Target, s settings) (spent, error) {

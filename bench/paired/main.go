@@ -3,7 +3,7 @@
 // fresh clusters gives one ratio of each cost; the command prints the mean change over all pairs, and its one-sided 95%
 // bound.
 //
-//	go run ./bench/paired [-pairs 10] [-windows 12] [-window 1s] [-limit 5] FROM [TO]
+//	go run ./bench/paired [-pairs 10] [-windows 12] [-window 1s] [-limit 5] [-only TEXT] FROM [TO]
 package main
 
 import (
@@ -36,6 +36,7 @@ type settings struct {
 	pairs   int
 	windows int           // of each load on each cluster of a pair
 	window  time.Duration // how long a load runs before the other cluster has its turn
+	loads   []load
 }
 
 func main() {
@@ -45,9 +46,13 @@ func main() {
 	flag.IntVar(&s.windows, "windows", 12, "how often each load runs on each cluster of a pair")
 	flag.DurationVar(&s.window, "window", time.Second, "how long a load runs at a time")
 	limit := flag.Float64("limit", 5, "fail when the bound of a cost is over this many percent; 0 for no limit")
+	only := flag.String("only", "", "run only loads with this `text` in their name")
 	flag.Parse()
+	if s.loads = loadsLike(*only); len(s.loads) == 0 {
+		log.Fatalf("no load has %q in its name: there are %q", *only, costsOf(loads))
+	}
 	if flag.NArg() < 1 || flag.NArg() > 2 || s.pairs < 2 || s.windows < 1 || s.window <= 0 {
-		log.Fatal("usage: paired [-pairs N, at least 2] [-windows N] [-window D] [-limit PERCENT] FROM [TO]")
+		log.Fatal("usage: paired [-pairs N, at least 2] [-windows N] [-window D] [-limit PERCENT] [-only TEXT] FROM [TO]")
 	}
 	from, to := flag.Arg(0), "HEAD"
 	if flag.NArg() == 2 {
@@ -58,7 +63,7 @@ func main() {
 	defer stop()
 	changes, err := compare(ctx, from, to, s)
 	if err == nil {
-		err = report(os.Stdout, changes, *limit)
+		err = report(os.Stdout, costsOf(s.loads), changes, *limit)
 	}
 	if err != nil {
 		stop()
@@ -82,7 +87,7 @@ func compare(ctx context.Context, from, to string, s settings) ([][]float64, err
 	loadBefore, _ := os.ReadFile("/proc/loadavg")
 	fmt.Printf("from %s to %s, %d pairs of clusters, %d windows of %v a load and cluster, load average before: %s",
 		from, to, s.pairs, s.windows, s.window, loadBefore)
-	changes := make([][]float64, len(costs))
+	changes := make([][]float64, len(costsOf(s.loads)))
 	for pair := range s.pairs {
 		ratios, err := onePair(ctx, filepath.Join(dir, fmt.Sprint("pair-", pair)), builds, pair, s)
 		if err != nil {
@@ -90,7 +95,7 @@ func compare(ctx context.Context, from, to string, s settings) ([][]float64, err
 		}
 		for i, ratio := range ratios {
 			if ratio <= 0 || math.IsInf(ratio, 0) || math.IsNaN(ratio) {
-				return nil, fmt.Errorf("pair %d: no figure for %q", pair+1, costs[i])
+				return nil, fmt.Errorf("pair %d: no figure for %q", pair+1, costsOf(s.loads)[i])
 			}
 			changes[i] = append(changes[i], math.Log(ratio))
 		}
@@ -113,7 +118,7 @@ func onePair(ctx context.Context, dir string, builds [2]string, pair int, s sett
 		targets[which] = bench.Target{Addrs: fleet.Addrs(), CPU: fleet.CPU}
 	}
 	var out []float64
-	for _, l := range loads {
+	for _, l := range s.loads {
 		ratios, err := l.compare(ctx, targets, pair, s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)

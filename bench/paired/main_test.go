@@ -28,19 +28,28 @@ func TestMedian(t *testing.T) {
 
 // TestReportNamesEachCostOverTheLimit has changes of 1% in all costs but one of 20%.
 func TestReportNamesEachCostOverTheLimit(t *testing.T) {
+	costs := costsOf(loads)
 	changes := make([][]float64, len(costs))
 	for i := range changes {
 		changes[i] = []float64{math.Log(1.01), math.Log(1.01), math.Log(1.01)}
 	}
-	if err := report(io.Discard, changes, 5); err != nil {
+	if err := report(io.Discard, costs, changes, 5); err != nil {
 		t.Errorf("all within the limit: %v", err)
 	}
 	changes[2] = []float64{math.Log(1.2), math.Log(1.2), math.Log(1.2)}
-	err := report(io.Discard, changes, 5)
+	err := report(io.Discard, costs, changes, 5)
 	if err == nil || !strings.HasPrefix(err.Error(), costs[2]) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("want an error about %q alone, got %v", costs[2], err)
 	}
-	if report(io.Discard, changes, 0) != nil {
+	if report(io.Discard, costs, changes, 0) != nil {
 		t.Error("no limit")
+	}
+}
+
+func TestLoadsLike(t *testing.T) {
+	for text, want := range map[string]int{"": len(loads), "read": 3, "shared": 1, "none": 0} {
+		if got := loadsLike(text); len(got) != want {
+			t.Errorf("%d loads have %q in their name, want %d", len(got), text, want)
+		}
 	}
 }

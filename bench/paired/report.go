@@ -32,7 +32,7 @@ func bound(sample []float64) (mean, upper float64) {
 
 // report prints a row a cost. changes are natural logarithms of ratios; limit is the most a bound may be in percent, or
 // 0. Its error names every cost over the limit.
-func report(w io.Writer, changes [][]float64, limit float64) (err error) {
+func report(w io.Writer, costs []string, changes [][]float64, limit float64) (err error) {
 	percent := func(log float64) float64 { return 100 * math.Expm1(log) }
 	fmt.Fprintf(w, "\n| cost | mean change | upper 95%% bound | smallest | largest |\n| --- | --- | --- | --- | --- |\n")
 	for i, name := range costs {
