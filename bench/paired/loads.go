@@ -50,7 +50,7 @@ var loads = []load{
 	{name: "read, single", prepare: bench.Read{}.Prepare, run: read(bench.Read{Workers: 128, Alone: true})},
 	{
 		name: "read, single in shared requests", prepare: bench.Read{}.Prepare,
-		run:  read(bench.Read{Workers: 128}),
+		run: read(bench.Read{Workers: 128}),
 	},
 }
 
