@@ -51,6 +51,11 @@ notice-check:
 	$(GO) -C tools test ./notice
 	$(GO) -C tools run ./notice -check
 
+# ten thousand random streams in several orders each, some of 100,000 events, against exact counts: a tenth is in the tests
+.PHONY: orders
+orders:
+	EBB_ORDER_STREAMS=10000 $(GO) test ./shard -run TestOrderOfEvents -count 1 -timeout 120m -v
+
 # replicated arithmetic gives the same bytes on every machine
 golden:
 	bash tools/golden.sh

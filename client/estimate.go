@@ -53,6 +53,8 @@ type Bin struct {
 	Name  string
 	Count float64  // decayed
 	P     Estimate // probability
+	// Hidden is what is left of a bin that was asked for and is below the threshold, so that its Count is 0.
+	Hidden float64
 }
 
 // Distribution is a decaying categorical distribution at one time.
@@ -68,6 +70,11 @@ type Distribution struct {
 	EffectiveN float64  // Z^2 / Z2
 	Entropy    float64  // of the visible bins, in bits; not told when Brief
 	Brief      bool     // the top of one key of more than 16,384 bins is told without visiting them all
+	// Lost is how much too low Z and each Count may be, whatever order events came in, because bins below the threshold were
+	// removed or an earlier summary of the key had faded; in a Signed namespace also too high. Intervals cover it. 0: they
+	// are exact, but for rounding (1e-11, 1e-5 in a compact namespace).
+	Lost       float64
+	Signed     bool // the namespace allows negative amounts
 	AsOf       time.Time
 	LastEvent  time.Time
 	Confidence float64 // of the intervals
@@ -92,7 +99,7 @@ func distributionOf(a *ebbv1.Answer) Distribution {
 	d := Distribution{
 		Found: w.GetFound(), Matched: int(w.GetMatched()), BinsTotal: int(w.GetBinsTotal()),
 		Z: w.GetZ(), Z2: w.GetZ2(), Other: w.GetOther(),
-		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(), Brief: w.GetBrief(),
+		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(), Brief: w.GetBrief(), Lost: w.GetLost(), Signed: w.GetSigned(),
 		AsOf: timeOf(w.GetAsOfUs()), LastEvent: timeOf(w.GetLastEventUs()), Confidence: w.GetConfidence(),
 		Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Floor: w.GetFloor(),
 		Coverage: coverageOf(a.GetCoverage()),
@@ -105,7 +112,7 @@ func distributionOf(a *ebbv1.Answer) Distribution {
 	}
 	for i, b := range w.GetBins() {
 		d.Bins[i] = Bin{
-			Name: string(b.GetBin()), Count: b.GetCount(),
+			Name: string(b.GetBin()), Count: b.GetCount(), Hidden: b.GetHidden(),
 			P: Estimate{Value: b.GetP(), Low: b.GetPLow(), High: b.GetPHigh(), Confidence: d.Confidence, AsOf: d.AsOf},
 		}
 	}

@@ -122,13 +122,19 @@ func (c *Client) Probability(ctx context.Context, ns, key, bin string, opts ...A
 	return r, nil
 }
 
-// Count asks for Z: everything ever added to a key, decayed. It is exact.
+// Count asks for Z: everything ever added to a key, decayed. It is certain to lie between Low and High, which differ by what is
+// lost (see Distribution.Lost).
 func (c *Client) Count(ctx context.Context, ns, key string, opts ...AskOption) (Reading, error) {
 	d, err := c.Top(ctx, ns, key, 1, opts...)
 	if err != nil {
 		return Reading{}, err
 	}
-	return Reading{Estimate: exact(d.Z, d.AsOf), Coverage: d.Coverage, Found: d.Found}, nil
+	e := exact(d.Z, d.AsOf)
+	e.High += d.Lost
+	if d.Signed {
+		e.Low -= d.Lost
+	}
+	return Reading{Estimate: e, Coverage: d.Coverage, Found: d.Found}, nil
 }
 
 // Entropy asks for the entropy of a key's visible bins, in bits. Its error bars

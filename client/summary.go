@@ -44,8 +44,8 @@ type Summary struct {
 	// Over says that more was added than the kind is made for: errors are larger
 	// than it promises.
 	Over bool
-	// Bins and Quantiles are in the order of the query. Those of a KindCountMin are
-	// never too low, and Low is right with a probability of 99%; those of a
+	// Bins and Quantiles are in the order of the query. The truth is at most High: Value, and what is lost (see
+	// Distribution.Lost) more. Low of a KindCountMin is right with a probability of 99%; those of a
 	// KindTopK and a KindQuantile are certain to lie between Low and High. Each says so in its Confidence.
 	Bins      []Estimate
 	Quantiles []Estimate
@@ -71,8 +71,7 @@ type Membership struct {
 	FalseRate float64
 }
 
-// Item is a bin and its count, which is never too low: the truth is certain to
-// lie between Low and High.
+// Item is a bin and its count: the truth is certain to lie between Low and High.
 type Item struct {
 	Bin   string
 	Count Estimate

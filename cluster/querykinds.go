@@ -112,12 +112,16 @@ func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
 	})
 }
 
-// totalOf makes of a distribution what other kinds say of their total, which is exact.
+// totalOf makes of a distribution what other kinds say of their total, which is certain but for what is lost.
 func totalOf(a *ebbv1.Answer) *ebbv1.Answer {
 	d := a.GetDistribution()
+	total := &ebbv1.Estimate{Value: d.GetZ(), Low: d.GetZ(), High: d.GetZ() + d.GetLost(), Confidence: 1}
+	if d.GetSigned() {
+		total.Low -= d.GetLost()
+	}
 	return &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: &ebbv1.Summary{
 		Keys: d.GetKeys(), Found: d.GetFound(), Kind: ebbv1.Kind_KIND_DISTRIBUTION, AsOfUs: d.GetAsOfUs(), Confidence: d.GetConfidence(), Matched: d.GetMatched(),
-		Total: &ebbv1.Estimate{Value: d.GetZ(), Low: d.GetZ(), High: d.GetZ(), Confidence: 1},
+		Total: total,
 	}}}
 }
 

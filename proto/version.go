@@ -20,12 +20,13 @@ package proto
 //	8  nodes prove that they are nodes: the first token of a plain cluster needs that of all members, and while there
 //	   are tokens no other node joins
 //	9  namespaces can be deleted, and bodies count what they hold: see shard.BehaviourDeletion
+//	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree
 //
 // 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 9
+	StorageVersion = 10
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -55,6 +56,9 @@ const VersionPeerProofs = 8
 
 // VersionDeletion is from when on namespaces are deleted, and shards count of a body what it holds.
 const VersionDeletion = 9
+
+// VersionOrderFree is from when on shards count events whatever their order, and encodings say what is lost.
+const VersionOrderFree = 10
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

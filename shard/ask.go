@@ -237,6 +237,7 @@ func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *prot
 	for _, name := range keys {
 		key, ok := f.findKey(ns, name)
 		if !ok || f.expired(key, t.at) {
+			t.missed += ns.params().LostAtBirth()
 			continue
 		}
 		sum := f.summary(key)
@@ -244,11 +245,13 @@ func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *prot
 			if !ended(sum.body, ns.params(), t.at) {
 				return otherKind(name, sum.kind(), ebbv1.Kind_KIND_DISTRIBUTION)
 			}
+			t.missed += ns.params().LostAtBirth()
 			continue
 		}
 		d := f.present(ns, &sum, t.at)
 		switch {
 		case d == nil:
+			t.missed += ns.params().LostAtBirth()
 		case len(keys) == 1 && !partial:
 			t.dist = d
 		default:
@@ -362,14 +365,19 @@ type total struct {
 	dist    *sketch.Distribution // nil: nothing found
 	owned   bool                 // dist is our own, and not a key's
 	matched uint64               // how many keys the patterns found
+	missed  float64              // what keys that were named and are not there may have held, of any bin; see sketch.Params.LostAtBirth
 	words   lexicon
 }
 
-// add adds one distribution under the total's params. Its faded bins are left
-// out first, so that the sum does not depend on when they were pruned.
+// add adds one distribution under the total's params. Where the order of events
+// matters its faded bins are left out first, so that the sum does not depend on when they were pruned.
 func (t *total) add(d *sketch.Distribution, remap func(uint32) uint32) {
 	if !t.owned {
 		t.dist, t.owned = new(sketch.Distribution), true
+	}
+	if t.params.OrderFree {
+		t.dist.Merge(&t.params, d, remap)
+		return
 	}
 	visible := d.Clone()
 	visible.Prune(&t.params, t.at, nil)
@@ -386,15 +394,18 @@ func (t *total) answer(q *ebbv1.DistributionQuestion) (*ebbv1.Distribution, *pro
 		HalfLifeUs: int64(t.params.HalfLife),
 		Floor:      floorNames[t.params.Floor],
 	}
+	d.Signed = t.params.AllowNegative
 	if t.dist == nil || vanished(&t.params, t.dist, t.at) {
-		d.Bins = absent(q)
+		d.Bins, d.Lost = absent(q), t.missed
 		return d, nil
 	}
 	r := t.reading(q)
+	r.Lost += t.missed
 	if q.Rate != nil {
 		r = r.WithRate(*q.Rate)
+		r.Lost += t.missed
 	}
-	d.Found = true
+	d.Found, d.Lost = true, r.Lost
 	d.Z, d.Z2, d.Other, d.EffectiveN, d.EntropyBits = r.Z, r.Z2, r.Other, r.EffectiveN, r.Entropy
 	d.BinsTotal, d.Brief = uint32(r.Bins), r.Brief
 	d.LastEventUs = int64(r.Last)
@@ -465,12 +476,13 @@ func (t *total) bins(q *ebbv1.DistributionQuestion, r sketch.Reading) ([]*ebbv1.
 func (t *total) listed(names [][]byte, confidence float64, r sketch.Reading) []*ebbv1.Bin {
 	out := make([]*ebbv1.Bin, len(names))
 	for i, name := range names {
-		count := 0.0
+		out[i] = &ebbv1.Bin{Bin: name}
 		if bin, ok := t.words.binNamed(name); ok {
-			count = r.Count(bin)
+			out[i].Count, out[i].Hidden = r.Count(bin), r.Short(bin)-r.Lost
+			out[i].P, out[i].PLow, out[i].PHigh = r.P(bin, confidence)
+			continue
 		}
-		out[i] = &ebbv1.Bin{Bin: name, Count: count}
-		out[i].P, out[i].PLow, out[i].PHigh = r.Interval(count, confidence)
+		out[i].P, out[i].PLow, out[i].PHigh = r.Interval(0, confidence)
 	}
 	return out
 }

@@ -158,7 +158,10 @@ func (f *frame) info(ns *namespace, key uint32, at sketch.Tick) *ebbv1.KeyInfo {
 		d = new(sketch.Distribution)
 	}
 	r := d.At(p, at)
-	info.Total, info.Bins, info.FadesUs = exactly(r.Z), uint32(d.Len()), never(d.Death(p))
+	info.Total, info.Bins, info.FadesUs = upTo(r.Z, r.Lost), uint32(d.Len()), never(d.Death(p))
+	if p.AllowNegative {
+		info.Total.Low -= r.Lost
+	}
 	if p.Decay == sketch.HalfLife {
 		info.HalfLifeUs = int64(p.HalfLife)
 	}
@@ -273,7 +276,7 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 	}
 	if sum.body == nil {
 		out.Bytes = uint64(len(sum.dist.AppendBinary(nil)))
-		out.Properties, out.Accuracy = distributionProperties(p), distributionAccuracy(p)
+		out.Properties, out.Accuracy = distributionProperties(p), f.countsAccuracy(ns, &sum, at)
 		return
 	}
 	if v := sum.bitmap(); v != nil {
@@ -285,5 +288,5 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 	if out.HalfLifeUs == 0 {
 		out.Decay = ebbv1.Decay_DECAY_NONE
 	}
-	out.Properties, out.Accuracy = properties(sum.body)
+	out.Properties, out.Accuracy = properties(sum.body, at)
 }

@@ -46,6 +46,7 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 	}
 	out.Union, out.Intersection = estimated(q.Confidence, o.Union), estimated(q.Confidence, o.Intersection)
 	out.Difference, out.Jaccard = estimated(q.Confidence, o.Difference), share(q.Confidence, o.Jaccard)
+	widenOverlap(out, sets, g.at)
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Overlap{Overlap: out}}, nil
 }
 

@@ -14,7 +14,11 @@ import (
 //
 //	summary   's'  uvarint(at) form             form 0: nothing found, and no more
 //	               body
-const partSummary = 's'
+//	          'S'  missed ...                   as above, after a double: see union
+const (
+	partSummary       = 's'
+	partSummaryMissed = 'S'
+)
 
 func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
@@ -50,6 +54,7 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
 	key, ok := f.findKey(ns, name)
 	if !ok || !f.alive(ns, key, u.at) {
+		u.missed += lostBodies(ns.params())
 		return nil
 	}
 	return f.addSlot(u, key)
@@ -79,7 +84,8 @@ type union struct {
 	owned bool // body is our own, and not a key's
 	alone bool // no other key is asked about
 
-	matched uint64 // how many keys the patterns found
+	matched uint64  // how many keys the patterns found
+	missed  float64 // what keys that were named and are not there may have held, of anything; see sketch.Params.LostAtBirth
 }
 
 // add merges a body, which stays as it is.
@@ -98,9 +104,9 @@ func (u *union) add(b body) error {
 func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) {
 	out := &ebbv1.Summary{Keys: q.Keys, AsOfUs: int64(u.at), Confidence: sureness(q)}
 	if u.body == nil {
-		out.Total = exactly(0)
+		out.Total = upTo(0, u.missed)
 		for range q.GetBins() {
-			out.Bins = append(out.Bins, exactly(0))
+			out.Bins = append(out.Bins, upTo(0, u.missed))
 			out.Memberships = append(out.Memberships, &ebbv1.Membership{})
 		}
 		return out, nil
@@ -117,6 +123,9 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 		return nil, err
 	}
 	u.body.answer(q, u.at, out)
+	if halving(u.body) && out.Kind != ebbv1.Kind_KIND_MORRIS {
+		u.widen(out)
+	}
 	return out, nil
 }
 
@@ -135,8 +144,24 @@ func unknownTo(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) string {
 	return ""
 }
 
+// widen adds to an answer what the keys may have held that are not there.
+func (u *union) widen(out *ebbv1.Summary) {
+	wider(out.Total, u.missed)
+	for _, e := range out.Bins {
+		wider(e, u.missed)
+	}
+	for _, item := range out.Items {
+		wider(item.Count, u.missed)
+	}
+}
+
 func (u *union) appendPart(b []byte) []byte {
-	b = binary.AppendUvarint(append(b, partSummary), uint64(u.at))
+	if u.missed > 0 {
+		b = binary.LittleEndian.AppendUint64(append(b, partSummaryMissed), math.Float64bits(u.missed))
+	} else {
+		b = append(b, partSummary)
+	}
+	b = binary.AppendUvarint(b, uint64(u.at))
 	if u.body == nil {
 		return append(b, byte(formDistribution))
 	}
@@ -163,10 +188,14 @@ func decodeBodyWithin(f form, raw []byte, room int) (body, bool) {
 
 func decodeSummaryPart(raw []byte) (*union, bool) {
 	r := reader{rest: raw}
-	kind := r.byte()
-	u := &union{at: sketch.Tick(r.uvarint())}
+	kind, u := r.byte(), new(union)
+	if kind == partSummaryMissed {
+		u.missed = r.float()
+		r.bad = r.bad || !(u.missed > 0 && u.missed <= math.MaxFloat64)
+	}
+	u.at = sketch.Tick(r.uvarint())
 	f := form(r.byte())
-	if r.bad || kind != partSummary || u.at < 0 || u.at > clockMax {
+	if r.bad || kind != partSummary && kind != partSummaryMissed || u.at < 0 || u.at > clockMax {
 		return nil, false
 	}
 	if f == formDistribution {
@@ -187,6 +216,7 @@ func mergeSummaries(q *ebbv1.SummaryQuestion, answers []*ebbv1.ShardAnswer) (*eb
 			return nil, errPart(i)
 		}
 		sum.at = max(sum.at, p.at)
+		sum.missed += p.missed
 		if p.body == nil {
 			continue
 		}

@@ -48,7 +48,9 @@ func entryOf(stamp int64, commands ...[]byte) []byte {
 
 func defined(tb testing.TB, def *ebbv1.Namespace) *State {
 	s := New(1, Heap{})
-	for _, r := range s.Apply(1, encode(tb, 1_700_000_000_000_000, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}), nil) {
+	behave := &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourMax}}}
+	define := &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}
+	for _, r := range s.Apply(1, encode(tb, 1_700_000_000_000_000, behave, define), nil) {
 		if r.Error != nil {
 			tb.Fatal(r.Error)
 		}

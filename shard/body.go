@@ -39,6 +39,32 @@ type body interface {
 	answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary)
 }
 
+// losing is a body whose counts may be short of what an earlier one of the same key held when it had died.
+type losing interface {
+	// Born says when it began, and below what it will die.
+	Born(now sketch.Tick, threshold float64)
+	// Lost is how much is missing at most.
+	Lost(at sketch.Tick) float64
+}
+
+// lostBy is what the counts of a body may be short of.
+func lostBy(b body, at sketch.Tick) float64 {
+	switch l := b.(type) {
+	case losing:
+		return l.Lost(at)
+	case *quantile:
+		return l.At(at).Lost
+	}
+	return 0
+}
+
+// lostBodies is what a body that is not there may have held of anything when it had died.
+func lostBodies(p *sketch.Params) float64 {
+	as := *p
+	as.Threshold = lifeline(p)
+	return as.LostAtBirth()
+}
+
 // sparse is a body whose bytes do not tell how large it may grow: of bits and cells it writes down those that are set.
 type sparse interface {
 	// decodeWithin is decode that refuses what takes more room than that, in bytes, once it is full, of what is not
@@ -146,10 +172,14 @@ type event struct {
 	value   float64
 	text    []byte // of the log
 	chance  uint64 // what decides whatever is left to chance; see State.chance
+	all     bool   // count it however little it weighs, see sketch.Params.OrderFree
 }
 
 func eventOf(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) event {
-	return event{now: clock, at: t, bin: in.Bin, seed: ns.seed, amount: in.Amount, value: in.Value, text: in.Text}
+	return event{
+		now: clock, at: t, bin: in.Bin, seed: ns.seed, amount: in.Amount, value: in.Value, text: in.Text,
+		all: ns.params().OrderFree,
+	}
 }
 
 func (e *event) hash() uint64 { return hashOf(e.bin, e.seed) }
@@ -261,6 +291,9 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	b := sum.body
 	if created {
 		b = newBody(kind, ns)
+		if l, ok := b.(losing); ok && ns.params().OrderFree {
+			l.Born(clock, lifeline(ns.params()))
+		}
 	}
 	code := s.roomFor(b, created)
 	if code == 0 {
@@ -418,6 +451,18 @@ func exactly(value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: value, Confidence: certain}
 }
 
+// upTo is a count that may be short of what was lost, and is certain but for the rounding of weights.
+func upTo(value, lost float64) *ebbv1.Estimate {
+	if lost == 0 {
+		return exactly(value)
+	}
+	slack := float64(value * rounding)
+	return &ebbv1.Estimate{Value: value, Low: value - slack, High: value + lost + slack, Confidence: certain}
+}
+
+// rounding is by how much of itself a sum of weights may be off.
+const rounding = 1e-11
+
 // about is an estimate with a standard error and the interval of a question's confidence.
 func about(q *ebbv1.SummaryQuestion, value, stdErr float64) *ebbv1.Estimate {
 	low, high := sketch.Around(value, stdErr, sureness(q))
@@ -429,12 +474,18 @@ func atLeast(q *ebbv1.SummaryQuestion, value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: math.MaxFloat64, Confidence: sureness(q)}
 }
 
-// atMost is an estimate that is never too low, and with this confidence too high by no more than err.
-func atMost(value, err, confidence float64) *ebbv1.Estimate {
+// atMost is an estimate that is too low by no more than what was lost, and with this confidence too high by no more than err.
+func atMost(value, err, lost, confidence float64) *ebbv1.Estimate {
 	if err == 0 {
 		confidence = certain
 	}
-	return &ebbv1.Estimate{Value: value, Low: value - err, High: value, Confidence: confidence}
+	return &ebbv1.Estimate{Value: value, Low: value - err, High: value + lost, Confidence: confidence}
+}
+
+// wider is an estimate whose truth may be more by what was lost.
+func wider(e *ebbv1.Estimate, lost float64) *ebbv1.Estimate {
+	e.High += lost
+	return e
 }
 
 // certain is the confidence of bounds that always hold.

@@ -30,10 +30,11 @@ func (c *countMin) merge(o body) error {
 }
 
 func (c *countMin) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
-	out.Total = exactly(c.Estimate(at, 0).Z)
+	lost := c.Lost(at)
+	out.Total = upTo(c.Estimate(at, 0).Z, lost)
 	for _, bin := range q.GetBins() {
 		e := c.Estimate(at, hashOf(bin, c.Params().Hash.Seed))
-		out.Bins = append(out.Bins, atMost(e.Count, e.Err, 1-c.Params().Delta))
+		out.Bins = append(out.Bins, atMost(e.Count, e.Err, lost, 1-c.Params().Delta))
 	}
 }
 
@@ -54,13 +55,14 @@ func (k *topK) merge(o body) error {
 }
 
 func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
-	out.Total = exactly(k.Z(at))
+	lost := k.Lost(at)
+	out.Total = upTo(k.Z(at), lost)
 	for _, bin := range q.GetBins() {
 		item := k.Item(at, bin)
-		out.Bins = append(out.Bins, atMost(item.Count, item.Err, certain))
+		out.Bins = append(out.Bins, atMost(item.Count, item.Err, lost, certain))
 	}
 	for _, item := range k.Top(at, int(q.GetTop()), nil) {
-		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: atMost(item.Count, item.Err, certain)})
+		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: atMost(item.Count, item.Err, lost, certain)})
 	}
 }
 

@@ -62,7 +62,7 @@ func (d *distinctDecayed) merge(o body) error {
 
 func (d *distinctDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	n, stdErr := d.Estimate(at)
-	out.Total = about(q, n, stdErr)
+	out.Total = wider(about(q, n, stdErr), d.Lost(at))
 }
 
 // linear counts what it has seen, and knows it by name while it is little. With

@@ -65,7 +65,7 @@ func (s *setDecayed) merge(o body) error {
 }
 
 func (s *setDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
-	out.Total = estimated(q.GetConfidence(), s.Estimate(at))
+	out.Total = wider(estimated(q.GetConfidence(), s.Estimate(at)), s.Lost(at))
 	if q.GetMembers() {
 		out.Members = byName(s.Members(limitOf(q)))
 	}

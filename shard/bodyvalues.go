@@ -9,7 +9,6 @@ import (
 type quantile struct{ sketch.Quantile }
 
 func (d *quantile) form() form                      { return formQuantile }
-func (d *quantile) add(e *event) error              { return d.Add(e.now, e.at, e.value, e.amount) }
 func (d *quantile) last() sketch.Tick               { return d.Last() }
 func (d *quantile) death(float64) sketch.Tick       { return d.Death() }
 func (d *quantile) suits(uint64) bool               { return true }
@@ -17,20 +16,30 @@ func (d *quantile) clone() body                     { return &quantile{d.Clone()
 func (d *quantile) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
 func (d *quantile) decode(b []byte) ([]byte, error) { return d.Decode(b) }
 
+func (d *quantile) add(e *event) error {
+	if e.all {
+		d.CountAll()
+	}
+	return d.Add(e.now, e.at, e.value, e.amount)
+}
+
 func (d *quantile) merge(o body) error {
 	return mergeAs(o, func(other *quantile) error { return d.Merge(&other.Quantile) })
 }
 
 func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	r := d.At(at)
-	out.Total = exactly(r.N)
+	out.Total = upTo(r.Sum, r.Lost)
 	if r.N == 0 {
 		return // every value has faded, and there is nothing to tell
 	}
 	for _, part := range q.GetQuantiles() {
 		// a value v stands for those of its bucket: v/(1+a) to v/(1-a)
 		v := r.Quantile(part)
-		near, far := v/(1+r.Accuracy), v/(1-r.Accuracy)
-		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{Value: v, Low: min(near, far), High: max(near, far), Confidence: certain})
+		from, to := r.Bracket(part)
+		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{
+			Value: v, Low: min(from/(1+r.Accuracy), from/(1-r.Accuracy)), High: max(to/(1+r.Accuracy), to/(1-r.Accuracy)),
+			Confidence: certain,
+		})
 	}
 }

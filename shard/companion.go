@@ -73,7 +73,7 @@ func (s *State) openCompanion(ns, slow *namespace) {
 	slow.closed = false
 	slow.eventTime = max(slow.eventTime, ns.eventTime)
 	clock := slow.clock(s.now)
-	slow.eras = append(slow.eras, era{params: paramsOf(slow.definition), from: clock, fresh: true})
+	slow.eras = append(slow.eras, era{params: s.paramsOf(slow.definition), from: clock, fresh: true})
 	slow.began, slow.exposure = clock, sketch.Exposure{From: clock}
 	slow.count(noEra, noEra)
 }
@@ -106,6 +106,7 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 	defer s.bins.release(bin, s.epoch)
 	sides := [2]side{own, other}
 	for _, w := range sides {
+		s.thinSide(w, clock, bin)
 		if err := s.takes(w, clock, t, bin, in.Amount); err != nil {
 			s.forsake(sides)
 			return codeOf(err)
@@ -137,11 +138,22 @@ func (s *State) forsake(sides [2]side) {
 	}
 }
 
+// thinSide drops faded bins of a distribution before one is added, when it is time to.
+func (s *State) thinSide(w side, clock sketch.Tick, bin uint32) {
+	now := w.ns.params().Now(clock)
+	if d := s.summary(w.key).dist; !d.Crowded(w.ns.params(), &now, bin) {
+		return
+	}
+	sum := s.own(w.key)
+	s.thin(w.ns, &sum, &now, bin)
+	s.put(w.key, &sum)
+}
+
 // takes says whether a distribution would refuse an event, after making room where that may help.
 func (s *State) takes(w side, clock, t sketch.Tick, bin uint32, amount float64) error {
 	sum := s.summary(w.key)
 	err := sum.dist.Takes(w.ns.params(), clock, t, bin, amount)
-	if err == sketch.ErrTooManyBins && w.ns.worthPruning(&sum, clock) {
+	if err == sketch.ErrTooManyBins && s.worthPruning(w.ns, &sum, clock) {
 		sum = s.own(w.key)
 		s.prune(w.ns, &sum, clock)
 		err = sum.dist.Takes(w.ns.params(), clock, t, bin, amount)
@@ -159,7 +171,7 @@ func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float6
 	}
 	if sum.dist.Len() > before {
 		s.bins.retain(bin, s.epoch)
-		if uint32(sum.dist.Len()) > sum.pruneAt {
+		if uint32(sum.dist.Len()) > sum.pruneAt && !w.ns.thins() {
 			s.prune(w.ns, &sum, clock)
 		}
 	}

@@ -39,7 +39,7 @@ func largeBodies(t *testing.T) (all []largeBody) {
 		if err := proto.CheckNamespace(def); err != nil {
 			t.Fatal(err)
 		}
-		ns := &namespace{definition: def, seed: 5, eras: []era{{params: paramsOf(def)}}}
+		ns := &namespace{definition: def, seed: 5, eras: []era{{params: (&frame{}).paramsOf(def)}}}
 		for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 			all = append(all, largeBody{proto.KindName(kind) + suffix, kind, ns})
 		}

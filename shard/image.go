@@ -273,6 +273,7 @@ func (img *image) convert(ns *namespace, clock sketch.Tick) *proto.Error {
 	case img.dist.Len() > p.BinsMax && !img.kept:
 		return proto.ErrTooManyBins.Errorf("the image has %d bins: bins_max of its namespace is %d", img.dist.Len(), p.BinsMax)
 	}
+	img.params.OrderFree = p.OrderFree
 	img.signed = !img.dist.Suits(&img.params, clock, false)
 	if q := &img.params; q.Decay != p.Decay || q.HalfLife != p.HalfLife || q.Threshold != p.Threshold || q.Compact != p.Compact || q.AllowNegative != p.AllowNegative {
 		img.dist.Convert(q, p, max(ns.present().from, img.dist.Last()))

@@ -174,8 +174,9 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Cod
 	return 0
 }
 
-// settle schedules a summary that is new, or smaller than it was. One that was
-// born dead, by an event long past, does not stay.
+// settle schedules a summary that is new, or smaller than it was. One of which
+// nothing is left does not stay; where the order of events matters, that is also one that was
+// born dead, by an event long past.
 func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tick) ebbv1.Code {
 	if sum.over(ns.params(), clock) {
 		s.dropKey(ns, key, sum)
@@ -192,9 +193,11 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 	if !known {
 		bin = s.bins.add(tag, in.Bin, s.epoch)
 	}
-	before, now := sum.dist.Len(), s.nowOf(ns, clock)
+	now := s.nowOf(ns, clock)
+	s.thin(ns, sum, now, bin)
+	before := sum.dist.Len()
 	err := sum.dist.AddNow(ns.params(), now, t, bin, in.Amount)
-	if err == sketch.ErrTooManyBins && ns.worthPruning(sum, clock) {
+	if err == sketch.ErrTooManyBins && s.worthPruning(ns, sum, clock) {
 		s.prune(ns, sum, clock)
 		before = sum.dist.Len()
 		err = sum.dist.AddNow(ns.params(), now, t, bin, in.Amount)
@@ -202,7 +205,7 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 	switch {
 	case sum.dist.Len() > before:
 		s.bins.retain(bin, s.epoch)
-		if uint32(sum.dist.Len()) > sum.pruneAt {
+		if uint32(sum.dist.Len()) > sum.pruneAt && !ns.thins() {
 			s.prune(ns, sum, clock)
 		}
 	case !known:

@@ -119,7 +119,7 @@ func (ns *namespace) clone(epoch uint32) *namespace {
 }
 
 // paramsOf says what a definition means for its distributions.
-func paramsOf(def *ebbv1.Namespace) sketch.Params {
+func (f *frame) paramsOf(def *ebbv1.Namespace) sketch.Params {
 	return sketch.Params{
 		Decay:         decays[def.GetDecay()],
 		HalfLife:      sketch.Tick(def.GetHalfLifeUs()),
@@ -129,6 +129,7 @@ func paramsOf(def *ebbv1.Namespace) sketch.Params {
 		Compact:       def.GetPrecision() == ebbv1.Precision_PRECISION_COMPACT,
 		AllowNegative: def.GetAllowNegative(),
 		BinsMax:       int(def.GetBinsMax()),
+		OrderFree:     f.behaviour >= BehaviourOrderFree,
 	}
 }
 
@@ -208,7 +209,7 @@ func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 		definition: def,
 		signed:     def.GetAllowNegative(),
 		seed:       def.GetHashSeed(),
-		eras:       []era{{params: paramsOf(def), from: s.now}},
+		eras:       []era{{params: s.paramsOf(def), from: s.now}},
 	}
 	ns.began = ns.clock(s.now)
 	ns.exposure.From = ns.began
@@ -243,10 +244,10 @@ func (s *State) owner(ns *namespace) uint16 {
 func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	clock := ns.clock(s.now)
 	if proto.SameArithmetic(ns.definition, def) {
-		ns.present().params = paramsOf(def)
+		ns.present().params = s.paramsOf(def)
 	} else {
 		ns.exposure = sketch.Exposure{From: clock, Had: ns.exposure.At(ns.params(), clock)}
-		ns.eras = append(ns.eras, era{params: paramsOf(def), from: clock})
+		ns.eras = append(ns.eras, era{params: s.paramsOf(def), from: clock})
 		ns.count(noEra, noEra)
 	}
 	def.HashSeed, def.Dictionary = ns.seed, ns.definition.GetDictionary()

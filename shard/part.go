@@ -15,17 +15,19 @@ import (
 //
 //	count         'c'  uvarint(keys)
 //	distribution  'd'  uvarint(version)                    0: namespace unknown, and no more
-//	                   decay floor flags                   one byte each; flags: 1 negative amounts, 2 found
+//	                   decay floor flags                   one byte each; flags: 1 negative amounts, 2 found, 4 order-free
 //	                   uvarint(half-life) threshold prior  doubles, 8 bytes little endian
 //	                   uvarint(at)
+//	                   missed                              only when order-free: a double, see total
 //	                   distribution                        only when found, and so are the names
 //	                   { uvarint(len) name }               one for each bin, by ascending id
 const (
 	partCount        = 'c'
 	partDistribution = 'd'
 
-	flagNegative = 1
-	flagFound    = 2
+	flagNegative  = 1
+	flagFound     = 2
+	flagOrderFree = 4
 )
 
 func appendCount(b []byte, count uint64) []byte {
@@ -45,11 +47,17 @@ func (t *total) appendPart(b []byte, words lexicon) []byte {
 	if t.dist != nil {
 		flags |= flagFound
 	}
+	if p.OrderFree {
+		flags |= flagOrderFree
+	}
 	b = append(b, byte(p.Decay), byte(p.Floor), flags)
 	b = binary.AppendUvarint(b, uint64(p.HalfLife))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.Threshold))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.Prior))
 	b = binary.AppendUvarint(b, uint64(t.at))
+	if p.OrderFree {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(t.missed))
+	}
 	if t.dist == nil {
 		return b
 	}
@@ -93,7 +101,12 @@ func decodePart(raw []byte) (*part, bool) {
 	p.params.HalfLife = sketch.Tick(r.uvarint())
 	p.params.Threshold, p.params.Prior = r.float(), r.float()
 	p.params.AllowNegative = flags&flagNegative != 0
+	p.params.OrderFree = flags&flagOrderFree != 0
 	p.at = sketch.Tick(r.uvarint())
+	if p.params.OrderFree {
+		p.missed = r.float()
+		r.bad = r.bad || !(p.missed >= 0 && p.missed <= math.MaxFloat64)
+	}
 	if r.bad || !soundParams(&p.params) || p.at < 0 || p.at > clockMax {
 		return nil, false
 	}
@@ -271,6 +284,7 @@ func foldParts(parts []*part, words *vocabulary) (*total, *proto.Error) {
 			t.version, t.params = p.version, p.params
 		}
 		t.at = max(t.at, min(p.at, clockMax))
+		t.missed += p.missed
 		bins += p.dist.Len()
 	}
 	if bins > sketch.BinsMax {

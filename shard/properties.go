@@ -57,15 +57,54 @@ func distributionProperties(p *sketch.Params) []*ebbv1.Property {
 	return out
 }
 
-func distributionAccuracy(p *sketch.Params) string {
-	if p.Compact {
-		return "counts are within 1e-5 of themselves; probabilities have the interval of their sample"
+// countsAccuracy is what the counts of a key that holds a distribution may be off by at a time.
+func (f *frame) countsAccuracy(ns *namespace, sum *summary, at sketch.Tick) string {
+	lost := 0.0
+	if d := f.present(ns, sum, at); d != nil {
+		lost = d.Lost(ns.params(), at)
 	}
-	return "counts are exact but for rounding (1e-9); probabilities have the interval of their sample"
+	return distributionAccuracy(ns.params(), lost)
+}
+
+// distributionAccuracy says what counts may be off by when so much is lost.
+func distributionAccuracy(p *sketch.Params, lost float64) string {
+	const sampled = "; probabilities have the interval of their sample"
+	text := "counts are exact but for rounding (1e-9)"
+	if p.Compact {
+		text = "counts are within 1e-5 of themselves"
+	}
+	switch {
+	case lost == 0:
+	case p.AllowNegative:
+		text += ", and off by at most " + lostText(lost)
+	default:
+		text += ", and too low by at most " + lostText(lost)
+	}
+	return text + sampled
+}
+
+// lostText says how much is lost at most.
+func lostText(lost float64) string { return fmt.Sprintf("%.2g, whatever order events came in", lost) }
+
+// sumText says what the sum of a body may be off by.
+func sumText(lost float64) string {
+	if lost == 0 {
+		return "the sum is exact; a bin is never too low, and"
+	}
+	return fmt.Sprintf("the sum and a bin are too low by at most %s; a bin is", lostText(lost))
+}
+
+// orLost adds to a text what a count may be too low by.
+func orLost(text string, lost float64) string {
+	if lost == 0 {
+		return text
+	}
+	return text + ", and too low by at most " + lostText(lost)
 }
 
 // properties are the sizes of a body, and what its answers may be off by.
-func properties(b body) (out []*ebbv1.Property, accuracy string) {
+func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string) {
+	lost := lostBy(b, at)
 	switch b := b.(type) {
 	case *distinct:
 		p := b.Params()
@@ -82,23 +121,24 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 	case *distinctDecayed:
 		err := 1.04 / math.Sqrt(float64(b.Params().Registers))
 		return []*ebbv1.Property{property("registers", float64(b.Params().Registers)), property("standard_error", err)},
-			fmt.Sprintf("standard error %.2g%%", 100*err)
+			orLost(fmt.Sprintf("standard error %.2g%%", 100*err), lost)
 	case *set:
 		return setProperties(b.Params().K)
 	case *setDecayed:
-		return setProperties(b.Params().K)
+		out, accuracy = setProperties(b.Params().K)
+		return out, orLost(accuracy, lost)
 	case *countMin:
 		p := b.Params()
 		return []*ebbv1.Property{property("epsilon", p.Epsilon), property("delta", p.Delta)},
-			fmt.Sprintf("the sum is exact; a bin is never too low, and at most %.2g%% of the sum too high in %.4g%% of cases", 100*p.Epsilon, 100*(1-p.Delta))
+			fmt.Sprintf("%s at most %.2g%% of the sum too high in %.4g%% of cases", sumText(lost), 100*p.Epsilon, 100*(1-p.Delta))
 	case *quantile:
 		p := b.Params()
 		return []*ebbv1.Property{property("relative_error", p.Accuracy), property("buckets_max", float64(p.BucketsMax))},
-			fmt.Sprintf("quantiles are within %.2g%% of a value that was measured", 100*p.Accuracy)
+			orLost(fmt.Sprintf("quantiles are within %.2g%% of a value that was measured", 100*p.Accuracy), lost)
 	case *topK:
 		p := b.Params()
 		return []*ebbv1.Property{property("k", float64(p.K)), property("entries", float64(p.Entries))},
-			fmt.Sprintf("the sum is exact; a bin is never too low, and at most 1/%d of the sum too high", p.Entries)
+			fmt.Sprintf("%s at most 1/%d of the sum too high", sumText(lost), p.Entries)
 	case *linear:
 		p := b.Params()
 		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("exact_max", sketch.LinearExactMax), property("standard_error", p.StandardError)},

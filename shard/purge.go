@@ -256,7 +256,7 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 	*ns = namespace{
 		space: ns.space, epoch: ns.epoch, slow: slow,
 		definition: def, signed: def.GetAllowNegative(), seed: def.GetHashSeed(),
-		eras: []era{{params: paramsOf(def), from: s.now}},
+		eras: []era{{params: s.paramsOf(def), from: s.now}},
 	}
 	ns.began = ns.clock(s.now)
 	ns.exposure.From = ns.began
@@ -268,7 +268,7 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 		s.summaries.held[slow].name = c.definition.Name
 		c.seed, c.closed, c.signed, c.eventTime = ns.seed, true, false, 0
 		c.eras, c.eraBase = c.eras[len(c.eras)-1:len(c.eras):len(c.eras)], c.presentEra()
-		c.eras[0].params = paramsOf(c.definition)
+		c.eras[0].params = s.paramsOf(c.definition)
 	}
 	s.followed(ns)
 }

@@ -12,13 +12,18 @@ import (
 // lies together.
 //
 //	0  form (3) | length of the name (10) | its namespace (16) | era (16) | bins, lower part (19)
-//	1  next visit (57) | bins, upper part (5) | on event time | 1 unused
+//	1  next visit (57) | bins, upper part (5) | on event time | something is lost
 //	2  last event (57) | when to look for faded bins (5) | 2 unused
 //	3  landmark (48) | moment of the last look for faded bins (16)
 //	4  z; the highest level under linear decay
 //	5  z2
 //	name, 8 bytes a word, the last ones 0
 //	room: the bins
+//
+// Where something is lost, which only is where bins are not looked for by these (see sketch.Params.OrderFree), it takes their places:
+//
+//	2  last event (57) | lost, upper part (7)
+//	3  landmark (40) | lost, lower part (24)
 //
 // A body is a Go value, and its head ends after the third word:
 //
@@ -48,6 +53,11 @@ const (
 	lowerBits  = 64 - lowerShift
 	upperMask  = 31
 	lateBit    = 1 << 62 // on event time
+	lostBit    = 1 << 63 // something is lost
+
+	// lostMarkBits are those of a landmark where something is lost: a half-life of a second fits 36.
+	lostMarkBits = 40
+	lostLower    = 64 - lostMarkBits
 
 	idsMask     = 1<<18 - 1
 	wideShift   = 63
@@ -215,6 +225,10 @@ func (r record) header(h *sketch.Header) {
 	if h.Micro {
 		h.Mark, h.Z = int64(r[4]), 0
 	}
+	if r[1]&lostBit != 0 {
+		h.Mark = int64(r[3] & (1<<lostMarkBits - 1))
+		h.Lost = math.Float64frombits((r[2]>>tickBits<<lostLower | r[3]>>lostMarkBits) << 32)
+	}
 }
 
 // setSums stores what a hit changes of a header.
@@ -234,8 +248,10 @@ func (r record) load(sum *summary) {
 		return
 	case recordBody:
 	default:
-		sum.pruned = uint16(r[3] >> markBits)
-		sum.pruneAt = 1 << (r[2] >> tickBits & 31)
+		if r[1]&lostBit == 0 {
+			sum.pruned = uint16(r[3] >> markBits)
+			sum.pruneAt = 1 << (r[2] >> tickBits & 31)
+		}
 	}
 	sum.onEvent = r[1]&lateBit != 0
 }
@@ -275,6 +291,17 @@ func (r record) storeDistribution(sum *summary) {
 		r[1] |= lateBit
 	}
 	r[2] = uint64(h.Last) | uint64(bits.Len32(sum.pruneAt|1)-1)<<tickBits
+	if h.Lost > 0 {
+		r.storeLost(&h)
+	}
+}
+
+// storeLost stores what is lost, in the place of when bins were looked for.
+func (r record) storeLost(h *sketch.Header) {
+	lost := math.Float64bits(h.Lost) >> 32
+	r[1] |= lostBit
+	r[2] = uint64(h.Last) | lost>>lostLower<<tickBits
+	r[3] = uint64(h.Mark) | lost<<lostMarkBits
 }
 
 // storeBody stores a body that lies in a place.

@@ -88,7 +88,7 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: what it has counted", name)
 	} else if known || len(s.namespaces) >= math.MaxUint16 {
 		b.corrupt("namespace %q is one too many", name)
-	} else if len(ns.eras) == 0 || *ns.params() != paramsOf(ns.definition) {
+	} else if len(ns.eras) == 0 || *ns.params() != s.paramsOf(ns.definition) {
 		b.corrupt("namespace %q: settings do not agree", name)
 	} else if len(ns.eras) > eraMask || uint64(ns.eraBase)+uint64(len(ns.eras)) > uint64(eraMax) {
 		b.corrupt("namespace %q: era %d", name, ns.eraBase)
@@ -120,10 +120,10 @@ func (ns *namespace) until(era uint32, now sketch.Tick) sketch.Tick {
 
 // late reports whether the next visit of a restored key is later than it can be,
 // which is about its death. That of a body is known to some half-lives only: see
-// due-is-never-late.
-func (sum *summary) late(p *sketch.Params) bool {
+// due-is-never-late. kept says that another floor may have kept a distribution before.
+func (sum *summary) late(p *sketch.Params, kept bool) bool {
 	if sum.body == nil {
-		return vanished(p, &sum.dist, min(sum.due, clockMax)-1)
+		return !kept && vanished(p, &sum.dist, min(sum.due, clockMax)-1)
 	}
 	death := sum.body.death(lifeline(p) * 0x1p-8)
 	if death == 0 { // nothing is left of it, by chance, before its visit

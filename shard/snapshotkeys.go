@@ -142,7 +142,8 @@ func (l *keyLoader) check(key uint32, ns *namespace) bool {
 		l.b.corrupt("key %d: a summary that its namespace cannot have", key)
 		return false
 	}
-	if l.sum.late(&ns.eras[l.sum.era-ns.eraBase].params) {
+	p := &ns.eras[l.sum.era-ns.eraBase].params
+	if l.sum.late(p, p.OrderFree && ns.definition.GetVersion() > 1) {
 		l.b.corrupt("key %d: it dies before its visit", key)
 		return false
 	}

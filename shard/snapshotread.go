@@ -138,7 +138,7 @@ func (s *State) readNamespaces(b *blockReader) {
 		ns.closed = b.bool()
 		ns.eraBase = b.uint32()
 		for eras := b.uvarint(); eras > 0 && b.err == nil; eras-- {
-			ns.eras = append(ns.eras, era{params: readParams(b), from: b.tick(), fresh: b.bool()})
+			ns.eras = append(ns.eras, era{params: s.readParams(b), from: b.tick(), fresh: b.bool()})
 		}
 		if b.err != nil {
 			return
@@ -210,7 +210,7 @@ func readRollups(b *blockReader) *ebbv1.Rollups {
 	return r
 }
 
-func readParams(b *blockReader) sketch.Params {
+func (s *State) readParams(b *blockReader) sketch.Params {
 	p := sketch.Params{
 		Decay:         sketch.Decay(b.byte()),
 		HalfLife:      sketch.Tick(b.uvarint()),
@@ -220,6 +220,7 @@ func readParams(b *blockReader) sketch.Params {
 		Compact:       b.bool(),
 		AllowNegative: b.bool(),
 		BinsMax:       int(b.uint32()),
+		OrderFree:     s.behaviour >= BehaviourOrderFree,
 	}
 	if !soundParams(&p) {
 		b.corrupt("settings out of range")

@@ -31,14 +31,20 @@ const (
 	// what they hold, not with what they could hold when full.
 	BehaviourDeletion = 3
 
+	// BehaviourOrderFree is from when on the order of events does not matter to what summaries count, within what they
+	// say is lost (see sketch.Params.OrderFree), and the floors clamp and prior keep bins for good.
+	BehaviourOrderFree = 4
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourDeletion
+	BehaviourMax = BehaviourOrderFree
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionOrderFree:
+		return BehaviourOrderFree
 	case storage >= proto.VersionDeletion:
 		return BehaviourDeletion
 	case storage >= proto.VersionNamespaces:
@@ -112,6 +118,7 @@ type State struct {
 	drawn         uint64        // how often it has drawn a chance
 	paid          int           // for looks at keys while blocks move together, by commands that are no increments
 	compared      int           // bytes of keys that its commands have compared with checksums
+	looked        int           // bins that it has looked through to make room in full distributions
 	successor     *State        // see Successor
 	asked         Audit         // by the last entry that asked for one, see Audited
 }
@@ -180,7 +187,7 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 	if index <= s.applied {
 		return results
 	}
-	s.applying, s.drawn, s.compared, s.paid = index, 0, 0, 0
+	s.applying, s.drawn, s.compared, s.paid, s.looked = index, 0, 0, 0, 0
 	e := parseEntry(index, raw)
 	if stamp := sketch.Tick(e.stamp); stamp <= clockMax {
 		s.now = max(s.now, stamp)
@@ -309,8 +316,18 @@ func (s *State) behave(body []byte) *ebbv1.CommandResult {
 // that takes time in proportion to them.
 func (s *State) setBehaviour(version uint32) {
 	recount := s.behaviour < BehaviourDeletion && version >= BehaviourDeletion
+	free := s.behaviour < BehaviourOrderFree && version >= BehaviourOrderFree
 	if s.behaviour = version; recount {
 		s.recount()
+	}
+	if !free {
+		return
+	}
+	for space := range s.namespaces {
+		ns := s.editNamespace(uint16(space))
+		for i := range ns.eras {
+			ns.eras[i].params.OrderFree = true
+		}
 	}
 }
 

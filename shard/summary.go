@@ -17,7 +17,7 @@ type summary struct {
 	//
 	// INVARIANT due-is-never-late: due is at or before the distribution's death
 	// under the settings of its era, so one that is not due is not dead. A body may
-	// be a little late: some estimate their own death, and one that has
+	// be a little late, and so is one that a floor kept until it changed (see keptVisit): some estimate their own death, and one that has
 	// just died takes what is added as one that has not. A Morris counter may
 	// also be rounded down to nothing before its time: until its visit it is not
 	// found, and takes what is added. Nor is due after the time at which the key
@@ -166,7 +166,7 @@ func (s *State) visit(key uint32) (cost int) {
 		return cost
 	}
 	if sum.body == nil {
-		s.prune(ns, &sum, clock)
+		s.trim(ns, &sum, clock)
 	}
 	s.schedule(ns, key, &sum, clock)
 	return cost
@@ -182,6 +182,34 @@ func (s *State) prune(ns *namespace, sum *summary, clock sketch.Tick) {
 	sum.pruned = ns.moment(clock)
 }
 
+// thins says whether faded bins are looked for as sketch.Distribution.Thin says, and what that costs is counted as lost. Else
+// they are looked for when there are more than pruneAt.
+func (ns *namespace) thins() bool {
+	p := ns.params()
+	return p.OrderFree && p.Decay == sketch.HalfLife
+}
+
+// trim drops the faded bins of a summary that is visited, if what is lost leaves room for that.
+func (s *State) trim(ns *namespace, sum *summary, clock sketch.Tick) {
+	if !ns.thins() {
+		s.prune(ns, sum, clock)
+		return
+	}
+	s.gone = s.gone[:0]
+	sum.dist.Trim(ns.params(), clock, s.isGone)
+	s.releaseGone()
+}
+
+// thin drops faded bins before a new one is added, when it is time to.
+func (s *State) thin(ns *namespace, sum *summary, now *sketch.Now, bin uint32) {
+	if !sum.dist.Crowded(ns.params(), now, bin) {
+		return
+	}
+	s.gone = s.gone[:0]
+	sum.dist.Thin(ns.params(), now, bin, s.isGone)
+	s.releaseGone()
+}
+
 // spare leaves room for some bins more before faded ones are looked for.
 func (sum *summary) spare() {
 	for uint64(sum.pruneAt) < uint64(sum.dist.Len())*3/2 {
@@ -192,12 +220,24 @@ func (sum *summary) spare() {
 // worthPruning says whether to look for faded bins to make room. The look takes
 // time in proportion to the bins, and a batch of refused increments must not
 // take it each time: where it is long, it is taken once a moment.
-func (ns *namespace) worthPruning(sum *summary, clock sketch.Tick) bool {
+//
+// Of a namespace that thins, an entry looks through looksMax bins, and those of the last look more.
+func (s *State) worthPruning(ns *namespace, sum *summary, clock sketch.Tick) bool {
 	if sum.dist.Len() <= 2*pruneMin {
+		return true
+	}
+	if ns.thins() {
+		if s.looked >= looksMax {
+			return false
+		}
+		s.looked += sum.dist.Len()
 		return true
 	}
 	return (ns.params().Decay != sketch.None || ns.signed) && sum.pruned != ns.moment(clock)
 }
+
+// looksMax is how many bins of full distributions an entry looks through to make room.
+const looksMax = 1 << 16
 
 // moment is the number of the present sixteenth of a half-life, in 16 bits.
 // Without decay each time is a moment of its own.
@@ -259,6 +299,16 @@ func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {
 	return d.Dead(p, at) || d.Len() == 0 && p.Decay != sketch.None && d.Death(p) == 0
 }
 
+// keptVisit is after how many half-lives a distribution is visited again that its floor keeps for good: if the floor changes, it
+// is kept for so long at most.
+const keptVisit = 256
+
+// mayDie says whether a distribution that its floor keeps would die under another floor.
+func (ns *namespace) mayDie(sum *summary) bool {
+	p := ns.params()
+	return sum.body == nil && p.OrderFree && p.Decay != sketch.None && p.Floor != sketch.Prune
+}
+
 // due returns a time that is not after the death of what a key holds, but after
 // a clock at which it lives. Death may be late by a few ticks or 2^-44
 // half-lives: the visit is early by more.
@@ -269,8 +319,11 @@ func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
 	} else {
 		death = sum.dist.Death(ns.params())
 	}
-	if death == sketch.MaxTick {
+	if death == sketch.MaxTick && !ns.mayDie(sum) {
 		return death
+	}
+	if death == sketch.MaxTick {
+		death = after + keptVisit*ns.params().HalfLife
 	}
 	if due := max(death-ns.params().HalfLife>>40-16, after+1); due <= clockMax {
 		return due

@@ -38,7 +38,7 @@ func TestTemplatesCanBeMade(t *testing.T) {
 	for _, def := range extremes(t) {
 		for _, decay := range []ebbv1.Decay{ebbv1.Decay_DECAY_HALF_LIFE, ebbv1.Decay_DECAY_NONE} {
 			def.Decay = decay
-			ns := &namespace{definition: def, seed: 5, eras: []era{{params: paramsOf(def)}}}
+			ns := &namespace{definition: def, seed: 5, eras: []era{{params: (&frame{}).paramsOf(def)}}}
 			for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 				b := newBody(kind, ns)
 				if b == nil || b.form().kind() != kind {
@@ -103,7 +103,7 @@ func TestOverflowIsNamed(t *testing.T) {
 // A shard does not believe a snapshot whose summaries take more memory than it would have let them, however few bytes they come in.
 func TestRestoreHasABudget(t *testing.T) {
 	def := &ebbv1.Namespace{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, Sizes: &ebbv1.Sizes{BloomCapacity: 4_000_000}}
-	s := defined(t, def)
+	s := definedAt(t, def, 1_700_000_000_000_000) // before BehaviourDeletion: what they take when full
 	for i := range 40 {
 		in := increments(fmt.Sprint("k", i), "x")
 		in.Namespace = "n"

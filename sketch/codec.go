@@ -8,16 +8,20 @@ import (
 
 // A distribution in bytes. Every state has one encoding: varints are minimal, bins are sorted by id.
 //
-//	version  1 byte, 1
+//	version  1 byte: 1, or 2 where something is lost
 //	form     1 byte: 0 wide, 1 compact, 2 micro; 0 without bins
 //	bins     uvarint
 //	mark     varint (zigzag): landmark in half-lives, or the highest level; 0 when nothing is stored
 //	last     uvarint: tick of the latest event
 //	z, z2    8 bytes each, little endian doubles; absent in micro
+//	lost     4 bytes, the upper half of a double above 0; absent in version 1 and in micro
 //	ids      uvarints: the first, then how far each is beyond its predecessor, less 1
 //	values   8 bytes each, little endian (4 when compact)
 
-const codecVersion = 1
+const (
+	codecVersion     = 1
+	codecLostVersion = 2
+)
 
 // AppendBinary appends the encoding to b.
 func (d *Distribution) AppendBinary(b []byte) []byte {
@@ -28,13 +32,20 @@ func (d *Distribution) AppendBinary(b []byte) []byte {
 	if d.fresh() {
 		mark = 0
 	}
-	b = append(b, codecVersion, byte(f))
+	version := byte(codecVersion)
+	if d.tellsLost() {
+		version = codecLostVersion
+	}
+	b = append(b, version, byte(f))
 	b = binary.AppendUvarint(b, uint64(d.Len()))
 	b = binary.AppendVarint(b, mark)
 	b = binary.AppendUvarint(b, uint64(d.last))
 	if f != micro {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(d.z))
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(d.z2))
+	}
+	if version == codecLostVersion {
+		b = binary.LittleEndian.AppendUint32(b, uint32(upperOf(d.lost)))
 	}
 	order := d.byID()
 	next := uint32(0)
@@ -53,6 +64,9 @@ func (d *Distribution) AppendBinary(b []byte) []byte {
 	}
 	return b
 }
+
+// tellsLost says whether an encoding has what is lost.
+func (d *Distribution) tellsLost() bool { return d.lost > 0 && !d.fresh() && d.form() != micro }
 
 // byID is id << 32 | position of every bin, sorted.
 func (d *Distribution) byID() []uint64 {
@@ -82,7 +96,8 @@ func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
 // there are bytes for. Bytes that AppendBinary cannot have written are refused with ErrCorrupt.
 func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
-	if version := r.byte(); version != codecVersion {
+	version := r.byte()
+	if version != codecVersion && version != codecLostVersion {
 		return nil, ErrCorrupt
 	}
 	f := form(r.byte())
@@ -91,6 +106,10 @@ func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	if f != micro {
 		h.Z = r.float()
 		h.Z2 = r.float()
+	}
+	if version == codecLostVersion {
+		h.Lost = r.lost()
+		r.ok = r.ok && f != micro && (h.Z != 0 || h.Z2 != 0 || bins > 0)
 	}
 	if !r.ok || f > micro || h.Last < 0 || h.Z2 < 0 || f == micro && h.Mark < 0 {
 		return nil, ErrCorrupt
@@ -266,6 +285,13 @@ func (r *reader) int(limit int) int {
 func (r *reader) varint() int64 {
 	u := r.uvarint()
 	return int64(u>>1) ^ -int64(u&1)
+}
+
+// lost takes what is lost: above 0, and no larger than any sum of counts.
+func (r *reader) lost() float64 {
+	v := upper(binary.LittleEndian.Uint32(r.take(4))).float()
+	r.ok = r.ok && v > 0 && v <= soundMax
+	return v
 }
 
 // soundMax is more than any sum of counts comes to.

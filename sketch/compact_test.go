@@ -186,10 +186,10 @@ func TestSize(t *testing.T) {
 		compact bool
 		max     float64
 	}{
-		{10, false, 19.5},
-		{50, false, 15.5},
+		{10, false, 20.5},
+		{50, false, 15.7},
 		{260, false, 16.5},
-		{10, true, 15},
+		{10, true, 16},
 		{50, true, 10.5},
 		{260, true, 12.5},
 	} {

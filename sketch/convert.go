@@ -28,7 +28,7 @@ func (d *Distribution) Convert(old, new *Params, at Tick) {
 
 // forget makes every count nothing and leaves the bins in place.
 func (d *Distribution) forget() {
-	d.z, d.z2, d.mark = 0, 0, 0
+	d.z, d.z2, d.lost, d.mark = 0, 0, 0, 0
 	for i := range d.Len() {
 		d.setRaw(i, 0)
 	}
@@ -46,6 +46,7 @@ func (d *Distribution) convertCounts(old, new *Params, at Tick) {
 	scale := float64(shrink * new.weight(at, d.mark))
 	d.z = atLeast(float64(d.z*scale), faintest)
 	d.z2 = atLeast(float64(d.z2*float64(scale*scale)), faintest)
+	d.lost = lostUp(float64(d.lost * scale))
 	for i := range d.Len() {
 		d.convertBin(i, atLeast(float64(d.value(i)*scale), faintest))
 	}
@@ -107,7 +108,7 @@ func (d *Distribution) countsToLevels(old, new *Params, at Tick) {
 	shrink, leaked := old.shrink(at, d.mark), new.leaked(at)
 	values := d.rawValues()
 	d.setShape(d.Len(), micro)
-	d.z, d.z2, d.mark = 0, 0, 0
+	d.z, d.z2, d.lost, d.mark = 0, 0, 0, 0
 	for i, v := range values {
 		d.convertLevel(i, toMicro(float64(math.Float64frombits(v)*shrink)), leaked)
 	}
@@ -144,7 +145,7 @@ func (d *Distribution) mergeCounts(o *Distribution, remap func(uint32) uint32) {
 		*d = Distribution{mark: o.mark, last: d.last}
 	}
 	if d.Len() == 0 {
-		*d = Distribution{z: d.z, z2: d.z2, mark: d.mark, last: d.last}
+		*d = Distribution{z: d.z, z2: d.z2, lost: d.lost, mark: d.mark, last: d.last}
 	}
 	if o.mark > d.mark {
 		d.rebase(o.mark)
@@ -152,6 +153,7 @@ func (d *Distribution) mergeCounts(o *Distribution, remap func(uint32) uint32) {
 	scale := Exp2(o.mark-d.mark, 0)
 	d.z = atLeast(d.z+atLeast(float64(o.z*scale), faintest), faintest)
 	d.z2 += atLeast(float64(o.z2*float64(scale*scale)), faintest)
+	d.lost = lostUp(d.lost + float64(o.lost*scale))
 	for i := range o.Len() {
 		d.addBin(remap(o.id(i)), atLeast(float64(o.value(i)*scale), faintest))
 	}

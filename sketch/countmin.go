@@ -51,6 +51,8 @@ func (p *CountMinParams) shape() (width, depth int, err error) {
 //
 //	truth <= estimate, and estimate <= truth + e/width * Z with probability 1 - Delta
 //
+// Where an earlier sketch of the key had died (see Born), the truth may be more than the estimate by what Lost tells.
+//
 // The update is the plain one: the conservative one does not merge. It commutes: to the bit without a half-life and
 // with whole amounts (up to 2^53 together), otherwise up to the rounding of sums. What is below 2^-100 counts as nothing.
 //
@@ -59,6 +61,7 @@ func (p *CountMinParams) shape() (width, depth int, err error) {
 type CountMin struct {
 	params CountMinParams
 	fade
+	loss
 	width, depth int
 	cells        []float64 // depth rows; nil unless dense
 	z            float64
@@ -67,8 +70,12 @@ type CountMin struct {
 	most         int
 }
 
-// countMinOwn is the size of a CountMin without its cells.
-const countMinOwn = 128
+// countMinSize is the size of a CountMin without its cells. countMinOwn is what limits count for it, the same in all
+// replicas: what it was before it had a loss.
+const (
+	countMinSize = 144
+	countMinOwn  = 128
+)
 
 // NewCountMin makes an empty sketch, or answers ErrParams.
 func NewCountMin(p CountMinParams) (CountMin, error) {
@@ -249,9 +256,13 @@ func (c *CountMin) leastFew(hash uint64) float64 {
 func (c *CountMin) Last() Tick { return c.last }
 
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is MaxTick without a half-life, and 0 when nothing was ever counted.
+// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that is a seventh of the
+// threshold.
 func (c *CountMin) Death(threshold float64) Tick {
-	return Faded(c.Estimate(c.last, 0).Z, c.last, c.halfLife, threshold)
+	if c.z == 0 {
+		return 0
+	}
+	return max(Faded(c.Estimate(c.last, 0).Z, c.last, c.halfLife, threshold), c.loss.faded(c.halfLife, threshold))
 }
 
 // Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums. It answers
@@ -263,13 +274,13 @@ func (c *CountMin) Merge(o *CountMin) error {
 	if c.z+o.z > mergedMax {
 		return ErrOverflow
 	}
-	last := max(c.last, o.last)
+	last, lost := max(c.last, o.last), c.loss.plus(o.loss, c.halfLife)
 	if c.z == 0 {
 		*c = o.Clone()
 	} else if o.z != 0 {
 		c.add(o)
 	}
-	c.last = last
+	c.last, c.loss = last, lost
 	return nil
 }
 
@@ -327,15 +338,16 @@ func (c *CountMin) Clone() CountMin {
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (c *CountMin) Size() int { return countMinOwn + 8*cap(c.cells) + c.few.size() }
+func (c *CountMin) Size() int { return countMinSize + 8*cap(c.cells) + c.few.size() }
 
 // A CountMin in bytes. Every state has one encoding.
 //
-//	kind, version    1 byte each: 'c', 1
+//	kind, version    1 byte each: 'c', 1, or 2 where something is lost
 //	hash             9 bytes, see Hash
 //	epsilon, delta   8 bytes each, little endian doubles
 //	half-life        uvarint
 //	mark, last       uvarints; mark is 0 when nothing is stored
+//	lost             in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	z                8 bytes; 0 is the end
 //	form             1 byte: 0 dense, 1 sparse, which is when less than half of the cells are used
 //	cells            dense: 8 bytes each
@@ -345,9 +357,9 @@ const countMinKind = 'c'
 
 // AppendBinary appends the encoding to b.
 func (c *CountMin) AppendBinary(b []byte) []byte {
-	b = c.params.Hash.append(append(b, countMinKind, codecVersion))
+	b = c.params.Hash.append(append(b, countMinKind, c.loss.version(codecVersion)))
 	b = appendFloat(appendFloat(b, c.params.Epsilon), c.params.Delta)
-	b = c.fade.append(b, c.z == 0, c.last)
+	b = c.loss.append(c.fade.append(b, c.z == 0, c.last))
 	b = appendFloat(b, c.z)
 	if c.z == 0 {
 		return b
@@ -405,16 +417,17 @@ func (c *CountMin) Decode(b []byte) (rest []byte, err error) {
 // are used, unless they are written down in full.
 func (c *CountMin) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
-	r.header(countMinKind)
+	version := r.headerLoss(countMinKind)
 	p := CountMinParams{Hash: r.hash(), Epsilon: r.plainFloat(), Delta: r.plainFloat()}
 	f, last := r.fade()
 	p.HalfLife = f.halfLife
+	lost := r.loss(version, codecVersion, p.HalfLife)
 	z := r.float()
 	n, err := NewCountMin(p)
 	if !r.ok || err != nil || z < 0 || z == 0 && f.mark != 0 {
 		return nil, ErrCorrupt
 	}
-	n.fade, n.last, n.z = f, last, z
+	n.fade, n.loss, n.last, n.z = f, lost, last, z
 	if z != 0 && !n.decodeCells(&r) {
 		return nil, ErrCorrupt
 	}

@@ -263,18 +263,18 @@ func useCountMin(c *CountMin) {
 
 func TestCountMinSize(t *testing.T) {
 	c := newCountMin(t, 0.01, 0.01, 0)
-	if unsafe.Sizeof(*c) != countMinOwn || c.Size() != countMinOwn {
+	if unsafe.Sizeof(*c) != countMinSize || c.Size() != countMinSize {
 		t.Errorf("empty: %d bytes, says %d", unsafe.Sizeof(*c), c.Size())
 	}
 	for i := range 1000 {
 		if err := c.Add(epoch, epoch, hashOf(0, i), 1); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Size(); i == 0 && got > countMinOwn+sparseOwn+8*12 {
+		if got := c.Size(); i == 0 && got > countMinSize+sparseOwn+8*12 {
 			t.Errorf("%d bytes after one event", got)
 		}
 	}
-	if got, want := c.Size(), countMinOwn+8*5*272; got < want || got > want*9/8 {
+	if got, want := c.Size(), countMinSize+8*5*272; got < want || got > want*9/8 {
 		t.Errorf("%d bytes, want about %d", got, want)
 	}
 }

@@ -44,6 +44,7 @@ type DistinctDecayedParams struct {
 type DistinctDecayed struct {
 	p DistinctDecayedParams
 	fade
+	loss
 	latest    Tick     // no now was later
 	hashes    []uint64 // rising; while exact
 	times     []Tick   // as hashes: when last seen
@@ -259,7 +260,7 @@ func (d *DistinctDecayed) settle() {
 func (d *DistinctDecayed) rebase(mark int64) {
 	shift := mark - d.mark
 	if shift >= int64(slices.Min(d.registers)) {
-		*d = DistinctDecayed{p: d.p, fade: fade{halfLife: d.halfLife}, latest: d.latest}
+		*d = DistinctDecayed{p: d.p, fade: fade{halfLife: d.halfLife}, loss: d.loss, latest: d.latest}
 		return
 	}
 	d.mark = mark
@@ -276,7 +277,10 @@ func (d *DistinctDecayed) Merge(o *DistinctDecayed) error {
 		return fmt.Errorf("%w: distinct: %d registers, half-life %d, hash %d with seed %#x and %d registers, half-life %d, hash %d with seed %#x", ErrIncompatible,
 			d.p.Registers, d.p.HalfLife, d.p.Hash.ID, d.p.Hash.Seed, o.p.Registers, o.p.HalfLife, o.p.Hash.ID, o.p.Hash.Seed)
 	}
+	lost := d.loss.plus(o.loss, d.halfLife)
 	c := o.Clone()
+	d.loss, c.loss = loss{}, loss{}
+	defer func() { d.loss = lost }()
 	d.latest = max(d.latest, c.latest)
 	c.latest = d.latest
 	d.settle()
@@ -339,10 +343,10 @@ func (d *DistinctDecayed) exactly(at Tick) (n float64) {
 }
 
 // Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is 0 when nothing was ever seen.
+// It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh of the threshold.
 func (d *DistinctDecayed) Death(threshold float64) Tick {
 	n, _ := d.Estimate(d.latest)
-	return Faded(n, d.latest, d.halfLife, threshold)
+	return max(Faded(n, d.latest, d.halfLife, threshold), d.loss.faded(d.halfLife, threshold))
 }
 
 // Last is the tick of the latest event, 0 when there was none.
@@ -362,11 +366,12 @@ func (d *DistinctDecayed) Size() int {
 
 // A DistinctDecayed in bytes. Every state has one encoding.
 //
-//	version    1 byte, 1
+//	version    1 byte, 1, or 2 where something is lost
 //	form       1 byte: 0 exact, 1 registers
 //	registers  1 byte: log2 of their number
 //	hash       9 bytes, see Hash
 //	half-life, landmark (0 while exact), latest: uvarints
+//	lost       in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	count      uvarint, of things, while exact; what is too old to count is left out
 //	things     each 8 bytes, little endian, its hash, rising, and a uvarint, its age at the latest time
 //	registers  1 byte each
@@ -379,9 +384,9 @@ func (d *DistinctDecayed) AppendBinary(b []byte) []byte {
 	if d.Exact() {
 		form = 0
 	}
-	b = append(b, distinctDecayedVersion, form, byte(bits.TrailingZeros(uint(d.p.Registers))))
+	b = append(b, d.loss.version(distinctDecayedVersion), form, byte(bits.TrailingZeros(uint(d.p.Registers))))
 	b = d.p.Hash.append(b)
-	b = d.fade.append(b, d.Exact(), d.latest)
+	b = d.loss.append(d.fade.append(b, d.Exact(), d.latest))
 	if !d.Exact() {
 		return append(b, d.registers...)
 	}
@@ -410,14 +415,15 @@ func (d *DistinctDecayed) Decode(b []byte) (rest []byte, err error) {
 	p := DistinctDecayedParams{Registers: 1 << (log & 31), Hash: r.hash()}
 	f, latest := r.fade()
 	p.HalfLife = f.halfLife
-	if !r.ok || version != distinctDecayedVersion || form > 1 || log > 31 {
+	lost := r.loss(version, distinctDecayedVersion, p.HalfLife)
+	if !r.ok || form > 1 || log > 31 {
 		return nil, ErrCorrupt
 	}
 	n, err := NewDistinctDecayed(p)
 	if err != nil {
 		return nil, ErrCorrupt
 	}
-	n.latest = latest
+	n.latest, n.loss = latest, lost
 	if form == 0 && (f.mark != 0 || !n.decodeThings(&r)) || form == 1 && !n.decodeRegisters(&r, f.mark) {
 		return nil, ErrCorrupt
 	}

@@ -12,6 +12,7 @@ import (
 type Distribution struct {
 	words []uint64 // the bins, see bins.go
 	z, z2 float64  // everything ever added, decayed; 0 under Linear
+	lost  float64  // what any bin may be short of, see lost.go
 	last  Tick     // the latest event
 	mark  int64    // the landmark in half-lives; under Linear the highest level that a bin ever had
 	shape uint32   // bins << 8 | form
@@ -20,8 +21,9 @@ type Distribution struct {
 
 // Add counts n events of a bin at time t. now is the namespace's clock, not before t and not before any earlier now.
 //
-// What has faded counts as nothing first. An n of 0 changes nothing. It answers ErrTooManyBins, ErrNegative or ErrOverflow, and then
-// no count has changed. When the summary is dead at now (see Dead) its bins are forgotten: Prune first to learn which.
+// Unless Params.OrderFree, what has faded counts as nothing first. An n of 0 changes nothing. It answers ErrTooManyBins, ErrNegative
+// or ErrOverflow, and then no count has changed. Unless Params.OrderFree, the bins of a summary that is dead at now (see Dead) are
+// forgotten: Prune first to learn which. Thin first keeps the number of bins in proportion to those that live.
 func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error {
 	at := p.Now(now)
 	return d.AddNow(p, &at, t, bin, n)
@@ -57,7 +59,7 @@ func (d *Distribution) Takes(p *Params, now, t Tick, bin uint32, n float64) erro
 	case n == 0:
 		return nil
 	}
-	if d.fresh() || d.Dead(p, now) {
+	if d.fresh() || !p.OrderFree && d.Dead(p, now) {
 		d = &Distribution{mark: p.landmark(now)}
 	}
 	atNow := p.weight(now, d.mark)
@@ -67,7 +69,7 @@ func (d *Distribution) Takes(p *Params, now, t Tick, bin uint32, n float64) erro
 	}
 	i, cut, sum := d.find(bin), d.cut(p, atNow), inc
 	if i >= 0 {
-		sum = atLeast(d.value(i), cut) + inc
+		sum = d.standing(p, i, cut) + inc
 	}
 	limit := float64(CountMax * atNow)
 	switch {
@@ -82,7 +84,7 @@ func (d *Distribution) Takes(p *Params, now, t Tick, bin uint32, n float64) erro
 func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n float64) error {
 	d.settle(p, now.mark)
 	s := now.scaleOf(p, d.mark)
-	if d.faded(p, s.weight) {
+	if !p.OrderFree && d.faded(p, s.weight) {
 		*d = Distribution{mark: now.mark}
 		s = now.scaleOf(p, d.mark)
 	}
@@ -98,21 +100,36 @@ func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n fl
 	i, cut := d.find(bin), s.cut[d.form()]
 	sum, z := inc, atLeast(d.z+inc, s.faint)
 	if i >= 0 {
-		sum = atLeast(atLeast(d.value(i), cut)+inc, s.faint)
+		sum = atLeast(d.standing(p, i, cut)+inc, s.faint)
 	}
 	if math.Abs(z) > s.most || math.Abs(sum) > s.most {
 		return ErrOverflow
 	}
-	if i >= 0 || math.Abs(sum) >= cut {
-		if i < 0 && d.Len() >= p.binsMax() {
-			return ErrTooManyBins
-		}
+	if p.OrderFree && d.fresh() {
+		d.lost = p.bornWith(s.weight)
+	}
+	full := i < 0 && d.Len() >= p.binsMax()
+	switch small := math.Abs(sum) < cut; {
+	case i < 0 && small && !p.OrderFree:
+	case full && small:
+		d.lost = lostUp(d.lost + math.Abs(inc))
+	case full:
+		return ErrTooManyBins
+	default:
 		d.store(p, i, bin, sum, z, float64(min(n, 1)*s.weight))
 	}
 	d.z = z
 	d.z2 = atLeast(atLeast(d.z2, s.faint2)+float64(math.Abs(n)*float64(w*w)), s.faint2)
 	d.last = max(d.last, t)
 	return nil
+}
+
+// standing is what a stored bin has before something is added to it.
+func (d *Distribution) standing(p *Params, i int, cut float64) float64 {
+	if p.OrderFree {
+		return d.value(i)
+	}
+	return atLeast(d.value(i), cut)
 }
 
 // cut is the stored value below which a bin counts as nothing, as seen from a time of this weight.
@@ -132,7 +149,7 @@ func (d *Distribution) settle(p *Params, mark int64) {
 		return
 	}
 	if d.fresh() {
-		d.mark = mark
+		d.mark, d.lost = mark, 0
 		return
 	}
 	if mark-d.mark > RebaseAfter {
@@ -149,6 +166,7 @@ func (d *Distribution) rebase(mark int64) {
 	d.mark = mark
 	d.z = atLeast(float64(d.z*scale), faintest)
 	d.z2 = atLeast(float64(d.z2*float64(scale*scale)), faintest)
+	d.lost = atLeast(float64(d.lost*scale), lostFaintest)
 	for i := range d.Len() {
 		d.scaleBin(i, scale)
 	}
@@ -168,6 +186,9 @@ func (d *Distribution) scaleBin(i int, scale float64) {
 
 // faded: the whole summary is below the floor, as seen from a time of this weight.
 func (d *Distribution) faded(p *Params, atNow float64) bool {
+	if p.OrderFree {
+		return d.spent(p, atNow)
+	}
 	if d.z == 0 && d.z2 == 0 && d.magnitude(p) == 0 { // counts that cancel outlive both sums
 		return d.Len() > 0 // forgotten, see Convert
 	}
@@ -235,7 +256,7 @@ func atLeast(v, floor float64) float64 {
 
 func (d *Distribution) addLevel(p *Params, now, t Tick, bin uint32, n float64) error {
 	drained, floor := p.leaked(now), p.microThreshold()
-	if d.Len() > 0 && d.mark-drained < floor {
+	if d.Len() > 0 && d.mark-drained < floor && !p.keeps() {
 		*d = Distribution{}
 	}
 	level := p.leaked(t)
@@ -280,10 +301,10 @@ func (d *Distribution) storeLevel(p *Params, i int, bin uint32, level int64) {
 func (d *Distribution) Last() Tick { return d.last }
 
 // Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts afresh. An empty
-// distribution and one of None are not dead.
+// distribution and one of None are not dead, nor, where the order of events does not matter, one of Clamp and Prior.
 func (d *Distribution) Dead(p *Params, now Tick) bool {
 	if d.form() == micro {
-		return d.Len() > 0 && d.mark-p.leaked(now) < p.microThreshold()
+		return d.Len() > 0 && d.mark-p.leaked(now) < p.microThreshold() && !p.keeps()
 	}
 	return d.faded(p, p.weight(now, d.mark))
 }
@@ -295,23 +316,32 @@ func (d *Distribution) Death(p *Params) Tick {
 		return MaxTick
 	}
 	if d.form() == micro {
+		if p.keeps() {
+			return MaxTick
+		}
 		return p.leakedBy(d.mark - p.microThreshold() + 1)
+	}
+	if p.OrderFree {
+		return d.spentBy(p)
 	}
 	m := d.magnitude(p)
 	if m == 0 {
 		return 0
 	}
-	h := float64(p.HalfLife)
-	lives := Log2(m) - Log2(p.threshold())
-	after := float64(lives*h) + float64(h*0x1p-44) + 2
-	return Tick(d.mark*int64(p.HalfLife)) + Tick(math.Ceil(after))
+	return d.fallsBelow(p, m, p.threshold())
 }
 
 // Prune removes the bins that have faded by now, and everything of a dead summary, and tells gone about each. It takes time
 // proportional to the number of bins. gone may be nil.
+//
+// Where the order of events does not matter, the largest bin removed counts as lost; see Trim and Thin.
 func (d *Distribution) Prune(p *Params, now Tick, gone func(bin uint32)) {
 	dead := d.Dead(p, now)
 	cut := d.cut(p, p.weight(now, d.mark))
+	if p.OrderFree && !dead && !p.keeps() && d.form() != micro {
+		d.removeBelow(cut, gone)
+		return
+	}
 	kept := 0
 	for i := range d.Len() {
 		if !dead && !d.removable(p, i, now, cut) {
@@ -380,4 +410,4 @@ func (d *Distribution) Each(f func(bin uint32)) {
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (d *Distribution) Size() int { return 64 + 8*cap(d.words) }
+func (d *Distribution) Size() int { return 72 + 8*cap(d.words) }

@@ -25,7 +25,7 @@ func (n *Now) newScale(p *Params, mark int64) scale {
 	w := n.weight(mark)
 	s := scale{mark: mark, known: true, weight: w, faint: float64(faintest * max(w, 1)), most: float64(CountMax * w)}
 	s.faint2 = float64(s.faint * max(w, 1))
-	if p.Decay == HalfLife {
+	if p.Decay == HalfLife && !p.OrderFree {
 		s.lively = float64(p.threshold() * w)
 	}
 	for f := range s.cut {
@@ -60,7 +60,7 @@ func (d *Distribution) Hit(p *Params, now *Now, bin uint32, n float64) bool {
 	switch {
 	case sum < 0:
 		return false
-	case sum < s.cut[f]:
+	case sum < s.cut[f] && !p.OrderFree:
 		sum = 0
 	}
 	sum += inc

@@ -11,14 +11,43 @@ const DefaultConfidence = 0.95
 //	(p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)        z = the normal quantile of (1+confidence)/2
 //
 // It never leaves [0, 1]. With nothing to go by it is 0, from 0 to 1. Its coverage is nominal when events are independent.
+// Where something is lost (see Lost), it reaches from the lower bound of the least count that is possible to the upper one of
+// the largest.
 func (r Reading) Interval(count, confidence float64) (p, low, high float64) {
-	if r.Z > 0 {
-		p = min(max(count/r.Z, 0), 1)
-	}
-	n := r.EffectiveN
+	return r.interval(count, r.Lost, confidence)
+}
+
+// interval is that of a count which may be short of so much.
+func (r Reading) interval(count, short, confidence float64) (p, low, high float64) {
+	p, n := ratioOf(count, r.Z), r.EffectiveN
 	if !(n > 0) {
 		return p, 0, 1
 	}
+	if short == 0 && r.Lost == 0 {
+		return wilson(p, n, confidence)
+	}
+	least, fewest := count, r.Z
+	if r.p != nil && r.p.AllowNegative {
+		least, fewest = count-short, r.Z-r.Lost
+	}
+	_, low, _ = wilson(ratioOf(least, r.Z+r.Lost), n, confidence)
+	high = 1
+	if fewest > 0 { // else the sum may be as small as one likes
+		_, _, high = wilson(ratioOf(count+short, fewest), n, confidence)
+	}
+	return p, min(low, p), max(high, p)
+}
+
+// ratioOf is count/z within 0 and 1; 0 of nothing.
+func ratioOf(count, z float64) float64 {
+	if z > 0 {
+		return min(max(count/z, 0), 1)
+	}
+	return 0
+}
+
+// wilson is p with Wilson's score interval for n trials.
+func wilson(p, n, confidence float64) (_, low, high float64) {
 	z := normalQuantile(confidence)
 	zz := float64(z*z) / n
 	middle := p + float64(zz/2)

@@ -8,6 +8,9 @@ type Header struct {
 	Z, Z2 float64
 	Last  Tick
 	Mark  int64
+	// Lost is what any bin may be short of, as stored: the upper half of a double that is not negative, so that the next
+	// 32 bits are 0.
+	Lost float64
 	// Micro is set under Linear decay: Mark is then a level, and Z and Z2 are 0.
 	Micro, Compact bool
 	Bins           int
@@ -16,7 +19,7 @@ type Header struct {
 // Header describes the distribution: it fills in h. (A struct of so many fields is slow to return.)
 func (d *Distribution) Header(h *Header) {
 	f := d.form()
-	h.Z, h.Z2, h.Last, h.Mark = d.z, d.z2, d.last, d.mark
+	h.Z, h.Z2, h.Last, h.Mark, h.Lost = d.z, d.z2, d.last, d.mark, d.lost
 	h.Micro, h.Compact, h.Bins = f == micro, f == compact, d.Len()
 }
 
@@ -29,7 +32,7 @@ func (d *Distribution) Words() []uint64 { return d.words }
 
 // Load makes an empty distribution that of a header whose bins lie in words, as Place has left them there.
 func (d *Distribution) Load(h *Header, words []uint64) {
-	d.z, d.z2, d.last, d.mark = h.Z, h.Z2, h.Last, h.Mark
+	d.z, d.z2, d.last, d.mark, d.lost = h.Z, h.Z2, h.Last, h.Mark, h.Lost
 	f := h.form()
 	d.setShape(h.Bins, f)
 	if h.Bins > 0 {

@@ -62,6 +62,7 @@ type Quantile struct {
 	params    QuantileParams
 	perOctave float64 // buckets that double a value: 1/log2(gamma)
 	low, high float64 // the least and the largest value, without a half-life
+	orderFree bool
 	d         Distribution
 }
 
@@ -92,8 +93,13 @@ func (q *Quantile) under() Params {
 	if q.params.HalfLife == 0 {
 		p.Decay = None
 	}
+	p.OrderFree = q.orderFree && p.Decay == HalfLife
 	return p
 }
+
+// CountAll has all values counted from now on, however little they weigh, so that their order makes a difference of no more than
+// is stated: see Params.OrderFree.
+func (q *Quantile) CountAll() { q.orderFree = q.params.HalfLife > 0 }
 
 // Buckets as bins: 0 is the bucket of 0, then the buckets near 1 come first, so that ids are small numbers.
 //
@@ -202,6 +208,8 @@ func (q *Quantile) Death() Tick {
 type QuantileReading struct {
 	// N is how many values count at this time, EffectiveN how many of equal weight tell as much.
 	N, EffectiveN float64
+	// Sum is how many values there are, faded buckets included; it may be short of Lost. Both are N and 0 unless CountAll holds.
+	Sum, Lost float64
 	// Min and Max are exact without a half-life, else within Accuracy of the least and the largest that have not faded.
 	Min, Max float64
 	// Accuracy is the largest relative error of a value.
@@ -215,6 +223,7 @@ type quantileBucket struct {
 	order int64
 	value float64
 	upTo  float64 // count of this bucket and those before
+	faded bool    // it is below the threshold
 }
 
 // At reads the summary at a time, which may be any. It never writes. It sorts the buckets.
@@ -222,13 +231,25 @@ func (q *Quantile) At(at Tick) QuantileReading {
 	p := q.under()
 	r := q.d.At(&p, at)
 	out := QuantileReading{EffectiveN: r.EffectiveN, Accuracy: q.params.Accuracy, q: Quantile{params: q.params, perOctave: q.perOctave}}
+	if p.OrderFree {
+		out.Sum, out.Lost = r.Z, r.Lost
+	}
 	if r.Bins == 0 {
 		return out
 	}
 	out.buckets = make([]quantileBucket, 0, r.Bins)
-	r.each(func(b Bin) {
-		out.buckets = append(out.buckets, quantileBucket{order: q.order(b.ID), value: q.stands(b.ID), upTo: b.Count})
-	})
+	if p.OrderFree { // with the faded ones: where they lie is known
+		for i := range q.d.Len() {
+			id := q.d.id(i)
+			bucket := quantileBucket{order: q.order(id), value: q.stands(id), upTo: float64(q.d.value(i) * r.scale)}
+			bucket.faded = q.d.value(i) < r.cut
+			out.buckets = append(out.buckets, bucket)
+		}
+	} else {
+		r.each(func(b Bin) {
+			out.buckets = append(out.buckets, quantileBucket{order: q.order(b.ID), value: q.stands(b.ID), upTo: b.Count})
+		})
+	}
 	slices.SortFunc(out.buckets, func(a, b quantileBucket) int {
 		if a.order < b.order {
 			return -1
@@ -239,7 +260,16 @@ func (q *Quantile) At(at Tick) QuantileReading {
 		out.N += out.buckets[i].upTo
 		out.buckets[i].upTo = out.N
 	}
-	out.Min, out.Max = out.buckets[0].value, out.buckets[len(out.buckets)-1].value
+	if !p.OrderFree {
+		out.Sum = out.N
+	}
+	shows := func(b quantileBucket) bool { return !b.faded }
+	first := slices.IndexFunc(out.buckets, shows)
+	last := len(out.buckets) - 1
+	for out.buckets[last].faded {
+		last--
+	}
+	out.Min, out.Max = out.buckets[first].value, out.buckets[last].value
 	if q.params.HalfLife == 0 {
 		out.Min, out.Max = q.low, q.high
 	}
@@ -258,13 +288,37 @@ func (r QuantileReading) Quantile(part float64) float64 {
 	if part >= 1 {
 		return r.Max
 	}
-	target := float64(part*r.N) - float64(r.N*0x1p-48) // 0.07 * 100 is a little more than 7
+	return r.reached(float64(part*r.N) - float64(r.N*0x1p-48)) // 0.07 * 100 is a little more than 7
+}
+
+// Bracket is the least and the largest that Quantile of a part can be, whatever the values are that no bucket shows: those of
+// faded buckets and those lost. It speaks of values from Min to Max. Both ends have the error of Accuracy.
+func (r QuantileReading) Bracket(part float64) (low, high float64) {
+	v := r.Quantile(part)
+	hidden := r.hidden()
+	if v != v || part <= 0 || part >= 1 || hidden == 0 {
+		return v, v
+	}
+	target := float64(part * r.N)
+	low = r.reached(target - float64(hidden*(1-part)) - float64(r.N*1e-11))
+	high = r.reached(target + float64(hidden*part) + float64(r.N*1e-11))
+	return min(low, v), max(high, v)
+}
+
+// hidden is how many values no bucket shows.
+func (r *QuantileReading) hidden() float64 { return max(0, r.Sum-r.N) + r.Lost }
+
+// reached is the value of the first bucket up to which so many count.
+func (r *QuantileReading) reached(target float64) float64 {
 	i := sort.Search(len(r.buckets)-1, func(i int) bool { return r.buckets[i].upTo >= target })
+	if r.q.params.HalfLife > 0 {
+		return r.buckets[i].value // Min and Max are of the buckets that show
+	}
 	return min(max(r.buckets[i].value, r.Min), r.Max)
 }
 
-// Rank is the part of all values that do not exceed x, as a bracket: its ends differ by the bucket that x is in. It is NaN when
-// there is nothing.
+// Rank is the part of all values that do not exceed x, as a bracket: its ends differ by the bucket that x is in, and by the values
+// that no bucket shows. It is NaN when there is nothing.
 func (r QuantileReading) Rank(x float64) (low, high float64) {
 	if len(r.buckets) == 0 || x != x {
 		return math.NaN(), math.NaN()
@@ -275,13 +329,14 @@ func (r QuantileReading) Rank(x float64) (low, high float64) {
 	order := r.q.order(r.q.bucket(x))
 	i := sort.Search(len(r.buckets), func(i int) bool { return r.buckets[i].order >= order })
 	if i > 0 {
-		low = r.buckets[i-1].upTo / r.N
+		low = r.buckets[i-1].upTo
 	}
 	high = low
 	if i < len(r.buckets) && r.buckets[i].order == order {
-		high = r.buckets[i].upTo / r.N
+		high = r.buckets[i].upTo
 	}
-	return low, high
+	hidden := r.hidden()
+	return low / (r.N + hidden), (high + hidden) / (r.N + hidden)
 }
 
 // Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums; see
@@ -300,6 +355,7 @@ func (q *Quantile) Merge(o *Quantile) error {
 	default:
 		q.low, q.high = min(q.low, o.low), max(q.high, o.high)
 	}
+	q.orderFree = q.orderFree || o.orderFree
 	p := q.under()
 	q.d.Merge(&p, &o.d, nil)
 	return nil
@@ -313,11 +369,11 @@ func (q *Quantile) Clone() Quantile {
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (q *Quantile) Size() int { return 128 + 8*cap(q.d.words) }
+func (q *Quantile) Size() int { return 144 + 8*cap(q.d.words) }
 
 // A Quantile in bytes. Every state has one encoding.
 //
-//	kind, version    1 byte each: 'q', 1
+//	kind, version    1 byte each: 'q', 1, or 2 where CountAll holds
 //	accuracy         8 bytes, a little endian double
 //	half-life        uvarint
 //	threshold        8 bytes
@@ -326,11 +382,18 @@ func (q *Quantile) Size() int { return 128 + 8*cap(q.d.words) }
 //	min, max         8 bytes each; only without a half-life
 //	distribution     over buckets, see Distribution.AppendBinary
 
-const quantileKind = 'q'
+const (
+	quantileKind       = 'q'
+	quantileAllVersion = codecVersion + 1
+)
 
 // AppendBinary appends the encoding to b.
 func (q *Quantile) AppendBinary(b []byte) []byte {
-	b = appendFloat(append(b, quantileKind, codecVersion), q.params.Accuracy)
+	version := byte(codecVersion)
+	if q.orderFree {
+		version = quantileAllVersion
+	}
+	b = appendFloat(append(b, quantileKind, version), q.params.Accuracy)
 	b = appendFloat(binary.AppendUvarint(b, uint64(q.params.HalfLife)), q.params.Threshold)
 	b = binary.AppendUvarint(b, uint64(q.params.BucketsMax))
 	compact := byte(0)
@@ -348,17 +411,18 @@ func (q *Quantile) AppendBinary(b []byte) []byte {
 // written are refused with ErrCorrupt, and the receiver stays as it was.
 func (q *Quantile) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
-	r.header(quantileKind)
+	version := r.headerLoss(quantileKind)
 	p := QuantileParams{Accuracy: r.plainFloat(), HalfLife: Tick(r.uvarint()), Threshold: r.plainFloat(), BucketsMax: r.int(BinsMax)}
 	flag := r.byte()
 	p.Compact = flag == 1
-	if !r.ok || flag > 1 || p.check() != nil {
+	if !r.ok || flag > 1 || p.check() != nil || version == quantileAllVersion && p.HalfLife == 0 {
 		return nil, ErrCorrupt
 	}
 	n, err := NewQuantile(p)
 	if err != nil {
 		return nil, ErrCorrupt
 	}
+	n.orderFree = version == quantileAllVersion
 	if p.HalfLife == 0 {
 		n.low, n.high = r.plainFloat(), r.plainFloat()
 	}

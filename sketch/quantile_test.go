@@ -380,7 +380,7 @@ func useQuantile(q *Quantile) {
 
 func TestQuantileSize(t *testing.T) {
 	q := newQuantile(t, 0.01, hour)
-	if unsafe.Sizeof(*q) != 128 || q.Size() != 128 {
+	if unsafe.Sizeof(*q) != 144 || q.Size() != 144 {
 		t.Errorf("empty: %d bytes, says %d", unsafe.Sizeof(*q), q.Size())
 	}
 	r := rng(1)

@@ -23,6 +23,9 @@ type Reading struct {
 	Other float64
 	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight tell as much. Prior adds its pseudo-counts.
 	EffectiveN float64
+	// Lost is how much Z, and any one count, may be short of, because bins below the threshold were removed or an earlier
+	// summary of the key had died (see Params.OrderFree); with negative amounts, of either sign.
+	Lost float64
 	// Entropy of the visible bins, in bits.
 	Entropy float64
 	// Bins is how many are visible.
@@ -65,9 +68,12 @@ func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
 	w := p.weight(at, d.mark)
 	r.scale = p.shrink(at, d.mark)
 	r.cut = d.cut(p, w)
-	if !d.fresh() && !d.faded(p, w) {
-		r.summarise()
+	if d.fresh() || d.faded(p, w) {
+		r.Lost = p.LostAtBirth()
+		return r
 	}
+	r.Lost = float64(d.lost * r.scale)
+	r.summarise()
 	return r
 }
 
@@ -87,9 +93,10 @@ func (r Reading) WithRate(rate float64) Reading {
 	n.scale = float64(p.shrink(d.last, d.mark) * exp2Float(-lives))
 	n.cut = d.cut(p, 1) / n.scale
 	if d.fresh() || d.faded(p, 1/n.scale) {
-		n.scale = 0
+		n.scale, n.Lost = 0, p.LostAtBirth()
 		return n
 	}
+	n.Lost = float64(d.lost * n.scale)
 	n.summarise()
 	return n
 }
@@ -171,7 +178,7 @@ func (r *Reading) lift(counts []float64) {
 func (r *Reading) summarise() {
 	d := r.d
 	micro := d.form() == micro
-	if micro && d.Len() > 0 && d.mark-r.leaked < r.p.microThreshold() {
+	if micro && d.Len() > 0 && d.mark-r.leaked < r.p.microThreshold() && !r.p.keeps() {
 		return
 	}
 	z := float64(d.z * r.scale)
@@ -315,9 +322,25 @@ func (r Reading) Count(bin uint32) float64 {
 	return c
 }
 
-// P is the probability of a bin, Count/Z, with the interval that Interval describes.
+// Short is how much more than Count a bin may have, besides rounding: Lost, and what is left of one that is below the threshold
+// and so counts as nothing.
+func (r Reading) Short(bin uint32) float64 {
+	if !r.plain || r.d.form() == micro {
+		return r.Lost
+	}
+	i := r.d.find(bin)
+	if i < 0 {
+		return r.Lost
+	}
+	if v := math.Abs(r.d.value(i)); v < r.cut {
+		return float64(v*r.scale) + r.Lost
+	}
+	return r.Lost
+}
+
+// P is the probability of a bin, Count/Z, with the interval that Interval describes, for what Short tells of the bin.
 func (r Reading) P(bin uint32, confidence float64) (p, low, high float64) {
-	return r.Interval(r.Count(bin), confidence)
+	return r.interval(r.Count(bin), r.Short(bin), confidence)
 }
 
 // Top appends the n most probable bins to dst: by count, largest first, then by id.

@@ -38,6 +38,7 @@ type SetDecayedParams struct {
 type SetDecayed struct {
 	p SetDecayedParams
 	fade
+	loss
 	latest  Tick     // no now was later
 	hashes  []uint64 // rising
 	times   []Tick   // as hashes: when last seen
@@ -247,6 +248,7 @@ func (s *SetDecayed) Merge(o *SetDecayed) error {
 		return fmt.Errorf("%w: set: one keeps members and one does not", ErrIncompatible)
 	}
 	c := o.Clone()
+	s.loss = s.loss.plus(c.loss, s.halfLife)
 	s.alignWith(&c)
 	for s.p.K = min(s.p.K, c.p.K); len(s.hashes) > s.p.K; {
 		least := s.findLeast()
@@ -387,9 +389,9 @@ func (s *SetDecayed) Reduced(k int) SetDecayed {
 func (s *SetDecayed) Last() Tick { return s.latest }
 
 // Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is 0 when nothing was ever seen.
+// It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh of the threshold.
 func (s *SetDecayed) Death(threshold float64) Tick {
-	return Faded(s.Estimate(s.latest).Value, s.latest, s.p.HalfLife, threshold)
+	return max(Faded(s.Estimate(s.latest).Value, s.latest, s.p.HalfLife, threshold), s.loss.faded(s.halfLife, threshold))
 }
 
 // Clone is a copy that shares nothing that changes.
@@ -406,11 +408,12 @@ func (s *SetDecayed) Size() int {
 
 // A SetDecayed in bytes. Every state has one encoding. What is too old to count is left out.
 //
-//	version    1 byte, 1
+//	version    1 byte, 1, or 2 where something is lost
 //	form       1 byte: bit 0 members are kept, bit 1 tau is there
 //	hash       9 bytes, see Hash
 //	k          uvarint
 //	half-life, landmark, latest: uvarints
+//	lost       in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	tau        8 bytes, little endian, if it is there
 //	count      uvarint, of things
 //	things     each 8 bytes, little endian, its hash, rising, a uvarint, its age at the latest time, and, when members are kept, a uvarint,
@@ -432,10 +435,10 @@ func (s *SetDecayed) AppendBinary(b []byte) []byte {
 			count++
 		}
 	}
-	b = append(b, setDecayedVersion, form)
+	b = append(b, s.loss.version(setDecayedVersion), form)
 	b = s.p.Hash.append(b)
 	b = binary.AppendUvarint(b, uint64(s.p.K))
-	b = s.fade.append(b, false, s.latest)
+	b = s.loss.append(s.fade.append(b, false, s.latest))
 	if tau != noRank {
 		b = binary.LittleEndian.AppendUint64(b, uint64(tau))
 	}
@@ -461,7 +464,8 @@ func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	p := SetDecayedParams{Members: form&1 != 0, Hash: r.hash()}
 	k := r.uvarint()
 	f, latest := r.fade()
-	if !r.ok || version != setDecayedVersion || form > 3 || k < SetKMin || k > SetDecayedKMax {
+	lost := r.loss(version, setDecayedVersion, f.halfLife)
+	if !r.ok || form > 3 || k < SetKMin || k > SetDecayedKMax {
 		return nil, ErrCorrupt
 	}
 	p.K, p.HalfLife = int(k), f.halfLife
@@ -469,7 +473,7 @@ func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	if err != nil {
 		return nil, ErrCorrupt
 	}
-	n.latest, n.mark = latest, f.mark
+	n.latest, n.mark, n.loss = latest, f.mark, lost
 	if now := n.landmark(latest); n.mark > now || now-n.mark > RebaseAfter {
 		return nil, ErrCorrupt
 	}

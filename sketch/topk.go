@@ -50,6 +50,8 @@ func (p *TopKParams) check() error {
 //
 //	estimate >= truth >= estimate - err      err <= Z/m, Z the sum of all counts
 //
+// Where an earlier summary of the key had died (see Born), the truth may be more than the estimate by what Lost tells.
+//
 // An err is kept in half a double, rounded up by at most a millionth of it. All weights shrink alike, so the bracket holds at every time and not only when it was written. It holds up to the rounding of
 // sums (exactly without a half-life and with whole amounts up to 2^53 together); what is below 2^-100 counts as nothing. An
 // item with more than Z/m is always among the entries.
@@ -59,6 +61,7 @@ func (p *TopKParams) check() error {
 type TopK struct {
 	params TopKParams
 	fade
+	loss
 	values []float64 // by position
 	errs   []upper   // by position: see err
 	names  []uint32  // by position: where in the arena
@@ -212,7 +215,7 @@ func (s *TopK) rebuild(all []topKEntry) {
 
 // clear leaves no entries; the names of those that were stay readable.
 func (s *TopK) clear() {
-	*s = TopK{params: s.params, fade: s.fade, z: s.z, last: s.last}
+	*s = TopK{params: s.params, fade: s.fade, loss: s.loss, z: s.z, last: s.last}
 }
 
 // reserve makes room for n entries in all.
@@ -466,9 +469,13 @@ func (s *TopK) ErrMax(at Tick) float64 {
 func (s *TopK) Last() Tick { return s.last }
 
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is MaxTick without a half-life, and 0 when nothing was ever counted.
+// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that is a seventh of the
+// threshold.
 func (s *TopK) Death(threshold float64) Tick {
-	return Faded(s.Z(s.last), s.last, s.halfLife, threshold)
+	if s.z == 0 {
+		return 0
+	}
+	return max(Faded(s.Z(s.last), s.last, s.halfLife, threshold), s.loss.faded(s.halfLife, threshold))
 }
 
 // Merge adds what o holds, which stays as it is, and keeps the bracket with the Z of both (Agarwal et al. 2013): an item that only one
@@ -481,7 +488,7 @@ func (s *TopK) Merge(o *TopK) error {
 	if s.z+o.z > mergedMax {
 		return ErrOverflow
 	}
-	last := max(s.last, o.last)
+	last, lost := max(s.last, o.last), s.loss.plus(o.loss, s.halfLife)
 	if s.z == 0 {
 		*s = o.Clone()
 	} else if o.z != 0 {
@@ -493,7 +500,7 @@ func (s *TopK) Merge(o *TopK) error {
 		}
 		s.add(&other)
 	}
-	s.last = last
+	s.last, s.loss = last, lost
 	return nil
 }
 
@@ -540,16 +547,17 @@ func (s *TopK) Clone() TopK {
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *TopK) Size() int {
-	return 272 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) + 2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
+	return 288 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) + 2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
 }
 
 // A TopK in bytes. Every state has one encoding.
 //
-//	kind, version    1 byte each: 'k', 1
+//	kind, version    1 byte each: 'k', 1, or 2 where something is lost
 //	hash             9 bytes, see Hash
 //	k, entries       uvarints
 //	half-life        uvarint
 //	mark, last       uvarints; mark is 0 when nothing is stored
+//	lost             in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	z                8 bytes; 0 is the end
 //	n                uvarint: entries in use
 //	names            each a uvarint of its length and its bytes; ascending
@@ -559,9 +567,9 @@ const topKKind = 'k'
 
 // AppendBinary appends the encoding to b.
 func (s *TopK) AppendBinary(b []byte) []byte {
-	b = s.params.Hash.append(append(b, topKKind, codecVersion))
+	b = s.params.Hash.append(append(b, topKKind, s.loss.version(codecVersion)))
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(s.params.K)), uint64(s.params.Entries))
-	b = s.fade.append(b, s.z == 0, s.last)
+	b = s.loss.append(s.fade.append(b, s.z == 0, s.last))
 	b = appendFloat(b, s.z)
 	if s.z == 0 {
 		return b
@@ -588,10 +596,11 @@ func (s *TopK) AppendBinary(b []byte) []byte {
 // written are refused with ErrCorrupt, and the receiver stays as it was.
 func (s *TopK) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
-	r.header(topKKind)
+	version := r.headerLoss(topKKind)
 	p := TopKParams{Hash: r.hash(), K: r.int(TopKEntriesMax), Entries: r.int(TopKEntriesMax)}
 	f, last := r.fade()
 	p.HalfLife = f.halfLife
+	lost := r.loss(version, codecVersion, p.HalfLife)
 	z := r.float()
 	if !r.ok || p.Entries == 0 || z < 0 || z == 0 && f.mark != 0 {
 		return nil, ErrCorrupt
@@ -600,7 +609,7 @@ func (s *TopK) Decode(b []byte) (rest []byte, err error) {
 	if err != nil {
 		return nil, ErrCorrupt
 	}
-	n.fade, n.last, n.z = f, last, z
+	n.fade, n.loss, n.last, n.z = f, lost, last, z
 	if z != 0 && !n.decodeEntries(&r) {
 		return nil, ErrCorrupt
 	}

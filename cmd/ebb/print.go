@@ -29,6 +29,7 @@ type distributionJSON struct {
 	EntropyBits *float64     `json:"entropy_bits,omitempty"` // not told when brief
 	BinsTotal   uint32       `json:"bins_total"`             // when brief, at most
 	Brief       bool         `json:"brief,omitempty"`        // very many bins, not all visited
+	Lost        float64      `json:"lost"`                   // z and each count may be so much more
 	Bins        []binJSON    `json:"bins"`
 	AsOfUS      int64        `json:"as_of_us"`
 	LastEventUS int64        `json:"last_event_us"`
@@ -42,6 +43,8 @@ type binJSON struct {
 	P     float64 `json:"p"`
 	PLow  float64 `json:"p_low"`
 	PHigh float64 `json:"p_high"`
+	// what is left of one that was asked for and is below the threshold
+	Hidden float64 `json:"hidden,omitempty"`
 }
 
 type coverageJSON struct {
@@ -107,7 +110,7 @@ func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
 	d, c := a.GetDistribution(), a.GetCoverage()
 	out := &distributionJSON{
 		Namespace: s.namespace, Matched: d.GetMatched(), Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(),
-		EffectiveN: d.GetEffectiveN(), BinsTotal: d.GetBinsTotal(), Brief: d.GetBrief(),
+		EffectiveN: d.GetEffectiveN(), BinsTotal: d.GetBinsTotal(), Brief: d.GetBrief(), Lost: d.GetLost(),
 		Bins: []binJSON{}, Keys: []string{}, AsOfUS: d.GetAsOfUs(), LastEventUS: d.GetLastEventUs(), Confidence: d.GetConfidence(),
 		Coverage: coverageOf(c),
 	}
@@ -126,7 +129,7 @@ func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.Bins = append(out.Bins, binJSON{name, b.GetCount(), b.GetP(), b.GetPLow(), b.GetPHigh()})
+		out.Bins = append(out.Bins, binJSON{name, b.GetCount(), b.GetP(), b.GetPLow(), b.GetPHigh(), b.GetHidden()})
 	}
 	return out, nil
 }
@@ -153,13 +156,25 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 		bins += " of " + matching(d.GetMatched())
 	}
 	if d.GetBrief() {
-		_, err := fmt.Fprintf(w, "\n%s at most (the rest was not visited), z %s, effective n %s, as of %s\n%s\n",
-			bins, figure(d.GetZ(), 6), figure(d.GetEffectiveN(), 4), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))
+		_, err := fmt.Fprintf(w, "\n%s at most (the rest was not visited), z %s, effective n %s, as of %s\n%s%s\n",
+			bins, figure(d.GetZ(), 6), figure(d.GetEffectiveN(), 4), when(d.GetAsOfUs()), lostText(d), coverageText(a.GetCoverage()))
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s, z %s (other %s), effective n %s, entropy %.3f bits, as of %s\n%s\n",
-		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))
+	_, err := fmt.Fprintf(w, "\n%s, z %s (other %s), effective n %s, entropy %.3f bits, as of %s\n%s%s\n",
+		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(), when(d.GetAsOfUs()), lostText(d), coverageText(a.GetCoverage()))
 	return err
+}
+
+// lostText is a line on what counts may be off by; nothing where they are exact, or as far as they are shown.
+func lostText(d *ebbv1.Distribution) string {
+	if d.GetLost() < 1e-9*d.GetZ() || d.GetLost() == 0 {
+		return ""
+	}
+	either := ""
+	if d.GetSigned() {
+		either = " or less"
+	}
+	return fmt.Sprintf("each count and z: at most %s more%s, whatever order events came in\n", figure(d.GetLost(), 2), either)
 }
 
 // matching says how many keys matched a pattern.

@@ -10562,7 +10562,8 @@ type Summary struct {
 	// false: no such key (or all of it has faded)
 	Found bool `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
 	Kind  Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
-	// of a distinct, a linear, a bloom and a set: how many there are; of the others: the sum of all amounts
+	// of a distinct, a linear, a bloom and a set: how many there are; of the others: the sum of all amounts. Where something is
+	// lost (see Distribution.lost), high is larger by that, here and in bins and items
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
 	// one for each bin that was asked for, in the same order; none of a bloom; 0 where nothing was found
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
@@ -11021,6 +11022,12 @@ type Distribution struct {
 	// the top of one key of more than 16,384 bins is told without visiting all of them; name bins instead for other, entropy_bits
 	// and the number of those visible
 	Brief bool `protobuf:"varint,16,opt,name=brief,proto3" json:"brief,omitempty"`
+	// z and each count may be so much too low, because bins below the threshold were removed or an earlier summary of the key
+	// had faded. 0: they are exact, but for rounding (1e-11, 1e-5 when compact). The intervals cover it. It is a bound whatever
+	// order events came in
+	Lost float64 `protobuf:"fixed64,17,opt,name=lost,proto3" json:"lost,omitempty"`
+	// the namespace allows negative amounts: z and each count may also be too high by lost
+	Signed bool `protobuf:"varint,18,opt,name=signed,proto3" json:"signed,omitempty"`
 	// how many keys the patterns of the question found
 	Matched       uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -11169,6 +11176,20 @@ func (x *Distribution) GetBrief() bool {
 	return false
 }
 
+func (x *Distribution) GetLost() float64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *Distribution) GetSigned() bool {
+	if x != nil {
+		return x.Signed
+	}
+	return false
+}
+
 func (x *Distribution) GetMatched() uint64 {
 	if x != nil {
 		return x.Matched
@@ -11178,12 +11199,14 @@ func (x *Distribution) GetMatched() uint64 {
 
 // Bin is one category with its probability and the interval of that.
 type Bin struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bin           []byte                 `protobuf:"bytes,1,opt,name=bin,proto3" json:"bin,omitempty"`
-	Count         float64                `protobuf:"fixed64,2,opt,name=count,proto3" json:"count,omitempty"`
-	P             float64                `protobuf:"fixed64,3,opt,name=p,proto3" json:"p,omitempty"`
-	PLow          float64                `protobuf:"fixed64,4,opt,name=p_low,json=pLow,proto3" json:"p_low,omitempty"`
-	PHigh         float64                `protobuf:"fixed64,5,opt,name=p_high,json=pHigh,proto3" json:"p_high,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Bin   []byte                 `protobuf:"bytes,1,opt,name=bin,proto3" json:"bin,omitempty"`
+	Count float64                `protobuf:"fixed64,2,opt,name=count,proto3" json:"count,omitempty"`
+	P     float64                `protobuf:"fixed64,3,opt,name=p,proto3" json:"p,omitempty"`
+	PLow  float64                `protobuf:"fixed64,4,opt,name=p_low,json=pLow,proto3" json:"p_low,omitempty"`
+	PHigh float64                `protobuf:"fixed64,5,opt,name=p_high,json=pHigh,proto3" json:"p_high,omitempty"`
+	// of a bin that was asked for and is below the threshold: what is left of it, which count, 0, does not say
+	Hidden        float64 `protobuf:"fixed64,6,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11249,6 +11272,13 @@ func (x *Bin) GetPLow() float64 {
 func (x *Bin) GetPHigh() float64 {
 	if x != nil {
 		return x.PHigh
+	}
+	return 0
+}
+
+func (x *Bin) GetHidden() float64 {
+	if x != nil {
+		return x.Hidden
 	}
 	return 0
 }
@@ -15050,7 +15080,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\rshards_failed\x18\x03 \x03(\rR\fshardsFailed\x12!\n" +
 	"\fshards_stale\x18\x04 \x03(\rR\vshardsStale\x12\x1f\n" +
 	"\fas_of_min_us\x18\x05 \x01(\x03R\tasOfMinUs\x12\x1f\n" +
-	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\"\xea\x03\n" +
+	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\"\x96\x04\n" +
 	"\fDistribution\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\f\n" +
@@ -15073,14 +15103,17 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\fhalf_life_us\x18\x0e \x01(\x03R\n" +
 	"halfLifeUs\x12#\n" +
 	"\x05floor\x18\x0f \x01(\x0e2\r.ebb.v1.FloorR\x05floor\x12\x14\n" +
-	"\x05brief\x18\x10 \x01(\bR\x05brief\x12\x18\n" +
-	"\amatched\x18\x14 \x01(\x04R\amatched\"g\n" +
+	"\x05brief\x18\x10 \x01(\bR\x05brief\x12\x12\n" +
+	"\x04lost\x18\x11 \x01(\x01R\x04lost\x12\x16\n" +
+	"\x06signed\x18\x12 \x01(\bR\x06signed\x12\x18\n" +
+	"\amatched\x18\x14 \x01(\x04R\amatched\"\x7f\n" +
 	"\x03Bin\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x01R\x05count\x12\f\n" +
 	"\x01p\x18\x03 \x01(\x01R\x01p\x12\x13\n" +
 	"\x05p_low\x18\x04 \x01(\x01R\x04pLow\x12\x15\n" +
-	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\"\x1e\n" +
+	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\x12\x16\n" +
+	"\x06hidden\x18\x06 \x01(\x01R\x06hidden\"\x1e\n" +
 	"\bKeyCount\x12\x12\n" +
 	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\x81\x01\n" +
 	"\rShardQuestion\x12\x14\n" +

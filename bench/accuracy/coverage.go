@@ -1,0 +1,343 @@
+package accuracy
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// Coverage is how often the intervals of a kind contain the truth.
+type Coverage struct {
+	Kind string `json:"kind"`
+	// Stream is how events came: without decay, on time, late or in bursts.
+	Stream string `json:"stream"`
+	// Statistical intervals are those of chance, at a confidence of 95%; the others hold always, or more often.
+	Statistical bool `json:"statistical"`
+	// Inside is the part of the intervals that contain the truth.
+	Inside float64 `json:"inside"`
+	Checks int     `json:"checks"`
+	// Within: Inside is at least 93%, and of statistical intervals at most 97%.
+	Within bool `json:"within"`
+}
+
+// What the parts of intervals that contain the truth are to be.
+const (
+	CoverageLeast = 0.93
+	CoverageMost  = 0.97
+	// coverageEffective is the least effective number of events of which an interval is checked.
+	coverageEffective = 30
+)
+
+// interval is one answer beside the truth.
+type interval struct{ low, high, truth float64 }
+
+// covered is a kind under a stream; a trial draws events and answers intervals.
+type covered struct {
+	kind, stream string
+	statistical  bool
+	trial        func(r *rand.Rand) []interval
+}
+
+// Coverages tries each kind and stream so often, at a confidence of 95%.
+func Coverages(trials int) (out []Coverage) {
+	for i, c := range allCovered() {
+		inside, checks := 0, 0
+		for trial := range trials {
+			for _, x := range c.trial(rand.New(rand.NewPCG(uint64(trial), uint64(i)))) {
+				checks++
+				if x.low <= x.truth && x.truth <= x.high {
+					inside++
+				}
+			}
+		}
+		out = append(out, coverage(c, inside, checks))
+	}
+	return out
+}
+
+func coverage(c covered, inside, checks int) Coverage {
+	part := float64(inside) / float64(max(checks, 1))
+	within := part >= CoverageLeast && (!c.statistical || part <= CoverageMost)
+	return Coverage{c.kind, c.stream, c.statistical, part, checks, within && checks > 0}
+}
+
+func allCovered() (all []covered) {
+	for _, stream := range []string{plainStream, "on time", "late", "bursty"} {
+		all = append(all,
+			covered{"distribution", stream, true, func(r *rand.Rand) []interval { return coverDistribution(r, stream) }},
+			covered{"topk", stream, false, func(r *rand.Rand) []interval { return coverTopK(r, stream) }},
+			covered{"countmin", stream, false, func(r *rand.Rand) []interval { return coverCountMin(r, stream) }},
+			covered{"quantile", stream, false, func(r *rand.Rand) []interval { return coverQuantile(r, stream) }},
+			covered{"distinct", stream, true, func(r *rand.Rand) []interval { return coverDistinct(r, stream) }},
+			covered{"set", stream, true, func(r *rand.Rand) []interval { return coverSet(r, stream) }},
+			covered{"morris", stream, stream == plainStream, func(r *rand.Rand) []interval { return coverMorris(r, stream) }},
+		)
+	}
+	return append(all,
+		covered{"distinct-window", "late", true, coverWindow},
+		covered{"linear", plainStream, true, coverLinear},
+		covered{"bloom", plainStream, false, coverBloom},
+	)
+}
+
+// plainStream is of events that do not decay.
+const plainStream = "no decay"
+
+// A stream ends at coverageNow, by a half-life of an hour.
+const coverageNow = 1000 * decayedHour
+
+// halfLifeOf is that of a stream, 0 for none.
+func halfLifeOf(stream string) sketch.Tick {
+	if stream == plainStream {
+		return 0
+	}
+	return decayedHour
+}
+
+// arrival is the time of an event, and the clock when it comes.
+type arrival struct{ at, clock sketch.Tick }
+
+// weight is what it counts in the end.
+func (a arrival) weight(stream string) float64 {
+	if stream == plainStream {
+		return 1
+	}
+	return math.Exp2(-float64(coverageNow-a.at) / float64(decayedHour))
+}
+
+// arrivals draws n events over some half-lives: at any time, up to many half-lives late, or a few dozen at a time.
+func arrivals(r *rand.Rand, stream string, n int) []arrival {
+	const span = 8 * decayedHour
+	out := make([]arrival, n)
+	burst, left := sketch.Tick(0), 0
+	for i := range out {
+		clock := coverageNow - span + span*sketch.Tick(i+1)/sketch.Tick(n)
+		at := clock
+		switch stream {
+		case "late":
+			at -= sketch.Tick(r.ExpFloat64() * 3 * float64(decayedHour))
+		case "bursty":
+			if left == 0 {
+				burst, left = clock, 1+r.IntN(1+n/10)
+			}
+			left--
+			at = burst
+		}
+		out[i] = arrival{at, clock}
+	}
+	return out
+}
+
+// coverageBins are the probabilities of the bins that are drawn.
+var coverageBins = []float64{0.4, 0.3, 0.2, 0.1}
+
+func drawBin(r *rand.Rand) uint32 {
+	u := r.Float64()
+	for bin, p := range coverageBins {
+		if u -= p; u < 0 {
+			return uint32(bin)
+		}
+	}
+	return 0
+}
+
+// coverDistribution: the interval of a bin's probability is about what events are drawn from.
+func coverDistribution(r *rand.Rand, stream string) (out []interval) {
+	p := sketch.Params{Decay: sketch.HalfLife, HalfLife: halfLifeOf(stream), Threshold: 0.001, OrderFree: true}
+	if p.HalfLife == 0 {
+		p.Decay = sketch.None
+	}
+	var d sketch.Distribution
+	for _, a := range arrivals(r, stream, 300+r.IntN(500)) {
+		if err := d.Add(&p, a.clock, a.at, drawBin(r), 1); err != nil {
+			panic(err) // 1 is a fine amount
+		}
+	}
+	reading := d.At(&p, coverageNow)
+	if reading.EffectiveN < coverageEffective {
+		return nil
+	}
+	for bin, truth := range coverageBins {
+		_, low, high := reading.P(uint32(bin), sketch.DefaultConfidence)
+		out = append(out, interval{low, high, truth})
+	}
+	return out
+}
+
+// coverageItems is how many items the counting kinds see.
+const coverageItems = 400
+
+func coverTopK(r *rand.Rand, stream string) (out []interval) {
+	s := must(sketch.NewTopK(sketch.TopKParams{K: 10, HalfLife: halfLifeOf(stream)}))
+	s.Born(coverageNow-8*decayedHour, 0.001)
+	truth := make([]float64, coverageItems)
+	often := rand.NewZipf(r, wordsZipf, 1, coverageItems-1)
+	for _, a := range arrivals(r, stream, 2000) {
+		id := often.Uint64()
+		truth[id] += a.weight(stream)
+		if err := s.Add(a.clock, a.at, itemName(id), 1); err != nil {
+			panic(err)
+		}
+	}
+	lost := s.Lost(coverageNow)
+	for id, want := range truth {
+		item := s.Item(coverageNow, itemName(uint64(id)))
+		out = append(out, interval{item.Count - item.Err - 1e-9, item.Count + lost + 1e-9, want})
+	}
+	return out
+}
+
+func coverCountMin(r *rand.Rand, stream string) (out []interval) {
+	c := must(sketch.NewCountMin(sketch.CountMinParams{Epsilon: 0.02, Delta: 0.01, HalfLife: halfLifeOf(stream)}))
+	c.Born(coverageNow-8*decayedHour, 0.001)
+	truth, hashes := make([]float64, coverageItems), make([]uint64, coverageItems)
+	for id := range hashes {
+		hashes[id] = r.Uint64()
+	}
+	often := rand.NewZipf(r, wordsZipf, 1, coverageItems-1)
+	for _, a := range arrivals(r, stream, 2000) {
+		id := often.Uint64()
+		truth[id] += a.weight(stream)
+		if err := c.Add(a.clock, a.at, hashes[id], 1); err != nil {
+			panic(err)
+		}
+	}
+	lost := c.Lost(coverageNow)
+	for id, want := range truth {
+		e := c.Estimate(coverageNow, hashes[id])
+		out = append(out, interval{e.Count - e.Err - 1e-9, e.Count + lost + 1e-9, want})
+	}
+	return out
+}
+
+// coverQuantile: the interval of a quantile is about the values that came.
+func coverQuantile(r *rand.Rand, stream string) (out []interval) {
+	q := must(sketch.NewQuantile(sketch.QuantileParams{HalfLife: halfLifeOf(stream), Threshold: 0.001}))
+	q.CountAll()
+	var values []weighted
+	for _, a := range arrivals(r, stream, 500) {
+		v := weighted{math.Exp(3 * r.NormFloat64()), a.weight(stream)}
+		values = append(values, v)
+		if err := q.Add(a.clock, a.at, v.value, 1); err != nil {
+			panic(err) // finite and positive
+		}
+	}
+	reading := q.At(coverageNow)
+	for _, part := range []float64{0.1, 0.5, 0.9} {
+		low, high := reading.Bracket(part)
+		// a hair of rank decides between two values
+		least, most := weightedQuantile(values, part-1e-9), weightedQuantile(values, part+1e-9)
+		low, high = low/(1+reading.Accuracy), high/(1-reading.Accuracy)
+		truth := least
+		if least < low && most >= low {
+			truth = most
+		}
+		out = append(out, interval{low, high, truth})
+	}
+	return out
+}
+
+func coverDistinct(r *rand.Rand, stream string) []interval {
+	if stream == plainStream {
+		d := must(sketch.NewDistinct(sketch.DistinctParams{}))
+		n := 10_000 + r.IntN(20_000)
+		for range n {
+			d.Add(r.Uint64())
+		}
+		value, stdErr := d.Estimate()
+		return []interval{around(value, stdErr, float64(n))}
+	}
+	d := must(sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{HalfLife: decayedHour, Registers: 256}))
+	truth := 0.0
+	for _, a := range arrivals(r, stream, 3000) {
+		d.Add(a.clock, a.at, r.Uint64())
+		truth += a.weight(stream)
+	}
+	value, stdErr := d.Estimate(coverageNow)
+	if truth < coverageEffective {
+		return nil
+	}
+	return []interval{around(value, stdErr, truth)}
+}
+
+func coverSet(r *rand.Rand, stream string) []interval {
+	const k = 256
+	if stream == plainStream {
+		s := must(sketch.NewSet(sketch.SetParams{K: k, Signature: -1}))
+		n := 4000 + r.IntN(4000)
+		for range n {
+			s.Add(r.Uint64(), nil)
+		}
+		e := s.Estimate()
+		return []interval{around(e.Value, e.StdErr, float64(n))}
+	}
+	s := must(sketch.NewSetDecayed(sketch.SetDecayedParams{K: k, HalfLife: decayedHour}))
+	truth := 0.0
+	for _, a := range arrivals(r, stream, 4000) {
+		s.Add(a.clock, a.at, r.Uint64(), nil)
+		truth += a.weight(stream)
+	}
+	e := s.Estimate(coverageNow)
+	if truth < coverageEffective {
+		return nil
+	}
+	return []interval{around(e.Value, e.StdErr, truth)}
+}
+
+// coverMorris: a register does not know how many events it has rounded, and with a half-life its error is the most that it can be.
+func coverMorris(r *rand.Rand, stream string) []interval {
+	m := must(sketch.NewMorris(sketch.MorrisParams{Bits: 16, HalfLife: halfLifeOf(stream)}))
+	truth := 0.0
+	for _, a := range arrivals(r, stream, 1000+r.IntN(1000)) {
+		if err := m.Add(a.clock, a.at, 1, r.Uint64()); err != nil {
+			panic(err)
+		}
+		truth += a.weight(stream)
+	}
+	e := m.Estimate(coverageNow)
+	if truth < coverageEffective {
+		return nil
+	}
+	return []interval{around(e.Count, e.StandardError, truth)}
+}
+
+func coverWindow(r *rand.Rand) []interval {
+	w := &distinctWindow{DistinctWindow: must(sketch.NewDistinctWindow(sketch.DistinctWindowParams{
+		Distinct: sketch.DistinctParams{Precision: 8}, Slice: decayedHour, Slices: windowSlices,
+	}))}
+	for range 4000 + r.IntN(4000) {
+		w.add(r)
+	}
+	value, stdErr := w.Estimate(windowSpan-1, windowSpan)
+	return []interval{around(value, stdErr, float64(w.n))}
+}
+
+func coverLinear(r *rand.Rand) []interval {
+	l := must(sketch.NewLinearCounter(sketch.LinearParams{Capacity: linearCapacity}))
+	n := 2000 + r.IntN(20_000)
+	for range n {
+		if err := l.Add(r.Uint64(), nil); err != nil {
+			panic(err)
+		}
+	}
+	e := l.Estimate()
+	return []interval{around(e.Count, e.StandardError, float64(n))}
+}
+
+// coverBloom: the error of a filter that grows is the most that it can be. Each generation alone has an eighth of its variance, but keys
+// that an earlier one seems to have are missing from the next.
+func coverBloom(r *rand.Rand) []interval {
+	f := must(sketch.NewBloomScalable(sketch.BloomParams{Capacity: 10_000, FalseRate: 0.01}))
+	n := 2000 + r.IntN(20_000)
+	for range n {
+		f.Add(r.Uint64())
+	}
+	s := f.State()
+	return []interval{around(s.Keys, s.KeysError, float64(n))}
+}
+
+func around(value, stdErr, truth float64) interval {
+	low, high := sketch.Around(value, stdErr, sketch.DefaultConfidence)
+	return interval{low, high, truth}
+}

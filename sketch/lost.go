@@ -1,0 +1,175 @@
+package sketch
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Counts that do not depend on the order of events (Params.OrderFree). An event is counted however little it weighs by now,
+// and bins are removed whole, when their number has grown. What a removal costs is added to one number of the summary:
+//
+//	lost     at most so much is missing from any one bin, and from Z
+//	birth    lost = 8/7 th                      what a predecessor of the same key may have held when it died
+//	removal  bins below th go; lost += the largest of them
+//	death    Z < th and lost <= th/7            th: the threshold, as weighed at that time
+//
+// It is a stored value like Z: it decays, moves with the landmark and merges by addition. A birth leaves 8/7 th, which has
+// decayed to th/7 after three half-lives, so no summary dies earlier; and what died held at most th + th/7 of any bin, which
+// is what its successor starts with.
+//
+//	truth of a bin, and of Z, lies in [v, v + lost + 1e-11 v]; with negative amounts in [v - lost, v + lost]
+//
+// Removals happen when a new bin comes while the number of bins is 8, 12, 16, 18, 20, ... (steps of an eighth to a sixteenth),
+// an eighth of them is below th, and lost <= th/8. So lost stays below 9/8 th, unless bins reach their limit.
+
+// Shares of the threshold in the rules above.
+const (
+	lostAtBirth   = 8.0 / 7
+	lostAtDeath   = 1.0 / 7
+	lostAtRemoval = 1.0 / 8
+)
+
+// lostFaintest is the least stored value that is lost: below it, doubles have fewer bits.
+const lostFaintest = 0x1p-900
+
+// lostUp rounds what is lost up to the upper half of a double (relative error below 2^-20), which is how it is stored.
+func lostUp(v float64) float64 { return upperOf(v).float() }
+
+// keeps says whether the floor keeps all bins that were ever seen, and so the summary.
+func (p *Params) keeps() bool { return p.OrderFree && (p.Floor == Clamp || p.Floor == Prior) }
+
+// LostAtBirth is the most that a bin of a key without a summary can have held, in counts: what every new summary begins with,
+// and what an answer about an absent key may be short of. It is 0 unless the order of events does not matter.
+func (p *Params) LostAtBirth() float64 {
+	if !p.OrderFree || p.Decay != HalfLife {
+		return 0
+	}
+	return lostUp(float64(p.threshold() * lostAtBirth))
+}
+
+// bornWith is LostAtBirth as stored, as seen from a time of this weight.
+func (p *Params) bornWith(atNow float64) float64 {
+	if !p.OrderFree || p.Decay != HalfLife {
+		return 0
+	}
+	return lostUp(float64(float64(p.threshold()*lostAtBirth) * atNow))
+}
+
+// Lost is how much any bin, and Z, may be short of at a time, in counts: 0 unless the order of events does not matter.
+func (d *Distribution) Lost(p *Params, at Tick) float64 {
+	if d.lost == 0 {
+		return 0
+	}
+	return float64(d.lost * p.shrink(max(at, p.earliest(d.mark)), d.mark))
+}
+
+// earliest is the first time as which a distribution with this landmark can be read.
+func (p *Params) earliest(mark int64) Tick {
+	if p.Decay == None {
+		return math.MinInt64
+	}
+	return Tick((mark - earliest) * int64(p.HalfLife))
+}
+
+// spent is faded where the order of events does not matter.
+func (d *Distribution) spent(p *Params, atNow float64) bool {
+	if p.Decay == None || p.keeps() || d.fresh() {
+		return false
+	}
+	th := float64(p.threshold() * atNow)
+	return d.magnitude(p) < th && d.lost <= float64(th*lostAtDeath)
+}
+
+// spentBy is Death where the order of events does not matter.
+func (d *Distribution) spentBy(p *Params) Tick {
+	m := d.magnitude(p)
+	switch {
+	case d.fresh() || d.Len() == 0 && m == 0:
+		return 0
+	case p.keeps():
+		return MaxTick
+	}
+	at := Tick(0)
+	if m > 0 {
+		at = d.fallsBelow(p, m, p.threshold())
+	}
+	if d.lost > 0 {
+		at = max(at, d.fallsBelow(p, d.lost, float64(p.threshold()*lostAtDeath)))
+	}
+	return at
+}
+
+// fallsBelow is a tick from which on a stored value counts less than a threshold, a few ticks after the first such.
+func (d *Distribution) fallsBelow(p *Params, v, threshold float64) Tick {
+	h := float64(p.HalfLife)
+	lives := Log2(v) - Log2(threshold)
+	after := float64(lives*h) + float64(h*0x1p-44) + 2
+	return Tick(d.mark*int64(p.HalfLife)) + Tick(math.Ceil(after))
+}
+
+// isStep says whether bins are looked through when there are n and one more comes: 8, 12, 16, then each eighth of a power of two.
+func isStep(n int) bool {
+	if n < 16 {
+		return n == 8 || n == 12
+	}
+	return n&(1<<(bits.Len(uint(n))-4)-1) == 0
+}
+
+// Crowded says whether Thin would look through the bins before this one is added at now.
+func (d *Distribution) Crowded(p *Params, now *Now, bin uint32) bool {
+	return p.OrderFree && p.Decay == HalfLife && !p.keeps() && isStep(d.Len()) && d.find(bin) < 0 &&
+		d.mayLose(p, now.weight(d.mark))
+}
+
+// mayLose: what is lost leaves room for a removal.
+func (d *Distribution) mayLose(p *Params, atNow float64) bool {
+	return d.lost <= float64(float64(p.threshold()*atNow)*lostAtRemoval)
+}
+
+// Thin removes the bins below the threshold before a new bin is added, if it is time to (see Crowded) and they are an eighth of all,
+// and tells gone about each. It does nothing unless Params.OrderFree. gone may be nil.
+func (d *Distribution) Thin(p *Params, now *Now, bin uint32, gone func(bin uint32)) {
+	if !d.Crowded(p, now, bin) {
+		return
+	}
+	cut, below := d.cut(p, now.weight(d.mark)), 0
+	for i := range d.Len() {
+		if math.Abs(d.value(i)) < cut {
+			below++
+		}
+	}
+	if below*8 >= d.Len() {
+		d.removeBelow(cut, gone)
+	}
+}
+
+// Trim is Prune that removes bins only if what is lost leaves room for that. It is for visits that no increase of bins has caused.
+func (d *Distribution) Trim(p *Params, now Tick, gone func(bin uint32)) {
+	if !p.OrderFree || d.form() == micro || p.Decay == None || d.Dead(p, now) || d.mayLose(p, p.weight(now, d.mark)) {
+		d.Prune(p, now, gone)
+	}
+}
+
+// removeBelow removes the bins below a stored value, and counts the largest as lost.
+func (d *Distribution) removeBelow(cut float64, gone func(bin uint32)) {
+	kept, most := 0, 0.0
+	for i := range d.Len() {
+		v := math.Abs(d.value(i))
+		if v >= cut {
+			d.move(i, kept)
+			kept++
+			continue
+		}
+		most = max(most, v)
+		if gone != nil {
+			gone(d.id(i))
+		}
+	}
+	if kept == d.Len() {
+		return
+	}
+	if most > 0 {
+		d.lost = lostUp(d.lost + most)
+	}
+	d.truncate(kept)
+}
