@@ -88,10 +88,10 @@ func TestCompanionCountsTheSame(t *testing.T) {
 
 // keyCounts is what a key holds at a time, with what a bin and what the sum may be short of.
 type keyCounts struct {
-	last         sketch.Tick
-	bins         map[string]float64
-	z            float64
-	lost, faded  float64
+	last        sketch.Tick
+	bins        map[string]float64
+	z           float64
+	lost, faded float64
 }
 
 // like compares counts of the same events: where bins had faded, one may have removed them and the other not.
@@ -111,7 +111,7 @@ func (c keyCounts) like(o keyCounts) bool {
 // losing sets what the counts may be short of. Where the order of events does not matter, that is what is lost, and what a
 // bin has that is below the threshold and does not show. Where it does, both have removed the same bins of those that
 // show; the sum has faded bins, too, until there is time or no room.
-func (c *keyCounts) losing(p sketch.Params, lost float64) {
+func (c *keyCounts) losing(p *sketch.Params, lost float64) {
 	if p.OrderFree {
 		c.lost = lost + p.Threshold
 		c.faded = c.lost
