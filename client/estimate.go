@@ -70,9 +70,9 @@ type Distribution struct {
 	EffectiveN float64  // Z^2 / Z2
 	Entropy    float64  // of the visible bins, in bits; not told when Brief
 	Brief      bool     // the top of one key of more than 16,384 bins is told without visiting them all
-	// Lost is how much too low Z and each Count may be, whatever order events came in, because bins below the threshold were
-	// removed or an earlier summary of the key had faded; in a Signed namespace also too high. Intervals cover it. 0: they
-	// are exact, but for rounding (1e-11, 1e-5 in a compact namespace).
+	// Lost is how much too low Z and each Count may be, whatever order events came in, because bins below the threshold
+	// were removed or an earlier summary of the key had faded; in a Signed namespace also too high. Intervals cover it.
+	// 0: they are exact, but for rounding (1e-11, 1e-5 in a compact namespace).
 	Lost       float64
 	Signed     bool // the namespace allows negative amounts
 	AsOf       time.Time
@@ -99,7 +99,8 @@ func distributionOf(a *ebbv1.Answer) Distribution {
 	d := Distribution{
 		Found: w.GetFound(), Matched: int(w.GetMatched()), BinsTotal: int(w.GetBinsTotal()),
 		Z: w.GetZ(), Z2: w.GetZ2(), Other: w.GetOther(),
-		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(), Brief: w.GetBrief(), Lost: w.GetLost(), Signed: w.GetSigned(),
+		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(), Brief: w.GetBrief(),
+		Lost: w.GetLost(), Signed: w.GetSigned(),
 		AsOf: timeOf(w.GetAsOfUs()), LastEvent: timeOf(w.GetLastEventUs()), Confidence: w.GetConfidence(),
 		Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Floor: w.GetFloor(),
 		Coverage: coverageOf(a.GetCoverage()),

@@ -122,8 +122,8 @@ func (c *Client) Probability(ctx context.Context, ns, key, bin string, opts ...A
 	return r, nil
 }
 
-// Count asks for Z: everything ever added to a key, decayed. It is certain to lie between Low and High, which differ by what is
-// lost (see Distribution.Lost).
+// Count asks for Z: everything ever added to a key, decayed. It is certain to lie between Low and High, which differ by
+// what is lost (see Distribution.Lost).
 func (c *Client) Count(ctx context.Context, ns, key string, opts ...AskOption) (Reading, error) {
 	d, err := c.Top(ctx, ns, key, 1, opts...)
 	if err != nil {

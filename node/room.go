@@ -305,8 +305,8 @@ func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
 
 const stillTaken = "what makes room is still taken"
 
-// budgetHint says what to do about a budget, of keys or bytes. A count may make a key, so it is refused whatever its key
-// is.
+// budgetHint says what to do about a budget, of keys or bytes. A count may make a key, so it is refused whatever its
+// key is.
 func budgetHint(namespace, of string) string {
 	return fmt.Sprintf("delete keys, or raise it: ebb namespace set %s --max-%s; until then counts of keys that are there "+
 		"are refused too; %s", namespace, of, stillTaken)

@@ -11,9 +11,9 @@ import (
 const pieceBytes = 32 << 10
 
 // pieces encodes a message in buffers of pieceBytes, which gRPC gives back one by one as it sends them. In one piece a
-// message would take an allocation of its own size. Where it is large, as the 26 MiB that a node may answer another are,
-// Go clears it, and makes room for it in the memory limit, while the garbage collector waits for that goroutine, and
-// others for the collector: for up to 160 ms on a machine where new memory is slow. See docs/adr/0060.
+// message would take an allocation of its own size. Where it is large, as the 26 MiB that a node may answer another
+// are, Go clears it, and makes room for it in the memory limit, while the garbage collector waits for that goroutine,
+// and others for the collector: for up to 160 ms on a machine where new memory is slow. See docs/adr/0060.
 type pieces struct {
 	pool mem.BufferPool
 	all  mem.BufferSlice

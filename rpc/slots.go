@@ -17,8 +17,8 @@ const (
 	// slotCrowd is how many messages wait for a slot when the scheduler gets spare processors. Fewer keep nothing else
 	// waiting, and any load of large batches has some that wait for each other.
 	slotCrowd = 4
-	// largeRequest is how many bytes a request takes that counts as a large one; as many as slotCrowd of these get spare
-	// processors, too. A batch of 1,000 increments takes 1.7 MiB with what is decoded from it.
+	// largeRequest is how many bytes a request takes that counts as a large one; as many as slotCrowd of these get
+	// spare processors, too. A batch of 1,000 increments takes 1.7 MiB with what is decoded from it.
 	largeRequest = proto.MessageBytesMax
 )
 

@@ -365,7 +365,7 @@ type total struct {
 	dist    *sketch.Distribution // nil: nothing found
 	owned   bool                 // dist is our own, and not a key's
 	matched uint64               // how many keys the patterns found
-	missed  float64              // what keys that were named and are not there may have held, of any bin; see sketch.Params.LostAtBirth
+	missed  float64              // what named keys that are not there may have held; see sketch.Params.LostAtBirth
 	words   lexicon
 }
 

@@ -85,7 +85,7 @@ type union struct {
 	alone bool // no other key is asked about
 
 	matched uint64  // how many keys the patterns found
-	missed  float64 // what keys that were named and are not there may have held, of anything; see sketch.Params.LostAtBirth
+	missed  float64 // what named keys that are not there may have held; see sketch.Params.LostAtBirth
 }
 
 // add merges a body, which stays as it is.

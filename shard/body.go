@@ -474,7 +474,8 @@ func atLeast(q *ebbv1.SummaryQuestion, value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: math.MaxFloat64, Confidence: sureness(q)}
 }
 
-// atMost is an estimate that is too low by no more than what was lost, and with this confidence too high by no more than err.
+// atMost is an estimate that is too low by no more than what was lost, and with this confidence too high by no more
+// than err.
 func atMost(value, err, lost, confidence float64) *ebbv1.Estimate {
 	if err == 0 {
 		confidence = certain

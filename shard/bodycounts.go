@@ -62,7 +62,8 @@ func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summa
 		out.Bins = append(out.Bins, atMost(item.Count, item.Err, lost, certain))
 	}
 	for _, item := range k.Top(at, int(q.GetTop()), nil) {
-		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: atMost(item.Count, item.Err, lost, certain)})
+		count := atMost(item.Count, item.Err, lost, certain)
+		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: count})
 	}
 }
 

@@ -38,7 +38,9 @@ func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 		v := r.Quantile(part)
 		from, to := r.Bracket(part)
 		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{
-			Value: v, Low: min(from/(1+r.Accuracy), from/(1-r.Accuracy)), High: max(to/(1+r.Accuracy), to/(1-r.Accuracy)),
+			Value:      v,
+			Low:        min(from/(1+r.Accuracy), from/(1-r.Accuracy)),
+			High:       max(to/(1+r.Accuracy), to/(1-r.Accuracy)),
 			Confidence: certain,
 		})
 	}

@@ -108,9 +108,9 @@ func (c keyCounts) like(o keyCounts) bool {
 	return near(c.z, o.z, faded) && (c.last == o.last || c.last == 0 && o.z <= lost || o.last == 0 && c.z <= lost)
 }
 
-// losing sets what the counts may be short of. Where the order of events does not matter, that is what is lost, and what a
-// bin has that is below the threshold and does not show. Where it does, both have removed the same bins of those that
-// show; the sum has faded bins, too, until there is time or no room.
+// losing sets what the counts may be short of. Where the order of events does not matter, that is what is lost, and
+// what a bin has that is below the threshold and does not show. Where it does, both have removed the same bins of those
+// that show; the sum has faded bins, too, until there is time or no room.
 func (c *keyCounts) losing(p *sketch.Params, lost float64) {
 	if p.OrderFree {
 		c.lost = lost + p.Threshold

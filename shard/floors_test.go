@@ -70,8 +70,8 @@ func (f *freeShard) ask(key string) *ebbv1.Distribution {
 	return f.s.Ask(q, sketch.Tick(f.now)).GetAnswer().GetDistribution()
 }
 
-// Clamp and prior show known bins for good, through restarts, and what is idle tends to uniform; a time to live ends it. Where
-// the floor changes, what has faded goes.
+// Clamp and prior show known bins for good, through restarts, and what is idle tends to uniform; a time to live ends
+// it. Where the floor changes, what has faded goes.
 func TestFloorsKeepKeys(t *testing.T) {
 	for _, floor := range []ebbv1.Floor{ebbv1.Floor_FLOOR_CLAMP, ebbv1.Floor_FLOOR_PRIOR} {
 		for _, decay := range []ebbv1.Decay{ebbv1.Decay_DECAY_HALF_LIFE, ebbv1.Decay_DECAY_LINEAR} {
@@ -143,7 +143,8 @@ func TestOrderIsFreeFromItsBehaviourOn(t *testing.T) {
 	}
 }
 
-// At the limit of bins an event below the threshold is counted as other and as lost, one above is refused, and what has faded makes room.
+// At the limit of bins an event below the threshold is counted as other and as lost, one above is refused, and what has
+// faded makes room.
 func TestLimitOfBinsIsLost(t *testing.T) {
 	f := newFreeShard(t, &ebbv1.Namespace{BinsMax: 100, Threshold: 0.5})
 	for i := range 100 {

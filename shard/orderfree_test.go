@@ -17,7 +17,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// orderStreams is how many random streams TestOrderOfEvents takes; EBB_ORDER_STREAMS sets another number. The full run has 10,000.
+// orderStreams is how many random streams TestOrderOfEvents takes; EBB_ORDER_STREAMS sets another number. The full run
+// has 10,000.
 const orderStreams = 1000
 
 // orderEvent is one event of a stream.
@@ -156,8 +157,8 @@ func (tr *orderTruth) check(t *testing.T, states []*State) {
 	}
 }
 
-// forgotten says that the events of a bin weigh about what is stored at the least, 2^-100, or less: in some orders nobody
-// has seen it.
+// forgotten says that the events of a bin weigh about what is stored at the least, 2^-100, or less: in some
+// orders no shard has seen it.
 func (tr *orderTruth) forgotten(bin string) bool { return math.Abs(tr.counts[bin]) < 0x1p-80 }
 
 func (tr *orderTruth) keyNames() (names [][]byte) {
@@ -313,7 +314,8 @@ var orderKinds = []ebbv1.Kind{
 // hourUS is the half-life of the streams.
 const hourUS = int64(3600 * second)
 
-// newOrderCase draws a stream of about a thousand events over some hours or weeks, in bursts and silences, with late events.
+// newOrderCase draws a stream of about a thousand events over some hours or weeks, in bursts and silences, with late
+// events.
 func newOrderCase(seed int) (*orderCase, *rand.Rand) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 61))
 	c := &orderCase{kind: orderKinds[0], orders: 3, boundTop: 9.0 / 7 * (1 + 1e-3)}
@@ -378,7 +380,7 @@ func (c *orderCase) draw(rng *rand.Rand) {
 	}
 }
 
-// adversarialCase is 100,000 events of which each weighs less than the threshold when it comes, over few or many bins.
+// adversarialCase is 100,000 events, each below the threshold when it comes, over few or many bins.
 func adversarialCase(seed int) (*orderCase, *rand.Rand) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 62))
 	bins := []int{3, 100_000}[seed%2]
@@ -406,7 +408,8 @@ func adversarialCase(seed int) (*orderCase, *rand.Rand) {
 	return c, rng
 }
 
-// The same events in any order, batches, shards and with any restarts have the same answers, within what the answers say is lost.
+// The same events in any order, batches, shards and with any restarts have the same answers, within what the answers
+// say is lost.
 func TestOrderOfEvents(t *testing.T) {
 	streams, adversaries := orderStreams, 2
 	if n, err := strconv.Atoi(os.Getenv("EBB_ORDER_STREAMS")); err == nil {
@@ -425,7 +428,8 @@ func TestOrderOfEvents(t *testing.T) {
 	}
 }
 
-// Thirty thousand events that are 11 half-lives old count 4.88 in each of three bins, whether the present came before or after them.
+// Thirty thousand events that are 11 half-lives old count 4.88 in each of three bins, whether the present came before
+// or after them.
 func TestLateEventsCountBehindTheClock(t *testing.T) {
 	for _, kind := range orderKinds[:4] {
 		for _, first := range []string{"late", "now", "other key"} {

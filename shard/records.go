@@ -20,7 +20,8 @@ import (
 //	name, 8 bytes a word, the last ones 0
 //	room: the bins
 //
-// Where something is lost, which only is where bins are not looked for by these (see sketch.Params.OrderFree), it takes their places:
+// Where something is lost, which only is where bins are not looked for by these (see sketch.Params.OrderFree), it takes
+// their places:
 //
 //	2  last event (57) | lost, upper part (7)
 //	3  landmark (40) | lost, lower part (24)

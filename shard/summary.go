@@ -17,11 +17,10 @@ type summary struct {
 	//
 	// INVARIANT due-is-never-late: due is at or before the distribution's death
 	// under the settings of its era, so one that is not due is not dead. A body may
-	// be a little late, and so is one that a floor kept until it changed (see keptVisit): some estimate their own death, and one that has
-	// just died takes what is added as one that has not. A Morris counter may
-	// also be rounded down to nothing before its time: until its visit it is not
-	// found, and takes what is added. Nor is due after the time at which the key
-	// expires, if it has one.
+	// be a little late, and so is one that a floor kept until it changed (see keptVisit): some estimate their own
+	// death, and one that has just died takes what is added as one that has not. A Morris counter may also be rounded
+	// down to nothing before its time: until its visit it is not found, and takes what is added. Nor is due after the
+	// time at which the key expires, if it has one.
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
 	// Faded bins are looked for when there are more than pruneAt bins, a power of two, and when
@@ -182,8 +181,8 @@ func (s *State) prune(ns *namespace, sum *summary, clock sketch.Tick) {
 	sum.pruned = ns.moment(clock)
 }
 
-// thins says whether faded bins are looked for as sketch.Distribution.Thin says, and what that costs is counted as lost. Else
-// they are looked for when there are more than pruneAt.
+// thins says whether faded bins are looked for as sketch.Distribution.Thin says, and what that costs is counted as
+// lost. Else they are looked for when there are more than pruneAt.
 func (ns *namespace) thins() bool {
 	p := ns.params()
 	return p.OrderFree && p.Decay == sketch.HalfLife
@@ -299,8 +298,8 @@ func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {
 	return d.Dead(p, at) || d.Len() == 0 && p.Decay != sketch.None && d.Death(p) == 0
 }
 
-// keptVisit is after how many half-lives a distribution is visited again that its floor keeps for good: if the floor changes, it
-// is kept for so long at most.
+// keptVisit is after how many half-lives a distribution is visited again that its floor keeps for good: if the floor
+// changes, it is kept for so long at most.
 const keptVisit = 256
 
 // mayDie says whether a distribution that its floor keeps would die under another floor.

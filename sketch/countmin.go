@@ -256,8 +256,8 @@ func (c *CountMin) leastFew(hash uint64) float64 {
 func (c *CountMin) Last() Tick { return c.last }
 
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that is a seventh of the
-// threshold.
+// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that
+// is a seventh of the threshold.
 func (c *CountMin) Death(threshold float64) Tick {
 	if c.z == 0 {
 		return 0

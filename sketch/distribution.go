@@ -21,9 +21,10 @@ type Distribution struct {
 
 // Add counts n events of a bin at time t. now is the namespace's clock, not before t and not before any earlier now.
 //
-// Unless Params.OrderFree, what has faded counts as nothing first. An n of 0 changes nothing. It answers ErrTooManyBins, ErrNegative
-// or ErrOverflow, and then no count has changed. Unless Params.OrderFree, the bins of a summary that is dead at now (see Dead) are
-// forgotten: Prune first to learn which. Thin first keeps the number of bins in proportion to those that live.
+// Unless Params.OrderFree, what has faded counts as nothing first. An n of 0 changes nothing. It answers
+// ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed. Unless Params.OrderFree, the bins of a
+// summary that is dead at now (see Dead) are forgotten: Prune first to learn which. Thin first keeps the number of bins
+// in proportion to those that live.
 func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error {
 	at := p.Now(now)
 	return d.AddNow(p, &at, t, bin, n)

@@ -11,8 +11,8 @@ const DefaultConfidence = 0.95
 //	(p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)        z = the normal quantile of (1+confidence)/2
 //
 // It never leaves [0, 1]. With nothing to go by it is 0, from 0 to 1. Its coverage is nominal when events are independent.
-// Where something is lost (see Lost), it reaches from the lower bound of the least count that is possible to the upper one of
-// the largest.
+// Where something is lost (see Lost), it reaches from the lower bound of the least count that is possible to the upper
+// one of the largest.
 func (r Reading) Interval(count, confidence float64) (p, low, high float64) {
 	return r.interval(count, r.Lost, confidence)
 }

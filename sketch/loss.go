@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 )
 
-// loss is what a summary that carries its own half-life is short of, because an earlier one of the same key had died: it is
-// the lost of a Distribution (see lost.go), for kinds that remove nothing. It is a number of counts at a time, and decays
-// from there. The zero value has lost nothing.
+// loss is what a summary that carries its own half-life is short of, because an earlier one of the same key had died:
+// it is the lost of a Distribution (see lost.go), for kinds that remove nothing. It is a number of counts at a time,
+// and decays from there. The zero value has lost nothing.
 type loss struct {
 	n     float64 // the upper half of a double
 	since Tick
@@ -89,14 +89,16 @@ func (r *reader) headerLoss(kind byte) (version byte) {
 // short of what that may have held, and dies no earlier than three half-lives from then.
 func (s *TopK) Born(now Tick, threshold float64) { s.loss = bornAt(now, s.halfLife, threshold) }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key had died.
+// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
+// had died.
 func (s *TopK) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }
 
 // Born says that the summary begins at a time, after one of the same key that died below a threshold: see Death. It is
 // short of what that may have held, and dies no earlier than three half-lives from then.
 func (c *CountMin) Born(now Tick, threshold float64) { c.loss = bornAt(now, c.halfLife, threshold) }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key had died.
+// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
+// had died.
 func (c *CountMin) Lost(at Tick) float64 { return c.loss.at(at, c.halfLife) }
 
 // Born says that the summary begins at a time, after one of the same key that died below a threshold: see Death. It is
@@ -105,12 +107,14 @@ func (d *DistinctDecayed) Born(now Tick, threshold float64) {
 	d.loss = bornAt(now, d.halfLife, threshold)
 }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key had died.
+// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
+// had died.
 func (d *DistinctDecayed) Lost(at Tick) float64 { return d.loss.at(at, d.halfLife) }
 
 // Born says that the summary begins at a time, after one of the same key that died below a threshold: see Death. It is
 // short of what that may have held, and dies no earlier than three half-lives from then.
 func (s *SetDecayed) Born(now Tick, threshold float64) { s.loss = bornAt(now, s.halfLife, threshold) }
 
-// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key had died.
+// Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
+// had died.
 func (s *SetDecayed) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }

@@ -5,22 +5,24 @@ import (
 	"math/bits"
 )
 
-// Counts that do not depend on the order of events (Params.OrderFree). An event is counted however little it weighs by now,
-// and bins are removed whole, when their number has grown. What a removal costs is added to one number of the summary:
+// Counts that do not depend on the order of events (Params.OrderFree). An event is counted however little it weighs by
+// now, and bins are removed whole, when their number has grown. What a removal costs is added to one number of the
+// summary:
 //
 //	lost     at most so much is missing from any one bin, and from Z
 //	birth    lost = 8/7 th                      what a predecessor of the same key may have held when it died
 //	removal  bins below th go; lost += the largest of them
 //	death    Z < th and lost <= th/7            th: the threshold, as weighed at that time
 //
-// It is a stored value like Z: it decays, moves with the landmark and merges by addition. A birth leaves 8/7 th, which has
-// decayed to th/7 after three half-lives, so no summary dies earlier; and what died held at most th + th/7 of any bin, which
-// is what its successor starts with.
+// It is a stored value like Z: it decays, moves with the landmark and merges by addition. A birth leaves 8/7 th, which
+// has decayed to th/7 after three half-lives, so no summary dies earlier; and what died held at most th + th/7 of any
+// bin, which is what its successor starts with.
 //
 //	truth of a bin, and of Z, lies in [v, v + lost + 1e-11 v]; with negative amounts in [v - lost, v + lost]
 //
-// Removals happen when a new bin comes while the number of bins is 8, 12, 16, 18, 20, ... (steps of an eighth to a sixteenth),
-// an eighth of them is below th, and lost <= th/8. So lost stays below 9/8 th, unless bins reach their limit.
+// Removals happen when a new bin comes while the number of bins is 8, 12, 16, 18, 20, ... (steps of an eighth to a
+// sixteenth), an eighth of them is below th, and lost <= th/8. So lost stays below 9/8 th, unless bins reach their
+// limit.
 
 // Shares of the threshold in the rules above.
 const (
@@ -38,8 +40,8 @@ func lostUp(v float64) float64 { return upperOf(v).float() }
 // keeps says whether the floor keeps all bins that were ever seen, and so the summary.
 func (p *Params) keeps() bool { return p.OrderFree && (p.Floor == Clamp || p.Floor == Prior) }
 
-// LostAtBirth is the most that a bin of a key without a summary can have held, in counts: what every new summary begins with,
-// and what an answer about an absent key may be short of. It is 0 unless the order of events does not matter.
+// LostAtBirth is the most that a bin of a key without a summary can have held, in counts: what every new summary begins
+// with, and what an answer about an absent key may be short of. It is 0 unless the order of events does not matter.
 func (p *Params) LostAtBirth() float64 {
 	if !p.OrderFree || p.Decay != HalfLife {
 		return 0
@@ -107,7 +109,8 @@ func (d *Distribution) fallsBelow(p *Params, v, threshold float64) Tick {
 	return Tick(d.mark*int64(p.HalfLife)) + Tick(math.Ceil(after))
 }
 
-// isStep says whether bins are looked through when there are n and one more comes: 8, 12, 16, then each eighth of a power of two.
+// isStep says whether bins are looked through when there are n and one more comes: 8, 12, 16, then each eighth of a
+// power of two.
 func isStep(n int) bool {
 	if n < 16 {
 		return n == 8 || n == 12
@@ -126,8 +129,8 @@ func (d *Distribution) mayLose(p *Params, atNow float64) bool {
 	return d.lost <= float64(float64(p.threshold()*atNow)*lostAtRemoval)
 }
 
-// Thin removes the bins below the threshold before a new bin is added, if it is time to (see Crowded) and they are an eighth of all,
-// and tells gone about each. It does nothing unless Params.OrderFree. gone may be nil.
+// Thin removes the bins below the threshold before a new bin is added, if it is time to (see Crowded) and they are an
+// eighth of all, and tells gone about each. It does nothing unless Params.OrderFree. gone may be nil.
 func (d *Distribution) Thin(p *Params, now *Now, bin uint32, gone func(bin uint32)) {
 	if !d.Crowded(p, now, bin) {
 		return
@@ -143,7 +146,8 @@ func (d *Distribution) Thin(p *Params, now *Now, bin uint32, gone func(bin uint3
 	}
 }
 
-// Trim is Prune that removes bins only if what is lost leaves room for that. It is for visits that no increase of bins has caused.
+// Trim is Prune that removes bins only if what is lost leaves room for that. It is for visits that no increase of bins
+// has caused.
 func (d *Distribution) Trim(p *Params, now Tick, gone func(bin uint32)) {
 	if !p.OrderFree || d.form() == micro || p.Decay == None || d.Dead(p, now) || d.mayLose(p, p.weight(now, d.mark)) {
 		d.Prune(p, now, gone)

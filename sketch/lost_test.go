@@ -106,7 +106,8 @@ func TestLateEventsCount(t *testing.T) {
 	}
 }
 
-// Random streams, late and bursty, over few and many bins, in any order, in two parts that merge, and after they were encoded.
+// Random streams, late and bursty, over few and many bins, in any order, in two parts that merge, and after they were
+// encoded.
 func TestOrderOfEventsStaysWithinLost(t *testing.T) {
 	trials := 400
 	if testing.Short() {

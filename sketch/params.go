@@ -73,9 +73,9 @@ type Params struct {
 	AllowNegative bool
 	// BinsMax bounds the bins of one distribution; 0 means the package's BinsMax.
 	BinsMax int
-	// OrderFree counts events that weigh little, so that no order of events makes a difference of more than Distribution.Lost
-	// tells, and keeps all bins and the summary for good under Clamp and Prior. It is the caller's to set on all of a
-	// log's entries from one of them on: without, an event below the threshold is not counted.
+	// OrderFree counts events that weigh little, so that no order of events makes a difference of more than
+	// Distribution.Lost tells, and keeps all bins and the summary for good under Clamp and Prior. It is the caller's to
+	// set on all of a log's entries from one of them on: without, an event below the threshold is not counted.
 	OrderFree bool
 }
 

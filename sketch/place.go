@@ -8,8 +8,8 @@ type Header struct {
 	Z, Z2 float64
 	Last  Tick
 	Mark  int64
-	// Lost is what any bin may be short of, as stored: the upper half of a double that is not negative, so that the next
-	// 32 bits are 0.
+	// Lost is what any bin may be short of, as stored: the upper half of a double that is not negative, so that the
+	// next 32 bits are 0.
 	Lost float64
 	// Micro is set under Linear decay: Mark is then a level, and Z and Z2 are 0.
 	Micro, Compact bool

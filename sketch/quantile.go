@@ -97,8 +97,8 @@ func (q *Quantile) under() Params {
 	return p
 }
 
-// CountAll has all values counted from now on, however little they weigh, so that their order makes a difference of no more than
-// is stated: see Params.OrderFree.
+// CountAll has all values counted from now on, however little they weigh, so that their order makes a difference of no
+// more than is stated: see Params.OrderFree.
 func (q *Quantile) CountAll() { q.orderFree = q.params.HalfLife > 0 }
 
 // Buckets as bins: 0 is the bucket of 0, then the buckets near 1 come first, so that ids are small numbers.
@@ -208,7 +208,8 @@ func (q *Quantile) Death() Tick {
 type QuantileReading struct {
 	// N is how many values count at this time, EffectiveN how many of equal weight tell as much.
 	N, EffectiveN float64
-	// Sum is how many values there are, faded buckets included; it may be short of Lost. Both are N and 0 unless CountAll holds.
+	// Sum is how many values there are, faded buckets included; it may be short of Lost. Both are N and 0 unless
+	// CountAll holds.
 	Sum, Lost float64
 	// Min and Max are exact without a half-life, else within Accuracy of the least and the largest that have not faded.
 	Min, Max float64
@@ -247,7 +248,8 @@ func (q *Quantile) At(at Tick) QuantileReading {
 		}
 	} else {
 		r.each(func(b Bin) {
-			out.buckets = append(out.buckets, quantileBucket{order: q.order(b.ID), value: q.stands(b.ID), upTo: b.Count})
+			bucket := quantileBucket{order: q.order(b.ID), value: q.stands(b.ID), upTo: b.Count}
+			out.buckets = append(out.buckets, bucket)
 		})
 	}
 	slices.SortFunc(out.buckets, func(a, b quantileBucket) int {
@@ -291,8 +293,8 @@ func (r QuantileReading) Quantile(part float64) float64 {
 	return r.reached(float64(part*r.N) - float64(r.N*0x1p-48)) // 0.07 * 100 is a little more than 7
 }
 
-// Bracket is the least and the largest that Quantile of a part can be, whatever the values are that no bucket shows: those of
-// faded buckets and those lost. It speaks of values from Min to Max. Both ends have the error of Accuracy.
+// Bracket is the least and the largest that Quantile of a part can be, whatever the values are that no bucket shows:
+// those of faded buckets and those lost. It speaks of values from Min to Max. Both ends have the error of Accuracy.
 func (r QuantileReading) Bracket(part float64) (low, high float64) {
 	v := r.Quantile(part)
 	hidden := r.hidden()
@@ -317,8 +319,8 @@ func (r *QuantileReading) reached(target float64) float64 {
 	return min(max(r.buckets[i].value, r.Min), r.Max)
 }
 
-// Rank is the part of all values that do not exceed x, as a bracket: its ends differ by the bucket that x is in, and by the values
-// that no bucket shows. It is NaN when there is nothing.
+// Rank is the part of all values that do not exceed x, as a bracket: its ends differ by the bucket that x is in, and by
+// the values that no bucket shows. It is NaN when there is nothing.
 func (r QuantileReading) Rank(x float64) (low, high float64) {
 	if len(r.buckets) == 0 || x != x {
 		return math.NaN(), math.NaN()

@@ -23,8 +23,8 @@ type Reading struct {
 	Other float64
 	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight tell as much. Prior adds its pseudo-counts.
 	EffectiveN float64
-	// Lost is how much Z, and any one count, may be short of, because bins below the threshold were removed or an earlier
-	// summary of the key had died (see Params.OrderFree); with negative amounts, of either sign.
+	// Lost is how much Z, and any one count, may be short of, because bins below the threshold were removed or an
+	// earlier summary of the key had died (see Params.OrderFree); with negative amounts, of either sign.
 	Lost float64
 	// Entropy of the visible bins, in bits.
 	Entropy float64
@@ -322,8 +322,8 @@ func (r Reading) Count(bin uint32) float64 {
 	return c
 }
 
-// Short is how much more than Count a bin may have, besides rounding: Lost, and what is left of one that is below the threshold
-// and so counts as nothing.
+// Short is how much more than Count a bin may have, besides rounding: Lost, and what is left of one that is below the
+// threshold and so counts as nothing.
 func (r Reading) Short(bin uint32) float64 {
 	if !r.plain || r.d.form() == micro {
 		return r.Lost

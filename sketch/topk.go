@@ -469,8 +469,8 @@ func (s *TopK) ErrMax(at Tick) float64 {
 func (s *TopK) Last() Tick { return s.last }
 
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that is a seventh of the
-// threshold.
+// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that
+// is a seventh of the threshold.
 func (s *TopK) Death(threshold float64) Tick {
 	if s.z == 0 {
 		return 0
@@ -547,7 +547,8 @@ func (s *TopK) Clone() TopK {
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *TopK) Size() int {
-	return 288 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) + 2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
+	return 288 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) +
+		2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
 }
 
 // A TopK in bytes. Every state has one encoding.

@@ -25,11 +25,11 @@ type Coverage struct {
 const (
 	CoverageLeast = 0.93
 	CoverageMost  = 0.97
-	// coverageEffective is the least effective number of events of which an interval is checked.
+	// coverageEffective is the least effective number of events for which an interval is checked.
 	coverageEffective = 30
 )
 
-// interval is one answer beside the truth.
+// interval is one answer and the truth.
 type interval struct{ low, high, truth float64 }
 
 // covered is a kind under a stream; a trial draws events and answers intervals.
@@ -285,7 +285,8 @@ func coverSet(r *rand.Rand, stream string) []interval {
 	return []interval{around(e.Value, e.StdErr, truth)}
 }
 
-// coverMorris: a register does not know how many events it has rounded, and with a half-life its error is the most that it can be.
+// coverMorris: a register does not know how many events it has rounded, and with a half-life its error is the most that
+// it can be.
 func coverMorris(r *rand.Rand, stream string) []interval {
 	m := must(sketch.NewMorris(sketch.MorrisParams{Bits: 16, HalfLife: halfLifeOf(stream)}))
 	truth := 0.0
@@ -325,8 +326,8 @@ func coverLinear(r *rand.Rand) []interval {
 	return []interval{around(e.Count, e.StandardError, float64(n))}
 }
 
-// coverBloom: the error of a filter that grows is the most that it can be. Each generation alone has an eighth of its variance, but keys
-// that an earlier one seems to have are missing from the next.
+// coverBloom: the error of a filter that grows is the most that it can be. Each generation alone has an eighth of its
+// variance, but keys that an earlier one seems to have are missing from the next.
 func coverBloom(r *rand.Rand) []interval {
 	f := must(sketch.NewBloomScalable(sketch.BloomParams{Capacity: 10_000, FalseRate: 0.01}))
 	n := 2000 + r.IntN(20_000)

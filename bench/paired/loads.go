@@ -21,9 +21,9 @@ func (s spent) cpuAUnit() float64 { return s.cpu / s.units }
 
 // load is a kind of work that both clusters are given in turn.
 type load struct {
-	name    string
-	prepare func(ctx context.Context, t bench.Target) error // nil: nothing is needed
-	run     func(ctx context.Context, t bench.Target, s settings) (spent, error)
+	name  string
+	reads bool // it reads what bench.Read prepares
+	run   func(ctx context.Context, t bench.Target, s settings) (spent, error)
 }
 
 // costsOf names what loads are compared by, in the order of load.compare.
@@ -46,10 +46,10 @@ func loadsLike(text string) (out []load) {
 
 var loads = []load{
 	{name: "write, batches of 1,000", run: write},
-	{name: "read, batches of 32", prepare: bench.Read{}.Prepare, run: read(bench.Read{Batch: 32})},
-	{name: "read, single", prepare: bench.Read{}.Prepare, run: read(bench.Read{Workers: 128, Alone: true})},
+	{name: "read, batches of 32", reads: true, run: read(bench.Read{Batch: 32})},
+	{name: "read, single", reads: true, run: read(bench.Read{Workers: 128, Alone: true})},
 	{
-		name: "read, single in shared requests", prepare: bench.Read{}.Prepare,
+		name: "read, single in shared requests", reads: true,
 		run: read(bench.Read{Workers: 128}),
 	},
 }
@@ -75,13 +75,6 @@ func read(r bench.Read) func(context.Context, bench.Target, settings) (spent, er
 // of seconds and of server CPU a unit: the median of the ratios of the windows, since one that other work disturbs says
 // nothing. Which cluster is first changes with each turn.
 func (l load) compare(ctx context.Context, targets [2]bench.Target, pair int, s settings) ([]float64, error) {
-	if l.prepare != nil {
-		for _, t := range targets {
-			if err := l.prepare(ctx, t); err != nil {
-				return nil, err
-			}
-		}
-	}
 	var seconds, cpu []float64
 	for window := range s.windows + 1 {
 		var got [2]spent

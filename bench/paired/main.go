@@ -52,7 +52,8 @@ func main() {
 		log.Fatalf("no load has %q in its name: there are %q", *only, costsOf(loads))
 	}
 	if flag.NArg() < 1 || flag.NArg() > 2 || s.pairs < 2 || s.windows < 1 || s.window <= 0 {
-		log.Fatal("usage: paired [-pairs N, at least 2] [-windows N] [-window D] [-limit PERCENT] [-only TEXT] FROM [TO]")
+		log.Fatal("usage: paired [-pairs N, at least 2] [-windows N] [-window D] [-limit PERCENT] [-only TEXT] " +
+			"FROM [TO]")
 	}
 	from, to := flag.Arg(0), "HEAD"
 	if flag.NArg() == 2 {
@@ -118,7 +119,14 @@ func onePair(ctx context.Context, dir string, builds [2]string, pair int, s sett
 		targets[which] = bench.Target{Addrs: fleet.Addrs(), CPU: fleet.CPU}
 	}
 	var out []float64
+	prepared := false
 	for _, l := range s.loads {
+		if l.reads && !prepared {
+			prepared = true
+			if err := errors.Join(bench.Read{}.Prepare(ctx, targets[0]), bench.Read{}.Prepare(ctx, targets[1])); err != nil {
+				return nil, err
+			}
+		}
 		ratios, err := l.compare(ctx, targets, pair, s)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.name, err)

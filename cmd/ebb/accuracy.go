@@ -233,7 +233,9 @@ func printAccuracy(
 ) error {
 	switch s.output {
 	case "json":
-		return printJSON(s.term.out, map[string]any{"kinds": results, "figures": figures, "bounds": bounds, "coverage": coverages})
+		return printJSON(s.term.out, map[string]any{
+			"kinds": results, "figures": figures, "bounds": bounds, "coverage": coverages,
+		})
 	case "tsv":
 		var rows [][]string
 		for _, k := range results {
@@ -241,7 +243,8 @@ func printAccuracy(
 				rows = append(rows, accuracyRow(r, exactPart))
 			}
 		}
-		return s.printTable("", slices.Concat(rows, figureRows(figures, exactPart), boundRows(bounds, exactPart), coverageRows(coverages, exactPart)))
+		return s.printTable("", slices.Concat(
+			rows, figureRows(figures, exactPart), boundRows(bounds, exactPart), coverageRows(coverages, exactPart)))
 	}
 	var rows [][]string
 	for _, k := range results {
@@ -359,7 +362,8 @@ func outsideOf(results []kindResult, bounds []accuracy.Bound, coverages []accura
 	}
 	for _, c := range coverages {
 		if !c.Within {
-			errs = append(errs, fmt.Errorf("%s, %s: %s of the intervals contain the truth, to be %s", c.Kind, c.Stream, percent(c.Inside), coverageGoal(c)))
+			errs = append(errs, fmt.Errorf("%s, %s: %s of the intervals contain the truth, to be %s",
+				c.Kind, c.Stream, percent(c.Inside), coverageGoal(c)))
 		}
 	}
 	if len(errs) == 0 {

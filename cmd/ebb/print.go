@@ -157,11 +157,13 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	}
 	if d.GetBrief() {
 		_, err := fmt.Fprintf(w, "\n%s at most (the rest was not visited), z %s, effective n %s, as of %s\n%s%s\n",
-			bins, figure(d.GetZ(), 6), figure(d.GetEffectiveN(), 4), when(d.GetAsOfUs()), lostText(d), coverageText(a.GetCoverage()))
+			bins, figure(d.GetZ(), 6), figure(d.GetEffectiveN(), 4), when(d.GetAsOfUs()),
+			lostText(d), coverageText(a.GetCoverage()))
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s, z %s (other %s), effective n %s, entropy %.3f bits, as of %s\n%s%s\n",
-		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(), when(d.GetAsOfUs()), lostText(d), coverageText(a.GetCoverage()))
+		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(),
+		when(d.GetAsOfUs()), lostText(d), coverageText(a.GetCoverage()))
 	return err
 }
 
@@ -174,7 +176,8 @@ func lostText(d *ebbv1.Distribution) string {
 	if d.GetSigned() {
 		either = " or less"
 	}
-	return fmt.Sprintf("each count and z: at most %s more%s, whatever order events came in\n", figure(d.GetLost(), 2), either)
+	return fmt.Sprintf("each count and z: at most %s more%s, whatever order events came in\n",
+		figure(d.GetLost(), 2), either)
 }
 
 // matching says how many keys matched a pattern.
