@@ -20,6 +20,7 @@ type walk struct {
 	lists [][]uint64
 	heads []int // what is next in each
 	in    []int // where each has the present hash, -1 where it has not
+	hash  uint64
 }
 
 func newWalk(lists [][]uint64) *walk {
@@ -34,6 +35,7 @@ func (w *walk) next() bool {
 			least, more = min(least, list[at]), true
 		}
 	}
+	w.hash = least
 	for i, list := range w.lists {
 		w.in[i] = -1
 		if at := w.heads[i]; at < len(list) && list[at] == least {
@@ -44,53 +46,26 @@ func (w *walk) next() bool {
 	return more
 }
 
-// found says how many lists from the i-th on have the present hash.
-func (w *walk) found(i int) (n int) {
-	for _, at := range w.in[i:] {
-		if at >= 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // Overlap estimates how sets lie to each other from the hashes below the least theta of all, which is a uniform sample of their union of
-// at least the least k. Standard errors are those of sampling; up to k things each it is exact. Different hashes or signatures are
-// refused with ErrIncompatible. It does not write, and takes time proportional to the number of hashes and of sets.
-func Overlap(sets []*Set) (SetsOverlap, error) {
-	theta := uint64(0)
-	for i, s := range sets {
-		if err := sets[0].compatible(s); err != nil {
-			return SetsOverlap{}, fmt.Errorf("set %d: %w", i, err)
-		}
-		theta = leastTheta(theta, s.theta)
+// at least the least k and at most SetSampleMax. Standard errors are those of sampling; up to k things each it is exact. Different hashes
+// or signatures are refused with ErrIncompatible. It does not write, and takes time proportional to the number of hashes and of sets.
+func Overlap(sets []*Set) (SetsOverlap, error) { return OverlapOf(sets, leafExprs(len(sets))) }
+
+// leafExprs are n sets as they are.
+func leafExprs(n int) []SetExpr {
+	out := make([]SetExpr, n)
+	for i := range out {
+		out[i] = LeafExpr(i)
 	}
-	lists := make([][]uint64, len(sets))
-	for i, s := range sets {
-		lists[i] = below(s.hashes, theta)
-	}
-	all, both, only := 0, 0, 0
-	for w := newWalk(lists); w.next(); all++ {
-		switch n := w.found(0); {
-		case n == len(sets):
-			both++
-			if n == 1 {
-				only++
-			}
-		case n == 1 && w.in[0] >= 0:
-			only++
-		}
-	}
-	share := shareOf(theta)
-	return SetsOverlap{
-		Union: estimateOf(all, share), Intersection: estimateOf(both, share), Difference: estimateOf(only, share), Jaccard: jaccardOf(both, all, share),
-	}, nil
+	return out
 }
 
 // sample is a SetDecayed as it is compared: its things with their weights, all from one landmark.
 type sample struct {
 	hashes  []uint64
 	ranks   []int64
+	times   []Tick
+	members []string // when they are kept
 	weights []float64
 	tau     int64
 }
@@ -117,7 +92,7 @@ func samplesOf(sets []*SetDecayed, at Tick) (samples []sample, scale float64, er
 	for i := range aligned {
 		s := &aligned[i]
 		s.rebase(mark)
-		samples[i] = sample{hashes: s.hashes, ranks: s.ranks, tau: s.tau, weights: make([]float64, len(s.times))}
+		samples[i] = sample{hashes: s.hashes, ranks: s.ranks, times: s.times, members: s.members, tau: s.tau, weights: make([]float64, len(s.times))}
 		for j, t := range s.times {
 			samples[i].weights[j] = s.weight(t)
 		}
@@ -129,85 +104,5 @@ func samplesOf(sets []*SetDecayed, at Tick) (samples []sample, scale float64, er
 // of priority sampling; up to k things each it is exact. Different half-lives or hashes are refused with ErrIncompatible. It does not
 // write, and takes time proportional to the number of things and of sets.
 func OverlapDecayed(sets []*SetDecayed, at Tick) (SetsOverlap, error) {
-	samples, scale, err := samplesOf(sets, at)
-	if err != nil {
-		return SetsOverlap{}, err
-	}
-	out := overlapOf(samples)
-	for _, e := range []*SetEstimate{&out.Union, &out.Intersection, &out.Difference} {
-		e.Value, e.StdErr = float64(e.Value*scale), float64(e.StdErr*scale)
-	}
-	return out, nil
-}
-
-// seen is what a thing weighs in the greatest or the least of several sets.
-type seen struct {
-	weight float64
-	rank   int64
-}
-
-// most of two: the hash is one, so that the larger weight has the larger rank.
-func (a seen) most(b seen) seen {
-	return seen{max(a.weight, b.weight), max(a.rank, b.rank)}
-}
-
-func (a seen) least(b seen) seen {
-	return seen{min(a.weight, b.weight), min(a.rank, b.rank)}
-}
-
-// overlapOf reads from the landmark. A thing of weight w above tau stands for max(w, tau), and is above with probability w / that; the
-// products of those of several weights of one thing, which are above together, give the covariances.
-func overlapOf(samples []sample) SetsOverlap {
-	tauRank, lists := int64(noRank), make([][]uint64, len(samples))
-	for i := range samples {
-		tauRank = max(tauRank, samples[i].tau)
-		lists[i] = samples[i].hashes
-	}
-	tau := weightOf(tauRank)
-	var all, both, only, allVariance, bothVariance, onlyVariance, covariance float64
-	for w := newWalk(lists); w.next(); {
-		whole, part, rest := seen{rank: noRank}, seen{math.Inf(1), math.MaxInt64}, seen{rank: noRank}
-		for i, at := range w.in {
-			one := seen{rank: noRank}
-			if at >= 0 {
-				one = seen{samples[i].weights[at], samples[i].ranks[at]}
-			}
-			whole, part = whole.most(one), part.least(one)
-			if i > 0 {
-				rest = rest.most(one)
-			}
-		}
-		if whole.rank <= tauRank {
-			continue
-		}
-		stands := max(whole.weight, tau)
-		unsure := float64(tau * (stands - whole.weight))
-		all += stands
-		allVariance += unsure
-		if part.rank > tauRank {
-			least := max(part.weight, tau)
-			both += least
-			bothVariance += float64(tau * (least - part.weight))
-			covariance += float64(least * (stands - whole.weight))
-		}
-		only += stands
-		onlyVariance += unsure
-		if rest.rank > tauRank {
-			others := max(rest.weight, tau)
-			only -= others
-			onlyVariance += float64(tau*(others-rest.weight)) - float64(2*unsure)
-		}
-	}
-	if all == 0 {
-		return SetsOverlap{}
-	}
-	j := both / all // the variance is that of both - j all
-	variance := bothVariance - float64(float64(2*j)*covariance) + float64(float64(j*j)*allVariance)
-	once := float64(tau * tau) // what was not found is as uncertain as what was found once
-	return SetsOverlap{
-		Union:        SetEstimate{Value: all, StdErr: math.Sqrt(allVariance)},
-		Intersection: SetEstimate{Value: both, StdErr: math.Sqrt(max(bothVariance, once))},
-		Difference:   SetEstimate{Value: max(only, 0), StdErr: math.Sqrt(max(onlyVariance, once))},
-		Jaccard:      SetEstimate{Value: min(j, 1), StdErr: math.Sqrt(max(variance, once)) / all},
-	}
+	return OverlapOfDecayed(sets, leafExprs(len(sets)), at)
 }
