@@ -47,6 +47,10 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 		return nil, err
 	}
 	exprs := overlapExprs(q, keys)
+	if steps := list.steps(exprs, q.GetFirst()); steps > overlapStepsMax {
+		return nil, proto.ErrQueryTooCostly.Errorf("to compare the sets takes %d million steps, about: the limit is %d million", steps>>20, overlapStepsMax>>20).
+			WithHint("compare fewer sets, or ones that are made of fewer")
+	}
 	var failed error
 	out := &ebbv1.Overlap{AsOfUs: int64(g.at), Confidence: sureness(&ebbv1.SummaryQuestion{Confidence: q.Confidence})}
 	for i := range q.GetKeys() {
@@ -67,6 +71,47 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 	}
 	widenOverlap(out, exprs, sets, g.at)
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Overlap{Overlap: out}}, nil
+}
+
+// overlapStepsMax bounds what it takes to compare sets, in seconds: a step takes some 10 ns.
+const overlapStepsMax = 1 << 28
+
+// steps is about how many steps it takes to compare sets: each thing of each set, as often as expressions name that and as deep.
+func (a *alike) steps(exprs []sketch.SetExpr, first bool) int {
+	own, all := make([]int, len(exprs)), 0
+	for i := range exprs {
+		own[i] = a.stepsOf(&exprs[i], 1)
+		if exprs[i].Op != sketch.SetLeaf {
+			all += own[i] // for its size
+		}
+	}
+	for i, n := range own {
+		if first && i > 0 {
+			n += own[0]
+		}
+		all += n
+	}
+	return all
+}
+
+func (a *alike) stepsOf(e *sketch.SetExpr, depth int) (n int) {
+	if e.Op == sketch.SetLeaf {
+		return depth * a.len(e.Leaf)
+	}
+	for i := range e.Of {
+		n += a.stepsOf(&e.Of[i], depth+1)
+	}
+	return n
+}
+
+func (a *alike) len(i int) int {
+	switch {
+	case len(a.ebbing) > 0:
+		return a.ebbing[i].Len()
+	case len(a.plain) > 0:
+		return a.plain[i].Len()
+	}
+	return 0
 }
 
 // compare says what all sets have in common.

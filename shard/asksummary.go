@@ -80,11 +80,14 @@ func (f *frame) addSlot(u *union, key uint32) *proto.Error {
 // union is the merge of bodies, over keys of a shard and then over shards.
 type union struct {
 	at    sketch.Tick
-	body  body             // nil: nothing found
-	owned bool             // body is our own, and not a key's
-	alone bool             // no other key is asked about
-	sets  *sketch.SetUnion // of the set in body and of others; nil while there are none
-	names int              // how many members of a set are asked for
+	body  body // nil: nothing found
+	owned bool // body is our own, and not a key's
+	alone bool // no other key is asked about
+	names int  // how many members of a set are asked for
+
+	// of the set in body and of others; nil while there are none
+	sets    *sketch.SetUnion
+	decayed *sketch.SetDecayedUnion
 
 	matched uint64  // how many keys the patterns found
 	missed  float64 // what keys that were named and are not there may have held, of anything; see sketch.Params.LostAtBirth
@@ -99,8 +102,7 @@ func (u *union) add(b body) error {
 	if of, err := u.unite(b); of {
 		return err
 	}
-	switch {
-	case !u.owned:
+	if !u.owned {
 		u.body, u.owned = u.body.clone(), true
 	}
 	return u.body.merge(b)

@@ -28,29 +28,47 @@ func (u *union) unite(b body) (sets bool, err error) {
 		if !same {
 			return true, errOtherForm
 		}
-		all, err := sketch.UniteDecayed([]*sketch.SetDecayed{&first.SetDecayed, &s.SetDecayed}, max(u.names, sketch.SetKDefault))
-		if err == nil {
-			u.body, u.owned = &setDecayed{all}, true
+		if u.decayed == nil {
+			u.decayed = sketch.NewSetDecayedUnion(max(u.names, sketch.SetKDefault))
+			if err := u.decayed.Add(&first.SetDecayed); err != nil {
+				return true, err
+			}
 		}
-		return true, err
+		return true, u.decayed.Add(&s.SetDecayed)
 	}
 	return false, nil
 }
 
 // whole is all that was added.
 func (u *union) whole() body {
-	if u.sets == nil {
-		return u.body
+	switch {
+	case u.sets != nil:
+		return &set{u.sets.Set()}
+	case u.decayed != nil:
+		return &setDecayed{u.decayed.Set()}
 	}
-	return &set{u.sets.Set()}
+	return u.body
 }
 
 // held bounds what the union takes in memory.
 func (u *union) held() int {
-	if u.sets != nil {
+	switch {
+	case u.sets != nil:
 		return u.sets.Held()
+	case u.decayed != nil:
+		return u.decayed.Held()
+	case u.body != nil:
+		return mergedBytes(u.body)
 	}
-	return mergedBytes(u.body)
+	return 0
+}
+
+// heldWith is that with one more body.
+func (u *union) heldWith(b body) int {
+	if u.body == nil || b == nil {
+		return u.held()
+	}
+	return u.held() + mergedBytes(b)
 }
 
 // namesOf is how many members of sets a question asks for.

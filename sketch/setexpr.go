@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -33,35 +34,6 @@ type SetExpr struct {
 
 // LeafExpr is the i-th set.
 func LeafExpr(i int) SetExpr { return SetExpr{Leaf: i} }
-
-// holds says whether a thing is in the set, given the leaves that have it. No thing is in a set of nothing.
-func (e *SetExpr) holds(in []bool) bool {
-	switch e.Op {
-	case SetLeaf:
-		return in[e.Leaf]
-	case SetMinus:
-		return e.Of[0].holds(in) && !anyHolds(e.Of[1:], in)
-	case SetOr:
-		return anyHolds(e.Of, in)
-	}
-	n := 0
-	for i := range e.Of {
-		if e.Of[i].holds(in) {
-			n++
-		}
-	}
-	switch e.Op {
-	case SetAnd:
-		return n > 0 && n == len(e.Of)
-	case SetXor:
-		return n%2 == 1
-	}
-	return n >= max(1, e.Leaf)
-}
-
-func anyHolds(of []SetExpr, in []bool) bool {
-	return slices.ContainsFunc(of, func(e SetExpr) bool { return e.holds(in) })
-}
 
 // leaves marks those that an expression is made of.
 func (e *SetExpr) leaves(used []bool) {
@@ -189,19 +161,22 @@ func plainWalk(sets []*Set, exprs []SetExpr) (counted, error) {
 	for i, s := range sets {
 		lists[i] = below(s.hashes, out.theta)
 	}
-	in := make([]bool, len(sets))
+	program := compile(exprs, len(sets))
 	for w, all := newWalk(lists), 0; w.next(); all++ {
 		if all == SetSampleMax {
 			out.theta = w.hash
 			break
 		}
-		for i, at := range w.in {
-			in[i] = at >= 0
+		for _, i := range w.have {
+			program.toggle(i)
 		}
-		for i := range exprs {
-			if exprs[i].holds(in) {
-				out.counts[i]++
+		for e := range exprs {
+			if program.holds(e) {
+				out.counts[e]++
 			}
+		}
+		for _, i := range w.have {
+			program.toggle(i)
 		}
 	}
 	return out, nil
@@ -269,14 +244,14 @@ func weighSamples(samples []sample, exprs []SetExpr) weighed {
 	for i := range samples {
 		lists[i] = samples[i].hashes
 	}
-	l := newLevels(len(samples))
+	l := newLevels(exprs, len(samples))
 	for w := newWalk(lists); w.next(); {
-		l.begin(w.in, samples, tau)
+		l.begin(w, samples, tau)
 		if len(l.order) == 0 {
 			continue
 		}
 		out.things++
-		l.add(exprs, &out)
+		l.add(&out)
 	}
 	return out
 }
@@ -298,10 +273,8 @@ func sampleTau(samples []sample) int64 {
 	}
 	for w := newWalk(lists); w.next(); {
 		rank := int64(noRank)
-		for i, at := range w.in {
-			if at >= 0 {
-				rank = max(rank, samples[i].ranks[at])
-			}
+		for _, i := range w.have {
+			rank = max(rank, samples[i].ranks[w.in[i]])
 		}
 		if rank > tau {
 			best = append(best, rank)
@@ -319,89 +292,80 @@ func sampleTau(samples []sample) int64 {
 // it joins those of larger weights: so it is without bias. Of two weights of one thing, the larger is above tau when the smaller is,
 // which gives their covariance.
 type levels struct {
+	program program
 	order   []int // of sets above tau
 	weights []float64
-	in      []bool
-	change  [2][]float64 // of the first two expressions, as order
-	one     []float64
+	changes [][]float64 // of each expression, as order: -1, 0 or 1
+	before  []bool
 }
 
-func newLevels(sets int) *levels {
-	return &levels{weights: make([]float64, sets), in: make([]bool, sets)}
+func newLevels(exprs []SetExpr, sets int) *levels {
+	return &levels{
+		program: compile(exprs, sets), weights: make([]float64, sets), changes: make([][]float64, len(exprs)),
+		before: make([]bool, len(exprs)),
+	}
 }
 
-func (l *levels) begin(in []int, samples []sample, tau int64) {
+func (l *levels) begin(w *walk, samples []sample, tau int64) {
 	l.order = l.order[:0]
-	clear(l.in)
-	for i, at := range in {
-		if at >= 0 && samples[i].ranks[at] > tau {
+	for _, i := range w.have {
+		if at := w.in[i]; samples[i].ranks[at] > tau {
 			l.order = append(l.order, i)
 			l.weights[i] = samples[i].weights[at]
 		}
 	}
-	slices.SortStableFunc(l.order, func(a, b int) int {
-		switch {
-		case l.weights[a] > l.weights[b]:
-			return -1
-		case l.weights[a] < l.weights[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(l.order, func(a, b int) int { return cmp.Compare(l.weights[b], l.weights[a]) })
 }
 
-// changes appends how much an expression changes with each set, from the largest weight on: -1, 0 or 1.
-func (l *levels) changes(e *SetExpr, c []float64) []float64 {
-	clear(l.in)
-	before := false
-	for _, i := range l.order {
-		l.in[i] = true
-		now := e.holds(l.in)
-		switch {
-		case now && !before:
-			c = append(c, 1)
-		case before && !now:
-			c = append(c, -1)
-		default:
-			c = append(c, 0)
-		}
-		before = now
+// see finds out how much each expression changes with each set, from the largest weight on.
+func (l *levels) see() {
+	for e := range l.changes {
+		l.changes[e], l.before[e] = l.changes[e][:0], false
 	}
-	return c
+	for _, i := range l.order {
+		l.program.toggle(i)
+		for e := range l.changes {
+			now, change := l.program.holds(e), 0.0
+			switch {
+			case now && !l.before[e]:
+				change = 1
+			case l.before[e] && !now:
+				change = -1
+			}
+			l.changes[e], l.before[e] = append(l.changes[e], change), now
+		}
+	}
+	for _, i := range l.order {
+		l.program.toggle(i)
+	}
 }
 
-func (l *levels) add(exprs []SetExpr, out *weighed) {
-	for e := range exprs {
-		c := l.changes(&exprs[e], l.one[:0])
-		l.one = c
+func (l *levels) add(out *weighed) {
+	l.see()
+	for e, c := range l.changes {
 		for at, i := range l.order {
 			out.sums[e] += float64(c[at] * max(l.weights[i], out.tau))
 		}
 		out.variances[e] += l.covariance(c, c, out.tau)
-		if e < 2 {
-			l.change[e] = append(l.change[e][:0], c...)
-		}
 	}
-	if len(exprs) > 1 {
-		out.covariance += l.covariance(l.change[0], l.change[1], out.tau)
+	if len(l.changes) > 1 {
+		out.covariance += l.covariance(l.changes[0], l.changes[1], out.tau)
 	}
 }
 
-// covariance is that of two sums over the weights of a thing.
+// covariance is that of two sums over the weights of a thing. What a larger and a smaller weight stand for have the covariance of what the
+// smaller stands for, times by how much the larger one is below tau.
 func (l *levels) covariance(a, b []float64, tau float64) (sum float64) {
+	larger, other := 0.0, 0.0 // of the larger weights in a and in b
 	for x, i := range l.order {
-		for y, j := range l.order {
-			if a[x] == 0 || b[y] == 0 {
-				continue
-			}
-			large, small := l.weights[i], l.weights[j]
-			if small > large {
-				large, small = small, large
-			}
-			// of stands(large) and stands(small), as far as the smaller is above
-			c := float64(max(small, tau) * max(0, tau-large))
-			sum += float64(float64(a[x]*b[y]) * c)
+		if a[x] == 0 && b[x] == 0 {
+			continue
 		}
+		unsure := max(0, tau-l.weights[i])
+		with := float64(a[x]*other) + float64(b[x]*larger) + float64(float64(a[x]*b[x])*unsure)
+		sum += float64(max(l.weights[i], tau) * with)
+		larger += float64(a[x] * unsure)
+		other += float64(b[x] * unsure)
 	}
 	return sum
 }

@@ -4,8 +4,38 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
+
+// holds says whether a thing is in the set, given the leaves that have it. No thing is in a set of nothing.
+func (e *SetExpr) holds(in []bool) bool {
+	switch e.Op {
+	case SetLeaf:
+		return in[e.Leaf]
+	case SetMinus:
+		return e.Of[0].holds(in) && !anyHolds(e.Of[1:], in)
+	case SetOr:
+		return anyHolds(e.Of, in)
+	}
+	n := 0
+	for i := range e.Of {
+		if e.Of[i].holds(in) {
+			n++
+		}
+	}
+	switch e.Op {
+	case SetAnd:
+		return n > 0 && n == len(e.Of)
+	case SetXor:
+		return n%2 == 1
+	}
+	return n >= max(1, e.Leaf)
+}
+
+func anyHolds(of []SetExpr, in []bool) bool {
+	return slices.ContainsFunc(of, func(e SetExpr) bool { return e.holds(in) })
+}
 
 // randomExpr is a tree over n sets.
 func randomExpr(r *rand.Rand, n, depth int) SetExpr {
@@ -20,6 +50,61 @@ func randomExpr(r *rand.Rand, n, depth int) SetExpr {
 		e.Leaf = 1 + r.IntN(len(e.Of))
 	}
 	return e
+}
+
+// TestSetProgram compares programs with their expressions, read anew for each thing.
+func TestSetProgram(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 63))
+	for range 300 {
+		n := 1 + r.IntN(6)
+		exprs := []SetExpr{randomExpr(r, n, 5), randomExpr(r, n, 3), {Op: SetOr}}
+		p := compile(exprs, n)
+		in := make([]bool, n)
+		for range 40 {
+			i := r.IntN(n)
+			in[i] = !in[i]
+			p.toggle(i)
+			for e := range exprs {
+				if got, want := p.holds(e), exprs[e].holds(in); got != want {
+					t.Fatalf("%+v of %v: %v, want %v", exprs[e], in, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestWalk: a walk goes over all hashes in their order, and says which lists have each.
+func TestWalk(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 63))
+	for range 200 {
+		lists, want := make([][]uint64, r.IntN(9)), map[uint64][]int{}
+		for i := range lists {
+			for range r.IntN(20) {
+				lists[i] = append(lists[i], r.Uint64N(40))
+			}
+			slices.Sort(lists[i])
+			lists[i] = slices.Compact(lists[i])
+			for _, h := range lists[i] {
+				want[h] = append(want[h], i)
+			}
+		}
+		last := -1
+		for w := newWalk(lists); w.next(); {
+			if int(w.hash) <= last || !slices.Equal(w.have, want[w.hash]) {
+				t.Fatalf("%d after %d in %v, want %v", w.hash, last, w.have, want[w.hash])
+			}
+			for i, at := range w.in {
+				if in := slices.Contains(w.have, i); in != (at >= 0) || in && lists[i][at] != w.hash {
+					t.Fatalf("%d in list %d at %d", w.hash, i, at)
+				}
+			}
+			last = int(w.hash)
+			delete(want, w.hash)
+		}
+		if len(want) > 0 {
+			t.Fatalf("not seen: %v", want)
+		}
+	}
 }
 
 // world is sets that overlap at random, and their truth.

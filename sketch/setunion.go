@@ -145,19 +145,80 @@ func (u *SetUnion) Held() int {
 	return n
 }
 
-// UniteDecayed is the union of decayed sets to be read: as SetUnion is to Merge. It keeps all things above the largest tau, up to the
-// SetSampleMax of the highest ranks, and the members of the n of these, where sets have members. It leaves the sets alone.
-func UniteDecayed(sets []*SetDecayed, n int) (SetDecayed, error) {
-	samples, _, err := samplesOf(sets, 0)
-	if err != nil || len(sets) == 0 {
-		return SetDecayed{}, err
+// SetDecayedUnion adds decayed sets up to be read: as SetUnion is to Merge. It keeps all things above the largest tau, up to the
+// SetSampleMax of the highest ranks. Sets that were added must stay as they are until Set. The zero value is not ready: use
+// NewSetDecayedUnion.
+type SetDecayedUnion struct {
+	names  int
+	sets   []*SetDecayed // once in a while they are united
+	things int           // of all
+}
+
+// NewSetDecayedUnion is a union of no sets, which keeps the members of the n things of the highest ranks, where sets have members.
+func NewSetDecayedUnion(n int) *SetDecayedUnion { return &SetDecayedUnion{names: max(n, 0)} }
+
+// Add adds all things of a set. Sets that Merge refuses are refused with ErrIncompatible, and nothing has changed.
+func (u *SetDecayedUnion) Add(s *SetDecayed) error {
+	if len(u.sets) > 0 {
+		if err := u.sets[0].compatible(s); err != nil {
+			return err
+		}
+		if u.sets[0].p.Members != s.p.Members {
+			return fmt.Errorf("%w: set: one keeps members and one does not", ErrIncompatible)
+		}
 	}
+	u.sets = append(u.sets, s)
+	if u.things += len(s.hashes); u.things > 2*SetSampleMax {
+		u.compact()
+	}
+	return nil
+}
+
+func (u *SetDecayedUnion) compact() {
+	if len(u.sets) > 1 {
+		one := unite(u.sets, u.names)
+		u.sets, u.things = append(u.sets[:0], &one), len(one.hashes)
+	}
+}
+
+// Set is the union as a set, to be read. That of no sets is not ready.
+func (u *SetDecayedUnion) Set() SetDecayed {
+	if u.compact(); len(u.sets) == 0 {
+		return SetDecayed{}
+	}
+	return *u.sets[0]
+}
+
+// Held is about how many bytes of memory it takes at most to make the set, with the set.
+func (u *SetDecayedUnion) Held() int {
+	const (
+		thing  = 24 + 40 // as it is kept, and as it is compared
+		member = 2 * 16
+	)
+	n := thing * u.things
+	for _, s := range u.sets {
+		n += 200 + member*len(s.members) // whose bytes are shared
+	}
+	return n
+}
+
+// UniteDecayed is the union of decayed sets as a SetDecayedUnion makes it.
+func UniteDecayed(sets []*SetDecayed, n int) (SetDecayed, error) {
+	u := NewSetDecayedUnion(n)
+	for i, s := range sets {
+		if err := u.Add(s); err != nil {
+			return SetDecayed{}, fmt.Errorf("set %d: %w", i, err)
+		}
+	}
+	return u.Set(), nil
+}
+
+// unite is the union of compatible sets, one at least. It leaves them alone.
+func unite(sets []*SetDecayed, names int) SetDecayed {
+	samples, _ := alignedSamples(sets, 0)
 	aligned := *sets[0]
 	aligned.hashes, aligned.times, aligned.ranks, aligned.members = nil, nil, nil, nil
 	for _, s := range sets[1:] {
-		if s.p.Members != aligned.p.Members {
-			return SetDecayed{}, fmt.Errorf("%w: set: one keeps members and one does not", ErrIncompatible)
-		}
 		c := *s
 		c.hashes, c.times, c.ranks, c.members = nil, nil, nil, nil
 		aligned.alignWith(&c)
@@ -167,8 +228,8 @@ func UniteDecayed(sets []*SetDecayed, n int) (SetDecayed, error) {
 	out := SetDecayed{p: aligned.p, fade: aligned.fade, latest: aligned.latest, tau: sampleTau(samples), loss: aligned.loss, least: -1}
 	out.fill(samples)
 	out.p.K = max(out.p.K, len(out.hashes))
-	out.keepNames(n)
-	return out, nil
+	out.keepNames(names)
+	return out
 }
 
 // fill takes the things above tau, each as it was seen last.
@@ -180,10 +241,8 @@ func (s *SetDecayed) fill(samples []sample) {
 	s.oldest = s.latest
 	for w := newWalk(lists); w.next(); {
 		rank, t, member := int64(noRank), Tick(0), ""
-		for i, at := range w.in {
-			if at < 0 {
-				continue
-			}
+		for _, i := range w.have {
+			at := w.in[i]
 			rank, t = max(rank, samples[i].ranks[at]), max(t, samples[i].times[at])
 			if s.p.Members {
 				member = lesserName(member, samples[i].members[at])
