@@ -55,7 +55,7 @@ func TestQuerySetExpressions(t *testing.T) {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
-	resp, err := e.query("overlap(set/0 | set/2, set/4, nobody - set/1)")
+	resp, err := e.query("overlap(set/0 | set/2, set/4, empty - set/1)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestQuerySetExpressions(t *testing.T) {
 	for _, s := range o.GetSets() {
 		sets = append(sets, fmt.Sprint(s.GetOf(), " ", s.GetFound(), " ", s.GetSize().GetValue()))
 	}
-	want := []string{"set/0 | set/2 true 4", "set/4 true 3", "nobody - set/1 true 0"}
+	want := []string{"set/0 | set/2 true 4", "set/4 true 3", "empty - set/1 true 0"}
 	if !slices.Equal(sets, want) || o.GetUnion().GetValue() != 5 || o.GetDifference().GetValue() != 2 || o.GetIntersection().GetValue() != 0 {
 		t.Errorf("%q\n%v", sets, o)
 	}
@@ -140,7 +140,7 @@ func TestMissingIsNamed(t *testing.T) {
 		"top 3 clicks/1 | clicks/typo":                   "clicks/typo",
 		"top 3 clicks/1 | none/*":                        "none/*",
 		"top 3 none/*":                                   "none/*",
-		"top 3 nobody | noone":                           "nobody noone",
+		"top 3 absent | gone":                            "absent gone",
 		"top 3 daily/2011-11-29 .. 2011-12-03":           "",
 		"top 3 daily/2012-11-29 .. 2012-12-03 | daily/x": "daily/2012-11-29 .. 2012-12-03 daily/x",
 		`p(clicks/typo | clicks/1, "x")`:                 "clicks/typo",

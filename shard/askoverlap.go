@@ -23,7 +23,7 @@ func overlapThings(b body, of int) int {
 const (
 	// overlapBytes is how many bytes the sets of one part take together.
 	overlapBytes = answerBytesMax - answerBytesMax/16
-	// setHead is what a set takes on the way beside its things: its name and its parameters.
+	// setHead is what a set takes on the way besides its things: its name and its parameters.
 	setHead = proto.KeyLenMax + 128
 )
 

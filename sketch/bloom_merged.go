@@ -31,7 +31,7 @@ func (s *BloomScalable) Merge(o *BloomScalable) error {
 		return fmt.Errorf("%w: scalable bloom: all generations take %d bytes, more than %d", ErrIncompatible, n, BloomBytesMax)
 	}
 	if n := s.mergedSides(o); n > bloomSidesMax {
-		return fmt.Errorf("%w: scalable bloom: filters of %d parameters beside its own, more than %d", ErrIncompatible, n, bloomSidesMax)
+		return fmt.Errorf("%w: scalable bloom: filters of %d parameters besides its own, more than %d", ErrIncompatible, n, bloomSidesMax)
 	}
 	least := max(s.leastKeys(), o.leastKeys())
 	for f := range o.families() {
