@@ -30,7 +30,8 @@ type Coverage struct {
 	AsOfMax        time.Time
 
 	// Missing are keys that the question names and that are not there, or of which all has faded: they count as
-	// empty. It is the first 100 of MissingTotal. In the query language they are also patterns and ranges without a key.
+	// empty. It is the first 100 of MissingTotal. In the query language they are also patterns and ranges without a
+	// key.
 	Missing      []string
 	MissingTotal int
 }

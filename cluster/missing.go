@@ -20,12 +20,13 @@ func checkStrict(table *Table) error {
 	if table.Version() >= proto.VersionMissingKeys {
 		return nil
 	}
-	return proto.ErrBadRequest.Errorf("strict needs storage version %d, and the cluster has %d", proto.VersionMissingKeys, table.Version()).
+	return proto.ErrBadRequest.Errorf("strict needs storage version %d, and the cluster has %d",
+		proto.VersionMissingKeys, table.Version()).
 		WithHint("upgrade all nodes: ebb cluster status")
 }
 
-// missingIn lists the keys of which a shard says that they are not there, and that are its own: one that is asked about patterns is asked
-// about the keys of others, too. Without a table all are.
+// missingIn lists the keys of which a shard says that they are not there, and that are its own: one that is asked about
+// patterns is asked about the keys of others, too. Without a table all are.
 func missingIn(table *Table, part *askPart) (names [][]byte) {
 	positions := part.answer.GetMissing()
 	if len(positions) == 0 {
@@ -34,15 +35,19 @@ func missingIn(table *Table, part *askPart) (names [][]byte) {
 	q := part.question.GetQuestion()
 	keys := proto.QuestionKeys(q)
 	for _, at := range positions {
-		if int(at) < len(keys) && (table == nil || table.ShardOf(q.GetNamespace(), keys[at]) == part.question.GetShard()) {
+		if int(at) >= len(keys) {
+			continue
+		}
+		if table == nil || table.ShardOf(q.GetNamespace(), keys[at]) == part.question.GetShard() {
 			names = append(names, keys[at])
 		}
 	}
 	return names
 }
 
-// nameMissing puts into the coverage of answers which keys of their questions are missing, as they were asked for: a period that is
-// rolled up is missing if all that it is made of is. Where answers are to be strict, those that lack keys become errors.
+// nameMissing puts into the coverage of answers which keys of their questions are missing, as they were asked for: a
+// period that is rolled up is missing if all that it is made of is. Where answers are to be strict, those that lack
+// keys become errors.
 func nameMissing(table *Table, asked []*ebbv1.Question, answers []*ebbv1.Answer, strict bool, most int) {
 	for i, q := range asked {
 		c := answers[i].GetCoverage()
@@ -102,12 +107,13 @@ func lacking(c *ebbv1.Coverage) *proto.Error {
 	if int(n) > len(names) {
 		more = fmt.Sprintf(" and %d more", int(n)-len(names))
 	}
-	return proto.ErrMissingKeys.Errorf("the question is strict, and nothing is there under %s%s", strings.Join(names, ", "), more).
+	return proto.ErrMissingKeys.Errorf("the question is strict, and nothing is there under %s%s",
+		strings.Join(names, ", "), more).
 		WithHint("ebb keys lists what is there; without strict they count as empty")
 }
 
-// missingTerms is which keys, patterns and ranges of a plan mean nothing that is there, given the keys that are missing and the patterns
-// that match none.
+// missingTerms is which keys, patterns and ranges of a plan mean nothing that is there, given the keys that are missing
+// and the patterns that match none.
 func missingTerms(terms []*ebbv1.PlanTerm, gone, unmatched map[string]bool) (missing [][]byte) {
 	for _, t := range terms {
 		switch of := t.GetOf().(type) {

@@ -122,7 +122,8 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 		}
 		return
 	}
-	// compared by the node that asks, and not by a shard, which others wait for, or which may not know of sets made of others
+	// compared by the node that asks, and not by a shard, which others wait for, or which may not know of sets made of
+	// others
 	if q.GetGraph() != nil || len(q.GetOverlap().GetOf()) > 0 {
 		p.addKeys(table, q)
 		return
@@ -186,9 +187,12 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 	}
 	if ask := q.GetSummary(); ask != nil {
 		// What to say of the whole, the coordinator knows when it has the parts.
-		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
-			Keys: keys, AsOfUs: ask.AsOfUs, Members: ask.Members, Limit: ask.Limit,
-		}}}
+		return &ebbv1.Question{
+			Namespace: q.GetNamespace(),
+			Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
+				Keys: keys, AsOfUs: ask.AsOfUs, Members: ask.Members, Limit: ask.Limit,
+			}},
+		}
 	}
 	if ask := q.GetSurprise(); ask != nil {
 		some := &ebbv1.SurpriseQuestion{AsOfUs: ask.AsOfUs}

@@ -175,8 +175,8 @@ type inquiry struct {
 	unmatched map[string]bool // patterns that have matched no key
 }
 
-// nameMissing puts into the coverage of an answer which of the terms of its question mean nothing that is there. A strict answer that
-// lacks any is refused.
+// nameMissing puts into the coverage of an answer which of the terms of its question mean nothing that is there. A
+// strict answer that lacks any is refused.
 func (i *inquiry) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
 	terms := planTerms(i.plan)
 	if matchedNone(a) {
@@ -213,7 +213,8 @@ func matchedNone(a *ebbv1.Answer) bool {
 	return false
 }
 
-// planTerms are the keys, patterns and ranges that a plan asks about. A list of keys names none: it is no error that it is empty.
+// planTerms are the keys, patterns and ranges that a plan asks about. A list of keys names none: it is no error that it
+// is empty.
 func planTerms(plan *ebbv1.Plan) []*ebbv1.PlanTerm {
 	switch ask := plan.GetAsk().(type) {
 	case *ebbv1.Plan_Top:

@@ -62,9 +62,17 @@ func termsOf(terms []*ebbv1.PlanTerm, exprs ...*ebbv1.PlanExpression) []*ebbv1.P
 	return terms
 }
 
-// resolved finds out which keys the patterns of terms mean, if there are any, and goes on with that.
+// resolved finds out which bitmaps the patterns of terms mean, if there are any, and goes on with that.
 func (i *inquiry) resolved(
-	step string, kind ebbv1.Kind, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
+	step string, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
+) (*errand, *proto.Error) {
+	return i.resolvedAs(step, ebbv1.Kind_KIND_BITMAP, terms, then)
+}
+
+// resolvedAs is resolved for keys of some kind.
+func (i *inquiry) resolvedAs(
+	step string, kind ebbv1.Kind, terms []*ebbv1.PlanTerm,
+	then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
 ) (*errand, *proto.Error) {
 	a, err := i.about(terms...)
 	if err != nil {
@@ -83,7 +91,8 @@ func (i *inquiry) resolved(
 	}
 	e := &errand{step: "which " + proto.KindName(kind) + "s match", then: step, thenMost: 1, whole: true}
 	for _, pattern := range a.patterns {
-		e.questions = append(e.questions, i.keysQuestion(a.namespace, &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: proto.KeysListMax}))
+		q := &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: proto.KeysListMax}
+		e.questions = append(e.questions, i.keysQuestion(a.namespace, q))
 	}
 	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
@@ -92,7 +101,8 @@ func (i *inquiry) resolved(
 		f.matched = map[string][][]byte{}
 		for at, answer := range answers {
 			if n := answer.GetKeys().GetMatched(); n > proto.BitTermsMax {
-				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d %ss: the limit is %d", a.patterns[at], n, proto.KindName(kind), proto.BitTermsMax)
+				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d %ss: the limit is %d",
+					a.patterns[at], n, proto.KindName(kind), proto.BitTermsMax)
 			}
 			i.unmatched[string(a.patterns[at])] = len(answer.GetKeys().GetKeys()) == 0
 			keys := [][]byte{}
@@ -135,7 +145,7 @@ func (i *inquiry) ids(p *ebbv1.PlanIds) (*errand, *proto.Error) {
 // one asks one question about an expression; how many ids there are if there is no selection.
 func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) (*errand, *proto.Error) {
 	const step = "one expression"
-	return i.resolved(step, ebbv1.Kind_KIND_BITMAP, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return i.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(of)
 		if err != nil || expr == nil {
 			return nil, empty(c), err
@@ -153,7 +163,7 @@ func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) 
 func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 	terms := append(termsOf(nil, c.GetOf()), c.GetBy()...)
 	const step = "one expression with each bitmap"
-	return i.resolved(step, ebbv1.Kind_KIND_BITMAP, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(c.GetOf())
 		if err != nil {
 			return nil, nil, err

@@ -38,7 +38,7 @@ func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
 		return nil, proto.ErrQueryTooCostly.Errorf("a cohort of %d periods: the limit is %d", len(rows), proto.BitCohortMax).WithHint("take longer ones, with by week, month, quarter or year")
 	}
 	terms := append([]*ebbv1.PlanTerm{c.GetOf()}, termsOf(nil, c.GetWithin())...)
-	return i.resolved(step, ebbv1.Kind_KIND_BITMAP, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
 		table := &ebbv1.BitmapCohortQuestion{Everyone: c.GetEveryone()}
 		for _, r := range rows {
 			table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Period: r.period.String(), Expr: union(keyExprs(r.keys))})

@@ -75,7 +75,7 @@ func (i *inquiry) summaryOr(s *ebbv1.PlanSummary, a about, other func() (*errand
 // bitmapOr asks which ids are in any of some bitmaps, and if the keys are of another kind goes on with the other errand, if there is one. The answer is that of a summary, and exact.
 func (i *inquiry) bitmapOr(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds, other func() (*errand, *proto.Error)) (*errand, *proto.Error) {
 	const step = "ids of bitmaps"
-	return i.resolved(step, ebbv1.Kind_KIND_BITMAP, s.GetOf(), func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return i.resolved(step, s.GetOf(), func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
 		var keys [][]byte
 		for _, t := range s.GetOf() {
 			keys = append(keys, f.keys(t)...)

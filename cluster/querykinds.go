@@ -108,7 +108,8 @@ func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
 	q := &ebbv1.SummaryQuestion{Bins: s.GetBins(), Quantiles: s.GetQuantiles(), WindowUs: s.GetWindowUs(), Limit: s.GetLimit()}
 	q.Members = s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_MEMBERS
 	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL {
-		e := i.either("the total", a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: 1}}, q, totalOf)
+		e := i.either("the total", a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: 1}}, q,
+			totalOf)
 		return i.orUnionOfBitmaps(e, s.GetOf()), nil
 	}
 	return askAnd("one summary", i.summaryQuestion(a, q), nil, func(answer *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {

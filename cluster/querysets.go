@@ -35,32 +35,39 @@ func (i *inquiry) overlap(o *ebbv1.PlanOverlap) (*errand, *proto.Error) {
 }
 
 // overlapOf asks what sets have in common that are made of others, and says of the answer what answered makes of it.
-func (i *inquiry) overlapOf(of []*ebbv1.PlanExpression, answered func(*ebbv1.Answer) *ebbv1.Answer) (*errand, *proto.Error) {
+func (i *inquiry) overlapOf(
+	of []*ebbv1.PlanExpression, answered func(*ebbv1.Answer) *ebbv1.Answer,
+) (*errand, *proto.Error) {
 	const step = "sets made of others"
-	return i.resolved(step, ebbv1.Kind_KIND_SET, termsOf(nil, of...), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		q := &ebbv1.OverlapQuestion{AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence()}
-		for _, e := range of {
-			x, err := f.expr(e)
-			if err != nil {
-				return nil, nil, err
+	return i.resolvedAs(step, ebbv1.Kind_KIND_SET, termsOf(nil, of...),
+		func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+			q := &ebbv1.OverlapQuestion{AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence()}
+			for _, e := range of {
+				x, err := f.expr(e)
+				if err != nil {
+					return nil, nil, err
+				}
+				if x == nil {
+					x = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{}}}
+				}
+				q.Of = append(q.Of, x)
 			}
-			if x == nil {
-				x = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{}}}
+			if len(proto.OverlapKeys(q)) == 0 { // all are empty
+				return i.nothing(namespace, of, q, c, answered)
 			}
-			q.Of = append(q.Of, x)
-		}
-		if len(proto.OverlapKeys(q)) == 0 { // all are empty
-			return i.nothing(namespace, of, q, c, answered)
-		}
-		question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
-		e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) { return nil, answered(a), nil })
-		return e, nil, err
-	})
+			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
+			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+				return nil, answered(a), nil
+			})
+			return e, nil, err
+		})
 }
 
-// nothing answers about sets that are empty whatever the keys of their expressions hold. These are looked at for what they are.
+// nothing answers about sets that are empty whatever the keys of their expressions hold. These are looked at for what
+// they are.
 func (i *inquiry) nothing(
-	namespace string, of []*ebbv1.PlanExpression, q *ebbv1.OverlapQuestion, c *ebbv1.Coverage, answered func(*ebbv1.Answer) *ebbv1.Answer,
+	namespace string, of []*ebbv1.PlanExpression, q *ebbv1.OverlapQuestion, c *ebbv1.Coverage,
+	answered func(*ebbv1.Answer) *ebbv1.Answer,
 ) (*errand, *ebbv1.Answer, *proto.Error) {
 	a, err := i.about(termsOf(nil, of...)...)
 	if err != nil || len(a.keys) == 0 {
@@ -92,7 +99,10 @@ func (i *inquiry) countThings(of *ebbv1.PlanExpression) (*errand, *proto.Error) 
 	return i.overlapOf([]*ebbv1.PlanExpression{of}, func(a *ebbv1.Answer) *ebbv1.Answer {
 		o := a.GetOverlap()
 		set := o.GetSets()[0]
-		out := &ebbv1.Summary{Found: set.GetFound(), Kind: ebbv1.Kind_KIND_SET, Total: set.GetSize(), AsOfUs: o.GetAsOfUs(), Confidence: o.GetConfidence()}
+		out := &ebbv1.Summary{
+			Found: set.GetFound(), Kind: ebbv1.Kind_KIND_SET, Total: set.GetSize(),
+			AsOfUs: o.GetAsOfUs(), Confidence: o.GetConfidence(),
+		}
 		return &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: out}}
 	})
 }
@@ -113,13 +123,15 @@ func (i *inquiry) idsAsTotal(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 		n := float64(a.GetBitmap().GetCount())
 		out := &ebbv1.Summary{
 			Found: !namesNothing(of, i, a), Kind: ebbv1.Kind_KIND_BITMAP, AsOfUs: a.GetBitmap().GetAsOfUs(),
-			Confidence: cmp.Or(i.plan.GetConfidence(), proto.DefaultConfidence), Total: &ebbv1.Estimate{Value: n, Low: n, High: n, Confidence: 1},
+			Confidence: cmp.Or(i.plan.GetConfidence(), proto.DefaultConfidence),
+			Total:      &ebbv1.Estimate{Value: n, Low: n, High: n, Confidence: 1},
 		}
 		return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: out}}, nil
 	}), nil
 }
 
-// orUnionOfBitmaps counts the ids of several bitmaps where an errand finds that the keys are of another kind than summaries that merge.
+// orUnionOfBitmaps counts the ids of several bitmaps where an errand finds that the keys are of another kind than
+// summaries that merge.
 func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
 	if len(terms) == 1 && terms[0].GetKey() != nil || i.plan.GetAsOfUs() != 0 {
 		return e
@@ -158,9 +170,11 @@ func followed(e *errand, end func(*ebbv1.Answer, *proto.Error) (*errand, *ebbv1.
 	return &out
 }
 
-// sizeOf asks how large something is that is made of sets or of bitmaps: only the shards know which. It asks the first way, and if the
-// keys are of another kind, or none is there, the second one.
-func (i *inquiry) sizeOf(of *ebbv1.PlanExpression, first, second func(*ebbv1.PlanExpression) (*errand, *proto.Error)) (*errand, *proto.Error) {
+// sizeOf asks how large something is that is made of sets or of bitmaps: only the shards know which. It asks the first
+// way, and if the keys are of another kind, or none is there, the second one.
+func (i *inquiry) sizeOf(
+	of *ebbv1.PlanExpression, first, second func(*ebbv1.PlanExpression) (*errand, *proto.Error),
+) (*errand, *proto.Error) {
 	e, err := first(of)
 	if err != nil {
 		return nil, err
@@ -240,26 +254,32 @@ func (i *inquiry) similar(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 func (i *inquiry) similarTo(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 	const step = "a set made of others compared with each"
 	terms := append(termsOf(nil, s.GetOf()), s.GetAmong()...)
-	return i.resolved(step, ebbv1.Kind_KIND_SET, terms, func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		of, err := f.expr(s.GetOf())
-		if err != nil {
-			return nil, nil, err
-		}
-		var among [][]byte
-		for _, t := range s.GetAmong() {
-			among = append(among, f.keys(t)...)
-		}
-		q := &ebbv1.OverlapQuestion{First: true, AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence(), Of: []*ebbv1.BitmapExpr{of}}
-		if q.Of = append(q.Of, keyExprs(distinct(among))...); of == nil || len(q.Of) == 1 {
-			return nil, &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Graph{Graph: &ebbv1.Graph{AsOfUs: c.GetAsOfMaxUs()}}}, nil
-		}
-		question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
-		e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
-			g := similarGraph(a.GetOverlap(), query.ExpressionText(s.GetOf()), int(cmp.Or(s.GetTop(), similarDefault)))
-			return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: g}}, nil
+	return i.resolvedAs(step, ebbv1.Kind_KIND_SET, terms,
+		func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+			of, err := f.expr(s.GetOf())
+			if err != nil {
+				return nil, nil, err
+			}
+			var among [][]byte
+			for _, t := range s.GetAmong() {
+				among = append(among, f.keys(t)...)
+			}
+			q := &ebbv1.OverlapQuestion{
+				First: true, AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence(),
+				Of: []*ebbv1.BitmapExpr{of},
+			}
+			if q.Of = append(q.Of, keyExprs(distinct(among))...); of == nil || len(q.Of) == 1 {
+				empty := &ebbv1.Answer_Graph{Graph: &ebbv1.Graph{AsOfUs: c.GetAsOfMaxUs()}}
+				return nil, &ebbv1.Answer{Coverage: c, Value: empty}, nil
+			}
+			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
+			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+				top := int(cmp.Or(s.GetTop(), similarDefault))
+				g := similarGraph(a.GetOverlap(), query.ExpressionText(s.GetOf()), top)
+				return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: g}}, nil
+			})
+			return e, nil, err
 		})
-		return e, nil, err
-	})
 }
 
 // similarGraph is a graph of the first set of an overlap, and of those that are most similar to it.

@@ -15,7 +15,10 @@ import (
 // Sets nest wherever a set is asked for, over keys of all shards.
 func TestQuerySetExpressions(t *testing.T) {
 	e := stocked(t) // set/0 and set/1 have guest-0, set/2 and set/3 guest-1, set/4 guest-2; all have ann and bob
-	e.put(map[string]ids{"bits/a": {1: true, 2: true, 3: true}, "bits/b": {2: true, 3: true, 4: true}, "bits/c": {9: true}})
+	e.put(map[string]ids{
+		"bits/a": {1: true, 2: true, 3: true}, "bits/b": {2: true, 3: true, 4: true},
+		"bits/c": {9: true},
+	})
 	for text, want := range map[string]float64{
 		"total(set/0 & set/2)":                         2,
 		"total(set/0 - set/2)":                         1,
@@ -65,19 +68,22 @@ func TestQuerySetExpressions(t *testing.T) {
 		sets = append(sets, fmt.Sprint(s.GetOf(), " ", s.GetFound(), " ", s.GetSize().GetValue()))
 	}
 	want := []string{"set/0 | set/2 true 4", "set/4 true 3", "empty - set/1 true 0"}
-	if !slices.Equal(sets, want) || o.GetUnion().GetValue() != 5 || o.GetDifference().GetValue() != 2 || o.GetIntersection().GetValue() != 0 {
+	if !slices.Equal(sets, want) || o.GetUnion().GetValue() != 5 || o.GetDifference().GetValue() != 2 ||
+		o.GetIntersection().GetValue() != 0 {
 		t.Errorf("%q\n%v", sets, o)
 	}
 	if resp, err = e.query("similar(set/0 | set/2, set/*) top 2"); err != nil {
 		t.Fatal(err)
 	}
 	g := resp.GetAnswer().GetGraph()
-	if len(g.GetNodes()) != 3 || g.GetNodes()[0].GetSet().GetOf() != "set/0 | set/2" || g.GetNodes()[0].GetLinks()[0].GetJaccard().GetValue() != 0.75 {
+	if len(g.GetNodes()) != 3 || g.GetNodes()[0].GetSet().GetOf() != "set/0 | set/2" ||
+		g.GetNodes()[0].GetLinks()[0].GetJaccard().GetValue() != 0.75 {
 		t.Errorf("%v", g)
 	}
 	for text, want := range map[string]*proto.Error{
 		"overlap(set/0 | visits/0, set/1)": proto.ErrWrongKind, "jaccard(bits/a | bits/b, bits/c)": proto.ErrWrongKind,
-		"total(visits/0 & visits/1)": proto.ErrWrongKind, "total(~set/0)": proto.ErrBadQuery, "total(set/0 & bits/a)": proto.ErrWrongKind,
+		"total(visits/0 & visits/1)": proto.ErrWrongKind,
+		"total(~set/0)":              proto.ErrBadQuery, "total(set/0 & bits/a)": proto.ErrWrongKind,
 	} {
 		if _, err := e.query(text); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", text, err, want)
@@ -92,7 +98,11 @@ func TestQueryOneEstimate(t *testing.T) {
 	for i := range 4 {
 		req := new(ebbv1.IncrementRequest)
 		for range 4000 {
-			req.Increments = append(req.Increments, &ebbv1.Increment{Key: fmt.Appendf(nil, "s/%d", i), Bin: fmt.Append(nil, r.IntN(9000)), Kind: ebbv1.Kind_KIND_SET})
+			req.Increments = append(req.Increments,
+				&ebbv1.Increment{
+					Key: fmt.Appendf(nil, "s/%d", i), Bin: fmt.Append(nil, r.IntN(9000)),
+					Kind: ebbv1.Kind_KIND_SET,
+				})
 		}
 		if resp, err := e.router("ebb-0").Increment(t.Context(), req); err != nil || len(resp.Refused) > 0 {
 			t.Fatalf("%v %v", resp, err)
@@ -112,12 +122,16 @@ func TestQueryOneEstimate(t *testing.T) {
 	}
 	same := func(a, b *ebbv1.Estimate) {
 		t.Helper()
-		if a.GetValue() != b.GetValue() || a.GetStdError() != b.GetStdError() || a.GetLow() != b.GetLow() || a.GetHigh() != b.GetHigh() || a.GetStdError() == 0 {
+		if a.GetValue() != b.GetValue() || a.GetStdError() != b.GetStdError() || a.GetLow() != b.GetLow() ||
+			a.GetHigh() != b.GetHigh() || a.GetStdError() == 0 {
 			t.Errorf("%v and %v", a, b)
 		}
 	}
 	union := estimates("total(s/0 | s/1)")[0]
-	for _, text := range []string{"distinct(s/0 | s/1)", "overlap(s/0, s/1)", "overlap(s/0 | s/1, s/1)", "count(s/0 | s/1)", "total((s/0 & s/1) | (s/0 ^ s/1))"} {
+	for _, text := range []string{
+		"distinct(s/0 | s/1)", "overlap(s/0, s/1)", "overlap(s/0 | s/1, s/1)",
+		"count(s/0 | s/1)", "total((s/0 & s/1) | (s/0 ^ s/1))",
+	} {
 		same(estimates(text)[0], union)
 	}
 	same(estimates("overlap(s/0 | s/1, s/2)")[1], union)
@@ -131,7 +145,8 @@ func TestQueryOneEstimate(t *testing.T) {
 	same(graph.GetAnswer().GetGraph().GetNodes()[3].GetSet().GetSize(), estimates("total(s/3)")[0])
 }
 
-// What is named and not there is named in the answer, of every kind of question, and refused where the question is strict.
+// What is named and not there is named in the answer, of every kind of question, and refused where the question is
+// strict.
 func TestMissingIsNamed(t *testing.T) {
 	e := stocked(t)
 	e.table = e.table.WithVersion(proto.VersionMissingKeys)
@@ -178,11 +193,13 @@ func TestMissingIsNamed(t *testing.T) {
 		for _, key := range resp.GetAnswer().GetCoverage().GetMissingKeys() {
 			names = append(names, string(key))
 		}
-		if got := strings.Join(names, " "); got != want || int(resp.GetAnswer().GetCoverage().GetMissingTotal()) != len(names) {
+		if got := strings.Join(names, " "); got != want ||
+			int(resp.GetAnswer().GetCoverage().GetMissingTotal()) != len(names) {
 			t.Errorf("%s: missing %q, want %q", text, got, want)
 		}
 		_, err = NewQueries(e.keys("ebb-0")).Query(t.Context(), &ebbv1.QueryRequest{Text: text, Strict: true})
-		if (want == "") != (err == nil) || err != nil && (!errors.Is(err, proto.ErrMissingKeys) || !strings.Contains(err.Error(), strings.Fields(want)[0])) {
+		if (want == "") != (err == nil) || err != nil &&
+			(!errors.Is(err, proto.ErrMissingKeys) || !strings.Contains(err.Error(), strings.Fields(want)[0])) {
 			t.Errorf("%s, strict: %v", text, err)
 		}
 	}
@@ -193,8 +210,12 @@ func TestStrictStore(t *testing.T) {
 	e := stocked(t)
 	e.table = e.table.WithVersion(proto.VersionMissingKeys)
 	e.put(map[string]ids{"bits/a": {1: true}})
-	for text, want := range map[string]error{"store bits/x = bits/a | bits/typo": proto.ErrMissingKeys, "store bits/y = bits/a | bits/a": nil} {
-		if _, err := NewQueries(e.keys("ebb-0")).Query(t.Context(), &ebbv1.QueryRequest{Text: text, Strict: true}); !errors.Is(err, want) {
+	for text, want := range map[string]error{
+		"store bits/x = bits/a | bits/typo": proto.ErrMissingKeys,
+		"store bits/y = bits/a | bits/a":    nil,
+	} {
+		if _, err := NewQueries(e.keys("ebb-0")).Query(t.Context(),
+			&ebbv1.QueryRequest{Text: text, Strict: true}); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", text, err, want)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 func (i *inquiry) store(s *ebbv1.PlanStore) (*errand, *proto.Error) {
 	const step = "store an expression"
 	terms := append([]*ebbv1.PlanTerm{s.GetTo()}, termsOf(nil, s.GetOf())...)
-	return i.resolved(step, ebbv1.Kind_KIND_BITMAP, terms, func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return i.resolved(step, terms, func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(s.GetOf())
 		if err != nil {
 			return nil, nil, err

@@ -675,7 +675,8 @@ func checkNamespaceNamed(q *ebbv1.Question) *Error {
 	return CheckNamespaceName(q.GetNamespace())
 }
 
-// OverlapKeys are the keys of a question about an overlap: those that it names, or those that its sets are made of, each once.
+// OverlapKeys are the keys of a question about an overlap: those that it names, or those that its sets are made of,
+// each once.
 func OverlapKeys(q *ebbv1.OverlapQuestion) [][]byte {
 	if len(q.GetOf()) == 0 {
 		return q.GetKeys()
@@ -690,7 +691,8 @@ func checkSetExprs(q *ebbv1.OverlapQuestion) *Error {
 		most = GraphKeysMax
 	}
 	if n := len(q.GetOf()); len(q.GetKeys()) > 0 || n > most {
-		return ErrBadCount.Errorf("%d keys and %d sets made of others: a question about an overlap has either, at most %d", len(q.GetKeys()), n, most)
+		return ErrBadCount.Errorf(
+			"%d keys and %d sets made of others: a question about an overlap has either, at most %d", len(q.GetKeys()), n, most)
 	}
 	terms := 0
 	for _, x := range q.GetOf() {
@@ -707,7 +709,8 @@ func checkSetExprs(q *ebbv1.OverlapQuestion) *Error {
 
 func checkSetExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	if *terms++; depth > BitDepthMax || *terms > BitTermsMax {
-		return ErrBadRequest.Errorf("a set is made of more than %d terms, or more than %d deep", BitTermsMax, BitDepthMax)
+		return ErrBadRequest.Errorf("a set is made of more than %d terms, or more than %d deep", BitTermsMax,
+			BitDepthMax)
 	}
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Key:

@@ -116,7 +116,8 @@ func (p *parser) merged() []*ebbv1.PlanTerm {
 		terms = append(terms, p.mergedTerms()...)
 	}
 	if t := p.token; t.class == sign && slices.Contains([]string{"&", "^", "-"}, t.value) || t.is("and") && p.ahead.is("not") {
-		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for sets and bitmaps", p.found(t), t.value),
+		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for sets and bitmaps",
+			p.found(t), t.value),
 			"total(...), count(...) and overlap(..., ...) take whatever sets and bitmaps can be made of")
 	}
 	return terms
@@ -135,7 +136,8 @@ func (p *parser) mergedTerms() []*ebbv1.PlanTerm {
 	}
 	switch {
 	case p.token.is("~"):
-		p.fail(p.token, fmt.Sprintf("found %s, expected %s: expressions are for sets and bitmaps", p.found(p.token), aTerm), "several keys are joined with |")
+		p.fail(p.token, fmt.Sprintf("found %s, expected %s: expressions are for sets and bitmaps",
+			p.found(p.token), aTerm), "several keys are joined with |")
 	case p.calls():
 		p.fail(p.token, fmt.Sprintf("found %s(, expected %s", p.token.value, aTerm), "ask each question by itself")
 	}

@@ -7,11 +7,12 @@ import (
 )
 
 func (f *frame) askOverlap(q *ebbv1.ShardQuestion, ask *ebbv1.OverlapQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
-	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, func(b body, of int) body { return nameless(b, overlapThings(b, of)) })
+	small := func(b body, of int) body { return nameless(b, overlapThings(b, of)) }
+	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, small)
 }
 
-// overlapThings is how many things of a set go to the node that compares it with others, where a shard has so many sets: all, or a prefix
-// of as many as fit into the part.
+// overlapThings is how many things of a set go to the node that compares it with others, where a shard has so many
+// sets: all, or a prefix of as many as fit into the part.
 func overlapThings(b body, of int) int {
 	bytes := overlapBytes / max(of, 1)
 	if _, plain := b.(*set); plain {
@@ -48,7 +49,8 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 	}
 	exprs := overlapExprs(q, keys)
 	if steps := list.steps(exprs, q.GetFirst()); steps > overlapStepsMax {
-		return nil, proto.ErrQueryTooCostly.Errorf("to compare the sets takes %d million steps, about: the limit is %d million", steps>>20, overlapStepsMax>>20).
+		return nil, proto.ErrQueryTooCostly.Errorf(
+			"to compare the sets takes %d million steps, about: the limit is %d million", steps>>20, overlapStepsMax>>20).
 			WithHint("compare fewer sets, or ones that are made of fewer")
 	}
 	var failed error
@@ -76,7 +78,8 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 // overlapStepsMax bounds what it takes to compare sets, in seconds: a step takes some 10 ns.
 const overlapStepsMax = 1 << 28
 
-// steps is about how many steps it takes to compare sets: each thing of each set, as often as expressions name that and as deep.
+// steps is about how many steps it takes to compare sets: each thing of each set, as often as expressions name that and
+// as deep.
 func (a *alike) steps(exprs []sketch.SetExpr, first bool) int {
 	own, all := make([]int, len(exprs)), 0
 	for i := range exprs {
@@ -190,7 +193,9 @@ func (a *alike) overlap(exprs []sketch.SetExpr, at sketch.Tick) (sketch.SetsOver
 }
 
 // sized are sets that are made of others, as they are answered: a key by its name, any other as it comes.
-func (a *alike) sized(sets []namedSet, exprs []sketch.SetExpr, at sketch.Tick, confidence float64) (out []*ebbv1.SizedSet, err error) {
+func (a *alike) sized(
+	sets []namedSet, exprs []sketch.SetExpr, at sketch.Tick, confidence float64,
+) (out []*ebbv1.SizedSet, err error) {
 	sizes := make([]sketch.SetEstimate, len(exprs))
 	switch {
 	case len(a.ebbing) > 0:

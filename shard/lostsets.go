@@ -81,7 +81,8 @@ func (l losses) widen(e *ebbv1.Estimate) {
 	}
 }
 
-// widenShare does so for the share that two sets have in common, of a union of this size at least. Of nothing, any share is possible.
+// widenShare does so for the share that two sets have in common, of a union of this size at least. Of nothing, any
+// share is possible.
 func (l losses) widenShare(e *ebbv1.Estimate, union float64) {
 	switch {
 	case l.sum == 0:

@@ -82,8 +82,8 @@ func contains(t *testing.T, what string, e *ebbv1.Estimate, truth float64) {
 	}
 }
 
-// Intervals of sets, of what is made of them and of what they have in common contain the truth, whatever earlier sets of
-// their keys held when they died, and also where a key is gone.
+// Intervals of sets, of what is made of them and of what they have in common contain the truth, whatever earlier sets
+// of their keys held when they died, and also where a key is gone.
 func TestLostBySetExpressions(t *testing.T) {
 	x := func(key string) *ebbv1.BitmapExpr {
 		return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(key)}}
@@ -96,8 +96,11 @@ func TestLostBySetExpressions(t *testing.T) {
 		return out
 	}
 	exprs := []*ebbv1.BitmapExpr{
-		{Expr: &ebbv1.BitmapExpr_Or{Or: of("a", "b")}}, {Expr: &ebbv1.BitmapExpr_AndNot{AndNot: of("a", "c")}},
-		{Expr: &ebbv1.BitmapExpr_Xor{Xor: of("a", "b", "c")}}, {Expr: &ebbv1.BitmapExpr_And{And: of("b", "c")}}, x("c"),
+		{Expr: &ebbv1.BitmapExpr_Or{Or: of("a", "b")}},
+		{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: of("a", "c")}},
+		{Expr: &ebbv1.BitmapExpr_Xor{Xor: of("a", "b", "c")}},
+		{Expr: &ebbv1.BitmapExpr_And{And: of("b", "c")}},
+		x("c"),
 	}
 	holds := []func(in map[string]bool) bool{
 		func(in map[string]bool) bool { return in["a"] || in["b"] },
@@ -119,7 +122,8 @@ func TestLostBySetExpressions(t *testing.T) {
 				f.see(t, []string{"a", "b", "c"}[r.IntN(3)], fmt.Sprint(r.IntN(4)), at)
 			}
 			i, j := r.IntN(len(exprs)), r.IntN(len(exprs))
-			q := &ebbv1.Question{Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{Of: []*ebbv1.BitmapExpr{exprs[i], exprs[j]}}}}
+			overlap := &ebbv1.OverlapQuestion{Of: []*ebbv1.BitmapExpr{exprs[i], exprs[j]}}
+			q := &ebbv1.Question{Ask: &ebbv1.Question_Overlap{Overlap: overlap}}
 			if err := proto.CheckQuestion(q); err != nil {
 				t.Fatal(err)
 			}
@@ -137,22 +141,25 @@ func TestLostBySetExpressions(t *testing.T) {
 			contains(t, what+": the second", o.Sets[1].Size, second)
 			contains(t, what+": union", o.Union, union)
 			contains(t, what+": intersection", o.Intersection, both)
-			contains(t, what+": difference", o.Difference, f.weighs(func(in map[string]bool) bool { return holds[i](in) && !holds[j](in) }))
+			contains(t, what+": difference", o.Difference,
+				f.weighs(func(in map[string]bool) bool { return holds[i](in) && !holds[j](in) }))
 			if union > 0 {
 				contains(t, what+": similarity", o.Jaccard, both/union)
 			}
 			if union > o.Union.GetValue()*(1+1e-9) {
 				shorter++
 			}
-			q.GetOverlap().First = true
+			overlap.First = true
 			similar := f.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(f.now)).GetAnswer().GetOverlap()
 			if union > 0 {
 				contains(t, what+": similar", similar.GetSimilar()[0], both/union)
 			}
-			whole := f.Ask(&ebbv1.ShardQuestion{Question: graphAsked(&ebbv1.GraphQuestion{}, "a", "b", "c")}, sketch.Tick(f.now))
+			whole := f.Ask(&ebbv1.ShardQuestion{Question: graphAsked(&ebbv1.GraphQuestion{}, "a", "b", "c")},
+				sketch.Tick(f.now))
 			for at, key := range []string{"a", "b", "c"} {
 				truth := f.weighs(func(in map[string]bool) bool { return in[key] })
-				contains(t, what+": in a graph "+key, whole.GetAnswer().GetGraph().GetNodes()[at].GetSet().GetSize(), truth)
+				contains(t, what+": in a graph "+key, whole.GetAnswer().GetGraph().GetNodes()[at].GetSet().GetSize(),
+					truth)
 			}
 		}
 	}
@@ -167,7 +174,10 @@ func TestMissingSetsInParts(t *testing.T) {
 	f.see(t, "a", "x", f.now)
 	for _, q := range []*ebbv1.Question{overlapAsked("a", "no"), graphAsked(&ebbv1.GraphQuestion{}, "a", "no")} {
 		whole := f.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(f.now)).GetAnswer()
-		two := []*ebbv1.ShardAnswer{partOf(t, f.State, overlapAsked("a"), f.now), partOf(t, f.State, overlapAsked("no"), f.now)}
+		two := []*ebbv1.ShardAnswer{
+			partOf(t, f.State, overlapAsked("a"), f.now),
+			partOf(t, f.State, overlapAsked("no"), f.now),
+		}
 		if q.GetGraph() != nil {
 			two = []*ebbv1.ShardAnswer{
 				partOf(t, f.State, graphAsked(&ebbv1.GraphQuestion{}, "a"), f.now),
@@ -182,11 +192,15 @@ func TestMissingSetsInParts(t *testing.T) {
 		if g := whole.GetGraph(); g != nil {
 			missing = []*ebbv1.SizedSet{nil, g.GetNodes()[1].GetSet()}
 		}
-		if e := missing[1].GetSize(); e.GetValue() != 0 || e.GetLow() != 0 || e.GetHigh() < 0.001 || e.GetHigh() > 0.002 {
+		if e := missing[1].GetSize(); e.GetValue() != 0 || e.GetLow() != 0 || e.GetHigh() < 0.001 ||
+			e.GetHigh() > 0.002 {
 			t.Errorf("a set that is not there has %v", e)
 		}
 	}
-	plain := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_HALF_LIFE, HalfLifeUs: second}, f.now)
+	plain := definedAt(t, &ebbv1.Namespace{
+		Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_HALF_LIFE,
+		HalfLifeUs: second,
+	}, f.now)
 	if part := partOf(t, plain, overlapAsked("no"), f.now).GetPart(); part[0] != partOverlap {
 		t.Errorf("a part begins with %q", part[0])
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match its patterns take
-// more: ask again with more room. The answer names the keys of the question that are not there.
+// AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match
+// its patterns take more: ask again with more room. The answer names the keys of the question that are not there.
 func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	a := f.answerWithin(q, at, room)
 	if a.GetValue() != nil && !foundAll(q.GetQuestion(), a.GetAnswer()) {
@@ -20,7 +20,8 @@ func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebb
 func foundAll(q *ebbv1.Question, a *ebbv1.Answer) bool {
 	switch v := a.GetValue().(type) {
 	case *ebbv1.Answer_Distribution:
-		return v.Distribution.GetFound() && len(v.Distribution.GetKeys()) == 1 && len(q.GetDistribution().GetPatterns()) == 0
+		return v.Distribution.GetFound() && len(v.Distribution.GetKeys()) == 1 &&
+			len(q.GetDistribution().GetPatterns()) == 0
 	case *ebbv1.Answer_Summary:
 		return v.Summary.GetFound() && len(v.Summary.GetKeys()) == 1 && len(q.GetSummary().GetPatterns()) == 0
 	case *ebbv1.Answer_Export:

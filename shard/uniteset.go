@@ -5,8 +5,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A union of sets is not a merge of them: it keeps all that their samples know, so that a question about a union and one about an overlap
-// have one answer (see sketch.SetUnion). To other kinds a union is a merge.
+// A union of sets is not a merge of them: it keeps all that their samples know, so that a question about a union and
+// one about an overlap have one answer (see sketch.SetUnion). To other kinds a union is a merge.
 
 // unite adds a set, and says whether what there is is one.
 func (u *union) unite(b body) (sets bool, err error) {

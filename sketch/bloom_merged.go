@@ -28,10 +28,12 @@ func (s *BloomScalable) Merge(o *BloomScalable) error {
 		return fmt.Errorf("%w: scalable bloom of hash %+v and of %+v", ErrIncompatible, s.params.Hash, o.params.Hash)
 	}
 	if n := s.mergedBytes(o); n > BloomBytesMax {
-		return fmt.Errorf("%w: scalable bloom: all generations take %d bytes, more than %d", ErrIncompatible, n, BloomBytesMax)
+		return fmt.Errorf("%w: scalable bloom: all generations take %d bytes, more than %d", ErrIncompatible, n,
+			BloomBytesMax)
 	}
 	if n := s.mergedSides(o); n > bloomSidesMax {
-		return fmt.Errorf("%w: scalable bloom: filters of %d parameters besides its own, more than %d", ErrIncompatible, n, bloomSidesMax)
+		return fmt.Errorf("%w: scalable bloom: filters of %d parameters besides its own, more than %d", ErrIncompatible,
+			n, bloomSidesMax)
 	}
 	least := max(s.leastKeys(), o.leastKeys())
 	for f := range o.families() {
@@ -97,7 +99,8 @@ func (s *BloomScalable) mergeFamily(o *BloomScalable) error {
 }
 
 func compareSides(a, b BloomScalable) int {
-	return cmp.Or(cmp.Compare(a.params.Capacity, b.params.Capacity), cmp.Compare(a.params.FalseRate, b.params.FalseRate))
+	return cmp.Or(cmp.Compare(a.params.Capacity, b.params.Capacity),
+		cmp.Compare(a.params.FalseRate, b.params.FalseRate))
 }
 
 // empty says whether no key was added.

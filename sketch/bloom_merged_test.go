@@ -19,7 +19,8 @@ func filledScalable(t testing.TB, capacity uint64, rate float64, first, last int
 
 func mergedSamples(t testing.TB) (all []*BloomScalable) {
 	for _, other := range []*BloomScalable{
-		filledScalable(t, 50, 0.01, 200, 900), filledScalable(t, 80, 0.01, 0, 30), filledScalable(t, 50, 0.001, 100, 700),
+		filledScalable(t, 50, 0.01, 200, 900), filledScalable(t, 80, 0.01, 0, 30), filledScalable(t, 50, 0.001, 100,
+			700),
 	} {
 		s := filledScalable(t, 50, 0.01, 0, 400)
 		if err := s.Merge(other); err != nil {
@@ -33,8 +34,8 @@ func mergedSamples(t testing.TB) (all []*BloomScalable) {
 	return all
 }
 
-// TestBloomMergesGrown: filters of other lengths, capacities and rates have a union, which misses no key, says how often it errs,
-// and how many keys there are.
+// TestBloomMergesGrown: filters of other lengths, capacities and rates have a union, which misses no key, says how
+// often it errs, and how many keys there are.
 func TestBloomMergesGrown(t *testing.T) {
 	type filter struct {
 		capacity    uint64
@@ -51,7 +52,12 @@ func TestBloomMergesGrown(t *testing.T) {
 		{"the same keys in another order", []filter{{1000, 0.01, 0, 20_000}, {1000, 0.01, 10_000, 20_000}}, 20_000},
 		{"other capacities", []filter{{1000, 0.01, 0, 10_000}, {3000, 0.01, 10_000, 20_000}}, 20_000},
 		{"other rates", []filter{{1000, 0.01, 0, 10_000}, {1000, 0.001, 5_000, 20_000}}, 20_000},
-		{"many", []filter{{1000, 0.01, 0, 9_000}, {1000, 0.01, 9_000, 12_000}, {500, 0.02, 8_000, 20_000}, {1000, 0.01, 15_000, 30_000}}, 30_000},
+		{"many", []filter{
+			{1000, 0.01, 0, 9_000},
+			{1000, 0.01, 9_000, 12_000},
+			{500, 0.02, 8_000, 20_000},
+			{1000, 0.01, 15_000, 30_000},
+		}, 30_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var all *BloomScalable
@@ -81,7 +87,8 @@ func TestBloomMergesGrown(t *testing.T) {
 			}
 			s := all.State()
 			got := float64(found) / absent
-			t.Logf("false rate %.4f, stated %.4f; keys %d in %.0f to %.0f", got, s.FalseRate, c.union, s.KeysLeast, s.KeysMost)
+			t.Logf("false rate %.4f, stated %.4f; keys %d in %.0f to %.0f", got, s.FalseRate, c.union, s.KeysLeast,
+				s.KeysMost)
 			if got > 1.15*s.FalseRate+0.0005 || got < 0.85*s.FalseRate-0.0005 {
 				t.Errorf("%.4f of absent keys are found, and %.4f are stated", got, s.FalseRate)
 			}
@@ -139,7 +146,8 @@ func TestBloomMergedGrows(t *testing.T) {
 			}
 		}
 		again := new(BloomScalable)
-		if _, err := again.Decode(s.AppendBinary(nil)); err != nil || !bytes.Equal(again.AppendBinary(nil), s.AppendBinary(nil)) {
+		if _, err := again.Decode(s.AppendBinary(nil)); err != nil ||
+			!bytes.Equal(again.AppendBinary(nil), s.AppendBinary(nil)) {
 			t.Fatalf("after a restart: %v", err)
 		}
 	}

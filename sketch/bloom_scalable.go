@@ -17,8 +17,8 @@ const BloomGenerationsMax = 24
 // It grows up to BloomBytesMax or BloomGenerationsMax; then it goes on in the last and says that it is over. A key that was
 // added is always found.
 //
-// The order of adding decides which generation has a key. Merge says what a union is made of. It is a value with one owner: to keep a
-// copy, Clone it.
+// The order of adding decides which generation has a key. Merge says what a union is made of. It is a value with one
+// owner: to keep a copy, Clone it.
 type BloomScalable struct {
 	params      BloomParams
 	generations []Bloom // at least one
@@ -78,7 +78,8 @@ func (s *BloomScalable) Add(hash uint64) (changed bool) {
 // grow adds a generation, if there is room.
 func (s *BloomScalable) grow() bool {
 	next, err := s.generation(len(s.generations))
-	if err != nil || len(s.generations) == BloomGenerationsMax || s.bitBytes()+next.blocks*(blockBits/8) > BloomBytesMax {
+	if err != nil || len(s.generations) == BloomGenerationsMax ||
+		s.bitBytes()+next.blocks*(blockBits/8) > BloomBytesMax {
 		return false
 	}
 	s.generations = append(s.generations, next)
@@ -111,8 +112,8 @@ func (s *BloomScalable) has(hash uint64) bool {
 	return false
 }
 
-// State never writes. Of a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many there are at
-// least, up to some KeysError.
+// State never writes. Of a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many
+// there are at least, up to some KeysError.
 func (s *BloomScalable) State() BloomState {
 	all, misses := BloomState{}, 1.0
 	for f := range s.families() {
@@ -219,7 +220,8 @@ func (r *reader) ownBloom() (BloomScalable, bool) {
 		return BloomScalable{}, false
 	}
 	for i := range generations {
-		if i > 0 && (n.generations[i-1].ones < n.generations[i-1].full || !n.grow()) || !n.generations[i].decodeBits(r) {
+		if i > 0 && (n.generations[i-1].ones < n.generations[i-1].full || !n.grow()) ||
+			!n.generations[i].decodeBits(r) {
 			return BloomScalable{}, false
 		}
 	}

@@ -92,9 +92,10 @@ func Around(value, stdErr, confidence float64) (low, high float64) {
 	return max(0, value-half), value + half
 }
 
-// Interval is that of a count that a sample gave, at a confidence from 0.5 to 0.9999: the numbers from which the estimate is no further
-// than their own standard errors allow (Wilson 1927, for the variance of a count is in proportion to it). Unlike Around it is good where
-// few things or none were found. Of an exact estimate it is that alone.
+// Interval is that of a count that a sample gave, at a confidence from 0.5 to 0.9999: the numbers from which the
+// estimate is no further than their own standard errors allow (Wilson 1927, for the variance of a count is in
+// proportion to it). Unlike Around it is good where few things or none were found. Of an exact estimate it is that
+// alone.
 func (e SetEstimate) Interval(confidence float64) (low, high float64) {
 	if e.StdErr == 0 {
 		return e.Value, e.Value

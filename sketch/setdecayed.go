@@ -460,7 +460,8 @@ func (s *SetDecayed) AppendBinary(b []byte) []byte {
 }
 
 // Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
-// refused with ErrCorrupt, and the receiver stays as it was. A union may keep more things than SetDecayedKMax; see UniteDecayed.
+// refused with ErrCorrupt, and the receiver stays as it was. A union may keep more things than SetDecayedKMax; see
+// UniteDecayed.
 func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form := r.byte(), r.byte()

@@ -23,9 +23,9 @@ const (
 	SetLeast              // things of at least Leaf of them
 )
 
-// SetExpr is a set made of others. Of decayed sets it is taken level by level: at each weight it is made of the plain sets of those
-// things that weigh more. So a thing weighs in a union what it weighs most, in an intersection what it weighs least, and in a difference
-// what it weighs more in the first.
+// SetExpr is a set made of others. Of decayed sets it is taken level by level: at each weight it is made of the plain
+// sets of those things that weigh more. So a thing weighs in a union what it weighs most, in an intersection what it
+// weighs least, and in a difference what it weighs more in the first.
 type SetExpr struct {
 	Op   SetOp
 	Leaf int // of SetLeaf an index, of SetLeast a number
@@ -61,8 +61,8 @@ func (e *SetExpr) check(n int) error {
 	return nil
 }
 
-// SizesOf estimates how many things each expression of sets has. The sample of each is that of the union of its own leaves, so that an
-// expression has one estimate, whatever else is asked. It does not write.
+// SizesOf estimates how many things each expression of sets has. The sample of each is that of the union of its own
+// leaves, so that an expression has one estimate, whatever else is asked. It does not write.
 func SizesOf(sets []*Set, exprs []SetExpr) ([]SetEstimate, error) {
 	out := make([]SetEstimate, len(exprs))
 	for i := range exprs {
@@ -85,7 +85,8 @@ func OverlapOf(sets []*Set, exprs []SetExpr) (SetsOverlap, error) {
 	}
 	share, all, both, only := shareOf(w.theta), w.counts[0], w.counts[1], w.counts[2]
 	return SetsOverlap{
-		Union: estimateOf(all, share), Intersection: estimateOf(both, share), Difference: estimateOf(only, share), Jaccard: jaccardOf(both, all, share),
+		Union: estimateOf(all, share), Intersection: estimateOf(both, share),
+		Difference: estimateOf(only, share), Jaccard: jaccardOf(both, all, share),
 	}, nil
 }
 
@@ -203,7 +204,8 @@ func OverlapOfDecayed(sets []*SetDecayed, exprs []SetExpr, at Tick) (SetsOverlap
 		return SetsOverlap{}, err
 	}
 	return SetsOverlap{
-		Union: w.estimate(0).times(scale), Intersection: w.estimate(1).times(scale), Difference: w.estimate(2).times(scale), Jaccard: w.jaccard(),
+		Union: w.estimate(0).times(scale), Intersection: w.estimate(1).times(scale),
+		Difference: w.estimate(2).times(scale), Jaccard: w.jaccard(),
 	}, nil
 }
 
@@ -287,10 +289,10 @@ func sampleTau(samples []sample) int64 {
 	return tau
 }
 
-// levels is one thing with its weights, the largest first. A thing of weight w above tau stands for max(w, tau), and is above with
-// probability w / that. What an expression weighs is a sum of these weights, each times the change of the expression when the set that has
-// it joins those of larger weights: so it is without bias. Of two weights of one thing, the larger is above tau when the smaller is,
-// which gives their covariance.
+// levels is one thing with its weights, the largest first. A thing of weight w above tau stands for max(w, tau), and is
+// above with probability w / that. What an expression weighs is a sum of these weights, each times the change of the
+// expression when the set that has it joins those of larger weights: so it is without bias. Of two weights of one
+// thing, the larger is above tau when the smaller is, which gives their covariance.
 type levels struct {
 	program program
 	order   []int // of sets above tau
@@ -353,8 +355,8 @@ func (l *levels) add(out *weighed) {
 	}
 }
 
-// covariance is that of two sums over the weights of a thing. What a larger and a smaller weight stand for have the covariance of what the
-// smaller stands for, times by how much the larger one is below tau.
+// covariance is that of two sums over the weights of a thing. What a larger and a smaller weight stand for have the
+// covariance of what the smaller stands for, times by how much the larger one is below tau.
 func (l *levels) covariance(a, b []float64, tau float64) (sum float64) {
 	larger, other := 0.0, 0.0 // of the larger weights in a and in b
 	for x, i := range l.order {

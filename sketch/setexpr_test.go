@@ -219,8 +219,8 @@ func (c *coverage) see(t *testing.T, e SetEstimate, truth float64, share bool) {
 	}
 }
 
-// TestSetExprCoverage: of the 95% intervals of random expressions over random sets at least 93% contain the truth, and no estimate that
-// is said to be exact is anything else.
+// TestSetExprCoverage: of the 95% intervals of random expressions over random sets at least 93% contain the truth, and
+// no estimate that is said to be exact is anything else.
 func TestSetExprCoverage(t *testing.T) {
 	for _, decays := range []bool{false, true} {
 		t.Run(fmt.Sprintf("decays=%v", decays), func(t *testing.T) {
@@ -243,7 +243,8 @@ func TestSetExprCoverage(t *testing.T) {
 			}
 			for i, c := range append(parts[:], sizes[0]) {
 				part := float64(c.in) / float64(c.of)
-				t.Logf("%s: %.1f%% of %d", [...]string{"union", "intersection", "difference", "jaccard", "size"}[i], 100*part, c.of)
+				t.Logf("%s: %.1f%% of %d", [...]string{"union", "intersection", "difference", "jaccard", "size"}[i],
+					100*part, c.of)
 				if part < 0.93 {
 					t.Errorf("only %.1f%% of the intervals contain the truth", 100*part)
 				}
@@ -270,7 +271,8 @@ func (w *world) ask(t *testing.T, exprs []SetExpr) ([]SetEstimate, SetsOverlap) 
 	return sizes, o
 }
 
-// TestOneEstimateOfAUnion: a union is estimated alike by Overlap, by an expression, and by SetUnion, in any order and after the wire.
+// TestOneEstimateOfAUnion: a union is estimated alike by Overlap, by an expression, and by SetUnion, in any order and
+// after the wire.
 func TestOneEstimateOfAUnion(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	for range 60 {
@@ -318,8 +320,8 @@ func TestOneEstimateOfAUnion(t *testing.T) {
 	}
 }
 
-// TestUnionEstimators compares the two estimates that a union of sets had: of the k least hashes of a merge, and of all hashes below the
-// least theta. docs/adr/0063-sets.md has the figures.
+// TestUnionEstimators compares the two estimates that a union of sets had: of the k least hashes of a merge, and of all
+// hashes below the least theta. docs/adr/0063-sets.md has the figures.
 func TestUnionEstimators(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const k, trials = 256, 1500

@@ -12,8 +12,8 @@ type SetsOverlap struct {
 	Jaccard SetEstimate
 }
 
-// walk goes over several rising lists of hashes at once. A step takes time proportional to the lists that have its hash, times the
-// logarithm of how many lists there are.
+// walk goes over several rising lists of hashes at once. A step takes time proportional to the lists that have its
+// hash, times the logarithm of how many lists there are.
 type walk struct {
 	lists [][]uint64
 	heads []int // what is next in each
@@ -81,8 +81,9 @@ func (w *walk) sink(i int) {
 }
 
 // Overlap estimates how sets lie to each other from the hashes below the least theta of all, which is a uniform sample of their union of
-// at least the least k and at most SetSampleMax. Standard errors are those of sampling; up to k things each it is exact. Different hashes
-// or signatures are refused with ErrIncompatible. It does not write, and takes time proportional to the number of hashes.
+// at least the least k and at most SetSampleMax. Standard errors are those of sampling; up to k things each it is
+// exact. Different hashes or signatures are refused with ErrIncompatible. It does not write, and takes time
+// proportional to the number of hashes.
 func Overlap(sets []*Set) (SetsOverlap, error) { return OverlapOf(sets, leafExprs(len(sets))) }
 
 // leafExprs are n sets as they are.
@@ -134,7 +135,10 @@ func alignedSamples(sets []*SetDecayed, at Tick) (samples []sample, scale float6
 	for i := range aligned {
 		s := &aligned[i]
 		s.rebase(mark)
-		samples[i] = sample{hashes: s.hashes, ranks: s.ranks, times: s.times, members: s.members, tau: s.tau, weights: make([]float64, len(s.times))}
+		samples[i] = sample{
+			hashes: s.hashes, ranks: s.ranks, times: s.times, members: s.members, tau: s.tau,
+			weights: make([]float64, len(s.times)),
+		}
 		for j, t := range s.times {
 			samples[i].weights[j] = s.weight(t)
 		}

@@ -1,7 +1,8 @@
 package sketch
 
-// program evaluates several expressions of the same sets for one thing after another. A set that has a thing is switched on, and off after
-// it: that takes time proportional to how often the expressions name the set and to how deep, and not to all that they are made of.
+// program evaluates several expressions of the same sets for one thing after another. A set that has a thing is
+// switched on, and off after it: that takes time proportional to how often the expressions name the set and to how
+// deep, and not to all that they are made of.
 type program struct {
 	nodes []exprNode
 	named [][]int32 // by set, the nodes that are it
@@ -32,7 +33,10 @@ func compile(exprs []SetExpr, sets int) program {
 // place adds an expression, and returns where its node is.
 func (p *program) place(e *SetExpr, parent int32, first bool) int32 {
 	at := int32(len(p.nodes))
-	p.nodes = append(p.nodes, exprNode{op: e.Op, parent: parent, first: first, of: int32(len(e.Of)), least: int32(max(1, e.Leaf))})
+	p.nodes = append(p.nodes, exprNode{
+		op: e.Op, parent: parent, first: first, of: int32(len(e.Of)),
+		least: int32(max(1, e.Leaf)),
+	})
 	if e.Op == SetLeaf {
 		p.named[e.Leaf] = append(p.named[e.Leaf], at)
 	}

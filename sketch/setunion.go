@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// SetUnion adds sets up to be read. Merge of two sets keeps k hashes, for a set may go on for ever; a SetUnion keeps all below the least
-// theta of its sets, up to SetSampleMax. So a union of n sets of equal sizes is a sample of up to n k things, and its error is up to
-// sqrt(n) times smaller. It is the sample that Overlap takes: a union has one estimate, whoever asks.
+// SetUnion adds sets up to be read. Merge of two sets keeps k hashes, for a set may go on for ever; a SetUnion keeps
+// all below the least theta of its sets, up to SetSampleMax. So a union of n sets of equal sizes is a sample of up to n
+// k things, and its error is up to sqrt(n) times smaller. It is the sample that Overlap takes: a union has one
+// estimate, whoever asks.
 //
 // The result is a function of the set of sets that were added. The zero value is not ready: use NewSetUnion.
 type SetUnion struct {
@@ -30,7 +31,8 @@ type namedHash struct {
 // NewSetUnion is a union of no sets, in which the members of the least n hashes are kept, where sets have members.
 func NewSetUnion(n int) *SetUnion { return &SetUnion{names: max(n, 0)} }
 
-// Add adds all things of a set, and leaves it alone. Sets that Merge refuses are refused with ErrIncompatible, and nothing has changed.
+// Add adds all things of a set, and leaves it alone. Sets that Merge refuses are refused with ErrIncompatible, and
+// nothing has changed.
 func (u *SetUnion) Add(s *Set) error {
 	if u.sets == 0 {
 		u.p, u.k = s.p, s.p.K
@@ -111,8 +113,8 @@ func compareHashes(a, b uint64) int {
 	return 1
 }
 
-// Set is the union as a set, which shares memory with it: of the least k that makes room for its hashes. Where sets have members, those
-// that were not to be kept are empty.
+// Set is the union as a set, which shares memory with it: of the least k that makes room for its hashes. Where sets
+// have members, those that were not to be kept are empty.
 func (u *SetUnion) Set() Set {
 	u.compact()
 	u.compactNames()
@@ -145,16 +147,17 @@ func (u *SetUnion) Held() int {
 	return n
 }
 
-// SetDecayedUnion adds decayed sets up to be read: as SetUnion is to Merge. It keeps all things above the largest tau, up to the
-// SetSampleMax of the highest ranks. Sets that were added must stay as they are until Set. The zero value is not ready: use
-// NewSetDecayedUnion.
+// SetDecayedUnion adds decayed sets up to be read: as SetUnion is to Merge. It keeps all things above the largest tau,
+// up to the SetSampleMax of the highest ranks. Sets that were added must stay as they are until Set. The zero value is
+// not ready: use NewSetDecayedUnion.
 type SetDecayedUnion struct {
 	names  int
 	sets   []*SetDecayed // once in a while they are united
 	things int           // of all
 }
 
-// NewSetDecayedUnion is a union of no sets, which keeps the members of the n things of the highest ranks, where sets have members.
+// NewSetDecayedUnion is a union of no sets, which keeps the members of the n things of the highest ranks, where sets
+// have members.
 func NewSetDecayedUnion(n int) *SetDecayedUnion { return &SetDecayedUnion{names: max(n, 0)} }
 
 // Add adds all things of a set. Sets that Merge refuses are refused with ErrIncompatible, and nothing has changed.
@@ -225,7 +228,10 @@ func unite(sets []*SetDecayed, names int) SetDecayed {
 		aligned.p.K = min(aligned.p.K, s.p.K)
 		aligned.loss = aligned.loss.plus(s.loss, aligned.halfLife)
 	}
-	out := SetDecayed{p: aligned.p, fade: aligned.fade, latest: aligned.latest, tau: sampleTau(samples), loss: aligned.loss, least: -1}
+	out := SetDecayed{
+		p: aligned.p, fade: aligned.fade, latest: aligned.latest, tau: sampleTau(samples),
+		loss: aligned.loss, least: -1,
+	}
 	out.fill(samples)
 	out.p.K = max(out.p.K, len(out.hashes))
 	out.keepNames(names)

@@ -208,7 +208,10 @@ func figure(v float64, digits int) string {
 }
 
 func coverageOf(c *ebbv1.Coverage) coverageJSON {
-	out := coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale(), nil, c.GetMissingTotal()}
+	out := coverageJSON{
+		c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale(), nil,
+		c.GetMissingTotal(),
+	}
 	for _, key := range c.GetMissingKeys() {
 		out.MissingKeys = append(out.MissingKeys, printable(key))
 	}

@@ -42,7 +42,9 @@ func (q *questionFlags) addReading(cmd *cobra.Command) {
 	f.StringVar(&q.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
 	durationVar(f, &q.staleness, "max-staleness", 10*time.Second, time.Microsecond, "of bounded consistency")
 	f.BoolVar(&q.partial, "allow-partial", false, "answer from the shards that can, and say which could not")
-	f.BoolVar(&q.strict, "strict", false, "refuse to answer (exit code 3) where a key that is named is not there; otherwise it counts as empty, and is named")
+	f.BoolVar(&q.strict, "strict", false,
+		"refuse to answer (exit code 3) where a key that is named is not there; "+
+			"otherwise it counts as empty, and is named")
 	durationVar(f, &q.watch, "watch", 0, 0, "ask again at this interval until interrupted")
 }
 
