@@ -692,7 +692,8 @@ func checkSetExprs(q *ebbv1.OverlapQuestion) *Error {
 	}
 	if n := len(q.GetOf()); len(q.GetKeys()) > 0 || n > most {
 		return ErrBadCount.Errorf(
-			"%d keys and %d sets made of others: a question about an overlap has either, at most %d", len(q.GetKeys()), n, most)
+			"%d keys and %d sets made of others: a question about an overlap has either, at most %d",
+			len(q.GetKeys()), n, most)
 	}
 	terms := 0
 	for _, x := range q.GetOf() {

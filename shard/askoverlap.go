@@ -50,7 +50,8 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 	exprs := overlapExprs(q, keys)
 	if steps := list.steps(exprs, q.GetFirst()); steps > overlapStepsMax {
 		return nil, proto.ErrQueryTooCostly.Errorf(
-			"to compare the sets takes %d million steps, about: the limit is %d million", steps>>20, overlapStepsMax>>20).
+			"to compare the sets takes %d million steps, about: the limit is %d million",
+			steps>>20, overlapStepsMax>>20).
 			WithHint("compare fewer sets, or ones that are made of fewer")
 	}
 	var failed error

@@ -26,7 +26,10 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 	if err := f.tooCostly(q); err != nil {
 		return f.unanswered(err)
 	}
-	sum := union{at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial, names: namesOf(ask)}
+	sum := union{
+		at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial, names: namesOf(ask),
+		merges: q.Partial && f.behaviour < BehaviourOrderFree,
+	}
 	if ns != nil {
 		for _, name := range proto.DistinctKeys(ask.Keys) {
 			if err := f.addKey(&sum, ns, name); err != nil {
@@ -84,6 +87,8 @@ type union struct {
 	owned bool // body is our own, and not a key's
 	alone bool // no other key is asked about
 	names int  // how many members of a set are asked for
+
+	merges bool // sets that forget are merged: the node that asks may be of a build that reads no larger ones
 
 	// of the set in body and of others; nil while there are none
 	sets    *sketch.SetUnion

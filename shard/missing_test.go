@@ -76,9 +76,11 @@ func TestSetExprAcrossShards(t *testing.T) {
 	whole, a, b := definedAt(t, def, now), definedAt(t, def, now), definedAt(t, def, now)
 	for i := range 3000 {
 		key := []string{"a1", "a2", "b1"}[i%3]
-		c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{
-			{Key: []byte(key), Bin: fmt.Append(nil, (i*7919)%2000), TimeUs: now, Kind: ebbv1.Kind_KIND_SET},
-		}}}}
+		c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
+			Increments: []*ebbv1.Increment{
+				{Key: []byte(key), Bin: fmt.Append(nil, (i*7919)%2000), TimeUs: now, Kind: ebbv1.Kind_KIND_SET},
+			},
+		}}}
 		shards := []*State{whole, a}
 		if key[0] == 'b' {
 			shards[1] = b

@@ -24,6 +24,9 @@ func (u *union) unite(b body) (sets bool, err error) {
 		}
 		return true, u.sets.Add(&s.Set)
 	case *setDecayed:
+		if u.merges {
+			return false, nil
+		}
 		s, same := b.(*setDecayed)
 		if !same {
 			return true, errOtherForm

@@ -266,7 +266,7 @@ func useScalable(s *BloomScalable) {
 
 func TestBloomSize(t *testing.T) {
 	f, s := newBloomOf(t, 1e6, 0.01), newScalable(t, 1e6, 0.01)
-	if unsafe.Sizeof(*f) != bloomOwn || f.Size() != bloomOwn || unsafe.Sizeof(*s) != 56 || s.Size() != 56+bloomOwn {
+	if unsafe.Sizeof(*f) != bloomOwn || f.Size() != bloomOwn || unsafe.Sizeof(*s) != 88 || s.Size() != 88+bloomOwn {
 		t.Errorf("empty: %d bytes, says %d; %d bytes, says %d", unsafe.Sizeof(*f), f.Size(), unsafe.Sizeof(*s), s.Size())
 	}
 }
