@@ -205,3 +205,35 @@ func TestMissingSetsInParts(t *testing.T) {
 		t.Errorf("a part begins with %q", part[0])
 	}
 }
+
+// A comparison that would take too long is refused before it begins.
+func TestSetsTooCostly(t *testing.T) {
+	f := newForgotten(t)
+	batch := &ebbv1.Increments{}
+	for i := range 1000 {
+		batch.Increments = append(batch.Increments, &ebbv1.Increment{
+			Key: []byte("a"), Bin: fmt.Append(nil, i), TimeUs: f.now, Kind: ebbv1.Kind_KIND_SET,
+		})
+	}
+	c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
+	f.Apply(f.Applied()+1, encodeEntry(t, f.now, []*ebbv1.Command{c}), nil)
+	for _, terms := range []int{100, 9000} {
+		or := new(ebbv1.BitmapExprs)
+		for range terms {
+			or.Of = append(or.Of, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte("a")}})
+		}
+		x := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: or}}
+		for range proto.BitDepthMax - 4 {
+			x = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{x}}}}
+		}
+		q := &ebbv1.Question{Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{Of: []*ebbv1.BitmapExpr{x}}}}
+		if err := proto.CheckQuestion(q); err != nil {
+			t.Fatal(err)
+		}
+		a := f.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(f.now))
+		costly := a.GetError().GetCode() == ebbv1.Code_CODE_QUERY_TOO_COSTLY
+		if costly != (terms == 9000) || !costly && a.GetAnswer().GetOverlap().GetUnion().GetValue() != 1000 {
+			t.Errorf("%d terms: %v", terms, a)
+		}
+	}
+}

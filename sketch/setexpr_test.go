@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -421,5 +422,59 @@ func TestSetUnionOfMany(t *testing.T) {
 		if s.Len() != SetSampleMax || s.Estimate() != overlap.Union {
 			t.Errorf("%d things, %+v and %+v", s.Len(), s.Estimate(), overlap.Union)
 		}
+	}
+}
+
+// TestSetDecayedUnionOfMany is the same for sets that forget, which are united once in a while.
+func TestSetDecayedUnionOfMany(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	var sets []*SetDecayed
+	for range 40 {
+		s, err := NewSetDecayed(SetDecayedParams{K: SetDecayedKMax, HalfLife: hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4500 + r.IntN(500) {
+			s.Add(epoch, epoch-Tick(r.Int64N(3*int64(hour))), r.Uint64(), nil)
+		}
+		s.Born(epoch, 0.001)
+		sets = append(sets, &s)
+	}
+	overlap, err := OverlapDecayed(sets, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := sets[0].AppendBinary(nil)
+	for range 2 {
+		r.Shuffle(len(sets)-1, func(i, j int) { sets[i+1], sets[j+1] = sets[j+1], sets[i+1] })
+		u := NewSetDecayedUnion(0)
+		for _, s := range sets {
+			if err := u.Add(s); err != nil {
+				t.Fatal(err)
+			}
+			if u.things > 2*SetSampleMax {
+				t.Fatalf("%d things wait", u.things)
+			}
+		}
+		s := u.Set()
+		got, want := s.Estimate(epoch), overlap.Union
+		if s.Len() != SetSampleMax || math.Abs(got.Value-want.Value) > 1e-9*want.Value ||
+			math.Abs(got.StdErr-want.StdErr) > 1e-6*want.StdErr {
+			t.Errorf("%d things, %+v and %+v", s.Len(), got, want)
+		}
+		if lost := 40 * sets[0].Lost(epoch); s.Lost(epoch) < lost*(1-1e-9) || s.Lost(epoch) > lost*1.001 {
+			t.Errorf("%v may be lost, want %v", s.Lost(epoch), lost)
+		}
+	}
+	if !slices.Equal(before, sets[0].AppendBinary(nil)) {
+		t.Error("a set has changed")
+	}
+	other, err := NewSetDecayed(SetDecayedParams{K: 64, HalfLife: 2 * hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := NewSetDecayedUnion(0)
+	if err := errors.Join(u.Add(sets[0]), u.Add(&other)); !errors.Is(err, ErrIncompatible) {
+		t.Errorf("another half-life: %v", err)
 	}
 }
