@@ -19,10 +19,10 @@ func filledScalable(t testing.TB, capacity uint64, rate float64, first, last int
 
 func mergedSamples(t testing.TB) (all []*BloomScalable) {
 	for _, other := range []*BloomScalable{
-		filledScalable(t, 50, 0.01, 200, 900), filledScalable(t, 80, 0.01, 0, 30), filledScalable(t, 50, 0.001, 100,
-			700),
+		filledScalable(t, 50, 0.01, 200, 900), filledScalable(t, 80, 0.01, 0, 30),
+		filledScalable(t, 50, 0.001, 100, 700), filledScalable(t, 20, 0.1, 0, 4),
 	} {
-		s := filledScalable(t, 50, 0.01, 0, 400)
+		s := filledScalable(t, 50, 0.01, 0, 400*(1-len(all)/3))
 		if err := s.Merge(other); err != nil {
 			t.Fatal(err)
 		}
