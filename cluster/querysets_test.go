@@ -159,7 +159,7 @@ func TestMissingIsNamed(t *testing.T) {
 		"top 3 daily/2011-11-29 .. 2011-12-03":           "",
 		"top 3 daily/2012-11-29 .. 2012-12-03 | daily/x": "daily/2012-11-29 .. 2012-12-03 daily/x",
 		`p(clicks/typo | clicks/1, "x")`:                 "clicks/typo",
-		"top 3 searches | searchs":                       "searchs",
+		"top 3 searches | search":                        "search",
 		"surprise(clicks/1 against clicks/typo)":         "clicks/typo",
 		"distinct(visits/1 | visits/typo)":               "visits/typo",
 		"total(visits/typo)":                             "visits/typo",
