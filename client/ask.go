@@ -199,7 +199,7 @@ func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
 }
 
 func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
-	t := terms{r.asking.consistency, r.asking.staleness, r.asking.partial}
+	t := terms{r.asking.consistency, r.asking.staleness, r.asking.partial, r.asking.strict}
 	if len(group) == 1 && r.shares(ctx, group[0]) {
 		a, first, err := p.asks.ask(ctx, group[0].shard, t, group[0].question)
 		if err != nil {
@@ -233,7 +233,8 @@ func (r *round) shares(ctx context.Context, q *inquiry) bool {
 // askRequest makes one request. As many answers come as questions were asked.
 func (c *Client) askRequest(ctx context.Context, p *peer, t terms, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
 	req := &ebbv1.AskRequest{
-		Consistency: t.consistency, MaxStalenessUs: t.staleness.Microseconds(), AllowPartial: t.partial, Questions: questions,
+		Consistency: t.consistency, MaxStalenessUs: t.staleness.Microseconds(), AllowPartial: t.partial,
+		Strict: t.strict, Questions: questions,
 	}
 	var resp *ebbv1.AskResponse
 	_, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {

@@ -48,6 +48,7 @@ type terms struct {
 	consistency ebbv1.Consistency
 	staleness   time.Duration
 	partial     bool
+	strict      bool
 }
 
 // joint is one request with questions of several callers.

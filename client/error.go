@@ -55,6 +55,8 @@ var (
 
 	ErrKeyNotFound = proto.ErrKeyNotFound
 	ErrKeyExists   = proto.ErrKeyExists
+	// ErrMissingKeys: an answer that was to be strict lacks keys that its question names.
+	ErrMissingKeys = proto.ErrMissingKeys
 	ErrKeyTooLarge = proto.ErrKeyTooLarge
 
 	ErrBadQuery       = proto.ErrBadQuery

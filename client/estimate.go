@@ -28,6 +28,12 @@ type Coverage struct {
 	ShardsStale    []uint32 // their part may lag behind the log
 	AsOfMin        time.Time
 	AsOfMax        time.Time
+
+	// Missing are keys that the question names and that are not there, or of which all has faded: they count as
+	// empty. It is the first 100 of MissingTotal. In the query language they are also patterns and ranges without a
+	// key.
+	Missing      []string
+	MissingTotal int
 }
 
 // Complete reports whether every shard that holds a part has answered.
@@ -38,6 +44,7 @@ func coverageOf(w *ebbv1.Coverage) Coverage {
 		ShardsTotal: int(w.GetShardsTotal()), ShardsAnswered: int(w.GetShardsAnswered()),
 		ShardsFailed: w.GetShardsFailed(), ShardsStale: w.GetShardsStale(),
 		AsOfMin: timeOf(w.GetAsOfMinUs()), AsOfMax: timeOf(w.GetAsOfMaxUs()),
+		Missing: namesOf(w.GetMissingKeys()), MissingTotal: int(w.GetMissingTotal()),
 	}
 }
 
@@ -137,4 +144,11 @@ func microOf(t time.Time) int64 {
 		return us
 	}
 	return 1
+}
+
+func namesOf(raw [][]byte) (names []string) {
+	for _, name := range raw {
+		names = append(names, string(name))
+	}
+	return names
 }

@@ -54,6 +54,11 @@ func InNamespace(name string) QueryOption {
 	return func(req *ebbv1.QueryRequest) { req.Namespace = name }
 }
 
+// StrictQuery refuses an answer that lacks keys, patterns or ranges that the question names, with ErrMissingKeys.
+func StrictQuery() QueryOption {
+	return func(req *ebbv1.QueryRequest) { req.Strict = true }
+}
+
 // Query asks in the query language:
 //
 //	r, err := c.Query(ctx, `top 10 clicks/country`)
@@ -108,7 +113,7 @@ func (c *Client) WatchQuery(ctx context.Context, text string, o WatchOptions, op
 			text = query.Text(plan)
 		}
 		w := o.request(nil, asking{})
-		w.Query = text
+		w.Query, w.Strict = text, req.GetStrict()
 		return c.follow(ctx, w, "", 0, put)
 	})
 }

@@ -15,6 +15,7 @@ type asking struct {
 	consistency ebbv1.Consistency
 	staleness   time.Duration
 	partial     bool
+	strict      bool
 	alone       bool
 	asOf        time.Time
 	confidence  float64
@@ -50,6 +51,10 @@ func Any() AskOption {
 // AllowPartial accepts an answer to which not every shard has contributed; its
 // Coverage says which did.
 func AllowPartial() AskOption { return func(a *asking) { a.partial = true } }
+
+// Strict refuses an answer that lacks keys that the question names, with ErrMissingKeys. Otherwise they count as empty,
+// and Coverage.Missing names them.
+func Strict() AskOption { return func(a *asking) { a.strict = true } }
 
 // Alone asks in a request of its own. Otherwise single questions about one key
 // that many goroutines ask at once share requests, as long as they are small:

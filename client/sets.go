@@ -23,8 +23,9 @@ type Overlap struct {
 
 // SizedSet is a set and how many bins it has.
 type SizedSet struct {
-	Key   string
-	Found bool // false: no such key, or all of it has faded
+	Key   string // empty of a set that is made of others
+	Of    string // of a set that is made of others: what, in the query language
+	Found bool   // false: no such key, or all of it has faded
 	Size  Estimate
 }
 
@@ -51,7 +52,7 @@ func overlapOf(a *ebbv1.Answer) Overlap {
 }
 
 func sizedSetOf(w *ebbv1.SizedSet, asOf time.Time) SizedSet {
-	return SizedSet{Key: string(w.GetKey()), Found: w.GetFound(), Size: estimateOf(w.GetSize(), asOf)}
+	return SizedSet{Key: string(w.GetKey()), Of: w.GetOf(), Found: w.GetFound(), Size: estimateOf(w.GetSize(), asOf)}
 }
 
 // GraphQuery says which keys of KindSet to compare, each with each.

@@ -217,7 +217,8 @@ func (c *Client) followPeer(ctx context.Context, p *peer, req *ebbv1.WatchReques
 
 func (o *WatchOptions) request(q *ebbv1.Question, a asking) *ebbv1.WatchRequest {
 	req := &ebbv1.WatchRequest{
-		Question: q, Consistency: a.consistency, MaxStalenessUs: a.staleness.Microseconds(), AllowPartial: a.partial,
+		Question: q, Consistency: a.consistency, MaxStalenessUs: a.staleness.Microseconds(),
+		AllowPartial: a.partial, Strict: a.strict,
 		MinIntervalUs: o.Interval.Microseconds(), Every: o.Every,
 	}
 	if o.Tolerance != 0 {

@@ -96,7 +96,9 @@ func (s *spreadAsk) ask(questions []*ebbv1.ShardQuestion) ([]*ebbv1.ShardAnswer,
 	for i := range round.parts {
 		if part := &round.parts[i]; !s.covered[part.question.Shard] {
 			s.covered[part.question.Shard] = true
-			cover(s.coverage, part)
+			cover(s.coverage, s.table, part)
+		} else {
+			s.coverage.MissingKeys = append(s.coverage.MissingKeys, missingIn(s.table, part)...)
 		}
 	}
 	if e := verdict(round.parts); e != nil {

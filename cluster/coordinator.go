@@ -62,13 +62,25 @@ func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
 // naming them, or with allow_partial what the others said. Its coverage says
 // which they are in any case.
 func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+	return c.ask(ctx, req, missingNamedMax)
+}
+
+// ask is Ask with answers that name so many missing keys at most.
+func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax int) (*ebbv1.AskResponse, error) {
 	table := c.cfg.Table()
 	if err := checkAsk(table, req); err != nil {
 		return nil, err
 	}
 	ctx, cancel := inTime(ctx)
 	defer cancel()
+	if req.GetStrict() {
+		if err := checkStrict(table); err != nil {
+			return nil, err
+		}
+	}
+	strict := req.GetStrict()
 	req, repeats := distinctRequest(req)
+	asked := req.GetQuestions()
 	req, refused := spelledFor(table, req)
 	req, unknown := c.withIDs(ctx, table, req)
 	answers, err := c.answer(ctx, table, req)
@@ -76,6 +88,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 		return nil, err
 	}
 	c.withNames(ctx, table, req, answers)
+	nameMissing(table, asked, answers, strict, missingMax)
 	for i, err := range unknown {
 		answers[i] = &ebbv1.Answer{Error: err.Wire()}
 	}

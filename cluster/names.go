@@ -164,7 +164,7 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 	c.scatter(ctx, table, p)
 	w.coverage = ebbv1.Coverage{}
 	for i := range p.parts {
-		cover(&w.coverage, &p.parts[i])
+		cover(&w.coverage, nil, &p.parts[i])
 		w.take(&c.words, p.parts[i].answer.GetAnswer().GetNames(), p.parts[i].question.GetQuestion().GetNames(), at[i])
 	}
 	if e := verdict(p.parts); e != nil {

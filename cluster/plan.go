@@ -27,6 +27,7 @@ type askPlan struct {
 	first       []int          // question i has parts first[i] to first[i+1]
 	refused     []*proto.Error // by question, for those that are not asked at all; nil when all are
 	spread      []int          // questions that are asked apart; see askSpread and askNames
+	table       *Table
 }
 
 // askPart is what one shard is asked of one question.
@@ -46,6 +47,7 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 		consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE),
 		parts:       make([]askPart, 0, n),
 		first:       make([]int, 0, n+1),
+		table:       table,
 	}
 	single := make([]ebbv1.ShardQuestion, n) // one allocation for the common case
 	for i, q := range req.GetQuestions() {
@@ -120,7 +122,9 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 		}
 		return
 	}
-	if q.GetGraph() != nil { // compared by who asks, and not by a shard, which others wait for
+	// compared by the node that asks, and not by a shard, which others wait for, or which may not know of sets made of
+	// others
+	if q.GetGraph() != nil || len(q.GetOverlap().GetOf()) > 0 {
 		p.addKeys(table, q)
 		return
 	}
@@ -183,7 +187,12 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 	}
 	if ask := q.GetSummary(); ask != nil {
 		// What to say of the whole, the coordinator knows when it has the parts.
-		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: keys, AsOfUs: ask.AsOfUs}}}
+		return &ebbv1.Question{
+			Namespace: q.GetNamespace(),
+			Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
+				Keys: keys, AsOfUs: ask.AsOfUs, Members: ask.Members, Limit: ask.Limit,
+			}},
+		}
 	}
 	if ask := q.GetSurprise(); ask != nil {
 		some := &ebbv1.SurpriseQuestion{AsOfUs: ask.AsOfUs}
@@ -320,7 +329,7 @@ func (p *askPlan) fold(ctx context.Context) []*ebbv1.Answer {
 		}
 		parts := p.parts[p.first[i]:p.first[i+1]]
 		for j := range parts {
-			cover(&coverage[i], &parts[j])
+			cover(&coverage[i], p.table, &parts[j])
 		}
 		answers[i] = foldOne(ctx, q, parts, &coverage[i], p.req.GetAllowPartial())
 		answers[i].Coverage = &coverage[i]
@@ -329,7 +338,7 @@ func (p *askPlan) fold(ctx context.Context) []*ebbv1.Answer {
 }
 
 // cover counts a part in.
-func cover(c *ebbv1.Coverage, part *askPart) {
+func cover(c *ebbv1.Coverage, table *Table, part *askPart) {
 	number, answer := part.question.Shard, part.answer
 	c.ShardsTotal++
 	if answer.GetError() != nil || answer.GetValue() == nil {
@@ -337,6 +346,7 @@ func cover(c *ebbv1.Coverage, part *askPart) {
 		return
 	}
 	c.ShardsAnswered++
+	c.MissingKeys = append(c.MissingKeys, missingIn(table, part)...)
 	if answer.Stale {
 		c.ShardsStale = append(c.ShardsStale, number)
 	}
@@ -487,7 +497,7 @@ func limitResponse(answers []*ebbv1.Answer) {
 		for _, m := range a.GetMatch().GetMatches() {
 			bound += len(m.GetPhrase()) + binRoom
 		}
-		bound += len(s.GetText())
+		bound += len(s.GetText()) + len(a.GetCoverage().GetMissingKeys())*(proto.KeyLenMax+keyRoom)
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) + pb.Size(a.GetTrend()) + pb.Size(a.GetGroups()) + pb.Size(a.GetCohort()) +

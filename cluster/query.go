@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	pb "google.golang.org/protobuf/proto"
@@ -33,7 +34,12 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 		return nil, errStarting()
 	}
 	resp := &ebbv1.QueryResponse{Plan: plan, Text: query.Text(plan)}
-	i := &inquiry{table: table, plan: plan}
+	i := &inquiry{table: table, plan: plan, unmatched: map[string]bool{}}
+	if req.GetStrict() {
+		if err := checkStrict(table); err != nil {
+			return nil, err
+		}
+	}
 	e, bad := i.errand()
 	if req.GetExplain() {
 		resp.Explanation = i.explain(e, bad)
@@ -47,14 +53,30 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
+	if req.GetStrict() && plan.GetStore() != nil {
+		if err := q.checkStored(ctx, plan); err != nil {
+			return nil, err
+		}
+	}
 	ctx, _ = budget.Stage(ctx) // what its stages find out is no answer
 	if resp.Answer, err = q.run(ctx, plan, e); err != nil {
+		return nil, err
+	}
+	if err := i.nameMissing(resp.Answer, req.GetStrict()); err != nil {
 		return nil, err
 	}
 	if size := pb.Size(resp); size > proto.MessageBytesMax {
 		return nil, proto.ErrResponseTooLarge.Errorf("answer of %d bytes: the limit is %d", size, proto.MessageBytesMax).WithHint("ask for less, or for fewer keys at once")
 	}
 	return resp, nil
+}
+
+// checkStored refuses to store what is made of bitmaps that are not there.
+func (q *Queries) checkStored(ctx context.Context, plan *ebbv1.Plan) error {
+	counted := pb.CloneOf(plan)
+	counted.Ask = &ebbv1.Plan_Count{Count: &ebbv1.PlanCount{Of: plan.GetStore().GetOf()}}
+	_, err := q.Query(ctx, &ebbv1.QueryRequest{Plan: counted, Strict: true})
+	return err
 }
 
 // Understood returns the plan of a request, with the namespace that the request names if the question names none.
@@ -91,9 +113,9 @@ func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.
 		resp := &ebbv1.AskResponse{}
 		if len(e.questions) > 0 {
 			var err error
-			resp, err = q.coordinator.Ask(ctx, &ebbv1.AskRequest{
+			resp, err = q.coordinator.ask(ctx, &ebbv1.AskRequest{
 				Questions: e.questions, Consistency: plan.GetConsistency(), MaxStalenessUs: plan.GetMaxStalenessUs(), AllowPartial: plan.GetAllowPartial() && !e.whole,
-			})
+			}, math.MaxInt)
 			if err != nil {
 				return nil, err
 			}
@@ -149,6 +171,93 @@ func failed(answers []*ebbv1.Answer) *proto.Error {
 type inquiry struct {
 	table *Table
 	plan  *ebbv1.Plan
+
+	unmatched map[string]bool // patterns that have matched no key
+}
+
+// nameMissing puts into the coverage of an answer which of the terms of its question mean nothing that is there. A
+// strict answer that lacks any is refused.
+func (i *inquiry) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
+	terms := planTerms(i.plan)
+	if matchedNone(a) {
+		for _, t := range terms {
+			if _, resolved := i.unmatched[string(t.GetPattern())]; !resolved {
+				i.unmatched[string(t.GetPattern())] = true
+			}
+		}
+	}
+	if a.Coverage == nil {
+		a.Coverage = &ebbv1.Coverage{}
+	}
+	gone := map[string]bool{}
+	for _, key := range a.Coverage.GetMissingKeys() {
+		gone[string(key)] = true
+	}
+	setMissing(a.Coverage, missingTerms(terms, gone, i.unmatched), missingNamedMax)
+	if strict {
+		return lacking(a.Coverage)
+	}
+	return nil
+}
+
+// matchedNone says whether an answer about patterns says that they match no key.
+func matchedNone(a *ebbv1.Answer) bool {
+	switch v := a.GetValue().(type) {
+	case *ebbv1.Answer_Distribution:
+		return v.Distribution.GetMatched() == 0
+	case *ebbv1.Answer_Summary:
+		return v.Summary.GetMatched() == 0
+	case *ebbv1.Answer_Graph:
+		return len(v.Graph.GetNodes()) == 0
+	}
+	return false
+}
+
+// planTerms are the keys, patterns and ranges that a plan asks about. A list of keys names none: it is no error that it
+// is empty.
+func planTerms(plan *ebbv1.Plan) []*ebbv1.PlanTerm {
+	switch ask := plan.GetAsk().(type) {
+	case *ebbv1.Plan_Top:
+		return ask.Top.GetOf()
+	case *ebbv1.Plan_Distribution:
+		return ask.Distribution.GetOf()
+	case *ebbv1.Plan_Summary:
+		return termsOf(ask.Summary.GetOf(), ask.Summary.GetSet())
+	case *ebbv1.Plan_Trend:
+		return ask.Trend.GetOf()
+	case *ebbv1.Plan_Surprise:
+		return slices.Concat(ask.Surprise.GetOf(), ask.Surprise.GetAgainst())
+	case *ebbv1.Plan_Overlap:
+		return termsOf(ask.Overlap.GetSets(), ask.Overlap.GetOf()...)
+	case *ebbv1.Plan_Graph:
+		return ask.Graph.GetSets()
+	case *ebbv1.Plan_Similar:
+		terms := termsOf(slices.Clone(ask.Similar.GetAmong()), ask.Similar.GetOf())
+		if to := ask.Similar.GetTo(); to != nil {
+			terms = append(terms, to)
+		}
+		return terms
+	case *ebbv1.Plan_Describe:
+		return []*ebbv1.PlanTerm{ask.Describe.GetKey()}
+	case *ebbv1.Plan_Match:
+		return []*ebbv1.PlanTerm{ask.Match.GetPhrases()}
+	}
+	return bitmapTerms(plan)
+}
+
+// bitmapTerms is planTerms of questions about bitmaps.
+func bitmapTerms(plan *ebbv1.Plan) []*ebbv1.PlanTerm {
+	switch ask := plan.GetAsk().(type) {
+	case *ebbv1.Plan_Count:
+		return termsOf(slices.Clone(ask.Count.GetBy()), ask.Count.GetOf())
+	case *ebbv1.Plan_Ids:
+		return termsOf(nil, ask.Ids.GetOf())
+	case *ebbv1.Plan_Cohort:
+		return termsOf([]*ebbv1.PlanTerm{ask.Cohort.GetOf()}, ask.Cohort.GetWithin())
+	case *ebbv1.Plan_Store:
+		return termsOf(nil, ask.Store.GetOf())
+	}
+	return nil
 }
 
 // about is what a question is about: keys and patterns of one namespace.

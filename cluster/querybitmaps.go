@@ -16,8 +16,7 @@ const idsDefault = 100
 // bitmap makes an errand of a question about bitmaps.
 func (i *inquiry) bitmap() (*errand, *proto.Error) {
 	if i.plan.GetAsOfUs() != 0 {
-		return nil, proto.ErrBadQuery.Errorf("bitmaps are as they are now: as of is for what is forgotten with time").
-			WithHint("leave it out; a bitmap for each day (play/2011-11-01) tells what was")
+		return nil, errBitmapsAsOf()
 	}
 	switch ask := i.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Count:
@@ -28,6 +27,11 @@ func (i *inquiry) bitmap() (*errand, *proto.Error) {
 		return i.cohort(ask.Cohort)
 	}
 	return i.store(i.plan.GetStore())
+}
+
+func errBitmapsAsOf() *proto.Error {
+	return proto.ErrBadQuery.Errorf("bitmaps are as they are now: as of is for what is forgotten with time").
+		WithHint("leave it out; a bitmap for each day (play/2011-11-01) tells what was")
 }
 
 // found is which keys patterns mean, and the key of all that there may be, if the namespace has one. Bitmaps that are named need not be looked for.
@@ -47,26 +51,37 @@ func (f found) keys(t *ebbv1.PlanTerm) [][]byte {
 	return [][]byte{t.GetKey()}
 }
 
-// termsOf appends the terms of an expression.
-func termsOf(terms []*ebbv1.PlanTerm, e *ebbv1.PlanExpression) []*ebbv1.PlanTerm {
-	if t := e.GetTerm(); t != nil {
-		return append(terms, t)
-	}
-	for _, operand := range e.GetOperation().GetOperands() {
-		terms = termsOf(terms, operand)
+// termsOf appends the terms of expressions.
+func termsOf(terms []*ebbv1.PlanTerm, exprs ...*ebbv1.PlanExpression) []*ebbv1.PlanTerm {
+	for _, e := range exprs {
+		if t := e.GetTerm(); t != nil {
+			terms = append(terms, t)
+		}
+		terms = termsOf(terms, e.GetOperation().GetOperands()...)
 	}
 	return terms
 }
 
-// resolved finds out which keys the patterns of terms mean, if there are any, and goes on with that.
+// resolved finds out which bitmaps the patterns of terms mean, if there are any, and goes on with that.
 func (i *inquiry) resolved(
 	step string, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
+) (*errand, *proto.Error) {
+	return i.resolvedAs(step, ebbv1.Kind_KIND_BITMAP, terms, then)
+}
+
+// resolvedAs is resolved for keys of some kind.
+func (i *inquiry) resolvedAs(
+	step string, kind ebbv1.Kind, terms []*ebbv1.PlanTerm,
+	then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
 ) (*errand, *proto.Error) {
 	a, err := i.about(terms...)
 	if err != nil {
 		return nil, err
 	}
-	f := found{universe: i.table.Namespace(a.namespace).GetUniverse()}
+	f := found{}
+	if kind == ebbv1.Kind_KIND_BITMAP {
+		f.universe = i.table.Namespace(a.namespace).GetUniverse()
+	}
 	if len(a.patterns) == 0 {
 		e, answer, err := then(a.namespace, f, nil)
 		if answer != nil { // of nothing, which need not be asked for
@@ -74,9 +89,10 @@ func (i *inquiry) resolved(
 		}
 		return e, err
 	}
-	e := &errand{step: "which bitmaps match", then: step, thenMost: 1, whole: true}
+	e := &errand{step: "which " + proto.KindName(kind) + "s match", then: step, thenMost: 1, whole: true}
 	for _, pattern := range a.patterns {
-		e.questions = append(e.questions, i.keysQuestion(a.namespace, &ebbv1.KeysQuestion{Pattern: pattern, Kind: ebbv1.Kind_KIND_BITMAP, Limit: proto.KeysListMax}))
+		q := &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: proto.KeysListMax}
+		e.questions = append(e.questions, i.keysQuestion(a.namespace, q))
 	}
 	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
@@ -85,8 +101,10 @@ func (i *inquiry) resolved(
 		f.matched = map[string][][]byte{}
 		for at, answer := range answers {
 			if n := answer.GetKeys().GetMatched(); n > proto.BitTermsMax {
-				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d bitmaps: the limit is %d", a.patterns[at], n, proto.BitTermsMax)
+				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d %ss: the limit is %d",
+					a.patterns[at], n, proto.KindName(kind), proto.BitTermsMax)
 			}
+			i.unmatched[string(a.patterns[at])] = len(answer.GetKeys().GetKeys()) == 0
 			keys := [][]byte{}
 			for _, info := range answer.GetKeys().GetKeys() {
 				keys = append(keys, info.GetKey())
@@ -114,8 +132,11 @@ func (i *inquiry) counts(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 	if len(c.GetBy()) > 0 {
 		return i.groups(c)
 	}
-	return i.one(c.GetOf(), nil)
+	return i.sizeOf(c.GetOf(), i.countIDs, i.countThings)
 }
+
+// countIDs is how many ids an expression of bitmaps has.
+func (i *inquiry) countIDs(of *ebbv1.PlanExpression) (*errand, *proto.Error) { return i.one(of, nil) }
 
 func (i *inquiry) ids(p *ebbv1.PlanIds) (*errand, *proto.Error) {
 	return i.one(p.GetOf(), &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{From: p.GetFrom(), Limit: cmp.Or(p.GetLimit(), idsDefault)}})

@@ -68,6 +68,7 @@ func (i *inquiry) listing(a about, kind ebbv1.Kind, most int, then func([][]byte
 			if n := list.GetMatched(); n > uint64(most) {
 				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d keys: the limit is %d", a.patterns[at], n, most)
 			}
+			i.unmatched[string(a.patterns[at])] = len(list.GetKeys()) == 0
 			for _, info := range list.GetKeys() {
 				keys = append(keys, info.GetKey())
 			}

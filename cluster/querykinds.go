@@ -95,6 +95,9 @@ func (i *inquiry) probabilities(d *ebbv1.PlanDistribution) (*errand, *proto.Erro
 }
 
 func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
+	if s.GetSet() != nil {
+		return i.sizeOf(s.GetSet(), i.countThings, i.idsAsTotal)
+	}
 	a, err := i.about(s.GetOf()...)
 	if err != nil {
 		return nil, err
@@ -105,7 +108,9 @@ func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
 	q := &ebbv1.SummaryQuestion{Bins: s.GetBins(), Quantiles: s.GetQuantiles(), WindowUs: s.GetWindowUs(), Limit: s.GetLimit()}
 	q.Members = s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_MEMBERS
 	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL {
-		return i.either("the total", a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: 1}}, q, totalOf), nil
+		e := i.either("the total", a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: 1}}, q,
+			totalOf)
+		return i.orUnionOfBitmaps(e, s.GetOf()), nil
 	}
 	return askAnd("one summary", i.summaryQuestion(a, q), nil, func(answer *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 		return nil, answer, knows(s, a, answer.GetSummary())

@@ -7,12 +7,21 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 )
 
 // similarDefault is how many similar sets are named when nothing is said.
 const similarDefault = 10
 
 func (i *inquiry) overlap(o *ebbv1.PlanOverlap) (*errand, *proto.Error) {
+	if len(o.GetOf()) > 0 {
+		return i.overlapOf(o.GetOf(), func(a *ebbv1.Answer) *ebbv1.Answer {
+			for at, set := range a.GetOverlap().GetSets() {
+				set.Of = query.ExpressionText(o.GetOf()[at])
+			}
+			return a
+		})
+	}
 	a, err := i.about(o.GetSets()...)
 	if err != nil {
 		return nil, err
@@ -23,6 +32,194 @@ func (i *inquiry) overlap(o *ebbv1.PlanOverlap) (*errand, *proto.Error) {
 	return ask("what sets have in common", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{
 		Keys: a.keys, AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence(),
 	}}}, nil)
+}
+
+// overlapOf asks what sets have in common that are made of others, and says of the answer what answered makes of it.
+func (i *inquiry) overlapOf(
+	of []*ebbv1.PlanExpression, answered func(*ebbv1.Answer) *ebbv1.Answer,
+) (*errand, *proto.Error) {
+	const step = "sets made of others"
+	return i.resolvedAs(step, ebbv1.Kind_KIND_SET, termsOf(nil, of...),
+		func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+			q := &ebbv1.OverlapQuestion{AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence()}
+			for _, e := range of {
+				x, err := f.expr(e)
+				if err != nil {
+					return nil, nil, err
+				}
+				if x == nil {
+					x = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{}}}
+				}
+				q.Of = append(q.Of, x)
+			}
+			if len(proto.OverlapKeys(q)) == 0 { // all are empty
+				return i.nothing(namespace, of, q, c, answered)
+			}
+			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
+			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+				return nil, answered(a), nil
+			})
+			return e, nil, err
+		})
+}
+
+// nothing answers about sets that are empty whatever the keys of their expressions hold. These are looked at for what
+// they are.
+func (i *inquiry) nothing(
+	namespace string, of []*ebbv1.PlanExpression, q *ebbv1.OverlapQuestion, c *ebbv1.Coverage,
+	answered func(*ebbv1.Answer) *ebbv1.Answer,
+) (*errand, *ebbv1.Answer, *proto.Error) {
+	a, err := i.about(termsOf(nil, of...)...)
+	if err != nil || len(a.keys) == 0 {
+		return nil, answered(nothingInCommon(q, c)), err
+	}
+	seen := &ebbv1.OverlapQuestion{Of: []*ebbv1.BitmapExpr{union(keyExprs(a.keys))}, AsOfUs: i.plan.GetAsOfUs()}
+	question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: seen}}
+	e, err := askAnd("keys of empty sets", question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		return nil, answered(nothingInCommon(q, a.GetCoverage())), nil
+	})
+	return e, nil, err
+}
+
+// nothingInCommon is the answer about sets of which none is there.
+func nothingInCommon(q *ebbv1.OverlapQuestion, c *ebbv1.Coverage) *ebbv1.Answer {
+	zero := func() *ebbv1.Estimate { return &ebbv1.Estimate{Confidence: 1} }
+	out := &ebbv1.Overlap{
+		Union: zero(), Intersection: zero(), Difference: zero(), Jaccard: zero(), AsOfUs: c.GetAsOfMaxUs(),
+		Confidence: cmp.Or(q.GetConfidence(), proto.DefaultConfidence),
+	}
+	for range q.GetOf() {
+		out.Sets = append(out.Sets, &ebbv1.SizedSet{Size: zero()})
+	}
+	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Overlap{Overlap: out}}
+}
+
+// countThings is about how many things a set has that is made of others.
+func (i *inquiry) countThings(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
+	return i.overlapOf([]*ebbv1.PlanExpression{of}, func(a *ebbv1.Answer) *ebbv1.Answer {
+		o := a.GetOverlap()
+		set := o.GetSets()[0]
+		out := &ebbv1.Summary{
+			Found: set.GetFound(), Kind: ebbv1.Kind_KIND_SET, Total: set.GetSize(),
+			AsOfUs: o.GetAsOfUs(), Confidence: o.GetConfidence(),
+		}
+		return &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: out}}
+	})
+}
+
+// idsAsTotal is how many ids an expression of bitmaps has, as a total.
+func (i *inquiry) idsAsTotal(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
+	if i.plan.GetAsOfUs() != 0 {
+		return nil, errBitmapsAsOf()
+	}
+	e, err := i.countIDs(of)
+	if err != nil {
+		return nil, err
+	}
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+		if bad != nil {
+			return nil, nil, bad
+		}
+		n := float64(a.GetBitmap().GetCount())
+		out := &ebbv1.Summary{
+			Found: !namesNothing(of, i, a), Kind: ebbv1.Kind_KIND_BITMAP, AsOfUs: a.GetBitmap().GetAsOfUs(),
+			Confidence: cmp.Or(i.plan.GetConfidence(), proto.DefaultConfidence),
+			Total:      &ebbv1.Estimate{Value: n, Low: n, High: n, Confidence: 1},
+		}
+		return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: out}}, nil
+	}), nil
+}
+
+// orUnionOfBitmaps counts the ids of several bitmaps where an errand finds that the keys are of another kind than
+// summaries that merge.
+func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
+	if len(terms) == 1 && terms[0].GetKey() != nil || i.plan.GetAsOfUs() != 0 {
+		return e
+	}
+	of := &ebbv1.PlanOperation{Operator: ebbv1.PlanOperator_PLAN_OPERATOR_UNION}
+	for _, t := range terms {
+		of.Operands = append(of.Operands, &ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Term{Term: t}})
+	}
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+		if bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND {
+			return nil, a, bad
+		}
+		other, err := i.idsAsTotal(&ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Operation{Operation: of}})
+		if err != nil {
+			return nil, nil, bad
+		}
+		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+			if worse != nil {
+				return nil, nil, bad
+			}
+			return nil, b, nil
+		}), nil, nil
+	})
+}
+
+// followed is an errand at whose end something else is made of what it found.
+func followed(e *errand, end func(*ebbv1.Answer, *proto.Error) (*errand, *ebbv1.Answer, *proto.Error)) *errand {
+	out, fold := *e, e.fold
+	out.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		next, answer, bad := fold(answers)
+		if next != nil {
+			return followed(next, end), nil, nil
+		}
+		return end(answer, bad)
+	}
+	return &out
+}
+
+// sizeOf asks how large something is that is made of sets or of bitmaps: only the shards know which. It asks the first
+// way, and if the keys are of another kind, or none is there, the second one.
+func (i *inquiry) sizeOf(
+	of *ebbv1.PlanExpression, first, second func(*ebbv1.PlanExpression) (*errand, *proto.Error),
+) (*errand, *proto.Error) {
+	e, err := first(of)
+	if err != nil {
+		return nil, err
+	}
+	out := followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+		wrong := bad != nil && bad.Code == ebbv1.Code_CODE_WRONG_KIND
+		if bad != nil && !wrong || bad == nil && !namesNothing(of, i, a) {
+			return nil, a, bad
+		}
+		other, err := second(of)
+		if err != nil {
+			return nil, a, cmp.Or(bad, err)
+		}
+		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+			if worse != nil || !wrong && namesNothing(of, i, b) {
+				return nil, a, bad
+			}
+			return nil, b, nil
+		}), nil, nil
+	})
+	out.then, out.thenMost = "the same of another kind, if the keys are of that", 2
+	return out, nil
+}
+
+// namesNothing says whether no key is there that an expression names, or that a pattern of it matches.
+func namesNothing(of *ebbv1.PlanExpression, i *inquiry, a *ebbv1.Answer) bool {
+	gone := map[string]bool{}
+	for _, key := range a.GetCoverage().GetMissingKeys() {
+		gone[string(key)] = true
+	}
+	terms := termsOf(nil, of)
+	return len(missingTerms(terms, gone, i.unmatched)) == len(distinctTerms(terms))
+}
+
+// distinctTerms are terms, each once, as they are written.
+func distinctTerms(terms []*ebbv1.PlanTerm) [][]byte {
+	var texts [][]byte
+	for _, t := range terms {
+		if t.GetKey() != nil {
+			texts = append(texts, t.GetKey())
+		} else {
+			texts = append(texts, []byte(query.TermText(t)))
+		}
+	}
+	return distinct(texts)
 }
 
 func (i *inquiry) graphQuestion(a about, q *ebbv1.GraphQuestion) *ebbv1.Question {
@@ -37,6 +234,9 @@ func (i *inquiry) graph(g *ebbv1.PlanGraph) (*errand, *proto.Error) {
 
 // similar asks for a graph, of which it keeps one set with its links.
 func (i *inquiry) similar(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
+	if s.GetOf() != nil {
+		return i.similarTo(s)
+	}
 	key := s.GetTo().GetKey()
 	among := s.GetAmong()
 	if len(among) == 0 {
@@ -48,6 +248,58 @@ func (i *inquiry) similar(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 	return askAnd("the set compared with others", q, err, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 		return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: neighbours(a.GetGraph(), key)}}, nil
 	})
+}
+
+// similarTo compares a set that is made of others with some sets, one by one.
+func (i *inquiry) similarTo(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
+	const step = "a set made of others compared with each"
+	terms := append(termsOf(nil, s.GetOf()), s.GetAmong()...)
+	return i.resolvedAs(step, ebbv1.Kind_KIND_SET, terms,
+		func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+			of, err := f.expr(s.GetOf())
+			if err != nil {
+				return nil, nil, err
+			}
+			var among [][]byte
+			for _, t := range s.GetAmong() {
+				among = append(among, f.keys(t)...)
+			}
+			q := &ebbv1.OverlapQuestion{
+				First: true, AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence(),
+				Of: []*ebbv1.BitmapExpr{of},
+			}
+			if q.Of = append(q.Of, keyExprs(distinct(among))...); of == nil || len(q.Of) == 1 {
+				empty := &ebbv1.Answer_Graph{Graph: &ebbv1.Graph{AsOfUs: c.GetAsOfMaxUs()}}
+				return nil, &ebbv1.Answer{Coverage: c, Value: empty}, nil
+			}
+			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
+			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+				top := int(cmp.Or(s.GetTop(), similarDefault))
+				g := similarGraph(a.GetOverlap(), query.ExpressionText(s.GetOf()), top)
+				return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: g}}, nil
+			})
+			return e, nil, err
+		})
+}
+
+// similarGraph is a graph of the first set of an overlap, and of those that are most similar to it.
+func similarGraph(o *ebbv1.Overlap, text string, n int) *ebbv1.Graph {
+	order := make([]int, len(o.GetSimilar()))
+	for i := range order {
+		order[i] = i
+	}
+	similar := func(i int) float64 { return o.GetSimilar()[i].GetValue() }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(similar(b), similar(a)) })
+	self := &ebbv1.GraphNode{Set: o.GetSets()[0]}
+	self.Set.Of = text
+	g := &ebbv1.Graph{AsOfUs: o.GetAsOfUs(), Confidence: o.GetConfidence(), Nodes: []*ebbv1.GraphNode{self}}
+	for _, i := range order[:min(n, len(order))] {
+		if similar(i) > 0 {
+			self.Links = append(self.Links, &ebbv1.GraphLink{To: uint32(len(g.Nodes)), Jaccard: o.GetSimilar()[i]})
+			g.Nodes = append(g.Nodes, &ebbv1.GraphNode{Set: o.GetSets()[i+1]})
+		}
+	}
+	return g
 }
 
 // neighbours is the part of a graph that a set and its links are; without the set, nothing.

@@ -473,7 +473,12 @@ func (a *slicedAsk) answer(allowPartial bool) *ebbv1.Answer {
 	parts := make([]askPart, len(a.parts))
 	for i, part := range a.parts {
 		parts[i] = *part
-		cover(c, part)
+		cover(c, nil, part)
+	}
+	for i, number := range a.used {
+		if number == 0 {
+			c.MissingKeys = append(c.MissingKeys, a.keys[i])
+		}
 	}
 	if e := verdict(parts); e != nil {
 		return &ebbv1.Answer{Error: e, Coverage: c}

@@ -612,7 +612,7 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 	case *ebbv1.Question_Surprise:
 		return slices.Concat(ask.Surprise.GetKeys(), ask.Surprise.GetAgainst())
 	case *ebbv1.Question_Overlap:
-		return ask.Overlap.GetKeys()
+		return OverlapKeys(ask.Overlap)
 	case *ebbv1.Question_Graph:
 		return ask.Graph.GetKeys()
 	case *ebbv1.Question_Describe:
@@ -652,7 +652,7 @@ func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
 		return ErrBadRequest.Errorf("contains: a shard knows ids, and not for which strings they stand").WithHint("ask any node: Ask, or ebb bits get")
 	}
 	if o := q.GetQuestion().GetOverlap(); o != nil && q.GetPartial() {
-		return cmp.Or(checkNamespaceNamed(q.GetQuestion()), checkOverlapQuestion(o, 1))
+		return cmp.Or(checkNamespaceNamed(q.GetQuestion()), checkOverlapPart(o))
 	}
 	ask := q.GetQuestion().GetSurprise()
 	if ask == nil || !q.GetPartial() || Everywhere(q.GetQuestion()) || len(ask.GetKeys()) > 0 && len(ask.GetAgainst()) > 0 {
@@ -675,7 +675,79 @@ func checkNamespaceNamed(q *ebbv1.Question) *Error {
 	return CheckNamespaceName(q.GetNamespace())
 }
 
+// OverlapKeys are the keys of a question about an overlap: those that it names, or those that its sets are made of,
+// each once.
+func OverlapKeys(q *ebbv1.OverlapQuestion) [][]byte {
+	if len(q.GetOf()) == 0 {
+		return q.GetKeys()
+	}
+	return ExprKeys(q.GetOf()...)
+}
+
+// checkSetExprs refuses sets that are made of what is no set, or of too many.
+func checkSetExprs(q *ebbv1.OverlapQuestion) *Error {
+	most := OverlapKeysMax
+	if q.GetFirst() {
+		most = GraphKeysMax
+	}
+	if n := len(q.GetOf()); len(q.GetKeys()) > 0 || n > most {
+		return ErrBadCount.Errorf(
+			"%d keys and %d sets made of others: a question about an overlap has either, at most %d",
+			len(q.GetKeys()), n, most)
+	}
+	terms := 0
+	for _, x := range q.GetOf() {
+		if err := checkSetExpr(x, 1, &terms); err != nil {
+			return err
+		}
+	}
+	keys := OverlapKeys(q)
+	if n := len(keys); n == 0 || n > GraphKeysMax {
+		return ErrBadCount.Errorf("%d keys: the sets of an overlap are made of 1 to %d", n, GraphKeysMax)
+	}
+	return checkDifferentKeys(keys)
+}
+
+func checkSetExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
+	if *terms++; depth > BitDepthMax || *terms > BitTermsMax {
+		return ErrBadRequest.Errorf("a set is made of more than %d terms, or more than %d deep", BitTermsMax,
+			BitDepthMax)
+	}
+	switch e := x.GetExpr().(type) {
+	case *ebbv1.BitmapExpr_Key:
+		return nil // see checkDifferentKeys
+	case *ebbv1.BitmapExpr_Or: // of nothing it is empty
+	case *ebbv1.BitmapExpr_And, *ebbv1.BitmapExpr_AndNot, *ebbv1.BitmapExpr_Xor:
+		if len(ExprTerms(x)) == 0 {
+			return ErrBadRequest.Errorf("a set that is made of nothing")
+		}
+	case *ebbv1.BitmapExpr_AtLeast:
+		if t, n := e.AtLeast.GetTimes(), len(e.AtLeast.GetOf()); t < 1 || int(t) > n {
+			return ErrBadCount.Errorf("at least %d of %d: it must be from 1 to their number", t, n)
+		}
+	default:
+		return ErrBadRequest.Errorf("a set is made of keys by or, and, and_not, xor and at_least")
+	}
+	for _, term := range ExprTerms(x) {
+		if err := checkSetExpr(term, depth+1, terms); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOverlapPart lets a shard be asked for as many sets as all are made of together.
+func checkOverlapPart(q *ebbv1.OverlapQuestion) *Error {
+	if n := len(q.GetKeys()); n > OverlapKeysMax && n <= GraphKeysMax && len(q.GetOf()) == 0 {
+		return cmp.Or(checkDifferentKeys(q.GetKeys()), checkConfidence(q.GetConfidence()), CheckTime(q.GetAsOfUs()))
+	}
+	return checkOverlapQuestion(q, 1)
+}
+
 func checkOverlapQuestion(q *ebbv1.OverlapQuestion, least int) *Error {
+	if len(q.GetOf()) > 0 {
+		return cmp.Or(checkSetExprs(q), checkConfidence(q.GetConfidence()), CheckTime(q.GetAsOfUs()))
+	}
 	if n := len(q.GetKeys()); n < least || n > OverlapKeysMax {
 		return ErrBadCount.Errorf("%d keys: a question about an overlap names %d to %d", n, least, OverlapKeysMax)
 	}

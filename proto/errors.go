@@ -64,6 +64,7 @@ var (
 
 	ErrKeyNotFound = &Error{Code: ebbv1.Code_CODE_KEY_NOT_FOUND, Message: "key not found"}
 	ErrKeyExists   = &Error{Code: ebbv1.Code_CODE_KEY_EXISTS, Message: "key exists"}
+	ErrMissingKeys = &Error{Code: ebbv1.Code_CODE_MISSING_KEYS, Message: "keys are missing"}
 	ErrKeyTooLarge = &Error{Code: ebbv1.Code_CODE_KEY_TOO_LARGE, Message: "key too large"}
 
 	ErrBadQuery       = &Error{Code: ebbv1.Code_CODE_BAD_QUERY, Message: "bad query"}

@@ -109,27 +109,58 @@ func (p *parser) atLeast() *ebbv1.PlanExpression {
 	return e
 }
 
-// merged takes terms that are taken together.
+// merged takes terms that are taken together; parentheses around some of them change nothing.
 func (p *parser) merged() []*ebbv1.PlanTerm {
-	terms := []*ebbv1.PlanTerm{p.mergedTerm()}
+	terms := p.mergedTerms()
 	for p.accept("|") {
-		terms = append(terms, p.mergedTerm())
+		terms = append(terms, p.mergedTerms()...)
 	}
 	if t := p.token; t.class == sign && slices.Contains([]string{"&", "^", "-"}, t.value) || t.is("and") && p.ahead.is("not") {
-		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for bitmaps", p.found(t), t.value),
-			"count(...) and ids(...) are about bitmaps, and overlap(a, b) about what sets have in common")
+		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for sets and bitmaps",
+			p.found(t), t.value),
+			"total(...), count(...) and overlap(..., ...) take whatever sets and bitmaps can be made of")
 	}
 	return terms
 }
 
-func (p *parser) mergedTerm() *ebbv1.PlanTerm {
+func (p *parser) mergedTerms() []*ebbv1.PlanTerm {
+	if p.token.is("(") {
+		if !p.deeper() {
+			return nil
+		}
+		defer func() { p.depth-- }()
+		p.advance()
+		terms := p.merged()
+		p.expect(")")
+		return terms
+	}
 	switch {
-	case p.token.is("~") || p.token.is("("):
-		p.fail(p.token, fmt.Sprintf("found %s, expected %s: expressions are for bitmaps", p.found(p.token), aTerm), "several keys are joined with |")
+	case p.token.is("~"):
+		p.fail(p.token, fmt.Sprintf("found %s, expected %s: expressions are for sets and bitmaps",
+			p.found(p.token), aTerm), "several keys are joined with |")
 	case p.calls():
 		p.fail(p.token, fmt.Sprintf("found %s(, expected %s", p.token.value, aTerm), "ask each question by itself")
 	}
-	return p.term(aTerm)
+	return []*ebbv1.PlanTerm{p.term(aTerm)}
+}
+
+// unionOf are the terms of an expression that is nothing but a union of them; nil of any other.
+func unionOf(e *ebbv1.PlanExpression) []*ebbv1.PlanTerm {
+	if t := e.GetTerm(); t != nil {
+		return []*ebbv1.PlanTerm{t}
+	}
+	if e.GetOperation().GetOperator() != ebbv1.PlanOperator_PLAN_OPERATOR_UNION {
+		return nil
+	}
+	var terms []*ebbv1.PlanTerm
+	for _, operand := range e.GetOperation().GetOperands() {
+		of := unionOf(operand)
+		if of == nil {
+			return nil
+		}
+		terms = append(terms, of...)
+	}
+	return terms
 }
 
 // units of cohorts that can be made of whole periods of another.

@@ -92,10 +92,24 @@ func (w *writer) comparison(plan *ebbv1.Plan) {
 		}
 		w.put(name, "(")
 		w.listed(ask.Overlap.GetSets())
+		for i, e := range ask.Overlap.GetOf() {
+			if i > 0 {
+				w.put(", ")
+			}
+			w.set(e, 0)
+		}
 		w.put(")")
 	case *ebbv1.Plan_Similar:
 		w.put("similar(")
-		w.listed(append([]*ebbv1.PlanTerm{ask.Similar.GetTo()}, ask.Similar.GetAmong()...))
+		if of := ask.Similar.GetOf(); of != nil {
+			w.set(of, 0)
+		} else {
+			w.term(ask.Similar.GetTo())
+		}
+		for _, t := range ask.Similar.GetAmong() {
+			w.put(", ")
+			w.term(t)
+		}
 		w.put(")")
 		w.limit(" top ", ask.Similar.GetTop())
 	case *ebbv1.Plan_Graph:
@@ -198,6 +212,9 @@ var functionNames = map[ebbv1.PlanFunction]string{
 func (w *writer) summary(s *ebbv1.PlanSummary) {
 	w.put(orElse(functionNames[s.GetFunction()], nothing), "(")
 	w.merged(s.GetOf())
+	if s.GetSet() != nil {
+		w.set(s.GetSet(), 0)
+	}
 	w.bins(s.GetBins())
 	for _, q := range s.GetQuantiles() {
 		w.put(", ", decimal(q))

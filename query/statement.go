@@ -29,21 +29,36 @@ func init() { // a variable would depend on itself, for statements name those th
 		{"dist", true, "dist(clicks/country)", "a whole distribution", (*parser).distribution},
 		{"trend", true, "trend(clicks/country)", "which bins come more or less often than usual", (*parser).trend},
 		{"surprise", true, "surprise(clicks/link/A6qOVH against clicks/country)", "how one distribution differs from another, and whether that may be chance", (*parser).surprise},
-		{"total", true, "total(clicks/country)", "the sum of all amounts; of kinds that count members, how many", (*parser).total},
-		{"distinct", true, "distinct(visits/a | visits/b)", "how many different members", (*parser).distinct},
+		{"total", true, "total(clicks/country)", "the sum of all amounts; of kinds that count members, how many; " +
+			"of sets and bitmaps also of what is made of them", (*parser).total},
+		{
+			"distinct", true, "distinct(visits/a | visits/b)",
+			"how many different members; of sets also of what is made of them", (*parser).distinct,
+		},
 		{"quantile", true, "quantile(latency/api, 0.5, 0.99)", "quantiles of values", (*parser).quantile},
 		{"estimate", true, `estimate(hits, "/index.html")`, "the counts of bins of a countmin or a topk", (*parser).estimate},
 		{"contains", true, `contains(seen, "x")`, "whether bins are there, or ids in bitmaps: numbers, or strings where the namespace has a dictionary", (*parser).contains},
 		{"members", true, "members(set/a) limit 10", "members of a linear, or a sample of those of a set", (*parser).members},
-		{"overlap", true, "overlap(set/a, set/b)", "what sets have in common: union, intersection, difference, similarity", (*parser).overlap},
-		{"jaccard", true, "jaccard(set/a, set/b)", "the similarity of sets, intersection / union", (*parser).jaccard},
+		{
+			"overlap", true, "overlap(set/a | set/b, set/c)",
+			"what sets have in common: union, intersection, difference, similarity", (*parser).overlap,
+		},
+		{
+			"jaccard", true, "jaccard(set/*, other/a - other/b)", "the similarity of sets, intersection / union",
+			(*parser).jaccard,
+		},
 		{"similar", true, "similar(set/a) top 10", "the sets most like one", (*parser).similar},
 		{"graph", true, "graph(set/*, links 2)", "which sets are alike", (*parser).graph},
 		{"match", true, `match(phrases/places, "new york in spring")`, "which phrases stand in a text", (*parser).match},
 		{"get", true, "get(config/banner)", "the value of a string", (*parser).get},
 		{"describe", true, "describe(clicks/country)", "what a key is", (*parser).describe},
 		{"keys", false, "keys clicks/** limit 10", "which keys there are", (*parser).keys},
-		{"count", true, "count((play/2011-11-01 .. play/2011-11-30) & premium/2011-11)", "how many ids a bitmap has; by others, how many of them each has too", (*parser).counted},
+		{
+			"count", true, "count((play/2011-11-01 .. play/2011-11-30) & premium/2011-11)",
+			"how many ids a bitmap has, or about how many things a set; " +
+				"by other bitmaps, how many of the ids each has too",
+			(*parser).counted,
+		},
 		{"ids", true, "ids(play/2011-11-01 - premium/2011-11) limit 10", "the ids of a bitmap, or the strings for which they stand", (*parser).ids},
 		{"cohort", true, "cohort(play/2011-11-01 .. 2011-11-30 by week)", "how many come again in later periods, by the first one", (*parser).cohort},
 		{"store", false, "store november = play/2011-11-01 .. 2011-11-30", "a bitmap made of others, under a key", (*parser).store},
@@ -212,7 +227,15 @@ func (p *parser) surprise(plan *ebbv1.Plan) {
 // summary takes the parentheses of a function and what it is about; rest takes what follows the keys.
 func (p *parser) summary(plan *ebbv1.Plan, f ebbv1.PlanFunction, rest func(*ebbv1.PlanSummary)) *ebbv1.PlanSummary {
 	p.expect("(")
-	s := &ebbv1.PlanSummary{Function: f, Of: p.merged()}
+	s := &ebbv1.PlanSummary{Function: f}
+	if f == ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL || f == ebbv1.PlanFunction_PLAN_FUNCTION_DISTINCT {
+		set := p.set()
+		if s.Of = unionOf(set); s.Of == nil {
+			s.Set = set
+		}
+	} else {
+		s.Of = p.merged()
+	}
 	if rest != nil {
 		rest(s)
 	}
@@ -227,7 +250,11 @@ func (p *parser) total(plan *ebbv1.Plan) {
 
 func (p *parser) distinct(plan *ebbv1.Plan) {
 	p.summary(plan, ebbv1.PlanFunction_PLAN_FUNCTION_DISTINCT, func(s *ebbv1.PlanSummary) {
+		at := p.token
 		if p.accept(",") {
+			if s.Set != nil {
+				p.fail(at, "found \",\": a window is of keys that are joined with |", "leave out the window")
+			}
 			s.WindowUs = p.duration("a window", 1)
 		}
 	})
@@ -269,25 +296,40 @@ func (p *parser) jaccard(plan *ebbv1.Plan) { p.common(plan, true) }
 
 func (p *parser) common(plan *ebbv1.Plan, jaccard bool) {
 	p.expect("(")
-	o := &ebbv1.PlanOverlap{Sets: []*ebbv1.PlanTerm{p.key()}, Jaccard: jaccard}
+	of := []*ebbv1.PlanExpression{p.set()}
 	for p.accept(",") {
-		if t := p.token; len(o.Sets) == proto.OverlapKeysMax {
+		if t := p.token; len(of) == proto.OverlapKeysMax {
 			p.fail(t, fmt.Sprintf("more than %d sets, which is the limit", proto.OverlapKeysMax), "graph(...) compares more, each with each")
 		}
-		o.Sets = append(o.Sets, p.key())
+		of = append(of, p.set())
 	}
-	if len(o.Sets) == 1 {
+	if len(of) == 1 {
 		p.unexpected(`"," and a set to compare with`)
 	}
 	p.expect(")")
+	o := &ebbv1.PlanOverlap{Jaccard: jaccard}
+	for _, e := range of {
+		if e.GetTerm().GetKey() == nil { // a set that is no key
+			o.Sets, o.Of = nil, of
+			break
+		}
+		o.Sets = append(o.Sets, e.GetTerm())
+	}
 	plan.Ask = &ebbv1.Plan_Overlap{Overlap: o}
 }
 
 func (p *parser) similar(plan *ebbv1.Plan) {
 	p.expect("(")
-	s := &ebbv1.PlanSimilar{To: p.key()}
+	s := &ebbv1.PlanSimilar{}
+	of := p.set()
+	if s.To = of.GetTerm(); s.To.GetKey() == nil { // a set that is no key
+		s.To, s.Of = nil, of
+	}
 	for p.accept(",") {
 		s.Among = append(s.Among, p.name())
+	}
+	if s.Of != nil && len(s.Among) == 0 {
+		p.unexpected(`"," and sets to compare with: only a key has a directory`)
 	}
 	p.expect(")")
 	s.Top = p.limit("top", proto.LinksMax)

@@ -330,7 +330,7 @@ func writeJSON(w http.ResponseWriter, status int, b []byte) {
 // httpStatus is the status that fits a code best.
 func httpStatus(c ebbv1.Code) int {
 	switch c {
-	case ebbv1.Code_CODE_NAMESPACE_NOT_FOUND, ebbv1.Code_CODE_KEY_NOT_FOUND:
+	case ebbv1.Code_CODE_NAMESPACE_NOT_FOUND, ebbv1.Code_CODE_KEY_NOT_FOUND, ebbv1.Code_CODE_MISSING_KEYS:
 		return http.StatusNotFound
 	case ebbv1.Code_CODE_KEY_TOO_LARGE:
 		return http.StatusUnprocessableEntity

@@ -38,11 +38,12 @@ func checkStanding(req *ebbv1.WatchRequest) error {
 // standing asks what a watch asks.
 func (s *ebbServer) standing(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
 	if text := req.GetQuery(); text != "" {
-		resp, err := s.Queries.Query(ctx, &ebbv1.QueryRequest{Text: text})
+		resp, err := s.Queries.Query(ctx, &ebbv1.QueryRequest{Text: text, Strict: req.GetStrict()})
 		return resp.GetAnswer(), err
 	}
 	resp, err := s.Coordinator.Ask(ctx, &ebbv1.AskRequest{
 		Questions: []*ebbv1.Question{req.GetQuestion()}, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), AllowPartial: req.GetAllowPartial(),
+		Strict: req.GetStrict(),
 	})
 	switch n := len(resp.GetAnswers()); {
 	case err != nil:

@@ -148,7 +148,10 @@ func (c *call) askOptions(req *ebbv1.AskRequest) error {
 		return err
 	}
 	var err error
-	req.AllowPartial, err = c.flag("allow_partial")
+	if req.AllowPartial, err = c.flag("allow_partial"); err != nil {
+		return err
+	}
+	req.Strict, err = c.flag("strict")
 	return err
 }
 

@@ -43,6 +43,7 @@ var askParams = []param{
 	{name: "consistency", kind: "string", summary: "linearizable (default), bounded or any"},
 	{name: "max_staleness", kind: "string", summary: "of bounded: microseconds, or a duration such as 500ms"},
 	{name: "allow_partial", kind: "boolean", summary: "answer even if some shards do not"},
+	{name: "strict", kind: "boolean", summary: "refuse to answer where a key that is named is not there"},
 }
 
 var (

@@ -129,7 +129,8 @@ func watchedDistribution(c *call) (*ebbv1.WatchRequest, error) {
 	}
 	req := &ebbv1.WatchRequest{
 		Question:    &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_Distribution{Distribution: d}},
-		Consistency: asking.Consistency, MaxStalenessUs: asking.MaxStalenessUs, AllowPartial: asking.AllowPartial,
+		Consistency: asking.Consistency, MaxStalenessUs: asking.MaxStalenessUs,
+		AllowPartial: asking.AllowPartial, Strict: asking.Strict,
 	}
 	for _, p := range []struct{ param, field string }{{"interval", "min_interval_us"}, {"tolerance", "tolerance"}} {
 		if err := c.set(req.ProtoReflect(), p.param, p.field); err != nil {

@@ -130,9 +130,8 @@ func bitmapBytes(q *ebbv1.Question, terms int) int {
 	return n
 }
 
-// AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match its patterns take
-// more: ask again with more room.
-func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
+// answerWithin is AskWithin without the keys that are not there.
+func (f *frame) answerWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	// Of an emptied namespace nothing is known. If it exists, it is a new one, of which this shard has not heard yet.
 	name := []byte(q.GetQuestion().GetNamespace())
 	if err := f.refuseDeleted(name); err != nil && !f.find(name).emptied {
@@ -162,7 +161,7 @@ func AnswerHeld(a *ebbv1.ShardAnswer) int {
 	if a.GetAnswer() != nil {
 		return AnswerSize(a.GetAnswer())
 	}
-	return answerLeast/2 + len(a.GetPart())
+	return answerLeast/2 + len(a.GetPart()) + 4*len(a.GetMissing())
 }
 
 // AnswerSize returns about how many bytes of memory an answer holds.

@@ -102,6 +102,7 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 			}
 		}
 	}
+	widenGraph(out, sets, g.at)
 	if size := pb.Size(out); size > answerBytesMax {
 		return nil, proto.ErrResponseTooLarge.Errorf("the graph of %d sets takes %d bytes: the limit of an answer is %d", len(sets), size, answerBytesMax).
 			WithHint("ask for fewer links, or name fewer keys")

@@ -1,16 +1,32 @@
 package shard
 
 import (
-	"math"
-
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
 
 func (f *frame) askOverlap(q *ebbv1.ShardQuestion, ask *ebbv1.OverlapQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
-	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, func(b body, _ int) body { return nameless(b, math.MaxInt) })
+	small := func(b body, of int) body { return nameless(b, overlapThings(b, of)) }
+	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, small)
 }
+
+// overlapThings is how many things of a set go to the node that compares it with others, where a shard has so many
+// sets: all, or a prefix of as many as fit into the part.
+func overlapThings(b body, of int) int {
+	bytes := overlapBytes / max(of, 1)
+	if _, plain := b.(*set); plain {
+		return max(sketch.SetKMin, (bytes-setSignature-setHead)/8)
+	}
+	return max(sketch.SetKMin, (bytes-setHead)/thingBytes)
+}
+
+const (
+	// overlapBytes is how many bytes the sets of one part take together.
+	overlapBytes = answerBytesMax - answerBytesMax/16
+	// setHead is what a set takes on the way besides its things: its name and its parameters.
+	setHead = proto.KeyLenMax + 128
+)
 
 // mergeOverlaps compares the sets of all parts. One that no shard has told of leaves nothing to say: without it the others say something else.
 func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
@@ -18,41 +34,207 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 	if err != nil {
 		return nil, err
 	}
+	keys := proto.OverlapKeys(q)
 	var sets []namedSet
-	for _, key := range q.Keys {
+	for _, key := range keys {
 		s, told := g.sets[string(key)]
 		if !told {
 			return nil, proto.ErrIncomplete.Errorf("no shard has told of key %s, and without it there is no overlap", quote(key)).WithHint("try again")
 		}
 		sets = append(sets, s)
 	}
-	out := &ebbv1.Overlap{AsOfUs: int64(g.at), Confidence: sureness(&ebbv1.SummaryQuestion{Confidence: q.Confidence})}
-	for i := range sets {
-		out.Sets = append(out.Sets, sets[i].sized(q.Confidence))
-	}
 	list, err := sameForm(sets)
 	if err != nil {
 		return nil, err
 	}
-	var o sketch.SetsOverlap
+	exprs := overlapExprs(q, keys)
+	if steps := list.steps(exprs, q.GetFirst()); steps > overlapStepsMax {
+		return nil, proto.ErrQueryTooCostly.Errorf(
+			"to compare the sets takes %d million steps, about: the limit is %d million",
+			steps>>20, overlapStepsMax>>20).
+			WithHint("compare fewer sets, or ones that are made of fewer")
+	}
 	var failed error
-	if len(list.ebbing) > 0 {
-		o, failed = sketch.OverlapDecayed(list.ebbing, g.at)
+	out := &ebbv1.Overlap{AsOfUs: int64(g.at), Confidence: sureness(&ebbv1.SummaryQuestion{Confidence: q.Confidence})}
+	for i := range q.GetKeys() {
+		out.Sets = append(out.Sets, sets[i].sized(q.Confidence))
+	}
+	if len(q.GetOf()) > 0 {
+		if out.Sets, failed = list.sized(sets, exprs, g.at, q.Confidence); failed != nil {
+			return nil, unmerged("a key", failed)
+		}
+	}
+	if q.GetFirst() {
+		out.Similar, failed = list.similar(exprs, g.at, q.Confidence)
 	} else {
-		o, failed = sketch.Overlap(list.plain)
+		failed = list.compare(out, exprs, g.at, q.Confidence)
 	}
 	if failed != nil {
 		return nil, unmerged("a key", failed)
 	}
-	out.Union, out.Intersection = estimated(q.Confidence, o.Union), estimated(q.Confidence, o.Intersection)
-	out.Difference, out.Jaccard = estimated(q.Confidence, o.Difference), share(q.Confidence, o.Jaccard)
-	widenOverlap(out, sets, g.at)
+	widenOverlap(out, exprs, sets, g.at)
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Overlap{Overlap: out}}, nil
+}
+
+// overlapStepsMax bounds what it takes to compare sets, in seconds: a step takes some 10 ns.
+const overlapStepsMax = 1 << 28
+
+// steps is about how many steps it takes to compare sets: each thing of each set, as often as expressions name that and
+// as deep.
+func (a *alike) steps(exprs []sketch.SetExpr, first bool) int {
+	own, all := make([]int, len(exprs)), 0
+	for i := range exprs {
+		own[i] = a.stepsOf(&exprs[i], 1)
+		if exprs[i].Op != sketch.SetLeaf {
+			all += own[i] // for its size
+		}
+	}
+	for i, n := range own {
+		if first && i > 0 {
+			n += own[0]
+		}
+		all += n
+	}
+	return all
+}
+
+func (a *alike) stepsOf(e *sketch.SetExpr, depth int) (n int) {
+	if e.Op == sketch.SetLeaf {
+		return depth * a.len(e.Leaf)
+	}
+	for i := range e.Of {
+		n += a.stepsOf(&e.Of[i], depth+1)
+	}
+	return n
+}
+
+func (a *alike) len(i int) int {
+	switch {
+	case len(a.ebbing) > 0:
+		return a.ebbing[i].Len()
+	case len(a.plain) > 0:
+		return a.plain[i].Len()
+	}
+	return 0
+}
+
+// compare says what all sets have in common.
+func (a *alike) compare(out *ebbv1.Overlap, exprs []sketch.SetExpr, at sketch.Tick, confidence float64) error {
+	o, err := a.overlap(exprs, at)
+	if err != nil {
+		return err
+	}
+	out.Union, out.Intersection = estimated(confidence, o.Union), estimated(confidence, o.Intersection)
+	out.Difference, out.Jaccard = estimated(confidence, o.Difference), share(confidence, o.Jaccard)
+	return nil
+}
+
+// similar is how similar the first set is to each other.
+func (a *alike) similar(exprs []sketch.SetExpr, at sketch.Tick, confidence float64) (out []*ebbv1.Estimate, err error) {
+	for i := 1; i < len(exprs); i++ {
+		var j sketch.SetEstimate
+		if len(a.ebbing) > 0 {
+			j, err = sketch.JaccardOfDecayed(a.ebbing, exprs[0], exprs[i], at)
+		} else if len(a.plain) > 0 {
+			j, err = sketch.JaccardOf(a.plain, exprs[0], exprs[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, share(confidence, j))
+	}
+	return out, nil
+}
+
+// overlapExprs are the sets of a question, in terms of its keys.
+func overlapExprs(q *ebbv1.OverlapQuestion, keys [][]byte) []sketch.SetExpr {
+	at := make(map[string]int, len(keys))
+	for i, key := range keys {
+		at[string(key)] = i
+	}
+	var out []sketch.SetExpr
+	for i := range q.GetKeys() {
+		out = append(out, sketch.LeafExpr(i))
+	}
+	for _, x := range q.GetOf() {
+		out = append(out, setExpr(x, at))
+	}
+	return out
+}
+
+// setExpr is an expression that proto.CheckQuestion has found right. One without operands is empty.
+func setExpr(x *ebbv1.BitmapExpr, at map[string]int) sketch.SetExpr {
+	out := sketch.SetExpr{Op: sketch.SetOr}
+	switch e := x.GetExpr().(type) {
+	case *ebbv1.BitmapExpr_Key:
+		return sketch.LeafExpr(at[string(e.Key)])
+	case *ebbv1.BitmapExpr_And:
+		out.Op = sketch.SetAnd
+	case *ebbv1.BitmapExpr_AndNot:
+		out.Op = sketch.SetMinus
+	case *ebbv1.BitmapExpr_Xor:
+		out.Op = sketch.SetXor
+	case *ebbv1.BitmapExpr_AtLeast:
+		out.Op, out.Leaf = sketch.SetLeast, int(e.AtLeast.GetTimes())
+	}
+	for _, term := range proto.ExprTerms(x) {
+		out.Of = append(out.Of, setExpr(term, at))
+	}
+	return out
+}
+
+func (a *alike) overlap(exprs []sketch.SetExpr, at sketch.Tick) (sketch.SetsOverlap, error) {
+	if len(a.ebbing) > 0 {
+		return sketch.OverlapOfDecayed(a.ebbing, exprs, at)
+	}
+	if len(a.plain) == 0 { // no set is there
+		return sketch.SetsOverlap{}, nil
+	}
+	return sketch.OverlapOf(a.plain, exprs)
+}
+
+// sized are sets that are made of others, as they are answered: a key by its name, any other as it comes.
+func (a *alike) sized(
+	sets []namedSet, exprs []sketch.SetExpr, at sketch.Tick, confidence float64,
+) (out []*ebbv1.SizedSet, err error) {
+	sizes := make([]sketch.SetEstimate, len(exprs))
+	switch {
+	case len(a.ebbing) > 0:
+		sizes, err = sketch.SizesOfDecayed(a.ebbing, exprs, at)
+	case len(a.plain) > 0:
+		sizes, err = sketch.SizesOf(a.plain, exprs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range exprs {
+		if exprs[i].Op == sketch.SetLeaf {
+			out = append(out, sets[exprs[i].Leaf].sized(confidence))
+			continue
+		}
+		out = append(out, &ebbv1.SizedSet{Found: exprFound(&exprs[i], sets), Size: estimated(confidence, sizes[i])})
+	}
+	return out, nil
+}
+
+// exprFound says whether any of the sets that an expression is made of is there.
+func exprFound(e *sketch.SetExpr, sets []namedSet) bool {
+	if e.Op == sketch.SetLeaf {
+		return sets[e.Leaf].body != nil
+	}
+	for i := range e.Of {
+		if exprFound(&e.Of[i], sets) {
+			return true
+		}
+	}
+	return false
 }
 
 // share is an estimate of a part of a whole, which is at most 1.
 func share(confidence float64, e sketch.SetEstimate) *ebbv1.Estimate {
 	out := estimated(confidence, e)
-	out.High = min(out.High, 1)
+	if e.StdErr > 0 {
+		out.Low, out.High = e.ShareInterval(out.Confidence)
+	}
 	return out
 }

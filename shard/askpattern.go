@@ -97,7 +97,7 @@ func (f *frame) addMatching(u *union, ns *namespace, keys, texts [][]byte, fits 
 		if err := f.overCost(cost); err != nil {
 			return err
 		}
-		if u.body != nil && !fits(mergedBytes(u.body)) {
+		if !fits(u.heldWith(f.summary(key).body)) {
 			return errNoRoom
 		}
 		return f.addSlot(u, key)

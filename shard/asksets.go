@@ -13,18 +13,23 @@ import (
 //
 //	sets      'o' or 'g'  uvarint(at) { uvarint(len) name  form  size error  uvarint(len) body }
 //
+// 'O' and 'G' have a double before at: what each key that is not there may have held when it died (see lostBodies).
 // form 0 is a key that is not there, and no more of it; size and its standard error are doubles, 8 bytes little endian. Of a graph the bodies are
 // made as small as the question says. What is said of the whole is always said of such parts, also by a shard that has all the keys.
 const (
 	partOverlap = 'o'
 	partGraph   = 'g'
+
+	// partMissed is taken from the letter of a part that says what keys may have held that are not there.
+	partMissed = 'o' - 'O'
 )
 
 // namedSet is a set under comparison.
 type namedSet struct {
-	name []byte
-	size sketch.SetEstimate
-	body body // a set or a setDecayed; nil: not there
+	name   []byte
+	size   sketch.SetEstimate
+	body   body    // a set or a setDecayed; nil: not there
+	missed float64 // what one that is not there may have held
 }
 
 // askSets answers with a part, or with what follows from it alone. small makes a body, one of so many, fit to travel.
@@ -46,7 +51,7 @@ func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch
 	if err != nil {
 		return f.unanswered(err)
 	}
-	part := binary.AppendUvarint([]byte{kind}, uint64(at))
+	part := binary.AppendUvarint(appendMissed(kind, sets), uint64(at))
 	for _, s := range sets {
 		if s.body != nil {
 			s.body = small(s.body, len(sets))
@@ -62,6 +67,18 @@ func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch
 		return f.unanswered(proto.AsError(failed))
 	}
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: whole}, AsOfUs: int64(at)}
+}
+
+// appendMissed begins a part of sets.
+func appendMissed(kind byte, sets []namedSet) []byte {
+	missed := 0.0 // the same of each
+	for _, s := range sets {
+		missed = max(missed, s.missed)
+	}
+	if missed == 0 {
+		return []byte{kind}
+	}
+	return binary.LittleEndian.AppendUint64([]byte{kind - partMissed}, math.Float64bits(missed))
 }
 
 // setsMatching adds to sets those whose keys match the patterns of a question and are not named by it.
@@ -97,6 +114,7 @@ func (f *frame) setNamed(ns *namespace, name []byte, at sketch.Tick) (namedSet, 
 	}
 	key, ok := f.findKey(ns, name)
 	if !ok || !f.alive(ns, key, at) {
+		out.missed = lostBodies(ns.params())
 		return out, nil
 	}
 	sum := f.summary(key)
@@ -182,7 +200,11 @@ func (s *namedSet) fade(from, to sketch.Tick) {
 
 func decodeSets(kind byte, raw []byte) (at sketch.Tick, sets []namedSet, ok bool) {
 	r := reader{rest: raw}
-	is := r.byte()
+	is, missed := r.byte(), 0.0
+	if is == kind-partMissed {
+		is, missed = kind, r.float()
+		r.bad = r.bad || !(missed > 0 && missed <= math.MaxFloat64)
+	}
 	at = sketch.Tick(r.uvarint())
 	if r.bad || is != kind || at < 0 || at > clockMax {
 		return 0, nil, false
@@ -198,6 +220,8 @@ func decodeSets(kind byte, raw []byte) (at sketch.Tick, sets []namedSet, ok bool
 			if s.body, ok = decodeBody(f, raw); !ok {
 				return 0, nil, false
 			}
+		} else {
+			s.missed = missed
 		}
 		if r.bad {
 			return 0, nil, false

@@ -26,7 +26,10 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 	if err := f.tooCostly(q); err != nil {
 		return f.unanswered(err)
 	}
-	sum := union{at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial}
+	sum := union{
+		at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial, names: namesOf(ask),
+		merges: q.Partial && f.behaviour < BehaviourOrderFree,
+	}
 	if ns != nil {
 		for _, name := range proto.DistinctKeys(ask.Keys) {
 			if err := f.addKey(&sum, ns, name); err != nil {
@@ -83,6 +86,13 @@ type union struct {
 	body  body // nil: nothing found
 	owned bool // body is our own, and not a key's
 	alone bool // no other key is asked about
+	names int  // how many members of a set are asked for
+
+	merges bool // sets that forget are merged: the node that asks may be of a build that reads no larger ones
+
+	// of the set in body and of others; nil while there are none
+	sets    *sketch.SetUnion
+	decayed *sketch.SetDecayedUnion
 
 	matched uint64  // how many keys the patterns found
 	missed  float64 // what named keys that are not there may have held; see sketch.Params.LostAtBirth
@@ -90,11 +100,14 @@ type union struct {
 
 // add merges a body, which stays as it is.
 func (u *union) add(b body) error {
-	switch {
-	case u.body == nil:
+	if u.body == nil {
 		u.body = b
 		return nil
-	case !u.owned:
+	}
+	if of, err := u.unite(b); of {
+		return err
+	}
+	if !u.owned {
 		u.body, u.owned = u.body.clone(), true
 	}
 	return u.body.merge(b)
@@ -112,6 +125,7 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 		return out, nil
 	}
 	out.Found, out.Kind = true, u.body.form().kind()
+	body := u.whole()
 	if what := unknownTo(out.Kind, q); what != "" {
 		err := proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(slices.Concat(q.Keys, q.Patterns)[0]), proto.KindName(out.Kind), what)
 		if out.Kind == ebbv1.Kind_KIND_BITMAP {
@@ -119,11 +133,11 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 		}
 		return nil, err
 	}
-	if err := checkWindow(u.body, q); err != nil {
+	if err := checkWindow(body, q); err != nil {
 		return nil, err
 	}
-	u.body.answer(q, u.at, out)
-	if halving(u.body) && out.Kind != ebbv1.Kind_KIND_MORRIS {
+	body.answer(q, u.at, out)
+	if halving(body) && out.Kind != ebbv1.Kind_KIND_MORRIS {
 		u.widen(out)
 	}
 	return out, nil
@@ -165,7 +179,7 @@ func (u *union) appendPart(b []byte) []byte {
 	if u.body == nil {
 		return append(b, byte(formDistribution))
 	}
-	return u.body.appendBinary(append(b, byte(u.body.form())))
+	return u.whole().appendBinary(append(b, byte(u.body.form())))
 }
 
 // decodeBody reads what appendBinary wrote, and nothing may follow.
@@ -209,7 +223,7 @@ func decodeSummaryPart(raw []byte) (*union, bool) {
 
 // mergeSummaries folds parts, in the order of shards, evaluated at the latest of their times.
 func mergeSummaries(q *ebbv1.SummaryQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
-	var sum union
+	sum := union{names: namesOf(q)}
 	for i, a := range answers {
 		p, ok := decodeSummaryPart(a.GetPart())
 		if !ok {

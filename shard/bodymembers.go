@@ -176,6 +176,10 @@ func (f *bloom) merge(o body) error {
 func (f *bloom) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
 	s := f.State()
 	answerBloom(q, s, out)
+	if s.KeysLeast < s.KeysMost && out.Total.High < math.MaxFloat64 { // merged: a key may be counted twice
+		low, _ := sketch.Around(s.KeysLeast, s.KeysError, sureness(q))
+		out.Total.Low = min(out.Total.Low, low)
+	}
 	for _, bin := range q.GetBins() {
 		found := f.Has(hashOf(bin, f.Params().Hash.Seed)).Found
 		out.Memberships = append(out.Memberships, membership(found, s))

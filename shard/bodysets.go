@@ -39,7 +39,7 @@ func (s *set) merge(o body) error {
 func (s *set) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
 	out.Total = estimated(q.GetConfidence(), s.Estimate())
 	if q.GetMembers() {
-		out.Members = byName(s.Members(limitOf(q)))
+		out.Members = byName(kept(s.Members(limitOf(q))))
 	}
 }
 
@@ -67,7 +67,7 @@ func (s *setDecayed) merge(o body) error {
 func (s *setDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	out.Total = wider(estimated(q.GetConfidence(), s.Estimate(at)), s.Lost(at))
 	if q.GetMembers() {
-		out.Members = byName(s.Members(limitOf(q)))
+		out.Members = byName(kept(s.Members(limitOf(q))))
 	}
 }
 
@@ -76,7 +76,17 @@ func estimated(confidence float64, e sketch.SetEstimate) *ebbv1.Estimate {
 	if e.StdErr == 0 {
 		return exactly(e.Value)
 	}
-	return about(&ebbv1.SummaryQuestion{Confidence: confidence}, e.Value, e.StdErr)
+	sure := sureness(&ebbv1.SummaryQuestion{Confidence: confidence})
+	low, high := e.Interval(sure)
+	return &ebbv1.Estimate{Value: e.Value, StdError: e.StdErr, Low: low, High: high, Confidence: sure}
+}
+
+// kept are the members up to the first whose name a union did not keep.
+func kept(members []string) []string {
+	if i := slices.Index(members, ""); i >= 0 {
+		return members[:i]
+	}
+	return members
 }
 
 func limitOf(q *ebbv1.SummaryQuestion) int {

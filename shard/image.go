@@ -212,9 +212,20 @@ func (img *image) decodeContent(content []byte, room func(f form, bytes int) int
 	if f != formDistribution {
 		ok := false
 		img.body, ok = decodeBodyWithin(f, r.rest, room(f, len(r.rest)))
-		return ok
+		return ok && storable(img.body)
 	}
 	return img.decodeDistribution(&r)
+}
+
+// storable says whether a key can hold a body. What only answers are made of, shards of older builds do not know.
+func storable(b body) bool {
+	switch b := b.(type) {
+	case *bloom:
+		return !b.Merged()
+	case *setDecayed:
+		return b.Params().K <= sketch.SetDecayedKMax
+	}
+	return true
 }
 
 // decodeOther reads what an image of version 2 has more.

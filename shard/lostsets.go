@@ -5,28 +5,95 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// widenOverlap adds to the intervals of an overlap what the sets may have lost, because earlier sets of their keys had
-// died.
-func widenOverlap(out *ebbv1.Overlap, sets []namedSet, at sketch.Tick) {
-	lost := 0.0
-	for i, s := range sets {
-		if s.body == nil {
+// widenOverlap adds to the intervals of an overlap what the sets may have lost, because earlier sets of their keys had died.
+func widenOverlap(out *ebbv1.Overlap, exprs []sketch.SetExpr, sets []namedSet, at sketch.Tick) {
+	all, first := losses{grows: true}, losses{}
+	for i := range exprs {
+		one := lostOf(&exprs[i], sets, at)
+		one.widen(out.Sets[i].Size)
+		all = all.and(one)
+		if i == 0 {
+			first = one
 			continue
 		}
-		one := lostBy(s.body, at)
-		lost += one
-		wider(out.Sets[i].Size, one)
+		if j := i - 1; j < len(out.Similar) {
+			// the union of the two has at least as many as the larger one
+			first.and(one).widenShare(out.Similar[j], max(out.Sets[0].Size.GetValue(), out.Sets[i].Size.GetValue()))
+		}
 	}
-	if lost == 0 {
+	if out.Union == nil {
 		return
 	}
-	union := out.Union.GetValue()
-	wider(out.Union, lost)
-	wider(out.Intersection, lost)
-	wider(out.Difference, lost)
-	out.Difference.Low = max(0, out.Difference.Low-lost)
-	if union > 0 {
-		out.Jaccard.Low *= union / (union + lost)
-		out.Jaccard.High = min(1, out.Jaccard.High+lost/union)
+	all.widenShare(out.Jaccard, out.Union.GetValue())
+	all.widen(out.Union)
+	all.widen(out.Intersection)
+	all.grows = false // what others lack would be no part of the difference
+	all.widen(out.Difference)
+}
+
+// widenGraph does so for the nodes and the links of a graph.
+func widenGraph(out *ebbv1.Graph, sets []namedSet, at sketch.Tick) {
+	lost := make([]losses, len(sets))
+	for i := range sets {
+		lost[i] = losses{sets[i].lost(at), true}
 	}
+	for i, node := range out.Nodes {
+		for _, link := range node.Links {
+			other := out.Nodes[link.To].Set.Size.GetValue()
+			lost[i].and(lost[link.To]).widenShare(link.Jaccard, max(node.Set.Size.GetValue(), other))
+		}
+		lost[i].widen(node.Set.Size)
+	}
+}
+
+// lost is how much a set may be short of: what it has lost, and of one that is not there what it may have held.
+func (s *namedSet) lost(at sketch.Tick) float64 {
+	if s.body == nil {
+		return s.missed
+	}
+	return lostBy(s.body, at)
+}
+
+// losses is what a set may be short of, that is made of others.
+type losses struct {
+	sum   float64 // over the sets that it is made of
+	grows bool    // with that it can only be larger: else things that a set lacks may have been taken away
+}
+
+func (l losses) and(o losses) losses { return losses{l.sum + o.sum, l.grows && o.grows} }
+
+func lostOf(x *sketch.SetExpr, sets []namedSet, at sketch.Tick) losses {
+	if x.Op == sketch.SetLeaf {
+		return losses{sets[x.Leaf].lost(at), true}
+	}
+	out := losses{grows: x.Op != sketch.SetMinus && x.Op != sketch.SetXor}
+	for i := range x.Of {
+		out = out.and(lostOf(&x.Of[i], sets, at))
+	}
+	return out
+}
+
+// widen adds to an interval what is missing: at its upper end, and at the lower one too unless it only grows with that.
+func (l losses) widen(e *ebbv1.Estimate) {
+	wider(e, l.sum)
+	if !l.grows {
+		e.Low = max(0, e.Low-l.sum)
+	}
+}
+
+// widenShare does so for the share that two sets have in common, of a union of this size at least. Of nothing, any
+// share is possible.
+func (l losses) widenShare(e *ebbv1.Estimate, union float64) {
+	switch {
+	case l.sum == 0:
+		return
+	case union <= 0:
+		e.Low, e.High = 0, 1
+		return
+	case l.grows:
+		e.Low *= union / (union + l.sum)
+	default:
+		e.Low = max(0, e.Low-l.sum/union)
+	}
+	e.High = min(1, e.High+l.sum/union)
 }

@@ -17,11 +17,15 @@ const BloomGenerationsMax = 24
 // It grows up to BloomBytesMax or BloomGenerationsMax; then it goes on in the last and says that it is over. A key that was
 // added is always found.
 //
-// The order of adding decides which generation has a key. Merging is an OR a generation, and refused unless both have as many
-// (ErrIncompatible); it commutes and repeats without effect. It is a value with one owner: to keep a copy, Clone it.
+// The order of adding decides which generation has a key. Merge says what a union is made of. It is a value with one
+// owner: to keep a copy, Clone it.
 type BloomScalable struct {
 	params      BloomParams
 	generations []Bloom // at least one
+
+	// After a merge; see Merge.
+	sides  []BloomScalable // of other parameters, in the order of compareSides; without sides of their own
+	shared uint64          // the most keys that stand in two generations
 }
 
 // NewBloomScalable makes an empty filter, or answers ErrParams.
@@ -73,12 +77,9 @@ func (s *BloomScalable) Add(hash uint64) (changed bool) {
 
 // grow adds a generation, if there is room.
 func (s *BloomScalable) grow() bool {
-	bytes := 0
-	for i := range s.generations {
-		bytes += s.generations[i].blocks * (blockBits / 8)
-	}
 	next, err := s.generation(len(s.generations))
-	if err != nil || len(s.generations) == BloomGenerationsMax || bytes+next.blocks*(blockBits/8) > BloomBytesMax {
+	if err != nil || len(s.generations) == BloomGenerationsMax ||
+		s.bitBytes()+next.blocks*(blockBits/8) > BloomBytesMax {
 		return false
 	}
 	s.generations = append(s.generations, next)
@@ -88,8 +89,10 @@ func (s *BloomScalable) grow() bool {
 // Has never writes.
 func (s *BloomScalable) Has(hash uint64) BloomAnswer {
 	a := BloomAnswer{Found: s.has(hash)}
-	for i := range s.generations {
-		a.Over = a.Over || s.generations[i].ones > s.generations[i].over
+	for f := range s.families() {
+		for i := range f.generations {
+			a.Over = a.Over || f.generations[i].ones > f.generations[i].over
+		}
 	}
 	return a
 }
@@ -101,53 +104,57 @@ func (s *BloomScalable) has(hash uint64) bool {
 			return true
 		}
 	}
+	for i := range s.sides {
+		if s.sides[i].has(hash) {
+			return true
+		}
+	}
 	return false
 }
 
-// State never writes.
+// State never writes. Of a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many
+// there are at least, up to some KeysError.
 func (s *BloomScalable) State() BloomState {
 	all, misses := BloomState{}, 1.0
-	for i := range s.generations {
-		g := s.generations[i].State()
-		all.Keys += g.Keys
-		all.KeysError += g.KeysError
-		all.Over = all.Over || g.Over
-		misses = float64(misses * (1 - g.FalseRate))
-	}
-	all.FalseRate = 1 - misses
-	return all
-}
-
-// Merge makes it the union with o, which stays as it is. It answers ErrIncompatible, and then nothing has changed.
-func (s *BloomScalable) Merge(o *BloomScalable) error {
-	if s.params != o.params {
-		return fmt.Errorf("%w: scalable bloom of %+v and of %+v", ErrIncompatible, s.params, o.params)
-	}
-	if len(s.generations) != len(o.generations) {
-		return fmt.Errorf("%w: scalable bloom of %d generations and of %d", ErrIncompatible, len(s.generations), len(o.generations))
-	}
-	for i := range s.generations {
-		if err := s.generations[i].Merge(&o.generations[i]); err != nil {
-			return err
+	for f := range s.families() {
+		for i := range f.generations {
+			g := f.generations[i].State()
+			all.Keys += g.Keys
+			all.KeysError += g.KeysError
+			all.Over = all.Over || g.Over
+			misses = float64(misses * (1 - g.FalseRate))
 		}
 	}
-	return nil
+	all.FalseRate = 1 - misses
+	all.Over = all.Over || s.Merged() && all.FalseRate > s.params.FalseRate
+	all.KeysLeast, all.KeysMost = max(all.Keys-float64(s.shared), 0), all.Keys
+	return all
 }
 
 // Clone is a copy that shares nothing.
 func (s *BloomScalable) Clone() BloomScalable {
-	c := BloomScalable{params: s.params}
+	c := BloomScalable{params: s.params, generations: s.clonedGenerations(), shared: s.shared}
+	for i := range s.sides {
+		c.sides = append(c.sides, s.sides[i].Clone())
+	}
+	return c
+}
+
+func (s *BloomScalable) clonedGenerations() (c []Bloom) {
 	for i := range s.generations {
-		c.generations = append(c.generations, s.generations[i].Clone())
+		c = append(c, s.generations[i].Clone())
 	}
 	return c
 }
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *BloomScalable) Size() int {
-	n := 56 + bloomOwn*(cap(s.generations)-len(s.generations))
+	n := 88 + bloomOwn*(cap(s.generations)-len(s.generations))
 	for i := range s.generations {
 		n += s.generations[i].Size()
+	}
+	for i := range s.sides {
+		n += s.sides[i].Size()
 	}
 	return n
 }
@@ -164,6 +171,14 @@ const bloomScalableKind = 's'
 
 // AppendBinary appends the encoding to b.
 func (s *BloomScalable) AppendBinary(b []byte) []byte {
+	if s.Merged() {
+		return s.appendMerged(b)
+	}
+	return s.appendOwn(b)
+}
+
+// appendOwn is the encoding of its own generations.
+func (s *BloomScalable) appendOwn(b []byte) []byte {
 	b = binary.AppendUvarint(s.params.append(b, bloomScalableKind), uint64(len(s.generations)))
 	for i := range s.generations {
 		b = s.generations[i].appendBits(b)
@@ -181,20 +196,34 @@ func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
 // once they are full, those apart that are written down in full.
 func (s *BloomScalable) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
-	p := r.bloomParams(bloomScalableKind)
-	generations := r.int(BloomGenerationsMax)
-	if !r.ok || generations == 0 {
-		return nil, ErrCorrupt
+	read := r.ownBloom
+	if len(b) > 0 && b[0] == bloomMergedKind {
+		read = r.mergedBloom
 	}
-	n, err := NewBloomScalable(p)
-	if err != nil {
+	n, ok := read()
+	if !ok || !r.ok {
 		return nil, ErrCorrupt
-	}
-	for i := range generations {
-		if i > 0 && (n.generations[i-1].ones < n.generations[i-1].full || !n.grow()) || !n.generations[i].decodeBits(&r) {
-			return nil, ErrCorrupt
-		}
 	}
 	*s = n
 	return r.b, nil
+}
+
+// ownBloom reads what appendOwn wrote.
+func (r *reader) ownBloom() (BloomScalable, bool) {
+	p := r.bloomParams(bloomScalableKind)
+	generations := r.int(BloomGenerationsMax)
+	if !r.ok || generations == 0 {
+		return BloomScalable{}, false
+	}
+	n, err := NewBloomScalable(p)
+	if err != nil {
+		return BloomScalable{}, false
+	}
+	for i := range generations {
+		if i > 0 && (n.generations[i-1].ones < n.generations[i-1].full || !n.grow()) ||
+			!n.generations[i].decodeBits(r) {
+			return BloomScalable{}, false
+		}
+	}
+	return n, true
 }

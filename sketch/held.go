@@ -72,6 +72,9 @@ func (s *BloomScalable) Held() int {
 	for i := range s.generations {
 		n += s.generations[i].Held()
 	}
+	for i := range s.sides {
+		n += s.sides[i].Held()
+	}
 	return n
 }
 
@@ -80,6 +83,9 @@ func (s *BloomScalable) Reserved() int {
 	n := 56
 	for i := range s.generations {
 		n += s.generations[i].Reserved()
+	}
+	for i := range s.sides {
+		n += s.sides[i].Reserved()
 	}
 	return n
 }

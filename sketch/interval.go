@@ -91,3 +91,35 @@ func Around(value, stdErr, confidence float64) (low, high float64) {
 	half := float64(normalQuantile(confidence) * stdErr)
 	return max(0, value-half), value + half
 }
+
+// Interval is that of a count that a sample gave, at a confidence from 0.5 to 0.9999: the numbers from which the
+// estimate is no further than their own standard errors allow (Wilson 1927, for the variance of a count is in
+// proportion to it). Unlike Around it is good where few things or none were found. Of an exact estimate it is that
+// alone.
+func (e SetEstimate) Interval(confidence float64) (low, high float64) {
+	if e.StdErr == 0 {
+		return e.Value, e.Value
+	}
+	unit, variance := e.StdErr, 0.0 // what one thing that was found stands for, about
+	if e.Value > 0 {
+		variance = float64(e.StdErr * e.StdErr)
+		unit = min(unit, variance/e.Value)
+	}
+	z := normalQuantile(confidence)
+	shift := float64(float64(z*z)*unit) / 2
+	half := math.Sqrt(float64(float64(z*z)*variance) + float64(shift*shift))
+	return max(0, e.Value+shift-half), e.Value + shift + half
+}
+
+// ShareInterval is Interval of a share of a whole, from 0 to 1.
+func (e SetEstimate) ShareInterval(confidence float64) (low, high float64) {
+	if e.StdErr == 0 {
+		return e.Value, e.Value
+	}
+	low, high = e.Interval(confidence)
+	_, less := SetEstimate{Value: 1 - e.Value, StdErr: e.StdErr}.Interval(confidence) // the rest is a share too
+	if e.Value > 0.5 {
+		low, high = 1-less, min(high, 1)
+	}
+	return max(0, low), min(1, high)
+}

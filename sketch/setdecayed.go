@@ -301,6 +301,9 @@ func (s *SetDecayed) Estimate(at Tick) SetEstimate {
 		sum += max(w, tau)
 		variance += float64(tau * max(0, tau-w))
 	}
+	if tau > 0 { // what was not found is as uncertain as what was found once
+		variance = max(variance, float64(tau*tau))
+	}
 	scale := s.scale(at)
 	return SetEstimate{Value: float64(sum * scale), StdErr: float64(math.Sqrt(variance) * scale)}
 }
@@ -457,7 +460,8 @@ func (s *SetDecayed) AppendBinary(b []byte) []byte {
 }
 
 // Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
-// refused with ErrCorrupt, and the receiver stays as it was.
+// refused with ErrCorrupt, and the receiver stays as it was. A union may keep more things than SetDecayedKMax; see
+// UniteDecayed.
 func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form := r.byte(), r.byte()
@@ -465,14 +469,15 @@ func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	k := r.uvarint()
 	f, latest := r.fade()
 	lost := r.loss(version, setDecayedVersion, f.halfLife)
-	if !r.ok || form > 3 || k < SetKMin || k > SetDecayedKMax {
+	if !r.ok || form > 3 || k < SetKMin || k > SetSampleMax {
 		return nil, ErrCorrupt
 	}
-	p.K, p.HalfLife = int(k), f.halfLife
+	p.K, p.HalfLife = int(min(k, SetDecayedKMax)), f.halfLife
 	n, err := NewSetDecayed(p)
 	if err != nil {
 		return nil, ErrCorrupt
 	}
+	n.p.K = int(k) // of a union
 	n.latest, n.mark, n.loss = latest, f.mark, lost
 	if now := n.landmark(latest); n.mark > now || now-n.mark > RebaseAfter {
 		return nil, ErrCorrupt

@@ -46,10 +46,12 @@ func SimilarityGraphDecayed(sets []*SetDecayed, links int) ([][]SetLink, error) 
 			shares[j] = 0
 		}
 	}
+	both := overlapExprs(leafExprs(2))
 	for i := range nodes {
 		for _, l := range nodes[i].links {
 			pair := []sample{samples[min(i, l.to)], samples[max(i, l.to)]}
-			graph[i] = append(graph[i], SetLink{To: l.to, Jaccard: overlapOf(pair).Jaccard})
+			found := weighSamples(pair, both)
+			graph[i] = append(graph[i], SetLink{To: l.to, Jaccard: found.jaccard()})
 		}
 		graph[i] = strongestLinks(graph[i], links)
 	}

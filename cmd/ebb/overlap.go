@@ -58,14 +58,18 @@ func estimateOf(of string, w *ebbv1.Estimate) estimateJSON {
 }
 
 func sizedOf(w *ebbv1.SizedSet) sizedJSON {
-	return sizedJSON{printable(w.GetKey()), w.GetFound(), estimateOf("size", w.GetSize())}
+	name := printable(w.GetKey())
+	if len(w.GetKey()) == 0 {
+		name = w.GetOf()
+	}
+	return sizedJSON{name, w.GetFound(), estimateOf("size", w.GetSize())}
 }
 
 func (s *session) printOverlap(a *ebbv1.Answer) error {
 	w := a.GetOverlap()
 	out := overlapJSON{Namespace: s.namespace, Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 	for _, set := range w.GetSets() {
-		if !set.GetFound() {
+		if !set.GetFound() && len(set.GetKey()) > 0 {
 			s.notePattern(string(set.GetKey()))
 		}
 		out.Sets = append(out.Sets, sizedOf(set))

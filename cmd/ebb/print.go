@@ -52,6 +52,8 @@ type coverageJSON struct {
 	ShardsAnswered uint32   `json:"shards_answered"`
 	ShardsFailed   []uint32 `json:"shards_failed,omitempty"`
 	ShardsStale    []uint32 `json:"shards_stale,omitempty"`
+	MissingKeys    []string `json:"missing_keys,omitempty"`
+	MissingTotal   uint32   `json:"missing_total,omitempty"`
 }
 
 // printTable prints rows of text as columns under a header, or as lines of TSV
@@ -209,7 +211,51 @@ func figure(v float64, digits int) string {
 }
 
 func coverageOf(c *ebbv1.Coverage) coverageJSON {
-	return coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()}
+	out := coverageJSON{
+		c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale(), nil,
+		c.GetMissingTotal(),
+	}
+	for _, key := range c.GetMissingKeys() {
+		out.MissingKeys = append(out.MissingKeys, printable(key))
+	}
+	return out
+}
+
+// missingShownMax is how many missing keys a line names.
+const missingShownMax = 10
+
+// noteMissing says which keys an answer lacks, unless it is about one key, and says so itself.
+func (s *session) noteMissing(a *ebbv1.Answer) {
+	missing := missingText(a.GetCoverage())
+	if missing == "" || s.output == "json" || a.GetCoverage().GetMissingTotal() == 1 && saysNothing(a) {
+		return
+	}
+	fmt.Fprintf(s.term.err, "note: not there, counted as empty: %s\n", missing)
+}
+
+// saysNothing says whether an answer is that nothing is known.
+func saysNothing(a *ebbv1.Answer) bool {
+	switch v := a.GetValue().(type) {
+	case *ebbv1.Answer_Distribution:
+		return !v.Distribution.GetFound()
+	case *ebbv1.Answer_Summary:
+		return !v.Summary.GetFound()
+	case *ebbv1.Answer_Describe:
+		return !v.Describe.GetFound()
+	}
+	return false
+}
+
+// missingText names the keys that an answer lacks; empty if it lacks none.
+func missingText(c *ebbv1.Coverage) string {
+	var names []string
+	for _, key := range c.GetMissingKeys()[:min(len(c.GetMissingKeys()), missingShownMax)] {
+		names = append(names, printable(key))
+	}
+	if n := int(c.GetMissingTotal()) - len(names); n > 0 {
+		names = append(names, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(names, ", ")
 }
 
 func coverageText(c *ebbv1.Coverage) string {

@@ -17,6 +17,7 @@ import (
 
 func newQuery(s *session) *cobra.Command {
 	var explain bool
+	var strict bool
 	var watch time.Duration
 	cmd := &cobra.Command{
 		Use: "query TEXT", Short: "Ask anything, in the query language", Args: argsBetween(1, 1, "TEXT (in quotes; - reads it from standard input)"),
@@ -41,10 +42,13 @@ Several keys are joined with |, and patterns name all that match. These go for t
 			if explain && watch > 0 {
 				return usagef("--explain asks nothing, so that there is nothing to --watch")
 			}
-			return pointed(text, s.query(cmd, text, explain, watch))
+			return pointed(text, s.query(cmd, text, explain, strict, watch))
 		},
 		ValidArgsFunction: completeQuery,
 	}
+	cmd.Flags().BoolVar(&strict, "strict", false,
+		"refuse to answer (exit code 3) where a key, a pattern or a range means nothing that is there; "+
+			"otherwise it counts as empty, and is named")
 	cmd.Flags().BoolVar(&explain, "explain", false, "say what would be asked of which shards, and ask nothing")
 	durationVar(cmd.Flags(), &watch, "watch", 0, 0, "ask again at this interval, 100ms to 1h, and print what has changed, until interrupted")
 	return cmd
@@ -74,8 +78,11 @@ func completeQuery(_ *cobra.Command, args []string, start string) ([]string, cob
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveKeepOrder
 }
 
-func (s *session) query(cmd *cobra.Command, text string, explain bool, watch time.Duration) error {
+func (s *session) query(cmd *cobra.Command, text string, explain, strict bool, watch time.Duration) error {
 	var opts []client.QueryOption
+	if strict {
+		opts = append(opts, client.StrictQuery())
+	}
 	if s.namespace != proto.DefaultNamespace {
 		opts = append(opts, client.InNamespace(s.namespace))
 	}
@@ -98,6 +105,7 @@ func (s *session) query(cmd *cobra.Command, text string, explain bool, watch tim
 	if err != nil {
 		return err
 	}
+	s.noteMissing(r.Answer)
 	return s.printResult(r.Text, r.Answer)
 }
 
@@ -118,6 +126,7 @@ func (s *session) watchQuery(cmd *cobra.Command, text string, o client.WatchOpti
 			fmt.Fprintf(s.term.err, "error: %v\n", err)
 			continue
 		}
+		s.noteMissing(e.Answer)
 		if err := s.printResult(text, e.Answer); err != nil {
 			return err
 		}

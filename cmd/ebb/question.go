@@ -21,6 +21,7 @@ type questionFlags struct {
 	consistency string
 	staleness   time.Duration
 	partial     bool
+	strict      bool
 	watch       time.Duration
 }
 
@@ -41,6 +42,9 @@ func (q *questionFlags) addReading(cmd *cobra.Command) {
 	f.StringVar(&q.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
 	durationVar(f, &q.staleness, "max-staleness", 10*time.Second, time.Microsecond, "of bounded consistency")
 	f.BoolVar(&q.partial, "allow-partial", false, "answer from the shards that can, and say which could not")
+	f.BoolVar(&q.strict, "strict", false,
+		"refuse to answer (exit code 3) where a key that is named is not there; "+
+			"otherwise it counts as empty, and is named")
 	durationVar(f, &q.watch, "watch", 0, 0, "ask again at this interval until interrupted")
 }
 
@@ -61,6 +65,9 @@ func (q *questionFlags) options(given bool) ([]client.AskOption, error) {
 	}
 	if q.partial {
 		opts = append(opts, client.AllowPartial())
+	}
+	if q.strict {
+		opts = append(opts, client.Strict())
 	}
 	return opts, nil
 }
@@ -111,6 +118,7 @@ func (s *session) put(cmd *cobra.Command, q *questionFlags, question *ebbv1.Ques
 		if e := proto.FromWire(answers[0].GetError()); e != nil {
 			return e
 		}
+		s.noteMissing(answers[0])
 		return show(answers[0])
 	})
 }

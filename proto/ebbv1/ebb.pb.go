@@ -6739,7 +6739,12 @@ type OverlapQuestion struct {
 	// evaluate at this time; see DistributionQuestion
 	AsOfUs int64 `protobuf:"varint,2,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals, 0.5 to 0.9999; 0.95 when 0
-	Confidence    float64 `protobuf:"fixed64,3,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	Confidence float64 `protobuf:"fixed64,3,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// instead of keys: 1 to 256 sets, each made of others: a key, or, and, and_not, xor or at_least, whose keys are of kind
+	// set, 3,000 different ones at most
+	Of []*BitmapExpr `protobuf:"bytes,4,rep,name=of,proto3" json:"of,omitempty"`
+	// instead of what all have in common: how similar the first of `of`, which may be 3,000 then, is to each other
+	First         bool `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6793,6 +6798,20 @@ func (x *OverlapQuestion) GetConfidence() float64 {
 		return x.Confidence
 	}
 	return 0
+}
+
+func (x *OverlapQuestion) GetOf() []*BitmapExpr {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *OverlapQuestion) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
 }
 
 // GraphQuestion asks which of many sets are alike: for each its most similar ones.
@@ -7689,8 +7708,10 @@ type AskRequest struct {
 	Consistency    Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=ebb.v1.Consistency" json:"consistency,omitempty"`
 	MaxStalenessUs int64                  `protobuf:"varint,3,opt,name=max_staleness_us,json=maxStalenessUs,proto3" json:"max_staleness_us,omitempty"`
 	AllowPartial   bool                   `protobuf:"varint,4,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// refuse an answer that lacks keys that its question names, with MISSING_KEYS
+	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AskRequest) Reset() {
@@ -7747,6 +7768,13 @@ func (x *AskRequest) GetMaxStalenessUs() int64 {
 func (x *AskRequest) GetAllowPartial() bool {
 	if x != nil {
 		return x.AllowPartial
+	}
+	return false
+}
+
+func (x *AskRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
 	}
 	return false
 }
@@ -7812,7 +7840,9 @@ type WatchRequest struct {
 	// of a surprise question: send what raises or clears this alert, not what changes
 	Alert *Alert `protobuf:"bytes,8,opt,name=alert,proto3" json:"alert,omitempty"`
 	// instead of a question, and of consistency, max_staleness_us and allow_partial: a question in the query language
-	Query         string `protobuf:"bytes,9,opt,name=query,proto3" json:"query,omitempty"`
+	Query string `protobuf:"bytes,9,opt,name=query,proto3" json:"query,omitempty"`
+	// see AskRequest
+	Strict        bool `protobuf:"varint,10,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7908,6 +7938,13 @@ func (x *WatchRequest) GetQuery() string {
 		return x.Query
 	}
 	return ""
+}
+
+func (x *WatchRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
 }
 
 // Alert is raised when a comparison passes all of its thresholds, of which there is one at least. An answer that lacks shards neither raises nor clears it.
@@ -8955,7 +8992,10 @@ type Overlap struct {
 	Jaccard *Estimate `protobuf:"bytes,5,opt,name=jaccard,proto3" json:"jaccard,omitempty"`
 	AsOfUs  int64     `protobuf:"varint,6,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals that are not certain
-	Confidence    float64 `protobuf:"fixed64,7,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	Confidence float64 `protobuf:"fixed64,7,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// if asked for, instead of union, intersection, difference and jaccard: the Jaccard similarity of the first set and each
+	// other, in their order
+	Similar       []*Estimate `protobuf:"bytes,8,rep,name=similar,proto3" json:"similar,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9039,13 +9079,23 @@ func (x *Overlap) GetConfidence() float64 {
 	return 0
 }
 
+func (x *Overlap) GetSimilar() []*Estimate {
+	if x != nil {
+		return x.Similar
+	}
+	return nil
+}
+
 // SizedSet is a set and how many bins it has.
 type SizedSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// false: no such key (or all of it has faded)
-	Found         bool      `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
-	Size          *Estimate `protobuf:"bytes,3,opt,name=size,proto3" json:"size,omitempty"`
+	// empty of a set that is made of others
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// false: no such key (or all of it has faded); of a set that is made of others: none of these is there
+	Found bool      `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	Size  *Estimate `protobuf:"bytes,3,opt,name=size,proto3" json:"size,omitempty"`
+	// of a set that is made of others, in answers of the query language: what it is made of, in the language
+	Of            string `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9099,6 +9149,13 @@ func (x *SizedSet) GetSize() *Estimate {
 		return x.Size
 	}
 	return nil
+}
+
+func (x *SizedSet) GetOf() string {
+	if x != nil {
+		return x.Of
+	}
+	return ""
 }
 
 // Graph is which sets are alike, evaluated at one time.
@@ -10914,9 +10971,14 @@ type Coverage struct {
 	ShardsAnswered uint32   `protobuf:"varint,2,opt,name=shards_answered,json=shardsAnswered,proto3" json:"shards_answered,omitempty"`
 	ShardsFailed   []uint32 `protobuf:"varint,3,rep,packed,name=shards_failed,json=shardsFailed,proto3" json:"shards_failed,omitempty"`
 	// shards whose answer may lag behind the log
-	ShardsStale   []uint32 `protobuf:"varint,4,rep,packed,name=shards_stale,json=shardsStale,proto3" json:"shards_stale,omitempty"`
-	AsOfMinUs     int64    `protobuf:"varint,5,opt,name=as_of_min_us,json=asOfMinUs,proto3" json:"as_of_min_us,omitempty"`
-	AsOfMaxUs     int64    `protobuf:"varint,6,opt,name=as_of_max_us,json=asOfMaxUs,proto3" json:"as_of_max_us,omitempty"`
+	ShardsStale []uint32 `protobuf:"varint,4,rep,packed,name=shards_stale,json=shardsStale,proto3" json:"shards_stale,omitempty"`
+	AsOfMinUs   int64    `protobuf:"varint,5,opt,name=as_of_min_us,json=asOfMinUs,proto3" json:"as_of_min_us,omitempty"`
+	AsOfMaxUs   int64    `protobuf:"varint,6,opt,name=as_of_max_us,json=asOfMaxUs,proto3" json:"as_of_max_us,omitempty"`
+	// keys that the question names and that are not there, or of which all has faded: they count as empty. The first 100,
+	// with its patterns if none matches a key; of the query language each pattern and range that means no key, as it is written
+	MissingKeys [][]byte `protobuf:"bytes,7,rep,name=missing_keys,json=missingKeys,proto3" json:"missing_keys,omitempty"`
+	// how many such keys there are
+	MissingTotal  uint32 `protobuf:"varint,8,opt,name=missing_total,json=missingTotal,proto3" json:"missing_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10989,6 +11051,20 @@ func (x *Coverage) GetAsOfMinUs() int64 {
 func (x *Coverage) GetAsOfMaxUs() int64 {
 	if x != nil {
 		return x.AsOfMaxUs
+	}
+	return 0
+}
+
+func (x *Coverage) GetMissingKeys() [][]byte {
+	if x != nil {
+		return x.MissingKeys
+	}
+	return nil
+}
+
+func (x *Coverage) GetMissingTotal() uint32 {
+	if x != nil {
+		return x.MissingTotal
 	}
 	return 0
 }
@@ -11912,7 +11988,9 @@ type ShardAnswer struct {
 	Value isShardAnswer_Value `protobuf_oneof:"value"`
 	Stale bool                `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
 	// the shard's evaluation time
-	AsOfUs        int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	AsOfUs int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// positions of those keys of the question that are not there, or of which all has faded; see proto.QuestionKeys
+	Missing       []uint32 `protobuf:"varint,6,rep,packed,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11991,6 +12069,13 @@ func (x *ShardAnswer) GetAsOfUs() int64 {
 		return x.AsOfUs
 	}
 	return 0
+}
+
+func (x *ShardAnswer) GetMissing() []uint32 {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 type isShardAnswer_Value interface {
@@ -14719,13 +14804,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\"T\n" +
 	"\x12BitmapCohortPeriod\x12\x16\n" +
 	"\x06period\x18\x01 \x01(\tR\x06period\x12&\n" +
-	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\"_\n" +
+	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\"\x99\x01\n" +
 	"\x0fOverlapQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x03 \x01(\x01R\n" +
-	"confidence\"\xcf\x01\n" +
+	"confidence\x12\"\n" +
+	"\x02of\x18\x04 \x03(\v2\x12.ebb.v1.BitmapExprR\x02of\x12\x14\n" +
+	"\x05first\x18\x05 \x01(\bR\x05first\"\xcf\x01\n" +
 	"\rGraphQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05links\x18\x02 \x01(\rR\x05links\x12\x1f\n" +
@@ -14798,15 +14885,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05_rate\"\x1d\n" +
 	"\aBinList\x12\x12\n" +
 	"\x04bins\x18\x01 \x03(\fR\x04bins\"\x13\n" +
-	"\x11CountKeysQuestion\"\xc2\x01\n" +
+	"\x11CountKeysQuestion\"\xda\x01\n" +
 	"\n" +
 	"AskRequest\x12.\n" +
 	"\tquestions\x18\x01 \x03(\v2\x10.ebb.v1.QuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
-	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
+	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\x12\x16\n" +
+	"\x06strict\x18\x05 \x01(\bR\x06strict\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xec\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x84\x03\n" +
 	"\fWatchRequest\x12,\n" +
 	"\bquestion\x18\x01 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
@@ -14816,7 +14904,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05every\x18\x06 \x01(\bR\x05every\x12!\n" +
 	"\ttolerance\x18\a \x01(\x01H\x00R\ttolerance\x88\x01\x01\x12#\n" +
 	"\x05alert\x18\b \x01(\v2\r.ebb.v1.AlertR\x05alert\x12\x14\n" +
-	"\x05query\x18\t \x01(\tR\x05queryB\f\n" +
+	"\x05query\x18\t \x01(\tR\x05query\x12\x16\n" +
+	"\x06strict\x18\n" +
+	" \x01(\bR\x06strictB\f\n" +
 	"\n" +
 	"_tolerance\"\x81\x02\n" +
 	"\x05Alert\x12\x17\n" +
@@ -14894,7 +14984,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\x04R\x03ids\x12\x14\n" +
 	"\x05found\x18\x02 \x03(\bR\x05found\x12\x14\n" +
 	"\x05names\x18\x03 \x03(\fR\x05names\x12\x18\n" +
-	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"\xa5\x02\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"\xd1\x02\n" +
 	"\aOverlap\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.SizedSetR\x04sets\x12&\n" +
 	"\x05union\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05union\x124\n" +
@@ -14906,11 +14996,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\a \x01(\x01R\n" +
-	"confidence\"X\n" +
+	"confidence\x12*\n" +
+	"\asimilar\x18\b \x03(\v2\x10.ebb.v1.EstimateR\asimilar\"h\n" +
 	"\bSizedSet\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12$\n" +
-	"\x04size\x18\x03 \x01(\v2\x10.ebb.v1.EstimateR\x04size\"j\n" +
+	"\x04size\x18\x03 \x01(\v2\x10.ebb.v1.EstimateR\x04size\x12\x0e\n" +
+	"\x02of\x18\x04 \x01(\tR\x02of\"j\n" +
 	"\x05Graph\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.ebb.v1.GraphNodeR\x05nodes\x12\x18\n" +
 	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
@@ -15073,14 +15165,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04high\x18\x04 \x01(\x01R\x04high\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x05 \x01(\x01R\n" +
-	"confidence\"\xe0\x01\n" +
+	"confidence\"\xa8\x02\n" +
 	"\bCoverage\x12!\n" +
 	"\fshards_total\x18\x01 \x01(\rR\vshardsTotal\x12'\n" +
 	"\x0fshards_answered\x18\x02 \x01(\rR\x0eshardsAnswered\x12#\n" +
 	"\rshards_failed\x18\x03 \x03(\rR\fshardsFailed\x12!\n" +
 	"\fshards_stale\x18\x04 \x03(\rR\vshardsStale\x12\x1f\n" +
 	"\fas_of_min_us\x18\x05 \x01(\x03R\tasOfMinUs\x12\x1f\n" +
-	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\"\x96\x04\n" +
+	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\x12!\n" +
+	"\fmissing_keys\x18\a \x03(\fR\vmissingKeys\x12#\n" +
+	"\rmissing_total\x18\b \x01(\rR\fmissingTotal\"\x96\x04\n" +
 	"\fDistribution\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\f\n" +
@@ -15149,13 +15243,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"A\n" +
 	"\x10ShardAskResponse\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xab\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xc5\x01\n" +
 	"\vShardAnswer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12(\n" +
 	"\x06answer\x18\x02 \x01(\v2\x0e.ebb.v1.AnswerH\x00R\x06answer\x12\x14\n" +
 	"\x04part\x18\x03 \x01(\fH\x00R\x04part\x12\x14\n" +
 	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x18\n" +
-	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUsB\a\n" +
+	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\x12\x18\n" +
+	"\amissing\x18\x06 \x03(\rR\amissingB\a\n" +
 	"\x05value\"\xaa\x02\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
@@ -15725,109 +15820,111 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	76,  // 109: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
 	32,  // 110: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
 	76,  // 111: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	6,   // 112: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 113: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	99,  // 114: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	73,  // 115: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 116: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	106, // 117: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	73,  // 118: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 119: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	104, // 120: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	106, // 121: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	183, // 122: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	138, // 123: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	139, // 124: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	141, // 125: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	134, // 126: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	132, // 127: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	115, // 128: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	117, // 129: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	121, // 130: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	122, // 131: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	124, // 132: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	125, // 133: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	130, // 134: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	113, // 135: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	114, // 136: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	107, // 137: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
-	109, // 138: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	111, // 139: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	108, // 140: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
-	110, // 141: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	112, // 142: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	116, // 143: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	137, // 144: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	137, // 145: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	137, // 146: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	137, // 147: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	137, // 148: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	118, // 149: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	116, // 150: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	119, // 151: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	137, // 152: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 153: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	137, // 154: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	120, // 155: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	120, // 156: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 157: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 158: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	123, // 159: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	126, // 160: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 161: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	20,  // 162: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	129, // 163: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	22,  // 164: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	131, // 165: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	131, // 166: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	131, // 167: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	131, // 168: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	133, // 169: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 170: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	137, // 171: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	137, // 172: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	137, // 173: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	136, // 174: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	135, // 175: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	137, // 176: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	140, // 177: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 178: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 179: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	73,  // 180: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	142, // 181: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 182: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	150, // 183: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	183, // 184: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	152, // 185: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	183, // 186: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	106, // 187: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	10,  // 188: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	154, // 189: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	153, // 190: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	155, // 191: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	11,  // 192: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	184, // 193: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	157, // 194: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	156, // 195: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	11,  // 196: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	11,  // 197: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 198: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 199: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 200: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	11,  // 201: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 202: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	174, // 203: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	12,  // 204: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	177, // 205: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	179, // 206: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	153, // 207: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	180, // 208: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	181, // 209: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	210, // [210:210] is the sub-list for method output_type
-	210, // [210:210] is the sub-list for method input_type
-	210, // [210:210] is the sub-list for extension type_name
-	210, // [210:210] is the sub-list for extension extendee
-	0,   // [0:210] is the sub-list for field type_name
+	76,  // 112: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
+	6,   // 113: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	9,   // 114: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	99,  // 115: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	73,  // 116: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	8,   // 117: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	106, // 118: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	73,  // 119: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	8,   // 120: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	104, // 121: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	106, // 122: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	183, // 123: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	138, // 124: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	139, // 125: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	141, // 126: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	134, // 127: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	132, // 128: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	115, // 129: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	117, // 130: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	121, // 131: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	122, // 132: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	124, // 133: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	125, // 134: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	130, // 135: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	113, // 136: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	114, // 137: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	107, // 138: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
+	109, // 139: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	111, // 140: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	108, // 141: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
+	110, // 142: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	112, // 143: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	116, // 144: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	137, // 145: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	137, // 146: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	137, // 147: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	137, // 148: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	137, // 149: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
+	137, // 150: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	118, // 151: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	116, // 152: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	119, // 153: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	137, // 154: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	6,   // 155: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	137, // 156: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	120, // 157: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	120, // 158: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 159: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 160: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	123, // 161: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	126, // 162: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	6,   // 163: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	20,  // 164: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	129, // 165: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	22,  // 166: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	131, // 167: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	131, // 168: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	131, // 169: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	131, // 170: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	133, // 171: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	6,   // 172: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	137, // 173: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	137, // 174: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	137, // 175: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	136, // 176: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	135, // 177: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	137, // 178: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	140, // 179: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 180: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 181: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	73,  // 182: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	142, // 183: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	8,   // 184: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	150, // 185: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	183, // 186: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	152, // 187: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	183, // 188: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	106, // 189: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	10,  // 190: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	154, // 191: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	153, // 192: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	155, // 193: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	11,  // 194: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	184, // 195: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	157, // 196: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	156, // 197: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	11,  // 198: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	11,  // 199: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 200: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 201: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 202: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	11,  // 203: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 204: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	174, // 205: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	12,  // 206: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	177, // 207: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	179, // 208: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	153, // 209: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	180, // 210: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	181, // 211: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	212, // [212:212] is the sub-list for method output_type
+	212, // [212:212] is the sub-list for method input_type
+	212, // [212:212] is the sub-list for extension type_name
+	212, // [212:212] is the sub-list for extension extendee
+	0,   // [0:212] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }

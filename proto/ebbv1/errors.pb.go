@@ -70,6 +70,7 @@ const (
 	Code_CODE_KEY_NOT_FOUND       Code = 2030
 	Code_CODE_KEY_EXISTS          Code = 2031
 	Code_CODE_KEY_TOO_LARGE       Code = 2032
+	Code_CODE_MISSING_KEYS        Code = 2033
 	Code_CODE_BAD_QUERY           Code = 2040
 	Code_CODE_QUERY_TOO_COSTLY    Code = 2041
 	Code_CODE_UNAUTHENTICATED     Code = 2050
@@ -135,6 +136,7 @@ var (
 		2030: "CODE_KEY_NOT_FOUND",
 		2031: "CODE_KEY_EXISTS",
 		2032: "CODE_KEY_TOO_LARGE",
+		2033: "CODE_MISSING_KEYS",
 		2040: "CODE_BAD_QUERY",
 		2041: "CODE_QUERY_TOO_COSTLY",
 		2050: "CODE_UNAUTHENTICATED",
@@ -195,6 +197,7 @@ var (
 		"CODE_KEY_NOT_FOUND":             2030,
 		"CODE_KEY_EXISTS":                2031,
 		"CODE_KEY_TOO_LARGE":             2032,
+		"CODE_MISSING_KEYS":              2033,
 		"CODE_BAD_QUERY":                 2040,
 		"CODE_QUERY_TOO_COSTLY":          2041,
 		"CODE_UNAUTHENTICATED":           2050,
@@ -363,7 +366,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
 	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs\x12\x12\n" +
 	"\x04line\x18\a \x01(\rR\x04line\x12\x16\n" +
-	"\x06column\x18\b \x01(\rR\x06column*\x86\v\n" +
+	"\x06column\x18\b \x01(\rR\x06column*\x9e\v\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x10CODE_UNREACHABLE\x10\xe9\a\x12\x14\n" +
@@ -403,7 +406,8 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x17CODE_RESOURCE_EXHAUSTED\x10\xe5\x0f\x12\x17\n" +
 	"\x12CODE_KEY_NOT_FOUND\x10\xee\x0f\x12\x14\n" +
 	"\x0fCODE_KEY_EXISTS\x10\xef\x0f\x12\x17\n" +
-	"\x12CODE_KEY_TOO_LARGE\x10\xf0\x0f\x12\x13\n" +
+	"\x12CODE_KEY_TOO_LARGE\x10\xf0\x0f\x12\x16\n" +
+	"\x11CODE_MISSING_KEYS\x10\xf1\x0f\x12\x13\n" +
 	"\x0eCODE_BAD_QUERY\x10\xf8\x0f\x12\x1a\n" +
 	"\x15CODE_QUERY_TOO_COSTLY\x10\xf9\x0f\x12\x19\n" +
 	"\x14CODE_UNAUTHENTICATED\x10\x82\x10\x12\x1b\n" +

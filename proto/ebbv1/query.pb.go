@@ -742,7 +742,7 @@ func (x *PlanRange) GetLast() string {
 	return ""
 }
 
-// PlanExpression is a bitmap: a term (of a range or a pattern, the union of all), or made of others.
+// PlanExpression is a bitmap or a set: a term (of a range or a pattern, the union of all), or made of others.
 type PlanExpression struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Of:
@@ -1155,7 +1155,9 @@ type PlanSummary struct {
 	// of distinct: what was there in the last so many microseconds; 0 for all
 	WindowUs int64 `protobuf:"varint,5,opt,name=window_us,json=windowUs,proto3" json:"window_us,omitempty"`
 	// of members: how many at most; 0 for 100
-	Limit         uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	// of total and distinct, instead of keys: a set or a bitmap that is made of others by more than |
+	Set           *PlanExpression `protobuf:"bytes,7,opt,name=set,proto3" json:"set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1230,6 +1232,13 @@ func (x *PlanSummary) GetLimit() uint32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *PlanSummary) GetSet() *PlanExpression {
+	if x != nil {
+		return x.Set
+	}
+	return nil
 }
 
 // PlanTrend asks which bins come more or less often than usual; of several keys merged.
@@ -1372,7 +1381,9 @@ type PlanOverlap struct {
 	// keys, 2 to 256
 	Sets []*PlanTerm `protobuf:"bytes,1,rep,name=sets,proto3" json:"sets,omitempty"`
 	// their similarity only
-	Jaccard       bool `protobuf:"varint,2,opt,name=jaccard,proto3" json:"jaccard,omitempty"`
+	Jaccard bool `protobuf:"varint,2,opt,name=jaccard,proto3" json:"jaccard,omitempty"`
+	// instead of keys, where one of the sets is no key: 2 to 256 sets that are made of others
+	Of            []*PlanExpression `protobuf:"bytes,3,rep,name=of,proto3" json:"of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1419,6 +1430,13 @@ func (x *PlanOverlap) GetJaccard() bool {
 		return x.Jaccard
 	}
 	return false
+}
+
+func (x *PlanOverlap) GetOf() []*PlanExpression {
+	if x != nil {
+		return x.Of
+	}
+	return nil
 }
 
 // PlanGraph asks which of many sets are alike.
@@ -1492,7 +1510,9 @@ type PlanSimilar struct {
 	// compared with these; all of its own directory when there are none
 	Among []*PlanTerm `protobuf:"bytes,2,rep,name=among,proto3" json:"among,omitempty"`
 	// how many, 1 to 100; 0 for 10
-	Top           uint32 `protobuf:"varint,3,opt,name=top,proto3" json:"top,omitempty"`
+	Top uint32 `protobuf:"varint,3,opt,name=top,proto3" json:"top,omitempty"`
+	// instead of a key: a set that is made of others, which is compared with those that are named
+	Of            *PlanExpression `protobuf:"bytes,4,opt,name=of,proto3" json:"of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1546,6 +1566,13 @@ func (x *PlanSimilar) GetTop() uint32 {
 		return x.Top
 	}
 	return 0
+}
+
+func (x *PlanSimilar) GetOf() *PlanExpression {
+	if x != nil {
+		return x.Of
+	}
+	return nil
 }
 
 // PlanDescribe asks what a key is.
@@ -1646,7 +1673,7 @@ func (x *PlanMatch) GetText() []byte {
 	return nil
 }
 
-// PlanCount asks how many ids a bitmap has.
+// PlanCount asks how many ids a bitmap has, or about how many things a set.
 type PlanCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Of    *PlanExpression        `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
@@ -1909,7 +1936,9 @@ type QueryRequest struct {
 	// for what the question leaves open, as a command line has it: of keys that name no namespace in a question that says none either
 	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// say what would be done, and do nothing
-	Explain       bool `protobuf:"varint,4,opt,name=explain,proto3" json:"explain,omitempty"`
+	Explain bool `protobuf:"varint,4,opt,name=explain,proto3" json:"explain,omitempty"`
+	// refuse an answer that lacks keys, patterns or ranges that the question names, with MISSING_KEYS
+	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1968,6 +1997,13 @@ func (x *QueryRequest) GetNamespace() string {
 func (x *QueryRequest) GetExplain() bool {
 	if x != nil {
 		return x.Explain
+	}
+	return false
+}
+
+func (x *QueryRequest) GetStrict() bool {
+	if x != nil {
+		return x.Strict
 	}
 	return false
 }
@@ -2272,14 +2308,15 @@ const file_ebb_v1_query_proto_rawDesc = "" +
 	"\x05trend\x18\x05 \x01(\v2\x15.ebb.v1.PlanHalfLivesR\x05trend\"H\n" +
 	"\x10PlanDistribution\x12 \n" +
 	"\x02of\x18\x01 \x03(\v2\x10.ebb.v1.PlanTermR\x02of\x12\x12\n" +
-	"\x04bins\x18\x02 \x03(\fR\x04bins\"\xc6\x01\n" +
+	"\x04bins\x18\x02 \x03(\fR\x04bins\"\xf0\x01\n" +
 	"\vPlanSummary\x120\n" +
 	"\bfunction\x18\x01 \x01(\x0e2\x14.ebb.v1.PlanFunctionR\bfunction\x12 \n" +
 	"\x02of\x18\x02 \x03(\v2\x10.ebb.v1.PlanTermR\x02of\x12\x12\n" +
 	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x1c\n" +
 	"\tquantiles\x18\x04 \x03(\x01R\tquantiles\x12\x1b\n" +
 	"\twindow_us\x18\x05 \x01(\x03R\bwindowUs\x12\x14\n" +
-	"\x05limit\x18\x06 \x01(\rR\x05limit\"S\n" +
+	"\x05limit\x18\x06 \x01(\rR\x05limit\x12(\n" +
+	"\x03set\x18\a \x01(\v2\x16.ebb.v1.PlanExpressionR\x03set\"S\n" +
 	"\tPlanTrend\x12 \n" +
 	"\x02of\x18\x01 \x03(\v2\x10.ebb.v1.PlanTermR\x02of\x12\x12\n" +
 	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x10\n" +
@@ -2288,19 +2325,21 @@ const file_ebb_v1_query_proto_rawDesc = "" +
 	"\x02of\x18\x01 \x03(\v2\x10.ebb.v1.PlanTermR\x02of\x12*\n" +
 	"\aagainst\x18\x02 \x03(\v2\x10.ebb.v1.PlanTermR\aagainst\x12\x12\n" +
 	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x10\n" +
-	"\x03top\x18\x04 \x01(\rR\x03top\"M\n" +
+	"\x03top\x18\x04 \x01(\rR\x03top\"u\n" +
 	"\vPlanOverlap\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.PlanTermR\x04sets\x12\x18\n" +
-	"\ajaccard\x18\x02 \x01(\bR\ajaccard\"h\n" +
+	"\ajaccard\x18\x02 \x01(\bR\ajaccard\x12&\n" +
+	"\x02of\x18\x03 \x03(\v2\x16.ebb.v1.PlanExpressionR\x02of\"h\n" +
 	"\tPlanGraph\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.PlanTermR\x04sets\x12\x14\n" +
 	"\x05links\x18\x02 \x01(\rR\x05links\x12\x1f\n" +
 	"\vmin_jaccard\x18\x03 \x01(\x01R\n" +
-	"minJaccard\"i\n" +
+	"minJaccard\"\x91\x01\n" +
 	"\vPlanSimilar\x12 \n" +
 	"\x02to\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermR\x02to\x12&\n" +
 	"\x05among\x18\x02 \x03(\v2\x10.ebb.v1.PlanTermR\x05among\x12\x10\n" +
-	"\x03top\x18\x03 \x01(\rR\x03top\"2\n" +
+	"\x03top\x18\x03 \x01(\rR\x03top\x12&\n" +
+	"\x02of\x18\x04 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"2\n" +
 	"\fPlanDescribe\x12\"\n" +
 	"\x03key\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermR\x03key\"K\n" +
 	"\tPlanMatch\x12*\n" +
@@ -2322,12 +2361,13 @@ const file_ebb_v1_query_proto_rawDesc = "" +
 	"\beveryone\x18\x04 \x01(\bR\beveryone\"U\n" +
 	"\tPlanStore\x12 \n" +
 	"\x02to\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermR\x02to\x12&\n" +
-	"\x02of\x18\x02 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"|\n" +
+	"\x02of\x18\x02 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"\x94\x01\n" +
 	"\fQueryRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12 \n" +
 	"\x04plan\x18\x02 \x01(\v2\f.ebb.v1.PlanR\x04plan\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x18\n" +
-	"\aexplain\x18\x04 \x01(\bR\aexplain\"\xa4\x01\n" +
+	"\aexplain\x18\x04 \x01(\bR\aexplain\x12\x16\n" +
+	"\x06strict\x18\x05 \x01(\bR\x06strict\"\xa4\x01\n" +
 	"\rQueryResponse\x12 \n" +
 	"\x04plan\x18\x01 \x01(\v2\f.ebb.v1.PlanR\x04plan\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12&\n" +
@@ -2449,35 +2489,38 @@ var file_ebb_v1_query_proto_depIdxs = []int32{
 	4,  // 26: ebb.v1.PlanDistribution.of:type_name -> ebb.v1.PlanTerm
 	1,  // 27: ebb.v1.PlanSummary.function:type_name -> ebb.v1.PlanFunction
 	4,  // 28: ebb.v1.PlanSummary.of:type_name -> ebb.v1.PlanTerm
-	4,  // 29: ebb.v1.PlanTrend.of:type_name -> ebb.v1.PlanTerm
-	4,  // 30: ebb.v1.PlanSurprise.of:type_name -> ebb.v1.PlanTerm
-	4,  // 31: ebb.v1.PlanSurprise.against:type_name -> ebb.v1.PlanTerm
-	4,  // 32: ebb.v1.PlanOverlap.sets:type_name -> ebb.v1.PlanTerm
-	4,  // 33: ebb.v1.PlanGraph.sets:type_name -> ebb.v1.PlanTerm
-	4,  // 34: ebb.v1.PlanSimilar.to:type_name -> ebb.v1.PlanTerm
-	4,  // 35: ebb.v1.PlanSimilar.among:type_name -> ebb.v1.PlanTerm
-	4,  // 36: ebb.v1.PlanDescribe.key:type_name -> ebb.v1.PlanTerm
-	4,  // 37: ebb.v1.PlanMatch.phrases:type_name -> ebb.v1.PlanTerm
-	6,  // 38: ebb.v1.PlanCount.of:type_name -> ebb.v1.PlanExpression
-	4,  // 39: ebb.v1.PlanCount.by:type_name -> ebb.v1.PlanTerm
-	6,  // 40: ebb.v1.PlanIds.of:type_name -> ebb.v1.PlanExpression
-	4,  // 41: ebb.v1.PlanCohort.of:type_name -> ebb.v1.PlanTerm
-	2,  // 42: ebb.v1.PlanCohort.by:type_name -> ebb.v1.PlanUnit
-	6,  // 43: ebb.v1.PlanCohort.within:type_name -> ebb.v1.PlanExpression
-	4,  // 44: ebb.v1.PlanStore.to:type_name -> ebb.v1.PlanTerm
-	6,  // 45: ebb.v1.PlanStore.of:type_name -> ebb.v1.PlanExpression
-	3,  // 46: ebb.v1.QueryRequest.plan:type_name -> ebb.v1.Plan
-	3,  // 47: ebb.v1.QueryResponse.plan:type_name -> ebb.v1.Plan
-	30, // 48: ebb.v1.QueryResponse.answer:type_name -> ebb.v1.Answer
-	26, // 49: ebb.v1.QueryResponse.explanation:type_name -> ebb.v1.Explanation
-	27, // 50: ebb.v1.Explanation.root:type_name -> ebb.v1.ExplainedStep
-	31, // 51: ebb.v1.Explanation.refusal:type_name -> ebb.v1.Error
-	27, // 52: ebb.v1.ExplainedStep.steps:type_name -> ebb.v1.ExplainedStep
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	6,  // 29: ebb.v1.PlanSummary.set:type_name -> ebb.v1.PlanExpression
+	4,  // 30: ebb.v1.PlanTrend.of:type_name -> ebb.v1.PlanTerm
+	4,  // 31: ebb.v1.PlanSurprise.of:type_name -> ebb.v1.PlanTerm
+	4,  // 32: ebb.v1.PlanSurprise.against:type_name -> ebb.v1.PlanTerm
+	4,  // 33: ebb.v1.PlanOverlap.sets:type_name -> ebb.v1.PlanTerm
+	6,  // 34: ebb.v1.PlanOverlap.of:type_name -> ebb.v1.PlanExpression
+	4,  // 35: ebb.v1.PlanGraph.sets:type_name -> ebb.v1.PlanTerm
+	4,  // 36: ebb.v1.PlanSimilar.to:type_name -> ebb.v1.PlanTerm
+	4,  // 37: ebb.v1.PlanSimilar.among:type_name -> ebb.v1.PlanTerm
+	6,  // 38: ebb.v1.PlanSimilar.of:type_name -> ebb.v1.PlanExpression
+	4,  // 39: ebb.v1.PlanDescribe.key:type_name -> ebb.v1.PlanTerm
+	4,  // 40: ebb.v1.PlanMatch.phrases:type_name -> ebb.v1.PlanTerm
+	6,  // 41: ebb.v1.PlanCount.of:type_name -> ebb.v1.PlanExpression
+	4,  // 42: ebb.v1.PlanCount.by:type_name -> ebb.v1.PlanTerm
+	6,  // 43: ebb.v1.PlanIds.of:type_name -> ebb.v1.PlanExpression
+	4,  // 44: ebb.v1.PlanCohort.of:type_name -> ebb.v1.PlanTerm
+	2,  // 45: ebb.v1.PlanCohort.by:type_name -> ebb.v1.PlanUnit
+	6,  // 46: ebb.v1.PlanCohort.within:type_name -> ebb.v1.PlanExpression
+	4,  // 47: ebb.v1.PlanStore.to:type_name -> ebb.v1.PlanTerm
+	6,  // 48: ebb.v1.PlanStore.of:type_name -> ebb.v1.PlanExpression
+	3,  // 49: ebb.v1.QueryRequest.plan:type_name -> ebb.v1.Plan
+	3,  // 50: ebb.v1.QueryResponse.plan:type_name -> ebb.v1.Plan
+	30, // 51: ebb.v1.QueryResponse.answer:type_name -> ebb.v1.Answer
+	26, // 52: ebb.v1.QueryResponse.explanation:type_name -> ebb.v1.Explanation
+	27, // 53: ebb.v1.Explanation.root:type_name -> ebb.v1.ExplainedStep
+	31, // 54: ebb.v1.Explanation.refusal:type_name -> ebb.v1.Error
+	27, // 55: ebb.v1.ExplainedStep.steps:type_name -> ebb.v1.ExplainedStep
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_query_proto_init() }

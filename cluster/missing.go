@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
+)
+
+// missingNamedMax bounds how many missing keys an answer names, and missingShownMax how many an error does.
+const (
+	missingNamedMax = 100
+	missingShownMax = 5
+)
+
+// checkStrict refuses to be strict where a shard may not know how to say which keys are missing.
+func checkStrict(table *Table) error {
+	if table.Version() >= proto.VersionMissingKeys {
+		return nil
+	}
+	return proto.ErrBadRequest.Errorf("strict needs storage version %d, and the cluster has %d",
+		proto.VersionMissingKeys, table.Version()).
+		WithHint("upgrade all nodes: ebb cluster status")
+}
+
+// missingIn lists the keys of which a shard says that they are not there, and that are its own: one that is asked about
+// patterns is asked about the keys of others, too. Without a table all are.
+func missingIn(table *Table, part *askPart) (names [][]byte) {
+	positions := part.answer.GetMissing()
+	if len(positions) == 0 {
+		return nil
+	}
+	q := part.question.GetQuestion()
+	keys := proto.QuestionKeys(q)
+	for _, at := range positions {
+		if int(at) >= len(keys) {
+			continue
+		}
+		if table == nil || table.ShardOf(q.GetNamespace(), keys[at]) == part.question.GetShard() {
+			names = append(names, keys[at])
+		}
+	}
+	return names
+}
+
+// nameMissing puts into the coverage of answers which keys of their questions are missing, as they were asked for: a
+// period that is rolled up is missing if all that it is made of is. Where answers are to be strict, those that lack
+// keys become errors.
+func nameMissing(table *Table, asked []*ebbv1.Question, answers []*ebbv1.Answer, strict bool, most int) {
+	for i, q := range asked {
+		c := answers[i].GetCoverage()
+		patterns := proto.QuestionPatterns(q)
+		none := len(patterns) > 0 && matchedNone(answers[i])
+		if c == nil || len(c.GetMissingKeys()) == 0 && !none {
+			continue
+		}
+		gone := make(map[string]bool, len(c.MissingKeys))
+		for _, key := range c.MissingKeys {
+			gone[string(key)] = true
+		}
+		ns := table.Namespace(q.GetNamespace())
+		var missing [][]byte
+		for _, key := range distinct(cloneNames(proto.QuestionKeys(q))) {
+			if gone[string(key)] && allGone(gone, rollup(ns, key)) {
+				missing = append(missing, key)
+			}
+		}
+		if none {
+			missing = append(missing, distinct(cloneNames(patterns))...)
+		}
+		setMissing(c, missing, most)
+		if e := lacking(c); e != nil && strict && answers[i].GetError() == nil {
+			answers[i] = &ebbv1.Answer{Coverage: c, Error: e.Wire()}
+		}
+	}
+}
+
+func cloneNames(names [][]byte) [][]byte { return append([][]byte(nil), names...) }
+
+func allGone(gone map[string]bool, keys [][]byte) bool {
+	for _, key := range keys {
+		if !gone[string(key)] {
+			return false
+		}
+	}
+	return true
+}
+
+func setMissing(c *ebbv1.Coverage, missing [][]byte, most int) {
+	c.MissingTotal = uint32(len(missing))
+	c.MissingKeys = missing[:min(len(missing), most)]
+}
+
+// lacking is why a strict answer is refused; nil if it lacks nothing.
+func lacking(c *ebbv1.Coverage) *proto.Error {
+	n := c.GetMissingTotal()
+	if n == 0 {
+		return nil
+	}
+	var names []string
+	for _, key := range c.GetMissingKeys()[:min(len(c.GetMissingKeys()), missingShownMax)] {
+		names = append(names, query.Quote(key))
+	}
+	more := ""
+	if int(n) > len(names) {
+		more = fmt.Sprintf(" and %d more", int(n)-len(names))
+	}
+	return proto.ErrMissingKeys.Errorf("the question is strict, and nothing is there under %s%s",
+		strings.Join(names, ", "), more).
+		WithHint("ebb keys lists what is there; without strict they count as empty")
+}
+
+// missingTerms is which keys, patterns and ranges of a plan mean nothing that is there, given the keys that are missing
+// and the patterns that match none.
+func missingTerms(terms []*ebbv1.PlanTerm, gone, unmatched map[string]bool) (missing [][]byte) {
+	for _, t := range terms {
+		switch of := t.GetOf().(type) {
+		case *ebbv1.PlanTerm_Key:
+			if gone[string(of.Key)] {
+				missing = append(missing, of.Key)
+			}
+		case *ebbv1.PlanTerm_Pattern:
+			if unmatched[string(of.Pattern)] {
+				missing = append(missing, []byte(query.TermText(t)))
+			}
+		case *ebbv1.PlanTerm_Range:
+			if allGone(gone, query.Keys(of.Range)) {
+				missing = append(missing, []byte(query.TermText(t)))
+			}
+		}
+	}
+	return distinct(missing)
+}

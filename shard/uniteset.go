@@ -1,0 +1,83 @@
+package shard
+
+import (
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// A union of sets is not a merge of them: it keeps all that their samples know, so that a question about a union and
+// one about an overlap have one answer (see sketch.SetUnion). To other kinds a union is a merge.
+
+// unite adds a set, and says whether what there is is one.
+func (u *union) unite(b body) (sets bool, err error) {
+	switch first := u.body.(type) {
+	case *set:
+		s, same := b.(*set)
+		if !same {
+			return true, errOtherForm
+		}
+		if u.sets == nil {
+			u.sets = sketch.NewSetUnion(max(u.names, first.Params().K))
+			if err := u.sets.Add(&first.Set); err != nil {
+				return true, err
+			}
+		}
+		return true, u.sets.Add(&s.Set)
+	case *setDecayed:
+		if u.merges {
+			return false, nil
+		}
+		s, same := b.(*setDecayed)
+		if !same {
+			return true, errOtherForm
+		}
+		if u.decayed == nil {
+			u.decayed = sketch.NewSetDecayedUnion(max(u.names, sketch.SetKDefault))
+			if err := u.decayed.Add(&first.SetDecayed); err != nil {
+				return true, err
+			}
+		}
+		return true, u.decayed.Add(&s.SetDecayed)
+	}
+	return false, nil
+}
+
+// whole is all that was added.
+func (u *union) whole() body {
+	switch {
+	case u.sets != nil:
+		return &set{u.sets.Set()}
+	case u.decayed != nil:
+		return &setDecayed{u.decayed.Set()}
+	}
+	return u.body
+}
+
+// held bounds what the union takes in memory.
+func (u *union) held() int {
+	switch {
+	case u.sets != nil:
+		return u.sets.Held()
+	case u.decayed != nil:
+		return u.decayed.Held()
+	case u.body != nil:
+		return mergedBytes(u.body)
+	}
+	return 0
+}
+
+// heldWith is that with one more body.
+func (u *union) heldWith(b body) int {
+	if u.body == nil || b == nil {
+		return u.held()
+	}
+	return u.held() + mergedBytes(b)
+}
+
+// namesOf is how many members of sets a question asks for.
+func namesOf(q *ebbv1.SummaryQuestion) int {
+	if !q.GetMembers() {
+		return 0
+	}
+	return limitOf(q)
+}

@@ -1,0 +1,211 @@
+package sketch
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A BloomScalable that was merged has more than its own generations:
+//
+//	own    generations of its parameters: generation i is the OR of all i-th generations of these parameters
+//	sides  generations of filters of other capacities or rates, by (capacity, rate); Add leaves them as they are
+//	shared the most keys that may stand in two generations and are counted twice
+//
+// A key is there if any generation has it, so none is missed. An OR of two full generations finds more keys that were
+// never added, and so do more generations: State tells the rate that results from the bits that are set, and Over that
+// it is above the rate asked for. A union of at most n full filters of generation 0 errs about n times as often where
+// they stand side by side, and more often after an OR: two at 1% err at 8%.
+
+// Merge makes it the union with o, which stays as it is. Filters of equal parameters are merged generation by
+// generation, others stand side by side. It answers ErrIncompatible where hashes differ or where all generations would
+// take more than BloomBytesMax, and then nothing has changed. It repeats without effect, and no order makes a
+// difference to what Has and State answer; the parameters of s hold.
+func (s *BloomScalable) Merge(o *BloomScalable) error {
+	if s.params.Hash != o.params.Hash {
+		return fmt.Errorf("%w: scalable bloom of hash %+v and of %+v", ErrIncompatible, s.params.Hash, o.params.Hash)
+	}
+	if n := s.mergedBytes(o); n > BloomBytesMax {
+		return fmt.Errorf("%w: scalable bloom: all generations take %d bytes, more than %d", ErrIncompatible, n,
+			BloomBytesMax)
+	}
+	if n := s.mergedSides(o); n > bloomSidesMax {
+		return fmt.Errorf("%w: scalable bloom: filters of %d parameters besides its own, more than %d", ErrIncompatible,
+			n, bloomSidesMax)
+	}
+	least := max(s.leastKeys(), o.leastKeys())
+	for f := range o.families() {
+		if err := s.mergeFamily(f); err != nil {
+			return err
+		}
+	}
+	s.shared = 0
+	if most := s.mostKeys(); most > least {
+		s.shared = most - least
+	}
+	if s.countsOnce() {
+		s.shared = 0
+	}
+	return nil
+}
+
+// families calls f with the filter and with those at its sides, each with generations of one kind of parameters.
+func (s *BloomScalable) families() func(func(*BloomScalable) bool) {
+	return func(yield func(*BloomScalable) bool) {
+		if !yield(s) {
+			return
+		}
+		for i := range s.sides {
+			if !yield(&s.sides[i]) {
+				return
+			}
+		}
+	}
+}
+
+// family is the part of s with these parameters; nil if there is none.
+func (s *BloomScalable) family(p BloomParams) *BloomScalable {
+	for f := range s.families() {
+		if f.params == p {
+			return f
+		}
+	}
+	return nil
+}
+
+// mergeFamily merges the generations of o, and not its sides.
+func (s *BloomScalable) mergeFamily(o *BloomScalable) error {
+	into := s.family(o.params)
+	if into == nil {
+		if !o.empty() {
+			side := BloomScalable{params: o.params, generations: o.clonedGenerations()}
+			at, _ := slices.BinarySearchFunc(s.sides, side, compareSides)
+			s.sides = slices.Insert(s.sides, at, side)
+		}
+		return nil
+	}
+	for i := range o.generations {
+		if i == len(into.generations) {
+			into.generations = append(into.generations, o.generations[i].Clone())
+			continue
+		}
+		if err := into.generations[i].Merge(&o.generations[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func compareSides(a, b BloomScalable) int {
+	return cmp.Or(cmp.Compare(a.params.Capacity, b.params.Capacity),
+		cmp.Compare(a.params.FalseRate, b.params.FalseRate))
+}
+
+// empty says whether no key was added.
+func (s *BloomScalable) empty() bool { return len(s.generations) == 1 && s.generations[0].ones == 0 }
+
+// countsOnce says whether no key can stand in two generations: there is one.
+func (s *BloomScalable) countsOnce() bool { return len(s.sides) == 0 && len(s.generations) == 1 }
+
+// generationBytes is what the bits of the generations take in full, without those of the sides.
+func (s *BloomScalable) generationBytes() (n int) {
+	for i := range s.generations {
+		n += s.generations[i].blocks * (blockBits / 8)
+	}
+	return n
+}
+
+// bitBytes is what the bits of all generations take in full.
+func (s *BloomScalable) bitBytes() (n int) {
+	for f := range s.families() {
+		n += f.generationBytes()
+	}
+	return n
+}
+
+// mergedBytes is what bitBytes is after a merge.
+func (s *BloomScalable) mergedBytes(o *BloomScalable) int {
+	n := s.bitBytes()
+	for f := range o.families() {
+		switch into := s.family(f.params); {
+		case into != nil:
+			n += max(0, f.generationBytes()-into.generationBytes())
+		case !f.empty():
+			n += f.generationBytes()
+		}
+	}
+	return n
+}
+
+// mergedSides is how many sides there are after a merge.
+func (s *BloomScalable) mergedSides(o *BloomScalable) int {
+	n := len(s.sides)
+	for f := range o.families() {
+		if s.family(f.params) == nil && !f.empty() {
+			n++
+		}
+	}
+	return n
+}
+
+// mostKeys is the sum of what all generations estimate, and leastKeys that without those that may be counted twice.
+func (s *BloomScalable) mostKeys() uint64 {
+	sum := 0.0
+	for f := range s.families() {
+		for i := range f.generations {
+			sum += f.generations[i].State().Keys
+		}
+	}
+	return uint64(min(sum, math.MaxInt64/2))
+}
+
+func (s *BloomScalable) leastKeys() uint64 {
+	most := s.mostKeys()
+	return most - min(s.shared, most)
+}
+
+// A merged BloomScalable in bytes: where keys may be counted twice or there are sides.
+//
+//	kind, version    1 byte each: 'm', 1
+//	shared           uvarint
+//	filters          uvarint of how many, the first its own; each as a BloomScalable that was not merged
+
+const (
+	bloomMergedKind = 'm'
+	bloomSidesMax   = 255
+)
+
+// Merged says whether it has more than its own generations.
+func (s *BloomScalable) Merged() bool { return s.shared > 0 || len(s.sides) > 0 }
+
+func (s *BloomScalable) appendMerged(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, bloomMergedKind, codecVersion), s.shared)
+	b = binary.AppendUvarint(b, uint64(1+len(s.sides)))
+	for f := range s.families() {
+		b = f.appendOwn(b)
+	}
+	return b
+}
+
+func (r *reader) mergedBloom() (BloomScalable, bool) {
+	r.header(bloomMergedKind)
+	shared, filters := r.uvarint(), r.int(1+bloomSidesMax)
+	if !r.ok || filters == 0 {
+		return BloomScalable{}, false
+	}
+	s, ok := r.ownBloom()
+	for i := 1; ok && i < filters; i++ {
+		var side BloomScalable
+		side, ok = r.ownBloom()
+		known := s.params == side.params || side.params.Hash != s.params.Hash || side.empty()
+		if !ok || known || i > 1 && compareSides(s.sides[i-2], side) >= 0 {
+			return BloomScalable{}, false
+		}
+		s.sides = append(s.sides, side)
+	}
+	s.shared = shared
+	once := s.countsOnce() && shared > 0
+	return s, ok && !once && s.Merged() && shared <= s.mostKeys() && s.bitBytes() <= BloomBytesMax
+}
