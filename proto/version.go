@@ -20,7 +20,8 @@ package proto
 //	8  nodes prove that they are nodes: the first token of a plain cluster needs that of all members, and while there
 //	   are tokens no other node joins
 //	9  namespaces can be deleted, and bodies count what they hold: see shard.BehaviourDeletion
-//	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree
+//	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree;
+//	   windows and expiring Bloom filters keep what they promise: see shard.BehaviourWindows
 //
 // 7 was never released.
 const (
@@ -59,6 +60,9 @@ const VersionDeletion = 9
 
 // VersionOrderFree is from when on shards count events whatever their order, and encodings say what is lost.
 const VersionOrderFree = 10
+
+// VersionWindows is from when on keys are made that count any window, and expiring Bloom filters that grow.
+const VersionWindows = 10
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

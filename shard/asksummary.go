@@ -97,6 +97,12 @@ func (u *union) add(b body) error {
 	case !u.owned:
 		u.body, u.owned = u.body.clone(), true
 	}
+	if both, ok, err := mergeWindows(u.body, b); ok {
+		if err == nil {
+			u.body = both
+		}
+		return err
+	}
 	return u.body.merge(b)
 }
 

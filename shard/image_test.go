@@ -313,8 +313,15 @@ func TestImageTakesNoMoreThanItsNamespaceAllows(t *testing.T) {
 			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: 10_000_000, FalseRate: 0.01, Window: 10 * second, Hash: hash(ns)})
 			return &bloomExpiring{f}, err
 		},
+		"bloom of a half-life that grows": func(ns *namespace) (body, error) {
+			f, err := sketch.NewBloomTimed(sketch.BloomTimedParams{
+				Capacity: 10_000_000, FalseRate: 0.01, Window: 10 * second, Hash: hash(ns),
+			})
+			return &bloomTimed{f}, err
+		},
 	} {
 		s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second}, beginning)
+		s.setBehaviour(BehaviourMax)
 		ns := s.lookup(nil)
 		b, err := claim(ns)
 		if err != nil {

@@ -131,6 +131,10 @@ func TestKindsAgainstTruth(t *testing.T) {
 		now := int64(1_700_000_000 * second)
 		// the shard a has keys a1 and a2, b has b1
 		states := map[byte]*State{'a': definedAt(t, def, now), 'b': definedAt(t, def, now)}
+		if rapid.Bool().Draw(t, "newest") {
+			states['a'].setBehaviour(BehaviourMax)
+			states['b'].setBehaviour(BehaviourMax)
+		}
 		for index := uint64(2); index < 12; index++ {
 			now += rapid.Int64Range(0, 20*second).Draw(t, "step")
 			batches := map[byte]*ebbv1.Increments{'a': {}, 'b': {}}
@@ -555,6 +559,7 @@ func FuzzMergeSummaries(f *testing.F) {
 	} {
 		def.Name, def.Version = "default", 1
 		s := definedAt(f, def, now)
+		s.setBehaviour(BehaviourMax)
 		for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 			if def.WindowUs != nil && kind != ebbv1.Kind_KIND_DISTINCT {
 				continue

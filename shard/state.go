@@ -35,6 +35,10 @@ const (
 	// say is lost (see sketch.Params.OrderFree), and the floors clamp and prior keep bins for good.
 	BehaviourOrderFree = 4
 
+	// BehaviourWindows is from when on a new distinct of a namespace with a window knows when each of its parts was
+	// last seen, and a new bloom that forgets grows with bursts. Keys from before stay as they are.
+	BehaviourWindows = BehaviourOrderFree
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourOrderFree
 )
