@@ -59,7 +59,7 @@ func differing(a, b []string) (n float64) {
 	return n
 }
 
-func countOf(list []string, name string) (n float64) {
+func times(list []string, name string) (n float64) {
 	for _, other := range list {
 		if other == name {
 			n++
@@ -96,7 +96,7 @@ func TestLeadersMoveLittle(t *testing.T) {
 						ringIdeal, idealReplicas = ideal, 3*ideal+1
 					} else {
 						gone := names[r.IntN(len(names))]
-						ideal, ringIdeal = countOf(leaders, gone), countOf(owners, gone)
+						ideal, ringIdeal = times(leaders, gone), times(owners, gone)
 						idealReplicas = float64(held[gone]) + 1
 						e.must(stateCommand(gone, ebbv1.NodeState_NODE_STATE_LEAVING))
 					}

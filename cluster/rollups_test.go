@@ -148,7 +148,7 @@ func TestRollupsOfOtherKeys(t *testing.T) {
 			}
 		}
 		got, err := e.query("cohort(play:2011-11-01 .. 2011-12-01 by month) in people")
-		if rows := got.GetAnswer().GetBitmapCohort(); err != nil || rows == nil {
+		if rows := got.GetAnswer().GetCohort(); err != nil || rows == nil {
 			t.Errorf("%v: no cohort: %v", placement, err)
 		}
 	}

@@ -202,3 +202,18 @@ func TestRangesOfOtherKeys(t *testing.T) {
 		}
 	}
 }
+
+// Families that are written differently are different ones, also if a name ends like a separator and a form.
+func TestStem(t *testing.T) {
+	stems := map[string]string{}
+	for _, key := range []string{
+		"play/2011-11-01", "play:2011-11-01", "play:20111101", "play:20111101T13", "play:0/2011-11-01", "play:0:2011-11-01",
+		"play:1/2011-11-01", "play/0/2011-11-01",
+	} {
+		s, _, ok := ParseKey(key)
+		if other := stems[s.Stem()]; !ok || other != "" {
+			t.Errorf("%s has the stem %q of %s", key, s.Stem(), other)
+		}
+		stems[s.Stem()] = key
+	}
+}

@@ -119,11 +119,5 @@ func (s Spelling) Key(p Period) []byte {
 	return fmt.Appendf(nil, "%s%c%s", s.Family, s.Separator, s.Text(p))
 }
 
-// Stem is what tells the family from others: its name, and its separator and form where they are not those of
-// play/2011-11-01.
-func (s Spelling) Stem() string {
-	if s.Separator == '/' && s.form == dashed {
-		return s.Family
-	}
-	return fmt.Sprintf("%s%c%d", s.Family, s.Separator, s.form)
-}
+// Stem is what tells the family from all others: its name, its separator and its form.
+func (s Spelling) Stem() string { return fmt.Sprintf("%s%c%d", s.Family, s.Separator, s.form) }

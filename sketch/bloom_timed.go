@@ -245,10 +245,13 @@ func (f *BloomTimed) Death() Tick {
 }
 
 // Merge makes it the union with o, which stays as it is. The later of the two latest times holds. It answers
-// ErrIncompatible, and then nothing has changed.
+// ErrIncompatible, or ErrOverflow for a union of more than BloomBytesMax, and then nothing has changed.
 func (f *BloomTimed) Merge(o *BloomTimed) error {
 	if f.params != o.params {
 		return fmt.Errorf("%w: expiring bloom of %+v and of %+v", ErrIncompatible, f.params, o.params)
+	}
+	if bytes := f.unionBytes(o); bytes > BloomBytesMax {
+		return fmt.Errorf("%w: expiring bloom: a union of %d bytes, more than %d", ErrOverflow, bytes, BloomBytesMax)
 	}
 	f.advance(o.latest)
 	for i := range o.generations {
@@ -266,6 +269,27 @@ func (f *BloomTimed) Merge(o *BloomTimed) error {
 		}
 	}
 	return nil
+}
+
+// unionBytes is what the layers of a union with o take once they are full.
+func (f *BloomTimed) unionBytes(o *BloomTimed) int {
+	blocks, oldest := 0, f.oldest(max(f.latest, o.latest))
+	add := func(g *timedGeneration, from int) {
+		for i := from; i < len(g.layers) && g.number >= oldest; i++ {
+			blocks += g.layers[i].blocks
+		}
+	}
+	for i := range f.generations {
+		add(&f.generations[i], 0)
+	}
+	for i := range o.generations {
+		theirs, from := &o.generations[i], 0
+		if at, found := f.place(theirs.number); found {
+			from = len(f.generations[at].layers)
+		}
+		add(theirs, from)
+	}
+	return blocks * (blockBits / 8)
 }
 
 // Clone is a copy that shares nothing.
