@@ -10,7 +10,7 @@ import (
 )
 
 // leaderMoves adds up, over changes of membership, how many shards got another leader and how many replicas got data,
-// beside the least that could.
+// next to the least that could.
 type leaderMoves struct {
 	changes                 int
 	leaders, idealLeaders   float64
@@ -69,7 +69,7 @@ func times(list []string, name string) (n float64) {
 }
 
 // TestLeadersMoveLittle is the simulation behind ADR 66: nodes join and leave, and the leaders that the planner chooses
-// from where things are move beside those of the ring of the present members. The planner stays within 1.1 times the
+// from where things are move next to those of the ring of the present members. The planner stays within 1.1 times the
 // ideal in each change, and moves no data for a leader. The ring does neither: what a change of members moves on it is
 // above that, and its owners are often no replicas of their shards.
 func TestLeadersMoveLittle(t *testing.T) {

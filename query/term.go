@@ -164,7 +164,7 @@ func (s Spelling) named() string {
 	return string(s.Separator)
 }
 
-// lastKey is the key of the last period of a range, of which the period is enough.
+// lastKey is the key of the last period of a range. The period alone is enough.
 func (p *parser) lastKey(first Spelling, from, to token) (key string, ok bool) {
 	stem := first.Family + string(first.Separator)
 	if whole := stem + to.value; to.namespace == "" && !strings.Contains(to.value, "/") {
@@ -205,7 +205,7 @@ func keyed(t token, key string) token {
 	return t
 }
 
-// absent refuses a key that has the shape of a period behind a slash, of which there is none.
+// absent refuses a key that has the shape of a period behind a slash if there is no such period.
 func (p *parser) absent(t token) bool {
 	period := lastSegment(t.value)
 	if _, _, err := ParsePeriod(period); err != nil && len(period) < len(t.value) {

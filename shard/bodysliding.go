@@ -63,7 +63,8 @@ func aboutBetween(q *ebbv1.SummaryQuestion, less, more *sketch.Distinct) *ebbv1.
 }
 
 // mergeWindows merges bodies of two forms that both count windows: the ring of slices from before BehaviourWindows, and
-// what is made now. The result is a ring. It is false of other bodies.
+// what is made now. The result is a ring; where its slices begin is exact to a 32,768th of the window. It is false of
+// other bodies.
 func mergeWindows(a, b body) (body, bool, error) {
 	if _, ok := b.(*distinctWindow); ok {
 		a, b = b, a

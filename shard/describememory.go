@@ -1,10 +1,10 @@
 package shard
 
-// nameOwnBytes is what the name of a bin takes beside its cells: its slots in the index (see index), among the names
+// nameOwnBytes is what the name of a bin takes next to its cells: its slots in the index (see index), among the names
 // and among their links.
 const nameOwnBytes = 12 + 8 + 4
 
-// boxBytes is what a body takes beside itself: its place among the bodies, and its epoch.
+// boxBytes is what a body takes next to itself: its place among the bodies, and its epoch.
 const boxBytes = 24
 
 // memoryOf is how many bytes a key takes in this replica, as its pages and the heap lie now: its block, with its head

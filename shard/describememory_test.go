@@ -108,13 +108,13 @@ func TestDescribeMeasuresMemory(t *testing.T) {
 				apply(uint64(3+key), &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}})
 				now += 60 * second / int64(fill.keys)
 			}
-			grown := heapBytes() - before // of which pages are a part
+			grown := heapBytes() - before // pages are a part of that
 			total := 0
 			for key := range fill.keys {
 				total += int(describedKey(t, s, fmt.Sprintf("key number %d", key), 0).GetMemoryBytes())
 			}
 			runtime.KeepAlive(s)
-			t.Logf("described %d bytes a key, grown by %d, of which %d in pages", total/fill.keys, grown/fill.keys,
+			t.Logf("described %d bytes a key, grown by %d, %d of that in pages", total/fill.keys, grown/fill.keys,
 				PageBytes*(mem.out-pages)/fill.keys)
 			// indexes, visits and rosters begin with a few pages
 			if off := total - grown; off > grown/8 || -off > grown/8+64<<10 {

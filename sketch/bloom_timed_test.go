@@ -237,6 +237,37 @@ func TestBloomTimedIsOver(t *testing.T) {
 	}
 }
 
+// TestBloomTimedUnionIsTooLarge: a union of more than BloomBytesMax is refused, and changes nothing. One of bursts in the
+// same generation is as large as each of them.
+func TestBloomTimedUnionIsTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills 64 MiB")
+	}
+	var parts [2]BloomTimed
+	for i := range parts {
+		parts[i] = newTimed(t, 24_000_000, 0.01, 8*hour)
+		for j := range 9 {
+			at := epoch + Tick(j)*hour
+			parts[i].Add(at, at, remix(uint64(j), i))
+		}
+	}
+	now := epoch + 8*hour
+	for key := range uint64(3_100_000) {
+		parts[0].Add(now, now, remix(key, 2))
+	}
+	if err := parts[1].Merge(&parts[0]); err != nil {
+		t.Fatalf("two layers and one: %v", err)
+	}
+	small := newTimed(t, 24_000_000, 0.01, 8*hour)
+	for key := range uint64(3_100_000) {
+		small.Add(now, now-hour, remix(key, 3))
+	}
+	before := small.Held()
+	if err := small.Merge(&parts[0]); !errors.Is(err, ErrOverflow) || small.Held() != before {
+		t.Errorf("%v, %d bytes held, %d before", err, small.Held(), before)
+	}
+}
+
 // timedSamples are encodings of filters in all states.
 func timedSamples(t testing.TB) (all [][]byte) {
 	f := newTimed(t, 5, 0.1, hour)

@@ -2,7 +2,6 @@ package sketch
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 )
@@ -175,7 +174,7 @@ func (w *DistinctSliding) drop(cut, latest int64) {
 	w.latest = now
 }
 
-// later keeps the later of two times, of which the first may be 0.
+// later keeps the later of two times. The first may be 0 for none.
 func (w *DistinctSliding) later(kept *uint16, time uint16) {
 	if *kept == 0 || w.age(time) < w.age(*kept) {
 		*kept = time
@@ -298,11 +297,13 @@ func (w *DistinctSliding) enter(registers []uint32, column []uint16, k uint32, o
 			age += slidingCycle
 		}
 		if time != 0 && age <= int(oldest) {
-			r := registers[i]
-			registers[i] = k<<ellD | (1<<ellD|r&ellMask)>>(k-r>>ellD)
+			registers[i] = entered(registers[i], k)
 		}
 	}
 }
+
+// entered is a register that has seen an update k as well, larger than any before.
+func entered(r, k uint32) uint32 { return k<<ellD | (1<<ellD|r&ellMask)>>(k-r>>ellD) }
 
 // Last is when the latest slice begins, 0 when there is none.
 func (w *DistinctSliding) Last() Tick { return Tick(w.latest) * w.slice }
@@ -419,8 +420,9 @@ func (w *DistinctSliding) ReservedMost() int { return slidingOwn + 2*w.columnsMa
 // columnsMax is the largest update.
 func (w *DistinctSliding) columnsMax() int { return 4 * (63 - w.p.Distinct.Precision) }
 
-// Ring is a DistinctWindow of slices of another length that has seen the same: each thing in the slice in which it was
-// last seen. It lets keys of two forms be merged. It answers ErrIncompatible if o has no slice of at least Slice.
+// Ring is a DistinctWindow of slices of another length that has seen the same: each thing in the slice in which its own
+// slice ends, and in none after the latest. So a thing may seem up to Slice younger than it is. It lets keys of two forms
+// be merged. It answers ErrIncompatible if p has slices that are shorter than Slice.
 func (w *DistinctSliding) Ring(p DistinctWindowParams) (DistinctWindow, error) {
 	p.Distinct = w.p.Distinct
 	ring, err := NewDistinctWindow(p)
@@ -432,11 +434,11 @@ func (w *DistinctSliding) Ring(p DistinctWindowParams) (DistinctWindow, error) {
 		return ring, nil
 	}
 	ring.advance(ring.sliceOf(w.Last()))
-	for slice := ring.oldest(); slice <= ring.latest && !w.empty(); slice++ {
-		part := w.between(w.sliceOf(Tick(slice)*p.Slice), w.sliceOf(Tick(slice+1)*p.Slice))
-		if len(part.words) == 0 {
+	for i, part := range w.parts(&ring) {
+		if part.words == nil {
 			continue
 		}
+		slice := ring.oldest() + int64(i)
 		one := DistinctWindow{p: ring.p, latest: slice, used: true, unions: []windowUnion{{slice: slice, of: part}}}
 		if err := ring.Merge(&one); err != nil {
 			return DistinctWindow{}, err
@@ -445,28 +447,38 @@ func (w *DistinctSliding) Ring(p DistinctWindowParams) (DistinctWindow, error) {
 	return ring, nil
 }
 
-// between is the sketch of what was last seen from one slice on and before another.
-func (w *DistinctSliding) between(first, end int64) Distinct {
-	c := w.Clone()
-	for i, time := range c.times {
-		if slice := w.latest - w.age(time); slice < first || slice >= end {
-			c.tokens[i] = 0
+// parts are what was last seen in each slice of a ring, from its oldest on. Of one without words nothing was.
+func (w *DistinctSliding) parts(ring *DistinctWindow) []Distinct {
+	parts := make([]Distinct, ring.p.Slices)
+	for i := range parts {
+		parts[i] = ring.empty()
+	}
+	of := make([]int, w.latest-w.cut()+1) // by age; below 0 where it has left the ring
+	for age := range of {
+		end := Tick(w.latest-int64(age)+1)*w.slice - 1
+		of[age] = int(min(ring.sliceOf(end), ring.latest) - ring.oldest())
+	}
+	tokens := make([][]uint32, len(parts))
+	for i, token := range w.tokens {
+		if at := of[w.age(w.times[i])]; at >= 0 {
+			tokens[at] = append(tokens[at], token)
 		}
 	}
-	c.tokens = slices.DeleteFunc(c.tokens, func(token uint32) bool { return token == 0 })
-	any := len(c.tokens) > 0
-	for i, time := range c.cells {
-		if slice := w.latest - w.age(time); time != 0 && (slice < first || slice >= end) {
-			c.cells[i] = 0
+	for i, list := range tokens {
+		if len(list) > 0 {
+			parts[i].setTokens(list, len(list), len(list)*4/3+1)
 		}
-		any = any || c.cells[i] != 0
 	}
-	if !any {
-		return Distinct{p: w.precision(), hash: w.p.Distinct.Hash}
+	m := w.registers()
+	for at, time := range w.cells {
+		if time == 0 || of[w.age(time)] < 0 {
+			continue
+		}
+		part := &parts[of[w.age(time)]]
+		if part.words == nil {
+			part.words, part.dense = make([]uint32, m), true
+		}
+		part.words[at%m] = entered(part.words[at%m], uint32(at/m+1))
 	}
-	c.times = make([]uint16, len(c.tokens))
-	for i := range c.times {
-		c.times[i] = slidingTime(w.latest)
-	}
-	return c.since(math.MinInt64 / 2)
+	return parts
 }
