@@ -240,31 +240,29 @@ func TestBloomTimedIsOver(t *testing.T) {
 // TestBloomTimedUnionIsTooLarge: a union of more than BloomBytesMax is refused, and changes nothing. One of bursts in the
 // same generation is as large as each of them.
 func TestBloomTimedUnionIsTooLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fills 64 MiB")
-	}
-	var parts [2]BloomTimed
-	for i := range parts {
-		parts[i] = newTimed(t, 24_000_000, 0.01, 8*hour)
-		for j := range 9 {
-			at := epoch + Tick(j)*hour
-			parts[i].Add(at, at, remix(uint64(j), i))
+	burst := func(at Tick) BloomTimed {
+		f := newTimed(t, 24_000_000, 0.01, 8*hour)
+		f.Add(at, at, 1)
+		for i := range 2 {
+			next, err := f.layer(1 + i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.generations[0].layers = append(f.generations[0].layers, next)
 		}
+		return f
 	}
-	now := epoch + 8*hour
-	for key := range uint64(3_100_000) {
-		parts[0].Add(now, now, remix(key, 2))
+	early, late, same := burst(epoch), burst(epoch+hour), burst(epoch)
+	if err := early.Merge(&same); err != nil || early.Reserved() != same.Reserved() {
+		t.Errorf("of the same generation: %v, %d bytes and %d", err, early.Reserved(), same.Reserved())
 	}
-	if err := parts[1].Merge(&parts[0]); err != nil {
-		t.Fatalf("two layers and one: %v", err)
+	before, size := string(early.AppendBinary(nil)), early.Reserved()
+	if err := early.Merge(&late); !errors.Is(err, ErrOverflow) || string(early.AppendBinary(nil)) != before {
+		t.Errorf("twice %d bytes: %v", size, err)
 	}
-	small := newTimed(t, 24_000_000, 0.01, 8*hour)
-	for key := range uint64(3_100_000) {
-		small.Add(now, now-hour, remix(key, 3))
-	}
-	before := small.Held()
-	if err := small.Merge(&parts[0]); !errors.Is(err, ErrOverflow) || small.Held() != before {
-		t.Errorf("%v, %d bytes held, %d before", err, small.Held(), before)
+	gone := burst(epoch + 20*hour)
+	if err := early.Merge(&gone); err != nil || len(early.generations) != 1 {
+		t.Errorf("after all was dropped: %v, %d generations", err, len(early.generations))
 	}
 }
 

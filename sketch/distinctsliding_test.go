@@ -209,7 +209,7 @@ func TestDistinctSlidingRing(t *testing.T) {
 			want, _ := NewDistinct(w.Params().Distinct)
 			first := now/hour - length + 1
 			for h, at := range latest {
-				if w.sliceOf(at) >= w.sliceOf(first*hour) {
+				if (w.sliceOf(at)+1)*int64(w.Slice())-1 >= int64(first*hour) {
 					want.Add(h)
 				}
 			}
@@ -219,6 +219,31 @@ func TestDistinctSlidingRing(t *testing.T) {
 		}
 		if _, err := w.Ring(DistinctWindowParams{Slice: w.Slice() - 1, Slices: 2}); !errors.Is(err, ErrIncompatible) {
 			t.Errorf("a ring of finer slices: %v", err)
+		}
+	}
+}
+
+// TestDistinctSlidingRingAtItsEdge: where the latest slice reaches into the next one of the ring, nothing of it is left
+// out, neither of tokens nor of updates.
+func TestDistinctSlidingRingAtItsEdge(t *testing.T) {
+	for _, things := range []int{3, 3000} {
+		w := newSliding(t, 5, 60*hour+17) // slices of both forms begin at different times
+		p := DistinctWindowParams{Slice: hour + 1, Slices: 61}
+		at := (epoch/p.Slice + 1) * p.Slice
+		if w.sliceOf(at) != w.sliceOf(at-1) {
+			t.Fatal("the slices begin at the same time")
+		}
+		r := rng(1)
+		for range things {
+			w.Add(at, at, r.next())
+		}
+		ring, err := w.Ring(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := ring.Union(at, 1+p.Slice), w.Union(at, 1)
+		if registersOf(&got) != registersOf(&want) {
+			t.Errorf("%d things differ", things)
 		}
 	}
 }
