@@ -168,7 +168,7 @@ func (s Spelling) named() string {
 func (p *parser) lastKey(first Spelling, from, to token) (key string, ok bool) {
 	stem := first.Family + string(first.Separator)
 	if whole := stem + to.value; to.namespace == "" && !strings.Contains(to.value, "/") {
-		if _, _, ok := ParseKey(whole); ok || looksLike(to.value) {
+		if s, _, ok := ParseKey(whole); ok && s.Family == first.Family || looksLike(to.value) {
 			return whole, true
 		}
 	}

@@ -204,7 +204,8 @@ func TestBloomInBursts(t *testing.T) {
 	const capacity, keys = 2_000, 100_000
 	for _, behaviour := range []uint32{BehaviourDeletion, BehaviourWindows} {
 		now := int64(beginning)
-		def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 3600 * second,
+		def := &ebbv1.Namespace{
+			Name: "default", Version: 1, HalfLifeUs: 3600 * second,
 			Sizes: &ebbv1.Sizes{BloomCapacity: capacity},
 		}
 		s := definedAt(t, def, now)
