@@ -80,6 +80,7 @@ func allCovered() (all []covered) {
 		covered{"distinct-sliding", "bursty", true, func(r *rand.Rand) []interval { return coverSliding(r, "bursty") }},
 		covered{"bloom-timed", "on time", false, func(r *rand.Rand) []interval { return coverTimed(r, "on time") }},
 		covered{"bloom-timed", "bursty", false, func(r *rand.Rand) []interval { return coverTimed(r, "bursty") }},
+		covered{"bloom-timed", "one burst", false, coverBurst},
 		covered{"linear", plainStream, true, coverLinear},
 		covered{"bloom", plainStream, false, coverBloom},
 	)
@@ -380,6 +381,18 @@ func coverTimed(r *rand.Rand, stream string) []interval {
 	s := f.State(coverageNow)
 	low, high := around(s.KeysLeast, s.KeysError, truth), around(s.KeysMost, s.KeysError, truth)
 	return []interval{{min(low.low, s.Keys), high.high, truth}}
+}
+
+// coverBurst: bins of one generation are in no other, and the interval is that of chance.
+func coverBurst(r *rand.Rand) []interval {
+	f := must(sketch.NewBloomTimed(sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.01, Window: decayedHour}))
+	n := 50 + r.IntN(20_000)
+	for range n {
+		f.Add(coverageNow, coverageNow, r.Uint64())
+	}
+	s := f.State(coverageNow)
+	low, high := around(s.KeysLeast, s.KeysError, float64(n)), around(s.KeysMost, s.KeysError, float64(n))
+	return []interval{{min(low.low, s.Keys), high.high, float64(n)}}
 }
 
 func around(value, stdErr, truth float64) interval {
