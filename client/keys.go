@@ -133,15 +133,17 @@ func keyInfoOf(w *ebbv1.KeyInfo, asOf time.Time) KeyInfo {
 // Description is what a key is.
 type Description struct {
 	KeyInfo
-	Found      bool
-	Bytes      int // of its summary in a snapshot
-	Decay      Decay
-	HalfLife   time.Duration // in force for this key; of a KindBloom how long a bin is found
-	Clock      Clock
-	Properties []Property // sizes and limits
-	Accuracy   string     // what its answers may be off by, in words
-	AsOf       time.Time
-	Coverage   Coverage
+	Found bool
+	Bytes int // of its summary in a snapshot
+	// MemoryBytes is what the key takes in the memory of each replica; 0 of a bitmap that lies in all shards.
+	MemoryBytes int
+	Decay       Decay
+	HalfLife    time.Duration // in force for this key; of a KindBloom how long a bin is found
+	Clock       Clock
+	Properties  []Property // sizes and limits
+	Accuracy    string     // what its answers may be off by, in words
+	AsOf        time.Time
+	Coverage    Coverage
 }
 
 // Property is one size of a summary.
@@ -163,7 +165,8 @@ func (c *Client) Describe(ctx context.Context, ns, key string, opts ...AskOption
 func descriptionOf(a *ebbv1.Answer) Description {
 	w := a.GetDescribe()
 	d := Description{
-		Found: w.GetFound(), Bytes: int(w.GetBytes()), Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Clock: w.GetClock(),
+		Found: w.GetFound(), Bytes: int(w.GetBytes()), MemoryBytes: int(w.GetMemoryBytes()),
+		Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Clock: w.GetClock(),
 		Accuracy: w.GetAccuracy(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage()),
 	}
 	d.KeyInfo = keyInfoOf(w.GetKey(), d.AsOf)

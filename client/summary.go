@@ -24,8 +24,8 @@ type SummaryQuery struct {
 	Top int
 	// Members asks for the bins of a KindLinear by name, for a sample of those of a KindSet, or for the phrases of a KindPhrases.
 	Members bool
-	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long, and
-	// up to a 60th of the namespace's window longer; the whole window if 0.
+	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long; the whole window if
+	// 0. Summary.Span says what the answer covers.
 	Window time.Duration
 	// Limit is how many members of a KindSet to name at most; 100 if 0.
 	Limit int
@@ -41,6 +41,10 @@ type Summary struct {
 	// Total is how many members a KindDistinct, a KindLinear, a KindBloom or a KindSet has, and
 	// the sum of all amounts of the others. If High is math.MaxFloat64, it is only a lower bound.
 	Total Estimate
+	// Span is, of a KindDistinct in a namespace with a window, how long before AsOf Total reaches back: a 32,768th of the
+	// namespace's window longer than the window that was asked for at most. Of a key that was made before storage version
+	// 10 it is up to a 30th longer. Total.Low is of the window alone.
+	Span time.Duration
 	// Over says that more was added than the kind is made for: errors are larger
 	// than it promises.
 	Over bool
@@ -135,6 +139,7 @@ func estimateOf(e *ebbv1.Estimate, asOf time.Time) Estimate {
 func summaryOf(a *ebbv1.Answer) Summary {
 	w := a.GetSummary()
 	s := Summary{Found: w.GetFound(), Matched: int(w.GetMatched()), Kind: w.GetKind(), Over: w.GetOver(), Text: string(w.GetText()), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
+	s.Span = time.Duration(w.GetSpanUs()) * time.Microsecond
 	for _, k := range w.GetKeys() {
 		s.Keys = append(s.Keys, string(k))
 	}

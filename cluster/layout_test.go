@@ -17,11 +17,7 @@ import (
 // estate is a cluster on paper: the control group's state, each group's Raft configuration, and which nodes are dead. What a control leader,
 // the leaders of groups and nodes would do, its methods do at once.
 type estate struct {
-	t interface {
-		Fatal(...any)
-		Fatalf(string, ...any)
-		Helper()
-	}
+	t reporter
 	scribe
 	conf  map[uint32][]Server // of each group
 	dead  map[string]bool
@@ -30,6 +26,17 @@ type estate struct {
 }
 
 func newEstate(t *rapid.T, nodes, shards, replication int, zones []string) *estate {
+	return newEstateOf(t, nodes, shards, replication, zones)
+}
+
+// reporter is a test of either sort.
+type reporter interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+	Helper()
+}
+
+func newEstateOf(t reporter, nodes, shards, replication int, zones []string) *estate {
 	var names []string
 	for i := range nodes {
 		names = append(names, fmt.Sprintf("ebb-%d", i))

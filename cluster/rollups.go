@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -19,19 +18,18 @@ var madeOf = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 }
 
 // rollsUp says whether a key is that of a period which its namespace rolls up.
-func rollsUp(ns *ebbv1.Namespace, key []byte) (family string, p query.Period, ok bool) {
+func rollsUp(ns *ebbv1.Namespace, key []byte) (s query.Spelling, p query.Period, ok bool) {
 	units := ns.GetRollups().GetUnits()
-	at := strings.LastIndexByte(string(key), '/')
-	if len(units) == 0 || at < 1 {
-		return "", p, false
+	if len(units) == 0 {
+		return s, p, false
 	}
-	p, looks, err := query.ParsePeriod(string(key[at+1:]))
-	return string(key[:at]), p, looks && err == nil && slices.Contains(units, ebbv1.Period(p.Unit))
+	s, p, ok = query.ParseKey(string(key))
+	return s, p, ok && slices.Contains(units, ebbv1.Period(p.Unit))
 }
 
 // rollup are the keys that stand for one that is rolled up, itself first; nil for any other. Those that are too long for a key are left out: nobody can have written to them.
 func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
-	family, p, ok := rollsUp(ns, key)
+	spelling, p, ok := rollsUp(ns, key)
 	if !ok {
 		return nil
 	}
@@ -42,7 +40,7 @@ func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
 	keys = append(keys, key)
 	for _, unit := range unitsOf(ns, p) {
 		for part, last := p.Within(unit); part.Number <= last.Number; part.Number++ {
-			name := fmt.Appendf(nil, "%s/%s", family, part)
+			name := spelling.Key(part)
 			if len(name) > longest {
 				break // they are all as long
 			}

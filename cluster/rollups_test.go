@@ -115,6 +115,45 @@ func TestRollups(t *testing.T) {
 	}
 }
 
+// Keys as Spool wrote them roll up, too, wherever bitmaps lie: play:2011-11 has the ids of play:2011-11-01, and
+// play_201111 those of play_20111101 and of play_2011110213. Ranges of them are asked as others are.
+func TestRollupsOfOtherKeys(t *testing.T) {
+	for _, placement := range []ebbv1.BitmapPlacement{
+		ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
+	} {
+		e := newEnsemble(t, 4)
+		e.create(&ebbv1.Namespace{
+			Name: "people", BitmapPlacement: placement, Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, monthUnit}},
+		})
+		e.bits("people",
+			setIDs("play:2011-11-01", 1, 2), setIDs("play:2011-11-30", 2, 3),
+			setIDs("play:2011-12-01", 4), setIDs("play:2011-11-02T13", 5),
+			setIDs("play_20111101", 1), setIDs("play_2011110213", 2), setIDs("play_20111201", 3), setIDs("play_201111", 9),
+			setIDs("user-1234", 7), setIDs("user-1234-01", 8))
+		for text, want := range map[string]uint64{
+			"count(play:2011-11)":                                  4,
+			"count(play:2011-11-02)":                               1,
+			"count(play:2011-11-01 .. 2011-12-01)":                 5,
+			"count(play:2011-11 & play:2011-11-30)":                2,
+			"count(play_201111)":                                   3,
+			"count(play_20111102)":                                 1,
+			"count(play_20111101 .. 20111231)":                     3,
+			"count(atleast(2, play:2011-11-01 .. 2011-11-30))":     1,
+			"count(user-1234)":                                     1,
+			"count(play:2011-11-01 .. 2011-11-03 - play:2011-W44)": 3,
+		} {
+			got, err := e.query(text + " in people")
+			if n := got.GetAnswer().GetBitmap().GetCount(); err != nil || n != want {
+				t.Errorf("%v: %s is %d, %v: want %d", placement, text, n, err, want)
+			}
+		}
+		got, err := e.query("cohort(play:2011-11-01 .. 2011-12-01 by month) in people")
+		if rows := got.GetAnswer().GetCohort(); err != nil || rows == nil {
+			t.Errorf("%v: no cohort: %v", placement, err)
+		}
+	}
+}
+
 // The windows in a roll-up can be seen: its periods stand in one union, also when several are united. An explanation tells of how many bitmaps it is.
 func TestRollupsAreSpelledOut(t *testing.T) {
 	ns := &ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{monthUnit, yearUnit}}}

@@ -20,14 +20,15 @@ package proto
 //	8  nodes prove that they are nodes: the first token of a plain cluster needs that of all members, and while there
 //	   are tokens no other node joins
 //	9  namespaces can be deleted, and bodies count what they hold: see shard.BehaviourDeletion
-//	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree;
-//	   shards name the keys of a question that are missing
+//	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree
+//	11 shards name the keys of a question that are missing; windows and expiring Bloom filters keep what they promise:
+//	   see shard.BehaviourWindows
 //
 // 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 10
+	StorageVersion = 11
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -62,7 +63,10 @@ const VersionDeletion = 9
 const VersionOrderFree = 10
 
 // VersionMissingKeys is from when on all shards name the keys of a question that are missing.
-const VersionMissingKeys = 10
+const VersionMissingKeys = 11
+
+// VersionWindows is from when on keys are made that count any window, and expiring Bloom filters that grow.
+const VersionWindows = 11
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
 	"time"
@@ -22,7 +21,8 @@ type Period struct {
 	Number int64 // of that unit, since when the table says
 }
 
-// shapes of periods, in which 0 stands for any digit. They are those of proto.Route.
+// shapes of periods behind a slash, in which 0 stands for any digit. They are those of proto.Route; ParseKey knows
+// more.
 var shapes = []struct {
 	unit  ebbv1.PlanUnit
 	shape string
@@ -173,17 +173,27 @@ var unitNames = map[ebbv1.PlanUnit]string{
 
 // Ends returns the first and the last period of a range that has been checked.
 func Ends(r *ebbv1.PlanRange) (first, last Period) {
-	first, _, _ = ParsePeriod(r.GetFirst())
-	last, _, _ = ParsePeriod(r.GetLast())
+	_, first, _ = ParseKey(rangeKey(r, r.GetFirst()))
+	_, last, _ = ParseKey(rangeKey(r, r.GetLast()))
 	return first, last
+}
+
+// rangeKey is the key of a period of a range, as it is written.
+func rangeKey(r *ebbv1.PlanRange, period string) string {
+	separator := r.GetSeparator()
+	if separator == "" {
+		separator = "/"
+	}
+	return string(r.GetFamily()) + separator + period
 }
 
 // Keys returns the keys of the periods of a range that has been checked.
 func Keys(r *ebbv1.PlanRange) [][]byte {
-	first, last := Ends(r)
-	keys := make([][]byte, 0, last.Number-first.Number+1)
-	for p := first; p.Number <= last.Number; p.Number++ {
-		keys = append(keys, fmt.Appendf(bytes.Clone(r.GetFamily()), "/%s", p))
+	spelling, p, _ := ParseKey(rangeKey(r, r.GetFirst()))
+	_, last := Ends(r)
+	keys := make([][]byte, 0, last.Number-p.Number+1)
+	for ; p.Number <= last.Number; p.Number++ {
+		keys = append(keys, spelling.Key(p))
 	}
 	return keys
 }

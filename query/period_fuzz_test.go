@@ -18,3 +18,24 @@ func FuzzPeriod(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseKey: what is the key of a period is written the same, and read the same again.
+func FuzzParseKey(f *testing.F) {
+	for _, key := range []string{
+		"play/2011-11-01", "play:2011-W44", "play_20111101", "play.2011110113", "play-20111101T13", "a/b:201111", "user-1234",
+	} {
+		f.Add(key)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		s, p, ok := ParseKey(key)
+		if !ok {
+			return
+		}
+		if again := string(s.Key(p)); again != key {
+			t.Fatalf("%q is written %q", key, again)
+		}
+		if s2, p2, ok := ParseKey(string(s.Key(Period{p.Unit, p.Number}))); !ok || s2 != s || p2 != p {
+			t.Fatalf("%q is %+v %v, and %+v %v", key, s, p, s2, p2)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package query
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -109,5 +110,110 @@ func TestKeys(t *testing.T) {
 		if string(keys[i]) != want[i] {
 			t.Errorf("%q: want %q", keys[i], want[i])
 		}
+	}
+}
+
+// Whatever stands between its family and it, a date is one: as Spool wrote them, compact, and with an hour. What only
+// looks like one is none.
+func TestParseKey(t *testing.T) {
+	for _, c := range []struct{ key, family, text, starts string }{
+		{"play/2011-11-01", "play", "2011-11-01", "2011-11-01T00"},
+		{"play:2011-11-01", "play", "2011-11-01", "2011-11-01T00"},
+		{"play-2011-11-01", "play", "2011-11-01", "2011-11-01T00"},
+		{"play.2011-11-01", "play", "2011-11-01", "2011-11-01T00"},
+		{"play_2011-11-01", "play", "2011-11-01", "2011-11-01T00"},
+		{"a/b:c:2011-11", "a/b:c", "2011-11", "2011-11-01T00"},
+		{"play:2011-11-01T13", "play", "2011-11-01T13", "2011-11-01T13"},
+		{"play:2011-W44", "play", "2011-W44", "2011-10-31T00"},
+		{"play_2011-Q4", "play", "2011-Q4", "2011-10-01T00"},
+		{"play:2011", "play", "2011", "2011-01-01T00"},
+		{"play:201111", "play", "201111", "2011-11-01T00"},
+		{"play:20111101", "play", "20111101", "2011-11-01T00"},
+		{"play/20111101", "play", "20111101", "2011-11-01T00"},
+		{"play.2011110113", "play", "2011110113", "2011-11-01T13"},
+		{"play_20111101T13", "play", "20111101T13", "2011-11-01T13"},
+		{"play/0000", "play", "0000", "0000-01-01T00"},
+	} {
+		s, p, ok := ParseKey(c.key)
+		if !ok || s.Family != c.family || s.Text(p) != c.text || p.Start().Format("2006-01-02T15") != c.starts {
+			t.Errorf("%s is %+v, %v, %t", c.key, s, p, ok)
+			continue
+		}
+		if key := string(s.Key(p)); key != c.key {
+			t.Errorf("%s is written %s", c.key, key)
+		}
+		next := Period{p.Unit, p.Number + 1}
+		if s2, p2, ok := ParseKey(string(s.Key(next))); !ok || s2 != s || p2 != next {
+			t.Errorf("after %s comes %s, which is not of the family", c.key, s.Key(next))
+		}
+	}
+	for _, key := range []string{
+		"", "2011-11-01", ":2011-11-01", "play2011-11-01", "play+2011-11-01", "play:2011-11-31",
+		"play:20111131", "play:99999999",
+		"user-1234", "user:18001231", "play:2011110124", "play:201113", "play/2011-13", "play:2011-11-01t13", "play:123456",
+	} {
+		if s, p, ok := ParseKey(key); ok {
+			t.Errorf("%q is a period: %+v %v", key, s, p)
+		}
+	}
+}
+
+// Ranges of keys as Spool wrote them, and others, are those of all their periods.
+func TestRangesOfOtherKeys(t *testing.T) {
+	for text, want := range map[string][]string{
+		"count(play:2011-12-31 .. 2012-01-01)":           {"play:2011-12-31", "play:2012-01-01"},
+		"count(play:2011-12-31 .. play:2012-01-01)":      {"play:2011-12-31", "play:2012-01-01"},
+		"count(play_20111231 .. 20120101)":               {"play_20111231", "play_20120101"},
+		"count(play.2011123123 .. 2012010100)":           {"play.2011123123", "play.2012010100"},
+		"count(\"play-20111231T23\" .. 20120101T00)":     {"play-20111231T23", "play-20120101T00"},
+		"count(a/play:2011-12 .. a/play:2012-01)":        {"a/play:2011-12", "a/play:2012-01"},
+		"count(play/20111231 .. 20120101)":               {"play/20111231", "play/20120101"},
+		"count(play/2011-12-31 .. play/2012-01-01)":      {"play/2011-12-31", "play/2012-01-01"},
+		"cohort(play:2011-12-31 .. 2012-01-01 by month)": {"play:2011-12-31", "play:2012-01-01"},
+	} {
+		plan, err := Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		r := plan.GetCount().GetOf().GetTerm().GetRange()
+		if r == nil {
+			r = plan.GetCohort().GetOf().GetRange()
+		}
+		var keys []string
+		for _, key := range Keys(r) {
+			keys = append(keys, string(key))
+		}
+		if !slices.Equal(keys, want) {
+			t.Errorf("%s: %q, want %q", text, keys, want)
+		}
+		if err := Check(plan); err != nil {
+			t.Errorf("%s is written %s: %v", text, Text(plan), err)
+		}
+	}
+	for _, text := range []string{
+		"count(play:2011-12-31 .. play/2012-01-01)", "count(play:2011-12-31 .. other:2012-01-01)",
+		"count(play:2011-12-31 .. 20120101)",
+		"count(play:2011-12-31 .. 2012-01)", "count(play:2011-12-31 .. 2011-12-30)", "count(play:2011-12-31 .. 2011-12-32)",
+		"count(play:99999999 .. 20120101)",
+	} {
+		if plan, err := Parse(text); err == nil {
+			t.Errorf("%s is read as %s", text, Text(plan))
+		}
+	}
+}
+
+// Families that are written differently are different ones, also if a name ends like a separator and a form.
+func TestStem(t *testing.T) {
+	stems := map[string]string{}
+	for _, key := range []string{
+		"play/2011-11-01", "play:2011-11-01", "play:20111101", "play:20111101T13", "play:0/2011-11-01", "play:0:2011-11-01",
+		"play:1/2011-11-01", "play/0/2011-11-01",
+	} {
+		s, _, ok := ParseKey(key)
+		if other := stems[s.Stem()]; !ok || other != "" {
+			t.Errorf("%s has the stem %q of %s", key, s.Stem(), other)
+		}
+		stems[s.Stem()] = key
 	}
 }

@@ -278,7 +278,7 @@ func (w *writer) term(t *ebbv1.PlanTerm) {
 		}
 		w.put("like ", elsewhere, quote(of.Pattern))
 	case *ebbv1.PlanTerm_Range:
-		first := append(append([]byte{}, of.Range.GetFamily()...), "/"+of.Range.GetFirst()...)
+		first := []byte(rangeKey(of.Range, of.Range.GetFirst()))
 		w.put(elsewhere, Quote(first), " .. ", of.Range.GetLast())
 	default:
 		w.put(nothing)

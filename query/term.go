@@ -125,56 +125,100 @@ func (p *parser) span(out *ebbv1.PlanTerm) {
 		p.unexpected("the last period of the range")
 		return
 	}
-	family, first, ok := cutPeriod(from.value)
+	if p.absent(from) {
+		return
+	}
+	spelling, a, ok := ParseKey(from.value)
 	if !ok {
 		p.noPeriod(from, from.value)
 		return
 	}
-	last := to.value
-	if f, period, ok := cutPeriod(to.value); ok {
-		if f != family || to.namespace != "" && to.namespace != from.namespace {
-			own := &ebbv1.PlanTerm{Namespace: from.namespace, Of: &ebbv1.PlanTerm_Key{Key: []byte(family)}}
-			p.fail(to, fmt.Sprintf("found a period of another family than %s: a range is of one", TermText(own)), "join several with |")
-			return
-		}
-		last = period
-	} else if strings.Contains(last, "/") || to.namespace != "" {
-		p.noPeriod(to, to.value)
+	last, ok := p.lastKey(spelling, from, to)
+	if !ok {
 		return
 	}
-	a, _, err := ParsePeriod(first)
-	if err != nil {
-		p.fail(at(from, len(from.value)-len(first)), err.Error(), "")
-		return
-	}
-	b, looks, err := ParsePeriod(last)
+	other, b, ok := ParseKey(last)
 	switch {
-	case err != nil:
-		p.fail(at(to, len(to.value)-len(last)), err.Error(), "")
-	case !looks:
-		p.noPeriod(to, last)
+	case p.absent(keyed(to, last)):
+	case !ok || a.Unit == b.Unit && other != spelling:
+		p.noPeriod(to, to.value)
 	case a.Unit != b.Unit:
 		p.fail(to, fmt.Sprintf("a range from a %s to a %s: both ends are of the same length", unitNames[a.Unit], unitNames[b.Unit]), "")
 	case b.Number < a.Number:
-		p.fail(to, fmt.Sprintf("a range that ends before it begins: %s is before %s", last, first), "the earlier one comes first")
+		p.fail(to, fmt.Sprintf("a range that ends before it begins: %s is before %s", spelling.Text(b), spelling.Text(a)),
+			"the earlier one comes first")
 	default:
-		out.Of = &ebbv1.PlanTerm_Range{Range: &ebbv1.PlanRange{Family: []byte(family), First: first, Last: last}}
+		out.Of = &ebbv1.PlanTerm_Range{Range: &ebbv1.PlanRange{
+			Family: []byte(spelling.Family), First: spelling.Text(a), Last: spelling.Text(b), Separator: spelling.named(),
+		}}
 		p.count(from, b.Number-a.Number+1)
 		p.advance()
 	}
 }
 
-// cutPeriod takes the key of a period apart. The period may be one that there is not.
-func cutPeriod(key string) (family, period string, ok bool) {
-	period = lastSegment(key)
-	if _, looks, _ := ParsePeriod(period); !looks || len(period)+1 >= len(key) {
-		return "", "", false
+// named is the separator as a plan has it.
+func (s Spelling) named() string {
+	if s.Separator == '/' {
+		return ""
 	}
-	return key[:len(key)-len(period)-1], period, true
+	return string(s.Separator)
+}
+
+// lastKey is the key of the last period of a range. The period alone is enough.
+func (p *parser) lastKey(first Spelling, from, to token) (key string, ok bool) {
+	stem := first.Family + string(first.Separator)
+	if whole := stem + to.value; to.namespace == "" && !strings.Contains(to.value, "/") {
+		if s, _, ok := ParseKey(whole); ok && s.Family == first.Family || looksLike(to.value) {
+			return whole, true
+		}
+	}
+	if !looksLikeKey(to.value) {
+		p.noPeriod(to, to.value)
+		return "", false
+	}
+	elsewhere := to.namespace != "" && to.namespace != from.namespace
+	if !strings.HasPrefix(to.value, stem) || looksLikeKey(to.value[len(stem):]) || elsewhere {
+		own := &ebbv1.PlanTerm{Namespace: from.namespace, Of: &ebbv1.PlanTerm_Key{Key: []byte(first.Family)}}
+		p.fail(to, fmt.Sprintf("found a period of another family than %s: a range is of one", TermText(own)),
+			"join several with |")
+		return "", false
+	}
+	return to.value, true
+}
+
+// looksLike says whether a text has the shape of a period with dashes, also if there is no such period.
+func looksLike(text string) bool {
+	_, looks, _ := ParsePeriod(text)
+	return looks
+}
+
+// looksLikeKey says whether a text is the key of a period, or has the shape of one behind a slash.
+func looksLikeKey(key string) bool {
+	_, _, ok := ParseKey(key)
+	period := lastSegment(key)
+	return ok || looksLike(period) && len(period)+1 < len(key)
+}
+
+// keyed is the token of a range's last period with its key as the value.
+func keyed(t token, key string) token {
+	t.value = key
+	return t
+}
+
+// absent refuses a key that has the shape of a period behind a slash if there is no such period.
+func (p *parser) absent(t token) bool {
+	period := lastSegment(t.value)
+	if _, _, err := ParsePeriod(period); err != nil && len(period) < len(t.value) {
+		p.fail(at(t, len(t.value)-len(period)), err.Error(), "")
+		return true
+	}
+	return false
 }
 
 func (p *parser) noPeriod(t token, text string) {
-	p.fail(t, fmt.Sprintf("%s is no key of a period", Quote([]byte(text))), "ranges are of keys that end in /2011, /2011-Q4, /2011-11, /2011-W44, /2011-11-01 or /2011-11-01T13")
+	p.fail(t, fmt.Sprintf("%s is no key of a period", Quote([]byte(text))),
+		"ranges are of keys that end in /2011, /2011-Q4, /2011-11, /2011-W44, /2011-11-01 "+
+			"or /2011-11-01T13; also behind : - . or _, and as 20111101")
 }
 
 // Quote writes a key as it stands in a question: in quotes where it must.

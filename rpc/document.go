@@ -380,7 +380,8 @@ func isMoment(fd protoreflect.FieldDescriptor) bool {
 
 func isDuration(fd protoreflect.FieldDescriptor) bool {
 	switch fd.Name() {
-	case "half_life_us", "slow_half_life_us", "fast_half_life_us", "max_staleness_us", "min_interval_us", "retry_after_us", "window_us", "ttl_us", "grace_us", "sync_us":
+	case "half_life_us", "slow_half_life_us", "fast_half_life_us", "max_staleness_us", "min_interval_us", "retry_after_us",
+		"window_us", "span_us", "ttl_us", "grace_us", "sync_us":
 		return true
 	}
 	return false

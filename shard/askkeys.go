@@ -274,6 +274,7 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 	if proto.BySlice(ns.definition) {
 		return // what there is to say of it is in all shards
 	}
+	out.MemoryBytes = uint64(f.memoryOf(ns, key))
 	if sum.body == nil {
 		out.Bytes = uint64(len(sum.dist.AppendBinary(nil)))
 		out.Properties, out.Accuracy = distributionProperties(p), f.countsAccuracy(ns, &sum, at)

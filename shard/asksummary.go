@@ -28,7 +28,7 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 	}
 	sum := union{
 		at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial, names: namesOf(ask),
-		merges: q.Partial && f.behaviour < BehaviourOrderFree,
+		merges: q.Partial && f.behaviour < BehaviourSets,
 	}
 	if ns != nil {
 		for _, name := range proto.DistinctKeys(ask.Keys) {
@@ -109,6 +109,12 @@ func (u *union) add(b body) error {
 	}
 	if !u.owned {
 		u.body, u.owned = u.body.clone(), true
+	}
+	if both, ok, err := mergeWindows(u.body, b); ok {
+		if err == nil {
+			u.body = both
+		}
+		return err
 	}
 	return u.body.merge(b)
 }

@@ -32,6 +32,8 @@ type body interface {
 	// decided before BehaviourDeletion: of some kinds, how many bytes it takes when it is full.
 	Held() int
 	Reserved() int
+	// Size is how many bytes it takes now, itself included: unlike Held it counts what is allocated and not used.
+	Size() int
 	appendBinary(b []byte) []byte
 	decode(b []byte) (rest []byte, err error)
 	// answer fills in an answer to a question that asks for nothing else than it
@@ -80,7 +82,10 @@ const roomFactor = 64
 // is made here, or in proportion to its bytes. What is decided by it does not depend on the behaviour version.
 func (ns *namespace) room(f form, bytes int) int {
 	room := roomFactor * bytes
-	switch b := newBody(f.kind(), ns).(type) {
+	if f.since() > 0 {
+		return room + ns.roomOf(f)
+	}
+	switch b := newBody(f.kind(), ns, 0).(type) {
 	case nil:
 	case *linear:
 		room += b.ReservedMost()
@@ -88,6 +93,18 @@ func (ns *namespace) room(f form, bytes int) int {
 		room += b.Reserved()
 	}
 	return room
+}
+
+// roomOf is room for a body of a form that is new since BehaviourWindows, with few bytes.
+func (ns *namespace) roomOf(f form) int {
+	size, hash := ns.definition.GetSizes(), sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
+	if f == formBloomTimed {
+		b := newBloomTimed(max(ns.params().HalfLife, sketch.BloomTimedParts), size, hash)
+		return b.ReservedMost()
+	}
+	window := max(sketch.Tick(ns.definition.GetWindowUs()), 1)
+	b := newDistinctSliding(window, int(size.GetDistinctPrecision()), hash)
+	return b.ReservedMost()
 }
 
 // form tells bodies apart in snapshots and parts: their values never change
@@ -109,11 +126,21 @@ const (
 	formSet
 	formSetDecayed
 
-	formString         form = 12
-	formPhrases        form = 13
-	formDistinctWindow form = 14
-	formBitmap         form = 15
+	formString          form = 12
+	formPhrases         form = 13
+	formDistinctWindow  form = 14
+	formBitmap          form = 15
+	formDistinctSliding form = 16
+	formBloomTimed      form = 17
 )
+
+// since is the behaviour from which on a form may be in a log.
+func (f form) since() uint32 {
+	if f >= formDistinctSliding {
+		return BehaviourWindows
+	}
+	return 0
+}
 
 // forms makes an empty body of each form, to be decoded into.
 var forms = map[form]func() body{
@@ -129,6 +156,8 @@ var forms = map[form]func() body{
 	formString:          func() body { return new(stringValue) },
 	formPhrases:         func() body { return new(phrases) },
 	formDistinctWindow:  func() body { return new(distinctWindow) },
+	formDistinctSliding: func() body { return new(distinctSliding) },
+	formBloomTimed:      func() body { return new(bloomTimed) },
 	formSet:             func() body { return new(set) },
 	formSetDecayed:      func() body { return new(setDecayed) },
 	formBitmap:          func() body { return new(bitmapValue) },
@@ -137,7 +166,7 @@ var forms = map[form]func() body{
 // kind is what the outside calls a form.
 func (f form) kind() ebbv1.Kind {
 	switch f {
-	case formDistinct, formDistinctDecayed, formDistinctWindow:
+	case formDistinct, formDistinctDecayed, formDistinctWindow, formDistinctSliding:
 		return ebbv1.Kind_KIND_DISTINCT
 	case formCountMin:
 		return ebbv1.Kind_KIND_COUNTMIN
@@ -149,7 +178,7 @@ func (f form) kind() ebbv1.Kind {
 		return ebbv1.Kind_KIND_LINEAR
 	case formMorris:
 		return ebbv1.Kind_KIND_MORRIS
-	case formBloom, formBloomExpiring:
+	case formBloom, formBloomExpiring, formBloomTimed:
 		return ebbv1.Kind_KIND_BLOOM
 	case formSet, formSetDecayed:
 		return ebbv1.Kind_KIND_SET
@@ -187,9 +216,9 @@ func (e *event) hash() uint64 { return hashOf(e.bin, e.seed) }
 // hashOf is the hash that newBody promises its sketches: xxh3 of the bin, by the namespace's seed.
 func hashOf(bin []byte, seed uint64) uint64 { return xxh3.HashSeed(bin, seed) }
 
-// newBody makes an empty body to the sizes of its namespace; nil if the namespace
+// newBody makes an empty body to the sizes of its namespace, as a behaviour has it; nil if the namespace
 // cannot hold the kind: a leaky bucket is a thing of distributions.
-func newBody(kind ebbv1.Kind, ns *namespace) body {
+func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 	p, size := ns.params(), ns.definition.GetSizes()
 	hash := sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
 	halfLife := p.HalfLife
@@ -202,6 +231,9 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 	switch kind {
 	case ebbv1.Kind_KIND_DISTINCT:
 		if window := sketch.Tick(ns.definition.GetWindowUs()); window > 0 {
+			if behaviour >= BehaviourWindows {
+				return newDistinctSliding(window, int(size.GetDistinctPrecision()), hash)
+			}
 			return newDistinctWindow(window, int(size.GetDistinctPrecision()), hash)
 		}
 		if halfLife > 0 {
@@ -230,6 +262,9 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 		m, err := sketch.NewMorris(sketch.MorrisParams{Bits: int(size.GetMorrisBits()), A: size.GetMorrisBase(), HalfLife: halfLife})
 		return sound(&morris{m}, err)
 	case ebbv1.Kind_KIND_BLOOM:
+		if halfLife > 0 && behaviour >= BehaviourWindows {
+			return newBloomTimed(halfLife, size, hash)
+		}
 		if halfLife > 0 {
 			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{
 				Capacity: size.GetBloomCapacity(), FalseRate: size.GetBloomFalseRate(), Window: halfLife, Hash: hash,
@@ -290,7 +325,7 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	created := sum.body == nil
 	b := sum.body
 	if created {
-		b = newBody(kind, ns)
+		b = newBody(kind, ns, s.behaviour)
 		if l, ok := b.(losing); ok && ns.params().OrderFree {
 			l.Born(clock, lifeline(ns.params()))
 		}
@@ -427,6 +462,7 @@ func ended(b body, p *sketch.Params, at sketch.Tick) bool {
 var (
 	errOtherForm     = errors.New("one forgets and the other does not")
 	errOtherHalfLife = errors.New("their half-lives differ")
+	errOtherWindow   = errors.New("their windows differ")
 )
 
 // mergeAs merges what is of the same form.

@@ -39,6 +39,14 @@ func (v *bitmapValue) clone() body               { return v }
 func (v *bitmapValue) Held() int     { return 0 }
 func (v *bitmapValue) Reserved() int { return 0 }
 
+// Size is that of the blocks of a large one: a small one lies in its record.
+func (v *bitmapValue) Size() int {
+	if v.head.isSmall() {
+		return 0
+	}
+	return 8 * v.blocks()
+}
+
 func (v *bitmapValue) answer(_ *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
 	out.Total = exactly(float64(v.head.ids))
 }

@@ -213,12 +213,7 @@ func (f *bloomExpiring) merge(o body) error {
 
 func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	s := f.State(at)
-	answerBloom(q, s, out)
-	if out.Total.High < math.MaxFloat64 {
-		low, _ := sketch.Around(s.KeysLeast, s.KeysError, sureness(q))
-		_, high := sketch.Around(s.KeysMost, s.KeysError, sureness(q))
-		out.Total = &ebbv1.Estimate{Value: s.Keys, Low: min(low, s.Keys), High: high, Confidence: sureness(q)}
-	}
+	answerExpiring(q, s, out)
 	for _, bin := range q.GetBins() {
 		found := f.Has(at, hashOf(bin, f.Params().Hash.Seed)).Found
 		out.Memberships = append(out.Memberships, membership(found, s))

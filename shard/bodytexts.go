@@ -34,6 +34,7 @@ func (v *stringValue) merge(body) error          { return errValues }
 func (v *stringValue) clone() body               { return &stringValue{v.value} } // values are replaced, never written to
 func (v *stringValue) Held() int                 { return 48 + len(v.value) }
 func (v *stringValue) Reserved() int             { return 48 + len(v.value) }
+func (v *stringValue) Size() int                 { return 24 + cap(v.value) }
 
 func (v *stringValue) appendBinary(b []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v.value))), v.value...)

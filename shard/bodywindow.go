@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A namespace's window is cut into slices. A ring has one more, for the latest slice has only begun.
+// Before BehaviourWindows a namespace's window is cut into slices. A ring has one more, for the latest slice has only
+// begun.
 // Its sketches are of the precision that the namespace has, up to the most, where a full ring is a megabyte.
 const (
 	windowSlices       = 60
@@ -24,10 +25,13 @@ type distinctWindow struct{ sketch.DistinctWindow }
 func newDistinctWindow(window sketch.Tick, precision int, hash sketch.Hash) body {
 	w, err := sketch.NewDistinctWindow(sketch.DistinctWindowParams{
 		Distinct: sketch.DistinctParams{Precision: min(precision, windowPrecisionMax), Hash: hash},
-		Slice:    (window + windowSlices - 1) / windowSlices, Slices: windowSlices + 1,
+		Slice:    windowSlice(window), Slices: windowSlices + 1,
 	})
 	return sound(&distinctWindow{w}, err)
 }
+
+// windowSlice is how long the slices of a window are.
+func windowSlice(window sketch.Tick) sketch.Tick { return (window + windowSlices - 1) / windowSlices }
 
 func (w *distinctWindow) form() form { return formDistinctWindow }
 
@@ -53,14 +57,17 @@ func (w *distinctWindow) window() sketch.Tick {
 	return p.Slice * sketch.Tick(p.Slices-1)
 }
 
-// answer counts the slices that a window touches: nothing within it is left out, and of what is up to a slice older some is in.
+// answer counts the slices that a window touches, and one more, and says from when on. The interval begins at what the
+// slices have that lie in the window as a whole.
 func (w *distinctWindow) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	window := sketch.Tick(q.GetWindowUs())
 	if window == 0 {
 		window = w.window()
 	}
-	n, stdErr := w.Estimate(at, window+w.Params().Slice)
-	out.Total = about(q, n, stdErr)
+	longer := window + w.Params().Slice
+	touched, within := w.Union(at, longer), w.Within(at, window)
+	out.Total = aboutBetween(q, &within, &touched)
+	out.SpanUs = int64(w.Span(at, longer))
 }
 
 // checkWindow refuses a question about a window that a body does not keep.

@@ -57,7 +57,7 @@ func (l *largeBody) make(t testing.TB, events int) body { return l.makeFrom(t, 0
 
 // makeFrom is make with other bins and times.
 func (l *largeBody) makeFrom(t testing.TB, from, events int) body {
-	b := newBody(l.kind, l.ns)
+	b := newBody(l.kind, l.ns, BehaviourNamespaces)
 	for i := from; i < from+events; i++ {
 		now := beginning + int64(i)*second
 		in := &proto.IncrementWire{Bin: fmt.Appendf(nil, "bin number %d", i), Amount: 1}

@@ -71,7 +71,8 @@ func TestImagesTravel(t *testing.T) {
 			q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: space, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: []byte(name), AsOfUs: int64(one.now)}}}}
 			here, there := one.Ask(q, 0).GetAnswer().GetDescribe(), two.Ask(q, 0).GetAnswer().GetDescribe()
 			there.Key.Shard = here.Key.Shard
-			here.Bytes, there.Bytes = 0, 0 // of ids, which differ
+			here.Bytes, there.Bytes = 0, 0             // of ids, which differ
+			here.MemoryBytes, there.MemoryBytes = 0, 0 // room to grow depends on how a key came to be
 			if !pb.Equal(here, there) {
 				t.Fatalf("here %v\nthere %v", here, there)
 			}
@@ -313,8 +314,15 @@ func TestImageTakesNoMoreThanItsNamespaceAllows(t *testing.T) {
 			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: 10_000_000, FalseRate: 0.01, Window: 10 * second, Hash: hash(ns)})
 			return &bloomExpiring{f}, err
 		},
+		"bloom of a half-life that grows": func(ns *namespace) (body, error) {
+			f, err := sketch.NewBloomTimed(sketch.BloomTimedParams{
+				Capacity: 10_000_000, FalseRate: 0.01, Window: 10 * second, Hash: hash(ns),
+			})
+			return &bloomTimed{f}, err
+		},
 	} {
 		s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second}, beginning)
+		s.setBehaviour(BehaviourMax)
 		ns := s.lookup(nil)
 		b, err := claim(ns)
 		if err != nil {

@@ -185,6 +185,11 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
 			WithHint("a key that was made when the sizes of its namespace were larger moves only within its shard, as long as it is nearly empty")
 	}
+	if img.body != nil && img.body.form().since() > s.behaviour {
+		return 0, proto.ErrBadRequest.Errorf("the image for key %s is of a form that came with storage version %d, "+
+			"which is not in force yet", quote(c.Key), proto.VersionWindows).
+			WithHint("upgrade all nodes of this cluster, then try again")
+	}
 	return s.takeImage(ns, c, img)
 }
 

@@ -28,6 +28,8 @@ func halfLifeOf(b body) sketch.Tick {
 		return b.Params().HalfLife
 	case *bloomExpiring:
 		return b.Params().Window
+	case *bloomTimed:
+		return b.Params().Window
 	}
 	return 0
 }
@@ -35,7 +37,7 @@ func halfLifeOf(b body) sketch.Tick {
 // halving says whether the total of a body halves in a half-life.
 func halving(b body) bool {
 	switch b.(type) {
-	case *linear, *bloomExpiring:
+	case *linear, *bloomExpiring, *bloomTimed:
 		return false
 	}
 	return halfLifeOf(b) > 0
@@ -118,6 +120,13 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 			property("precision", float64(p.Distinct.Precision)), property("window_us", float64(b.window())),
 			property("slice_us", float64(p.Slice)), property("standard_error", err),
 		}, fmt.Sprintf("standard error %.2g%%", 100*err)
+	case *distinctSliding:
+		p := b.Params()
+		err := distinctError(p.Distinct.Precision)
+		return []*ebbv1.Property{
+			property("precision", float64(p.Distinct.Precision)), property("window_us", float64(p.Window)),
+			property("slice_us", float64(b.Slice())), property("standard_error", err),
+		}, fmt.Sprintf("standard error %.2g%%", 100*err)
 	case *distinctDecayed:
 		err := 1.04 / math.Sqrt(float64(b.Params().Registers))
 		return []*ebbv1.Property{property("registers", float64(b.Params().Registers)), property("standard_error", err)},
@@ -141,8 +150,15 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 			fmt.Sprintf("%s at most 1/%d of the sum too high", sumText(lost), p.Entries)
 	case *linear:
 		p := b.Params()
-		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("exact_max", sketch.LinearExactMax), property("standard_error", p.StandardError)},
-			fmt.Sprintf("exact up to %d bins, then standard error %.2g%% up to %d", sketch.LinearExactMax, 100*p.StandardError, p.Capacity)
+		accuracy = fmt.Sprintf("exact up to %d bins, then standard error %.2g%% up to %d",
+			sketch.LinearExactMax, 100*p.StandardError, p.Capacity)
+		if b.halfLife > 0 {
+			accuracy += "; it counts all bins until the key fades as a whole"
+		}
+		return []*ebbv1.Property{
+			property("capacity", float64(p.Capacity)), property("exact_max", sketch.LinearExactMax),
+			property("standard_error", p.StandardError),
+		}, accuracy
 	case *morris:
 		p := b.Params()
 		err := math.Sqrt(p.A / 2)
@@ -154,11 +170,16 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 	case *bloomExpiring:
 		p := b.Params()
 		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate)}, bloomAccuracy(p.FalseRate)
+	case *bloomTimed:
+		p := b.Params()
+		return []*ebbv1.Property{
+			property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate),
+		}, bloomAccuracy(p.FalseRate)
 	case *bitmapValue:
-		slices, blocks := b.slices(), b.blocks()
+		slices := b.slices()
 		return []*ebbv1.Property{
 			property("ids", float64(b.head.ids)), property("slices", float64(slices.all())), property("arrays", float64(slices.arrays)),
-			property("dense", float64(slices.dense)), property("runs", float64(slices.runs)), property("memory_bytes", float64(8*blocks)),
+			property("dense", float64(slices.dense)), property("runs", float64(slices.runs)),
 		}, "exact"
 	case *stringValue:
 		return []*ebbv1.Property{property("value_bytes", float64(len(b.value))), property("value_bytes_max", proto.TextLenMax)}, "the value is as it was written"

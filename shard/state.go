@@ -35,14 +35,24 @@ const (
 	// say is lost (see sketch.Params.OrderFree), and the floors clamp and prior keep bins for good.
 	BehaviourOrderFree = 4
 
+	// BehaviourWindows is from when on a new distinct of a namespace with a window knows when each of its parts was
+	// last seen, and a new bloom that forgets grows with bursts. Keys from before stay as they are.
+	BehaviourWindows = 5
+
+	// BehaviourSets is from when on all nodes read the sets of more than sketch.SetDecayedKMax things that a question
+	// makes of several.
+	BehaviourSets = BehaviourWindows
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourOrderFree
+	BehaviourMax = BehaviourWindows
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionWindows:
+		return BehaviourWindows
 	case storage >= proto.VersionOrderFree:
 		return BehaviourOrderFree
 	case storage >= proto.VersionDeletion:

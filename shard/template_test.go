@@ -36,11 +36,14 @@ func extremes(t *testing.T) []*ebbv1.Namespace {
 // Whatever a namespace may say, keys of all kinds can be made of it, written, and read back from a snapshot.
 func TestTemplatesCanBeMade(t *testing.T) {
 	for _, def := range extremes(t) {
-		for _, decay := range []ebbv1.Decay{ebbv1.Decay_DECAY_HALF_LIFE, ebbv1.Decay_DECAY_NONE} {
+		for i, decay := range []ebbv1.Decay{
+			ebbv1.Decay_DECAY_HALF_LIFE, ebbv1.Decay_DECAY_NONE, ebbv1.Decay_DECAY_HALF_LIFE, ebbv1.Decay_DECAY_NONE,
+		} {
+			behaviour := []uint32{BehaviourDeletion, BehaviourMax}[i/2]
 			def.Decay = decay
 			ns := &namespace{definition: def, seed: 5, eras: []era{{params: (&frame{}).paramsOf(def)}}}
 			for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
-				b := newBody(kind, ns)
+				b := newBody(kind, ns, behaviour)
 				if b == nil || b.form().kind() != kind {
 					t.Fatalf("%v of %v: %T", kind, def.Sizes, b)
 				}

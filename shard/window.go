@@ -148,13 +148,11 @@ func (r *periods) periodOf(key []byte) (family string, p query.Period, ok bool) 
 	if proto.BySlice(r.ns.definition) {
 		_, key = proto.PartOf(key)
 	}
-	name := string(key)
-	at := strings.LastIndexByte(name, '/')
-	if at < 1 {
+	s, p, ok := query.ParseKey(string(key))
+	if !ok {
 		return "", p, false
 	}
-	p, looks, err := query.ParsePeriod(name[at+1:])
-	return name[:at], p, looks && err == nil
+	return s.Stem(), p, true
 }
 
 // window looks at the bitmaps of a stretch; nil if one is none.

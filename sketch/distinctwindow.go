@@ -164,6 +164,20 @@ func (w *DistinctWindow) Union(at, window Tick) Distinct {
 	return d
 }
 
+// Within is Union of the slices that lie in the window as a whole: nothing in it is older than the window.
+func (w *DistinctWindow) Within(at, window Tick) Distinct {
+	at = max(at, w.Last())
+	first := floorDiv(int64(at-window), int64(w.p.Slice)) + 1
+	return w.Union(at, Tick(w.sliceOf(at)-first+1)*w.p.Slice)
+}
+
+// Span is the time, in microseconds, from the beginning of the first slice that Union has of a window to its end.
+func (w *DistinctWindow) Span(at, window Tick) Tick {
+	at = max(at, w.Last())
+	length := min(floorDiv(int64(window)-1, int64(w.p.Slice))+1, int64(w.p.Slices))
+	return at - Tick(w.sliceOf(at)-length+1)*w.p.Slice
+}
+
 // Estimate is how many distinct things the window has, and the standard error of that: see Union and Distinct.Estimate.
 func (w *DistinctWindow) Estimate(at, window Tick) (n, stdErr float64) {
 	older, newer := w.window(at, window)

@@ -32,10 +32,11 @@
 //	TopK             the items that occur most, each count in a bracket
 //	CountMin         how often any item occurred
 //	Quantile         quantiles and ranks of values, with a bounded relative error
-//	Distinct         how many distinct things there are; DistinctDecayed and DistinctWindow forget
+//	Distinct         how many distinct things there are; DistinctDecayed, DistinctWindow and
+//	                 DistinctSliding forget
 //	Set              the same, a sample of them, and what sets share; SetDecayed forgets
 //	LinearCounter    distinct members, one by one while they are few
-//	Bloom            whether a key was seen; BloomScalable grows, BloomExpiring forgets
+//	Bloom            whether a key was seen; BloomScalable grows, BloomExpiring forgets, BloomTimed does both
 //	Morris           a count in one or two bytes
 //
 // Of these TopK, CountMin, Quantile and Morris forget by half-life, with one landmark for all that they hold.

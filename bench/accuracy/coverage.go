@@ -76,6 +76,11 @@ func allCovered() (all []covered) {
 	}
 	return append(all,
 		covered{"distinct-window", "late", true, coverWindow},
+		covered{"distinct-sliding", "late", true, func(r *rand.Rand) []interval { return coverSliding(r, "late") }},
+		covered{"distinct-sliding", "bursty", true, func(r *rand.Rand) []interval { return coverSliding(r, "bursty") }},
+		covered{"bloom-timed", "on time", false, func(r *rand.Rand) []interval { return coverTimed(r, "on time") }},
+		covered{"bloom-timed", "bursty", false, func(r *rand.Rand) []interval { return coverTimed(r, "bursty") }},
+		covered{"bloom-timed", "one burst", false, coverBurst},
 		covered{"linear", plainStream, true, coverLinear},
 		covered{"bloom", plainStream, false, coverBloom},
 	)
@@ -336,6 +341,59 @@ func coverBloom(r *rand.Rand) []interval {
 	}
 	s := f.State()
 	return []interval{around(s.Keys, s.KeysError, float64(n))}
+}
+
+// coverSliding: the interval of a window begins at what came in the slices that lie in it as a whole.
+func coverSliding(r *rand.Rand, stream string) []interval {
+	const longest = 8 * decayedHour
+	w := must(sketch.NewDistinctSliding(sketch.DistinctSlidingParams{
+		Distinct: sketch.DistinctParams{Precision: 6}, Window: longest,
+	}))
+	window, truth := decayedHour*sketch.Tick(1+r.IntN(8)), 0.0
+	for _, a := range arrivals(r, stream, 3000+r.IntN(3000)) {
+		w.Add(a.clock, a.at, r.Uint64())
+		if a.at > coverageNow-window {
+			truth++
+		}
+	}
+	touched, whole := w.Union(coverageNow, window), w.Within(coverageNow, window)
+	value, stdErr := touched.Estimate()
+	out := around(value, stdErr, truth)
+	value, stdErr = whole.Estimate()
+	out.low = min(out.low, around(value, stdErr, truth).low)
+	return []interval{out}
+}
+
+// coverTimed: the interval holds the bins that are found, each once. It is wide where generations can have the same ones.
+func coverTimed(r *rand.Rand, stream string) []interval {
+	f := must(sketch.NewBloomTimed(sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.01, Window: decayedHour}))
+	things, latest := 1+r.IntN(4000), map[uint64]sketch.Tick{}
+	for _, a := range arrivals(r, stream, 20_000) {
+		key := uint64(r.IntN(things)) * 0x9e3779b97f4a7c15
+		f.Add(a.clock, a.at, key)
+		latest[key] = a.at
+	}
+	truth, oldest := 0.0, (coverageNow/f.Span()-sketch.BloomTimedParts)*f.Span()
+	for _, at := range latest {
+		if at >= oldest {
+			truth++
+		}
+	}
+	s := f.State(coverageNow)
+	low, high := around(s.KeysLeast, s.KeysError, truth), around(s.KeysMost, s.KeysError, truth)
+	return []interval{{min(low.low, s.Keys), high.high, truth}}
+}
+
+// coverBurst: bins of one generation are in no other, and the interval is that of chance.
+func coverBurst(r *rand.Rand) []interval {
+	f := must(sketch.NewBloomTimed(sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.01, Window: decayedHour}))
+	n := 50 + r.IntN(20_000)
+	for range n {
+		f.Add(coverageNow, coverageNow, r.Uint64())
+	}
+	s := f.State(coverageNow)
+	low, high := around(s.KeysLeast, s.KeysError, float64(n)), around(s.KeysMost, s.KeysError, float64(n))
+	return []interval{{min(low.low, s.Keys), high.high, float64(n)}}
 }
 
 func around(value, stdErr, truth float64) interval {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -109,6 +110,7 @@ type summaryJSON struct {
 	Memberships []memberJSON   `json:"memberships,omitempty"`
 	Members     []string       `json:"members,omitempty"`
 	Over        bool           `json:"over,omitempty"`
+	SpanUS      int64          `json:"span_us,omitempty"` // of a window: what the answer covers
 	Confidence  float64        `json:"confidence"`
 	AsOfUS      int64          `json:"as_of_us"`
 	Coverage    coverageJSON   `json:"coverage"`
@@ -117,7 +119,8 @@ type summaryJSON struct {
 func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error {
 	w, c := a.GetSummary(), a.GetCoverage()
 	out := summaryJSON{
-		Namespace: s.namespace, Keys: []string{}, Matched: w.GetMatched(), Found: w.GetFound(), Over: w.GetOver(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
+		Namespace: s.namespace, Keys: []string{}, Matched: w.GetMatched(), Found: w.GetFound(), Over: w.GetOver(),
+		SpanUS: w.GetSpanUs(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
 		Coverage: coverageOf(c),
 	}
 	if out.Found {
@@ -207,12 +210,20 @@ func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
 	if err := printMembers(w, out); err != nil {
 		return err
 	}
-	matched := ""
+	notes := ""
 	if out.Matched > 0 {
-		matched = matching(out.Matched) + ", "
+		notes = matching(out.Matched) + ", "
 	}
-	_, err := fmt.Fprintf(w, "\n%sas of %s\n%s\n", matched, when(out.AsOfUS), coverageText(c))
+	if out.SpanUS > 0 {
+		notes += fmt.Sprintf("of the last %v, ", spanText(out.SpanUS))
+	}
+	_, err := fmt.Fprintf(w, "\n%sas of %s\n%s\n", notes, when(out.AsOfUS), coverageText(c))
 	return err
+}
+
+// spanText writes what an answer covers, to three digits beyond seconds.
+func spanText(us int64) string {
+	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
 }
 
 // printMembers prints what is known of single members, if anything is.

@@ -218,7 +218,8 @@ type descriptionJSON struct {
 	Namespace  string             `json:"namespace"`
 	Found      bool               `json:"found"`
 	Key        keyJSON            `json:"key"`
-	Bytes      uint64             `json:"bytes"`
+	Bytes      uint64             `json:"bytes"` // of its summary in a snapshot
+	Memory     uint64             `json:"memory_bytes"`
 	Decay      string             `json:"decay,omitempty"`
 	HalfLifeUS int64              `json:"half_life_us"`
 	Clock      string             `json:"clock,omitempty"`
@@ -232,7 +233,8 @@ func (s *session) printDescription(a *ebbv1.Answer) error {
 	w := a.GetDescribe()
 	info := w.GetKey()
 	out := descriptionJSON{
-		Namespace: s.namespace, Found: w.GetFound(), Key: keyOf(info), Bytes: w.GetBytes(), HalfLifeUS: w.GetHalfLifeUs(), Accuracy: w.GetAccuracy(),
+		Namespace: s.namespace, Found: w.GetFound(), Key: keyOf(info), Bytes: w.GetBytes(), Memory: w.GetMemoryBytes(),
+		HalfLifeUS: w.GetHalfLifeUs(), Accuracy: w.GetAccuracy(),
 		Decay: enumWord(w.GetDecay().String(), "DECAY_"), Clock: enumWord(w.GetClock().String(), "CLOCK_"),
 		Properties: map[string]float64{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
@@ -258,7 +260,10 @@ func (s *session) printDescription(a *ebbv1.Answer) error {
 	if info.GetBins() > 0 {
 		rows = append(rows, []string{"bins", fmt.Sprint(info.GetBins())})
 	}
-	rows = append(rows, []string{"bytes", fmt.Sprint(w.GetBytes())}, []string{"decay", out.Decay})
+	if out.Memory > 0 {
+		rows = append(rows, []string{"memory bytes", fmt.Sprint(out.Memory)})
+	}
+	rows = append(rows, []string{"snapshot bytes", fmt.Sprint(w.GetBytes())}, []string{"decay", out.Decay})
 	if w.GetHalfLifeUs() > 0 {
 		rows = append(rows, []string{"half-life", (time.Duration(w.GetHalfLifeUs()) * time.Microsecond).String()})
 	}

@@ -1142,7 +1142,8 @@ type Sizes struct {
 	MorrisBits uint32 `protobuf:"varint,8,opt,name=morris_bits,json=morrisBits,proto3" json:"morris_bits,omitempty"`
 	// of a morris: a, the base less 1, 0.0001 to 1; the standard error is sqrt(a/2). 0 is what suits the bits: 0.0005 for 16, 0.08 for 8.
 	MorrisBase float64 `protobuf:"fixed64,9,opt,name=morris_base,json=morrisBase,proto3" json:"morris_base,omitempty"`
-	// of a bloom: bins of the first generation, or in a namespace with half-life of one half-life, 1 to 4,000,000; default 10,000
+	// of a bloom: for how many bins it is made at first, in a namespace with half-life in one half-life, 1 to 4,000,000;
+	// default 10,000. It grows when more come; one that forgets and was made before storage version 11 does not
 	BloomCapacity uint64 `protobuf:"varint,10,opt,name=bloom_capacity,json=bloomCapacity,proto3" json:"bloom_capacity,omitempty"`
 	// of a bloom: the part of absent bins that it takes for present, 0.000001 to 0.5; default 0.01
 	BloomFalseRate float64 `protobuf:"fixed64,11,opt,name=bloom_false_rate,json=bloomFalseRate,proto3" json:"bloom_false_rate,omitempty"`
@@ -7364,8 +7365,8 @@ type SummaryQuestion struct {
 	Top uint32 `protobuf:"varint,6,opt,name=top,proto3" json:"top,omitempty"`
 	// of a linear: the bins themselves; of a set: a sample of them
 	Members bool `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
-	// of a distinct in a namespace with a window: what was there in the last so many microseconds, and up to a 60th of the namespace's
-	// window longer; the whole window when 0
+	// of a distinct in a namespace with a window: what was there in the last so many microseconds; the whole window when
+	// 0. span_us of the answer says what it covers
 	WindowUs int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3" json:"window_us,omitempty"`
 	// of the members of a set: at most so many, 1 to 100,000; 100 when 0
 	Limit uint32 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -9514,9 +9515,12 @@ type KeyDescription struct {
 	Found bool     `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
 	// of its summary in a snapshot
 	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// of memory that the key takes in each replica: its block in pages, with its name, what it holds elsewhere, and its
+	// part of what keys share. The names of its bins count in parts, as each is kept once for all keys that have it
+	MemoryBytes uint64 `protobuf:"varint,10,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// how its events fade
 	Decay Decay `protobuf:"varint,4,opt,name=decay,proto3,enum=ebb.v1.Decay" json:"decay,omitempty"`
-	// in force for this key; of a bloom the time that a bin is found; 0 without decay
+	// in force for this key; of a bloom the time that a bin is found at least; 0 without decay
 	HalfLifeUs int64 `protobuf:"varint,5,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
 	Clock      Clock `protobuf:"varint,6,opt,name=clock,proto3,enum=ebb.v1.Clock" json:"clock,omitempty"`
 	// sizes and limits of the summary
@@ -9575,6 +9579,13 @@ func (x *KeyDescription) GetFound() bool {
 func (x *KeyDescription) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
+	}
+	return 0
+}
+
+func (x *KeyDescription) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
 	}
 	return 0
 }
@@ -10639,6 +10650,10 @@ type Summary struct {
 	// more was added than the summary is made for: errors are larger than they should be. Where total.high is the largest number there is, total is
 	// only a lower bound.
 	Over bool `protobuf:"varint,12,opt,name=over,proto3" json:"over,omitempty"`
+	// of a distinct in a namespace with a window: total counts what was there in the last so many microseconds before
+	// as_of_us. It is up to a 32,768th of the namespace's window longer than the window that was asked for; of a key that
+	// was made before storage version 11 up to a 30th. low of total is of the window alone
+	SpanUs int64 `protobuf:"varint,13,opt,name=span_us,json=spanUs,proto3" json:"span_us,omitempty"`
 	// how many keys the patterns of the question found
 	Matched uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
 	// of a string: its value
@@ -10759,6 +10774,13 @@ func (x *Summary) GetOver() bool {
 		return x.Over
 	}
 	return false
+}
+
+func (x *Summary) GetSpanUs() int64 {
+	if x != nil {
+		return x.SpanUs
+	}
+	return 0
 }
 
 func (x *Summary) GetMatched() uint64 {
@@ -15030,11 +15052,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\aKeyList\x12#\n" +
 	"\x04keys\x18\x01 \x03(\v2\x0f.ebb.v1.KeyInfoR\x04keys\x12\x18\n" +
 	"\amatched\x18\x02 \x01(\x04R\amatched\x12\x18\n" +
-	"\bas_of_us\x18\x03 \x01(\x03R\x06asOfUs\"\xb3\x02\n" +
+	"\bas_of_us\x18\x03 \x01(\x03R\x06asOfUs\"\xd6\x02\n" +
 	"\x0eKeyDescription\x12!\n" +
 	"\x03key\x18\x01 \x01(\v2\x0f.ebb.v1.KeyInfoR\x03key\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12#\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12!\n" +
+	"\fmemory_bytes\x18\n" +
+	" \x01(\x04R\vmemoryBytes\x12#\n" +
 	"\x05decay\x18\x04 \x01(\x0e2\r.ebb.v1.DecayR\x05decay\x12 \n" +
 	"\fhalf_life_us\x18\x05 \x01(\x03R\n" +
 	"halfLifeUs\x12#\n" +
@@ -15131,7 +15155,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"baseline_p\x18\x03 \x01(\x01R\tbaselineP\x12\x1b\n" +
 	"\tlift_bits\x18\x04 \x01(\x01R\bliftBits\x12\x1d\n" +
 	"\n" +
-	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\xc3\x03\n" +
+	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\xdc\x03\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12 \n" +
@@ -15147,7 +15171,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\vmemberships\x18\n" +
 	" \x03(\v2\x12.ebb.v1.MembershipR\vmemberships\x12\x18\n" +
 	"\amembers\x18\v \x03(\fR\amembers\x12\x12\n" +
-	"\x04over\x18\f \x01(\bR\x04over\x12\x18\n" +
+	"\x04over\x18\f \x01(\bR\x04over\x12\x17\n" +
+	"\aspan_us\x18\r \x01(\x03R\x06spanUs\x12\x18\n" +
 	"\amatched\x18\x14 \x01(\x04R\amatched\x12\x12\n" +
 	"\x04text\x18\x10 \x01(\fR\x04text\"I\n" +
 	"\n" +

@@ -681,12 +681,14 @@ func (*PlanTerm_Range) isPlanTerm_Of() {}
 // PlanRange is the periods of one length from the first to the last, both included.
 type PlanRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// the key of a period is family/period
+	// the key of a period is family, separator, period
 	Family []byte `protobuf:"bytes,1,opt,name=family,proto3" json:"family,omitempty"`
-	// 2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01 or 2011-11-01T13
+	// 2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01 or 2011-11-01T13; also 201111, 20111101, 2011110113 or 20111101T13
 	First string `protobuf:"bytes,2,opt,name=first,proto3" json:"first,omitempty"`
 	// as long as the first, and not before it
-	Last          string `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
+	Last string `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
+	// ':', '-', '.' or '_'; '/' when empty
+	Separator     string `protobuf:"bytes,4,opt,name=separator,proto3" json:"separator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -738,6 +740,13 @@ func (x *PlanRange) GetFirst() string {
 func (x *PlanRange) GetLast() string {
 	if x != nil {
 		return x.Last
+	}
+	return ""
+}
+
+func (x *PlanRange) GetSeparator() string {
+	if x != nil {
+		return x.Separator
 	}
 	return ""
 }
@@ -2280,11 +2289,12 @@ const file_ebb_v1_query_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\fH\x00R\x03key\x12\x1a\n" +
 	"\apattern\x18\x03 \x01(\fH\x00R\apattern\x12)\n" +
 	"\x05range\x18\x04 \x01(\v2\x11.ebb.v1.PlanRangeH\x00R\x05rangeB\x04\n" +
-	"\x02of\"M\n" +
+	"\x02of\"k\n" +
 	"\tPlanRange\x12\x16\n" +
 	"\x06family\x18\x01 \x01(\fR\x06family\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\tR\x05first\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\tR\x04last\"u\n" +
+	"\x04last\x18\x03 \x01(\tR\x04last\x12\x1c\n" +
+	"\tseparator\x18\x04 \x01(\tR\tseparator\"u\n" +
 	"\x0ePlanExpression\x12&\n" +
 	"\x04term\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermH\x00R\x04term\x125\n" +
 	"\toperation\x18\x02 \x01(\v2\x15.ebb.v1.PlanOperationH\x00R\toperationB\x04\n" +

@@ -1,0 +1,123 @@
+package query
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Separators are what a period may stand behind in a key.
+const Separators = "/:-._"
+
+// Years in which a period is recognised behind another separator than '/', or without dashes: a number such as
+// user-1234 is no year.
+const (
+	yearFirst = 1970
+	yearLast  = 2199
+)
+
+// Spelling is how the keys of a family of periods are written: play/2011-11-01, play:20111101, play_20111101T13.
+type Spelling struct {
+	Family    string
+	Separator byte // one of Separators
+	form      periodForm
+}
+
+// periodForm is how a period is written.
+type periodForm uint8
+
+const (
+	dashed   periodForm = iota // 2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01, 2011-11-01T13
+	compact                    // 201111, 20111101, 2011110113
+	compactT                   // 20111101T13; its days and months are compact
+)
+
+// spelledShape is a shape of a period at the end of a key.
+type spelledShape struct {
+	unit  ebbv1.PlanUnit
+	form  periodForm
+	shape string // 0 stands for any digit
+}
+
+// spelledShapes are all shapes, those first that are longer.
+var spelledShapes = []spelledShape{
+	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, dashed, "0000-00-00T00"},
+	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, compactT, "00000000T00"},
+	{ebbv1.PlanUnit_PLAN_UNIT_DAY, dashed, "0000-00-00"},
+	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, compact, "0000000000"},
+	{ebbv1.PlanUnit_PLAN_UNIT_WEEK, dashed, "0000-W00"},
+	{ebbv1.PlanUnit_PLAN_UNIT_DAY, compact, "00000000"},
+	{ebbv1.PlanUnit_PLAN_UNIT_QUARTER, dashed, "0000-Q0"},
+	{ebbv1.PlanUnit_PLAN_UNIT_MONTH, dashed, "0000-00"},
+	{ebbv1.PlanUnit_PLAN_UNIT_MONTH, compact, "000000"},
+	{ebbv1.PlanUnit_PLAN_UNIT_YEAR, dashed, "0000"},
+}
+
+// layouts are how package time writes compact periods.
+var layouts = map[periodForm]map[ebbv1.PlanUnit]string{
+	compact: {
+		ebbv1.PlanUnit_PLAN_UNIT_HOUR: "2006010215", ebbv1.PlanUnit_PLAN_UNIT_DAY: "20060102",
+		ebbv1.PlanUnit_PLAN_UNIT_MONTH: "200601",
+	},
+	compactT: {
+		ebbv1.PlanUnit_PLAN_UNIT_HOUR: "20060102T15", ebbv1.PlanUnit_PLAN_UNIT_DAY: "20060102",
+		ebbv1.PlanUnit_PLAN_UNIT_MONTH: "200601",
+	},
+}
+
+// ParseKey takes the key of a period apart; false of any other key, also of one with a date that there is not.
+func ParseKey(key string) (s Spelling, p Period, ok bool) {
+	for _, shape := range spelledShapes {
+		at := len(key) - len(shape.shape)
+		if at < 2 || strings.IndexByte(Separators, key[at-1]) < 0 || !shaped(key[at:], shape.shape) {
+			continue
+		}
+		s = Spelling{Family: key[:at-1], Separator: key[at-1], form: shape.form}
+		if p, ok = shape.read(key[at:]); ok && s.plausible(p) {
+			return s, p, true
+		}
+	}
+	return Spelling{}, Period{}, false
+}
+
+// read takes a period of a text that has the shape.
+func (s *spelledShape) read(text string) (Period, bool) {
+	if s.form == dashed {
+		return read(s.unit, text)
+	}
+	digits := strings.ReplaceAll(text, "T", "")
+	long := digits[:4] + "-" + digits[4:6]
+	if len(digits) > 6 {
+		long += "-" + digits[6:8]
+	}
+	if len(digits) > 8 {
+		long += "T" + digits[8:10]
+	}
+	return read(s.unit, long)
+}
+
+// plausible: behind a slash and with dashes every period is one.
+func (s Spelling) plausible(p Period) bool {
+	if s.Separator == '/' && s.form == dashed {
+		return true
+	}
+	year := p.Start().Year()
+	return year >= yearFirst && year <= yearLast
+}
+
+// Text writes a period as the keys of the family end with it.
+func (s Spelling) Text(p Period) string {
+	if layout := layouts[s.form][p.Unit]; layout != "" {
+		return p.Start().Format(layout)
+	}
+	return p.String()
+}
+
+// Key writes the key of a period of the family.
+func (s Spelling) Key(p Period) []byte {
+	return fmt.Appendf(nil, "%s%c%s", s.Family, s.Separator, s.Text(p))
+}
+
+// Stem is what tells the family from all others: its name, its separator and its form.
+func (s Spelling) Stem() string { return fmt.Sprintf("%s%c%d", s.Family, s.Separator, s.form) }
