@@ -25,7 +25,7 @@ func newForgotten(t *testing.T) *forgotten {
 	f.State = definedAt(t, &ebbv1.Namespace{
 		Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_HALF_LIFE, HalfLifeUs: forgottenHalfLife,
 	}, f.now)
-	free := &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourOrderFree}}}
+	free := &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourSets}}}
 	f.Apply(f.Applied()+1, encodeEntry(t, f.now, []*ebbv1.Command{free}), nil)
 	return f
 }
