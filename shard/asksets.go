@@ -13,7 +13,7 @@ import (
 //
 //	sets      'o' or 'g'  uvarint(at) { uvarint(len) name  form  size error  uvarint(len) body }
 //
-// 'O' and 'G' have a double before at: what each key that is not there may have held when it died (see frame.lostBodies).
+// 'O' and 'G' have a double before at: what each key that is not there may have held when it died (see lostBodies).
 // form 0 is a key that is not there, and no more of it; size and its standard error are doubles, 8 bytes little endian. Of a graph the bodies are
 // made as small as the question says. What is said of the whole is always said of such parts, also by a shard that has all the keys.
 const (
@@ -114,7 +114,9 @@ func (f *frame) setNamed(ns *namespace, name []byte, at sketch.Tick) (namedSet, 
 	}
 	key, ok := f.findKey(ns, name)
 	if !ok || !f.alive(ns, key, at) {
-		out.missed = f.lostBodies(ns)
+		if f.behaviour >= BehaviourSets {
+			out.missed = lostBodies(ns.params())
+		}
 		return out, nil
 	}
 	sum := f.summary(key)

@@ -60,14 +60,10 @@ func lostBy(b body, at sketch.Tick) float64 {
 	return 0
 }
 
-// lostBodies is what a body that is not there may have held of anything when it had died; 0 before BehaviourSets, as
-// nodes of before do not read parts that say it.
-func (f *frame) lostBodies(ns *namespace) float64 {
-	if f.behaviour < BehaviourSets {
-		return 0
-	}
-	as := *ns.params()
-	as.Threshold = lifeline(&as)
+// lostBodies is what a body that is not there may have held of anything when it had died.
+func lostBodies(p *sketch.Params) float64 {
+	as := *p
+	as.Threshold = lifeline(p)
 	return as.LostAtBirth()
 }
 

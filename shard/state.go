@@ -40,7 +40,7 @@ const (
 	BehaviourWindows = 5
 
 	// BehaviourSets is from when on all nodes read the sets of more than sketch.SetDecayedKMax things that a question
-	// makes of several, and parts of answers that say what keys that are not there may have held.
+	// makes of several, and parts of it that say what sets that are not there may have held.
 	BehaviourSets = BehaviourWindows
 
 	// BehaviourMax is the newest that this package implements.
