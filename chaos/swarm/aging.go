@@ -31,10 +31,10 @@ type old struct {
 const (
 	// agedMembers is how many members there are to draw from.
 	agedMembers = 40
-	// bloomGone is after how many half-lives no bloom has a member: it is gone after 1.2.
-	bloomGone = 1.5
-	// windowSlack is how much longer than asked for a window may be: slices of a 60th, rounded up and one more.
-	windowSlack = windowLength / 30
+	// bloomGone is after how many half-lives no bloom has a member.
+	bloomGone = 1 + 1./8
+	// windowSlack is how much longer than asked for a window may be: a slice.
+	windowSlack = windowLength / 32768
 )
 
 func newAger(w *world) *ager {
