@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/chaos"
@@ -417,8 +416,8 @@ func (d *demo) living() int {
 // lines where there is none.
 func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan frame, keys chan<- string) {
 	if d.s.output != "json" && interactive(d.s.term.in) && interactive(d.s.term.out) {
-		p := tea.NewProgram(&screen{frames: frames, keys: keys}, tea.WithContext(ctx), tea.WithInput(d.s.term.in), tea.WithOutput(undisplayed(d.s.term.out)))
-		if _, err := p.Run(); err != nil && ctx.Err() == nil {
+		on := screen{in: d.s.term.in.(*os.File), out: undisplayed(d.s.term.out).(*os.File), frames: frames, keys: keys}
+		if err := on.run(ctx); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(d.s.term.err, "terminal:", err)
 		}
 		quit()

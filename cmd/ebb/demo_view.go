@@ -5,9 +5,6 @@ import (
 	"strings"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
-	"charm.land/lipgloss/v2"
-
 	"github.com/ebbdb/ebb/load"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -27,6 +24,7 @@ type frame struct {
 	grpc     string // address of a node that runs
 	http     string // empty if it has none
 	last     string // what the last key did
+	colour   bool   // the terminal shows colours
 	surprise surprise
 	marks    map[string]string // of bins: + if the share rises, - if it falls
 }
@@ -61,28 +59,26 @@ type nodeFrame struct {
 
 const demoKeys = "k kill a node   c cut one off   h heal all   p pause the stream   q quit"
 
-// render draws a frame as plain text of fixed height, so that a terminal can
-// redraw it in place. Colour comes from the styles alone.
+// render draws a frame as lines of text of fixed height, so that a terminal can redraw it in place. The lines have styles
+// and no other control sequences of their own.
 func (f frame) render() string {
 	var b strings.Builder
-	title := lipgloss.NewStyle().Bold(true)
-	faint := lipgloss.NewStyle().Faint(true)
 	rate := fmt.Sprintf("%.0f/s", f.rate)
 	if f.paused {
 		rate = "paused"
 	}
 	fmt.Fprintf(&b, "%s  half-life %v, %d sent, %d acked, %s\n",
-		title.Render("clicks by country, now"), f.halfLife, f.sent, f.acked, rate)
+		bold.of("clicks by country, now"), f.halfLife, f.sent, f.acked, rate)
 	for _, door := range f.doors() {
-		fmt.Fprintln(&b, faint.Render(door))
+		fmt.Fprintln(&b, faint.of(door))
 	}
-	fmt.Fprintln(&b, faint.Render(watchFor))
+	fmt.Fprintln(&b, faint.of(watchFor))
 	b.WriteString(f.table())
 	b.WriteString("\n")
 	for _, n := range f.nodes {
 		fmt.Fprintf(&b, "  %-6s %-8s leads %d\n", n.name, n.state, n.leads)
 	}
-	fmt.Fprintf(&b, "%s\n%s\n%s\n", title.Render(f.news()), f.last, faint.Render(demoKeys))
+	fmt.Fprintf(&b, "%s\n%s\n%s\n", bold.of(f.news()), f.last, faint.of(demoKeys))
 	return b.String()
 }
 
@@ -104,10 +100,12 @@ func pausedText(paused bool) string {
 
 func (f frame) table() string {
 	var b strings.Builder
-	faint := lipgloss.NewStyle().Faint(true)
-	fmt.Fprintf(&b, "%s\n", faint.Render(fmt.Sprintf("  %-3s   %9s  %7s %-6s", "bin", "count", "share", "±95%")))
+	fmt.Fprintf(&b, "%s\n", faint.of(fmt.Sprintf("  %-3s   %9s  %7s %-6s", "bin", "count", "share", "±95%")))
 	bins := f.answer.GetDistribution().GetBins()
-	calm, burst := lipgloss.NewStyle().Foreground(lipgloss.Color("6")), lipgloss.NewStyle().Foreground(lipgloss.Color("3"))
+	calm, burst := plain, plain
+	if f.colour {
+		calm, burst = cyan, yellow
+	}
 	for i := range demoTop {
 		if i >= len(bins) {
 			b.WriteString("\n")
@@ -116,14 +114,14 @@ func (f frame) table() string {
 		width := int(bins[i].GetP()*40 + 0.5)
 		note := ""
 		if string(bins[i].GetBin()) == load.EmptyBin {
-			note = faint.Render("  country unknown")
+			note = faint.of("  country unknown")
 		}
 		bar, mark := calm, f.mark(bins[i].GetBin())
 		if mark == "!" {
 			bar, note = burst, "  surprise"
 		}
 		fmt.Fprintf(&b, "  %-3s%s  %9.2f  %6.2f%% %-6s %s%s\n", printable(bins[i].GetBin()), mark, bins[i].GetCount(), 100*bins[i].GetP(),
-			fmt.Sprintf("±%.2f", 50*(bins[i].GetPHigh()-bins[i].GetPLow())), bar.Render(strings.Repeat("█", width)), note)
+			fmt.Sprintf("±%.2f", 50*(bins[i].GetPHigh()-bins[i].GetPLow())), bar.of(strings.Repeat("█", width)), note)
 	}
 	fmt.Fprintf(&b, "  %s\n", f.summary())
 	return b.String()
@@ -159,46 +157,4 @@ func (f frame) line() string {
 	}
 	return fmt.Sprintf("%s  acked %d%s  z %.3f  %s  [%s]", f.at.UTC().Format(time.TimeOnly), f.acked, pausedText(f.paused),
 		f.answer.GetDistribution().GetZ(), strings.Join(top[:min(len(top), 5)], "  "), strings.Join(nodes, ", "))
-}
-
-// screen shows frames in a terminal and passes keys on.
-type screen struct {
-	frames <-chan frame
-	keys   chan<- string
-	last   frame
-}
-
-func (s *screen) Init() tea.Cmd { return s.next }
-
-// next waits for a frame; the demo has ended when there are no more.
-func (s *screen) next() tea.Msg {
-	f, ok := <-s.frames
-	if !ok {
-		return tea.QuitMsg{}
-	}
-	return f
-}
-
-func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch msg := msg.(type) {
-	case frame:
-		s.last = msg
-		return s, s.next
-	case tea.KeyPressMsg:
-		key := msg.String()
-		if key == "ctrl+c" {
-			key = "q"
-		}
-		select {
-		case s.keys <- key:
-		default: // the demo is busy with the last one
-		}
-	}
-	return s, nil
-}
-
-func (s *screen) View() tea.View {
-	v := tea.NewView(s.last.render())
-	v.AltScreen = true
-	return v
 }

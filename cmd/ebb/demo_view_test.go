@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"charm.land/lipgloss/v2"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -32,7 +30,7 @@ func TestDemoFitsATerminal(t *testing.T) {
 				t.Errorf("%d lines, not 23:\n%s", len(lines), f.render())
 			}
 			for _, line := range lines {
-				if lipgloss.Width(line) > 80 {
+				if clipped(line, 80) != line {
 					t.Errorf("wider than 80: %q", line)
 				}
 			}
