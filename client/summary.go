@@ -43,7 +43,7 @@ type Summary struct {
 	Total Estimate
 	// Span is, of a KindDistinct in a namespace with a window, how long before AsOf Total reaches back: a 32,768th of the
 	// namespace's window longer than the window that was asked for at most. Of a key that was made before storage version
-	// 10 it is up to a 30th longer. Total.Low is of the window alone.
+	// 11 it is up to a 30th longer. Total.Low is of the window alone.
 	Span time.Duration
 	// Over says that more was added than the kind is made for: errors are larger
 	// than it promises.

@@ -31,10 +31,12 @@ type old struct {
 const (
 	// agedMembers is how many members there are to draw from.
 	agedMembers = 40
-	// bloomGone is after how many half-lives no bloom has a member.
-	bloomGone = 1 + 1./8
-	// windowSlack is how much longer than asked for a window may be: a slice.
-	windowSlack = windowLength / 32768
+	// bloomGone is after how many half-lives no bloom has a member: one from before the cluster's storage version was
+	// in force is gone after 1.2, all others after 1.125.
+	bloomGone = 1.5
+	// windowSlack is how much longer than asked for a window may be, of a key from before the cluster's storage version
+	// was in force: slices of a 60th, rounded up and one more. An answer says what it covers.
+	windowSlack = windowLength / 30
 )
 
 func newAger(w *world) *ager {
@@ -104,7 +106,10 @@ func (a *ager) look(ctx context.Context, c *ebb.Client, o *old) error {
 		return err
 	}
 	a.w.complete(s.Coverage, false)
-	low, high := o.left(q.Window, s.AsOf)
+	low, high := o.left(q.Window, s.Span, s.AsOf)
+	if q.Window > 0 && s.Found {
+		a.w.hold("aged-right", s.Span >= q.Window && s.Span <= q.Window+windowSlack, "%s covers %v of a window of %v", o.key(), s.Span, q.Window)
+	}
 	if o.kind == ebb.KindBloom {
 		a.w.hold("aged-right", o.contained(q.Bins, s), "%s says at %v %+v: of %v", o.key(), s.AsOf, s.Memberships, o.latest)
 	} else {
@@ -118,8 +123,8 @@ func (a *ager) look(ctx context.Context, c *ebb.Client, o *old) error {
 	return nil
 }
 
-// left is what is left of a key at a time, at least and at most.
-func (o *old) left(window time.Duration, at time.Time) (low, high float64) {
+// left is what is left of a key at a time, at least and at most: of a window, what lies in what the answer covers too.
+func (o *old) left(window, span time.Duration, at time.Time) (low, high float64) {
 	if o.kind == ebb.KindCountMin {
 		sum := sumAt(o.events, at)
 		return sum, sum
@@ -132,7 +137,7 @@ func (o *old) left(window time.Duration, at time.Time) (low, high float64) {
 			low, high = low+n, high+n
 		case age <= window:
 			low, high = low+1, high+1
-		case age <= window+windowSlack:
+		case age <= span:
 			high++
 		}
 	}
