@@ -147,12 +147,7 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 	if cp.from == cp.to {
 		return false, proto.ErrBadNamespace.Errorf("namespace %s cannot be copied to itself", cp.from)
 	}
-	var resp *ebbv1.ListNamespacesResponse
-	err = cp.client.anywhere(ctx, attempt{op: "list namespaces"}, question,
-		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-			resp, err = ebbv1grpc.NewEbbClient(cc).ListNamespaces(ctx, &ebbv1.ListNamespacesRequest{})
-			return err
-		})
+	resp, err := cp.client.listNamespaces(ctx)
 	if err != nil {
 		return false, err
 	}

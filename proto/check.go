@@ -38,6 +38,7 @@ const (
 	FieldCommandTick            = 12
 	FieldCommandAudit           = 41
 	FieldCommandPurge           = 48
+	FieldCommandPutPiece        = 49
 )
 
 // CheckKey refuses an empty key and one over KeyLenMax bytes.
@@ -215,7 +216,7 @@ func CommandNamespace(raw []byte) []byte {
 // session are not among them.
 func CommandGrows(raw []byte) bool {
 	switch _, field, body := CommandBody(raw); field {
-	case FieldCommandIncrements, FieldCommandPut, FieldCommandStore, FieldCommandNames:
+	case FieldCommandIncrements, FieldCommandPut, FieldCommandPutPiece, FieldCommandStore, FieldCommandNames:
 		return true
 	case FieldCommandRestore:
 		return restoreGrows(body)
@@ -301,6 +302,8 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		return checkHomeCommand(v)
 	case FieldCommandRestore:
 		return checkRestoreCommand(v)
+	case FieldCommandPutPiece:
+		return checkPutPiece(v)
 	default:
 		s, known := flatShapes[num]
 		if !known {

@@ -16,6 +16,12 @@ const (
 	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: with its command it goes
 	// into one entry of the log.
 	ImageBytesMax = EntryBytesHard - 4<<10
+	// LargeImageBytesMax bounds an image that goes in pieces, and UploadsBytesMax the images that are on their way to a
+	// shard together.
+	LargeImageBytesMax = 8 << 20
+	UploadsBytesMax    = 2 * LargeImageBytesMax
+	// UploadExpiryUS is after how long without a piece an image that is not whole is forgotten, in shard time.
+	UploadExpiryUS = 600_000_000
 	// ImageBothVersion is the version of images, their second byte, from which on they have the counts of both
 	// half-lives.
 	ImageBothVersion = 2
@@ -206,10 +212,37 @@ func checkKeysCommand(field int, raw []byte) *Error {
 	if c.GetWhat() == nil {
 		return ErrBadRequest.Errorf("nothing to put: an image, or the key it comes from")
 	}
-	if _, from := c.GetWhat().(*ebbv1.PutKey_From); from {
+	_, from := c.GetWhat().(*ebbv1.PutKey_From)
+	if c.GetMerge() && (from || c.GetOverwrite() || c.Replace != nil) {
+		return ErrBadRequest.Errorf("an image merges with what a key holds, or takes its place: not both, and a key that is renamed does not merge")
+	}
+	if from {
 		return checkKeys([][]byte{c.GetKey(), c.GetFrom()})
 	}
 	return CheckKey(c.GetKey())
+}
+
+// checkPutPiece checks a piece of an image as clients may send it.
+func checkPutPiece(raw []byte) *Error {
+	var c ebbv1.PutPiece
+	if err := Decode(raw, &c); err != nil {
+		return err
+	}
+	return CheckPutPiece(&c)
+}
+
+// CheckPutPiece checks everything about a piece that does not depend on state.
+func CheckPutPiece(c *ebbv1.PutPiece) *Error {
+	n := uint64(len(c.GetData()))
+	switch {
+	case c.GetUpload() == 0:
+		return ErrBadRequest.Errorf("a piece of an image without the number of its upload")
+	case c.GetBytes() > LargeImageBytesMax:
+		return ErrKeyTooLarge.Errorf("an image of %d bytes: the limit is %d", c.GetBytes(), LargeImageBytesMax)
+	case n == 0 || c.GetOffset() > c.GetBytes() || n > c.GetBytes()-c.GetOffset():
+		return ErrBadRequest.Errorf("a piece of %d bytes at %d, of an image of %d", n, c.GetOffset(), c.GetBytes())
+	}
+	return nil
 }
 
 // checkSourcesQuestion checks how many sources are asked for, 1 to KeysListMax, and the name that they come after.

@@ -22,7 +22,8 @@ package proto
 //	9  namespaces can be deleted, and bodies count what they hold: see shard.BehaviourDeletion
 //	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree
 //	11 shards name the keys of a question that are missing; windows and expiring Bloom filters keep what they promise:
-//	   see shard.BehaviourWindows
+//	   see shard.BehaviourWindows;
+//	   images of keys merge, and large ones come in pieces: see shard.BehaviourSketches
 //
 // 7 was never released.
 const (
@@ -67,6 +68,9 @@ const VersionMissingKeys = 11
 
 // VersionWindows is from when on keys are made that count any window, and expiring Bloom filters that grow.
 const VersionWindows = 11
+
+// VersionSketches is from when on images merge with what keys hold, and large ones go from shard to shard in pieces.
+const VersionSketches = 11
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

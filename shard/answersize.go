@@ -37,6 +37,14 @@ const (
 )
 
 // namesMax bounds the names of an answer: more than that is refused before it is copied.
+// imageMost bounds the image in the answer to a question.
+func imageMost(ask any) int {
+	if export, is := ask.(*ebbv1.Question_Export); is && export.Export.GetLarge() {
+		return proto.LargeImageBytesMax
+	}
+	return proto.ImageBytesMax
+}
+
 func namesMax(bins int) int { return min(bins*binNameBytes, answerBytesMax) }
 
 // mergedBytes bounds what a body adds to the memory of one that it is merged into. A merge of sparse bodies may be
@@ -69,7 +77,7 @@ func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 		return answerLeast + min(sourcesLimit(ask.Sources), int(f.sources.live))*2*(estimateBytes+proto.SourceNameLenMax)
 	case *ebbv1.Question_Describe, *ebbv1.Question_Export:
 		return answerLeast + 2*proto.KeyLenMax + min(heldCopies*bytesPerCost*cost/describeBin+bitmapLeast,
-			2*heldCopies*proto.ImageBytesMax)
+			2*heldCopies*imageMost(ask))
 	case *ebbv1.Question_Match:
 		return answerLeast + min(len(ask.Match.GetText())*textMatchBytes, 6*answerBytesMax)
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:

@@ -68,6 +68,7 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 	f.writeRosters(b)
 	b.section(sectionStaged)
 	f.staged.writePart(b, a)
+	f.writeUploads(b)
 	b.flush()
 	return h.Sum64() // a hash takes everything: there is no error
 }

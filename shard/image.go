@@ -80,8 +80,8 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 }
 
 // exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if it
-// is too large.
-func (f *frame) exportBoth(ns *namespace, name []byte, content []byte) []byte {
+// is larger than most.
+func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int) []byte {
 	slow := f.companion(ns)
 	if slow == nil {
 		return nil
@@ -94,7 +94,7 @@ func (f *frame) exportBoth(ns *namespace, name []byte, content []byte) []byte {
 	if !ok || !f.alive(slow, key, slow.clock(f.now)) {
 		return f.appendCounts(raw, slow, &summary{era: slow.presentEra()})
 	}
-	if f.imageLeast(key) > proto.ImageBytesMax {
+	if f.imageLeast(key) > most {
 		return nil
 	}
 	sum := f.summary(key)
@@ -300,28 +300,31 @@ func (img *image) over(p *sketch.Params, at sketch.Tick) bool {
 
 func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
-	out := &ebbv1.KeyExport{AsOfUs: int64(f.evaluation(ns, 1, 0))}
+	out, most := &ebbv1.KeyExport{AsOfUs: int64(f.evaluation(ns, 1, 0))}, proto.ImageBytesMax
+	if ask.Large {
+		most = proto.LargeImageBytesMax
+	}
 	if ns != nil {
 		if key, ok := f.findKey(ns, ask.Key); ok && f.alive(ns, key, ns.clock(f.now)) {
-			if n := f.imageLeast(key); n > proto.ImageBytesMax {
-				return f.unanswered(keyTooLarge(ask.Key, n))
+			if n := f.imageLeast(key); n > most {
+				return f.unanswered(keyTooLarge(ask.Key, n, most))
 			}
 			out.Found = true
 			var content []byte
 			out.Image, out.Checksum, content = f.exportContent(ns, key)
 			if sum := f.summary(key); ask.Both && sum.body == nil {
-				if both := f.exportBoth(ns, ask.Key, content); both != nil && len(both) <= proto.ImageBytesMax {
+				if both := f.exportBoth(ns, ask.Key, content, most); both != nil && len(both) <= most {
 					out.Image = both
 				}
 			}
 		}
 	}
-	if n := len(out.Image); n > proto.ImageBytesMax {
-		return f.unanswered(keyTooLarge(ask.Key, n))
+	if n := len(out.Image); n > most {
+		return f.unanswered(keyTooLarge(ask.Key, n, most))
 	}
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Export{Export: out}}}, AsOfUs: out.AsOfUs}
 }
 
-func keyTooLarge(key []byte, n int) *proto.Error {
-	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes or more: the limit of what goes from one shard to another is %d", quote(key), n, proto.ImageBytesMax)
+func keyTooLarge(key []byte, n, most int) *proto.Error {
+	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes or more: the limit of what goes from one shard to another is %d", quote(key), n, most)
 }

@@ -180,7 +180,19 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 	if s.behaviour >= BehaviourDeletion {
 		newest = imageBothVersion
 	}
-	img, ok := decodeImage(c.GetImage(), newest, ns.room)
+	c.Merge = c.Merge && s.behaviour >= BehaviourSketches // shards of before do not know it
+	raw := c.GetImage()
+	if id := c.GetUpload(); id != 0 {
+		if raw, err = s.uploaded([]byte(ns.definition.GetName()), id); err != nil {
+			return 0, err
+		}
+		defer func() {
+			if err == nil {
+				s.uploads = s.uploads.without(s.uploads.find([]byte(ns.definition.GetName()), id))
+			}
+		}()
+	}
+	img, ok := decodeImage(raw, newest, ns.room)
 	if !ok {
 		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
 			WithHint("a key that was made when the sizes of its namespace were larger moves only within its shard, as long as it is nearly empty")
@@ -216,10 +228,14 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	}
 	key, there := s.findKey(ns, c.Key)
 	if there && s.alive(ns, key, clock) {
-		if same, err := s.compare(ns, key, img.checksum); err != nil || same {
-			return 0, err
+		if c.Merge {
+			err = s.mergeHeld(ns, key, img, clock)
+		} else if same, failed := s.compare(ns, key, img.checksum); failed != nil || same {
+			return 0, failed
+		} else {
+			err = s.mayReplace(ns, key, c)
 		}
-		if err := s.mayReplace(ns, key, c); err != nil {
+		if err != nil {
 			return 0, err
 		}
 	}

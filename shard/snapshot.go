@@ -25,11 +25,12 @@ import (
 //	answered    roster { [namespace] issued-at hi lo applied more }
 //	remnants    roster { space number since pending key }
 //	staged      name { bytes checksum pieces { text } }     of a restore that is under way; only an empty name without
+//	uploads     count { namespace upload bytes at { data } }     large images that are on their way
 //	end         crc(4, little endian)
 //
 //	roster = slots first-free { 0 item | 1 + next free }
 //
-// What stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
+// Uploads are there from format 8 on, which a shard has from BehaviourSketches on. What stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
 // BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so
 // builds of both can install it.
 //
@@ -39,11 +40,15 @@ const (
 	formatOldest   = 5 // small bitmaps stand with their keys
 	formatOwners   = 6 // sessions, sources and idempotency keys say whose they are
 	formatDeletion = 7 // definitions say whether they are of deleted namespaces
-	snapshotFormat = formatDeletion
+	formatUploads  = 8 // large images are on their way
+	snapshotFormat = formatUploads
 )
 
 // format is that of a snapshot of this state.
 func (f *frame) format() byte {
+	if f.behaviour >= BehaviourSketches {
+		return formatUploads
+	}
 	if f.behaviour >= BehaviourDeletion {
 		return formatDeletion
 	}
@@ -67,6 +72,7 @@ const (
 	sectionLedgers
 	sectionRemnants = 20
 	sectionStaged   = 40
+	sectionUploads  = 41
 )
 
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.
@@ -91,6 +97,7 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	f.writeRosters(b)
 	b.section(sectionStaged)
 	f.staged.write(b)
+	f.writeUploads(b)
 	b.section(sectionEnd)
 	b.buf = binary.LittleEndian.AppendUint32(b.buf, b.crcs)
 	b.flush()

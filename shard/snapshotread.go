@@ -87,6 +87,7 @@ func (s *State) restore(b *blockReader) {
 	readRoster(b, &s.remnants, s.epoch, func(slot uint32) { s.readRemnant(b, slot) })
 	b.section(sectionStaged)
 	s.staged.read(b)
+	s.readUploads(b)
 	b.section(sectionEnd)
 	if crcs := b.bytes(4); len(crcs) == 4 && binary.LittleEndian.Uint32(crcs) != b.crcs {
 		b.corrupt("a block is missing or out of place")

@@ -43,6 +43,9 @@ const (
 	// makes of several, and parts of it that say what sets that are not there may have held.
 	BehaviourSets = BehaviourWindows
 
+	// BehaviourSketches is from when on images merge with what keys hold, and large ones come in pieces.
+	BehaviourSketches = BehaviourWindows
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourWindows
 )
@@ -93,6 +96,7 @@ type frame struct {
 	remnants roster[remnant]
 
 	staged   staging // what a restore has brought so far
+	uploads  uploads // large images that are on their way
 	restored string  // the name of the restore that this state began with; "" for none
 
 	unions map[windowID][]*Union // that a view was given, see View.Use
@@ -243,6 +247,7 @@ func (s *State) expire(visits int) {
 	s.expireSessions(visits)
 	s.forgetKeys(visits)
 	s.dropStale()
+	s.uploads.expire(s.now)
 }
 
 // command applies one command, unless its identity says that it has been
@@ -301,6 +306,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.home(c)
 	case fieldCommandPurge:
 		return s.purge(c)
+	case proto.FieldCommandPutPiece:
+		return s.putPiece(c)
 	case fieldCommandAudit:
 		s.audit(c.body)
 	}

@@ -2547,6 +2547,7 @@ type Command struct {
 	//	*Command_Restore
 	//	*Command_Audit
 	//	*Command_PurgeNamespace
+	//	*Command_PutPiece
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2792,6 +2793,15 @@ func (x *Command) GetPurgeNamespace() *PurgeNamespace {
 	return nil
 }
 
+func (x *Command) GetPutPiece() *PutPiece {
+	if x != nil {
+		if x, ok := x.Body.(*Command_PutPiece); ok {
+			return x.PutPiece
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -2890,6 +2900,10 @@ type Command_PurgeNamespace struct {
 	PurgeNamespace *PurgeNamespace `protobuf:"bytes,48,opt,name=purge_namespace,json=purgeNamespace,proto3,oneof"`
 }
 
+type Command_PutPiece struct {
+	PutPiece *PutPiece `protobuf:"bytes,49,opt,name=put_piece,json=putPiece,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -2926,6 +2940,81 @@ func (*Command_Audit) isCommand_Body() {}
 
 func (*Command_PurgeNamespace) isCommand_Body() {}
 
+func (*Command_PutPiece) isCommand_Body() {}
+
+// PutPiece brings a piece of an image that is too large for one command. The pieces come in their order, and the same one
+// again changes nothing. What has come is forgotten ten minutes after the latest piece, or when a PutKey takes it.
+type PutPiece struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// names the image; drawn by who brings it, and not 0
+	Upload uint64 `protobuf:"fixed64,1,opt,name=upload,proto3" json:"upload,omitempty"`
+	// where the piece begins
+	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data   []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// of the whole image; at most 8 MiB
+	Bytes         uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutPiece) Reset() {
+	*x = PutPiece{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutPiece) ProtoMessage() {}
+
+func (x *PutPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutPiece.ProtoReflect.Descriptor instead.
+func (*PutPiece) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PutPiece) GetUpload() uint64 {
+	if x != nil {
+		return x.Upload
+	}
+	return 0
+}
+
+func (x *PutPiece) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *PutPiece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *PutPiece) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // PurgeNamespace has every replica of a shard forget some of what it holds of a namespace that is being purged. Only the
 // leader may write it.
 type PurgeNamespace struct {
@@ -2940,7 +3029,7 @@ type PurgeNamespace struct {
 
 func (x *PurgeNamespace) Reset() {
 	*x = PurgeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3041,7 @@ func (x *PurgeNamespace) String() string {
 func (*PurgeNamespace) ProtoMessage() {}
 
 func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3054,7 @@ func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeNamespace.ProtoReflect.Descriptor instead.
 func (*PurgeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PurgeNamespace) GetVersion() uint64 {
@@ -2997,7 +3086,7 @@ type PurgeProgress struct {
 
 func (x *PurgeProgress) Reset() {
 	*x = PurgeProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3009,7 +3098,7 @@ func (x *PurgeProgress) String() string {
 func (*PurgeProgress) ProtoMessage() {}
 
 func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3022,7 +3111,7 @@ func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeProgress.ProtoReflect.Descriptor instead.
 func (*PurgeProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PurgeProgress) GetNext() uint64 {
@@ -3060,7 +3149,7 @@ type Audit struct {
 
 func (x *Audit) Reset() {
 	*x = Audit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3161,7 @@ func (x *Audit) String() string {
 func (*Audit) ProtoMessage() {}
 
 func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3174,7 @@ func (x *Audit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audit.ProtoReflect.Descriptor instead.
 func (*Audit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Audit) GetPart() uint32 {
@@ -3121,7 +3210,7 @@ type RestoreShard struct {
 
 func (x *RestoreShard) Reset() {
 	*x = RestoreShard{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3133,7 +3222,7 @@ func (x *RestoreShard) String() string {
 func (*RestoreShard) ProtoMessage() {}
 
 func (x *RestoreShard) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3146,7 +3235,7 @@ func (x *RestoreShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreShard.ProtoReflect.Descriptor instead.
 func (*RestoreShard) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RestoreShard) GetName() string {
@@ -3242,7 +3331,7 @@ type RestoreBegin struct {
 
 func (x *RestoreBegin) Reset() {
 	*x = RestoreBegin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3343,7 @@ func (x *RestoreBegin) String() string {
 func (*RestoreBegin) ProtoMessage() {}
 
 func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3356,7 @@ func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBegin.ProtoReflect.Descriptor instead.
 func (*RestoreBegin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RestoreBegin) GetBytes() uint64 {
@@ -3296,7 +3385,7 @@ type RestorePiece struct {
 
 func (x *RestorePiece) Reset() {
 	*x = RestorePiece{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3397,7 @@ func (x *RestorePiece) String() string {
 func (*RestorePiece) ProtoMessage() {}
 
 func (x *RestorePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3410,7 @@ func (x *RestorePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePiece.ProtoReflect.Descriptor instead.
 func (*RestorePiece) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RestorePiece) GetOffset() uint64 {
@@ -3346,7 +3435,7 @@ type RestoreCommit struct {
 
 func (x *RestoreCommit) Reset() {
 	*x = RestoreCommit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3447,7 @@ func (x *RestoreCommit) String() string {
 func (*RestoreCommit) ProtoMessage() {}
 
 func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3460,7 @@ func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommit.ProtoReflect.Descriptor instead.
 func (*RestoreCommit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 type RestoreCancel struct {
@@ -3384,7 +3473,7 @@ type RestoreCancel struct {
 
 func (x *RestoreCancel) Reset() {
 	*x = RestoreCancel{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3485,7 @@ func (x *RestoreCancel) String() string {
 func (*RestoreCancel) ProtoMessage() {}
 
 func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3498,7 @@ func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCancel.ProtoReflect.Descriptor instead.
 func (*RestoreCancel) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RestoreCancel) GetAny() bool {
@@ -3432,7 +3521,7 @@ type RestoreProgress struct {
 
 func (x *RestoreProgress) Reset() {
 	*x = RestoreProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3444,7 +3533,7 @@ func (x *RestoreProgress) String() string {
 func (*RestoreProgress) ProtoMessage() {}
 
 func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3457,7 +3546,7 @@ func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreProgress.ProtoReflect.Descriptor instead.
 func (*RestoreProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RestoreProgress) GetStaged() uint64 {
@@ -3486,7 +3575,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3587,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3600,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapshotRequest) GetShard() uint32 {
@@ -3542,7 +3631,7 @@ type SnapshotPart struct {
 
 func (x *SnapshotPart) Reset() {
 	*x = SnapshotPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3643,7 @@ func (x *SnapshotPart) String() string {
 func (*SnapshotPart) ProtoMessage() {}
 
 func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3656,7 @@ func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPart.ProtoReflect.Descriptor instead.
 func (*SnapshotPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapshotPart) GetPart() isSnapshotPart_Part {
@@ -3625,7 +3714,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3726,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3739,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SnapshotChunk) GetHash() []byte {
@@ -3692,7 +3781,7 @@ type SnapshotSummary struct {
 
 func (x *SnapshotSummary) Reset() {
 	*x = SnapshotSummary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3704,7 +3793,7 @@ func (x *SnapshotSummary) String() string {
 func (*SnapshotSummary) ProtoMessage() {}
 
 func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3717,7 +3806,7 @@ func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSummary.ProtoReflect.Descriptor instead.
 func (*SnapshotSummary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotSummary) GetApplied() uint64 {
@@ -3775,7 +3864,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3876,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3889,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Names) GetNames() [][]byte {
@@ -3832,7 +3921,7 @@ type HomeCommand struct {
 
 func (x *HomeCommand) Reset() {
 	*x = HomeCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3844,7 +3933,7 @@ func (x *HomeCommand) String() string {
 func (*HomeCommand) ProtoMessage() {}
 
 func (x *HomeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3857,7 +3946,7 @@ func (x *HomeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeCommand.ProtoReflect.Descriptor instead.
 func (*HomeCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HomeCommand) GetWhat() isHomeCommand_What {
@@ -3930,7 +4019,7 @@ type HomeNumber struct {
 
 func (x *HomeNumber) Reset() {
 	*x = HomeNumber{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4031,7 @@ func (x *HomeNumber) String() string {
 func (*HomeNumber) ProtoMessage() {}
 
 func (x *HomeNumber) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4044,7 @@ func (x *HomeNumber) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeNumber.ProtoReflect.Descriptor instead.
 func (*HomeNumber) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HomeNumber) GetKey() []byte {
@@ -3984,7 +4073,7 @@ type HomePut struct {
 
 func (x *HomePut) Reset() {
 	*x = HomePut{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4085,7 @@ func (x *HomePut) String() string {
 func (*HomePut) ProtoMessage() {}
 
 func (x *HomePut) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4098,7 @@ func (x *HomePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomePut.ProtoReflect.Descriptor instead.
 func (*HomePut) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HomePut) GetNumber() *HomeNumber {
@@ -4035,7 +4124,7 @@ type HomeSwept struct {
 
 func (x *HomeSwept) Reset() {
 	*x = HomeSwept{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4047,7 +4136,7 @@ func (x *HomeSwept) String() string {
 func (*HomeSwept) ProtoMessage() {}
 
 func (x *HomeSwept) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4060,7 +4149,7 @@ func (x *HomeSwept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeSwept.ProtoReflect.Descriptor instead.
 func (*HomeSwept) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HomeSwept) GetNumbers() []uint64 {
@@ -4084,7 +4173,7 @@ type StoreBitmap struct {
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4096,7 +4185,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4109,7 +4198,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -4145,7 +4234,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4246,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4259,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -4208,7 +4297,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4309,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4322,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -4299,7 +4388,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4400,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4413,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -4356,18 +4445,21 @@ type PutKey struct {
 	//
 	//	*PutKey_Image
 	//	*PutKey_From
+	//	*PutKey_Upload
 	What isPutKey_What `protobuf_oneof:"what"`
 	// also if the key is there, whatever it holds
 	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
 	// also if the key is there and its image has this checksum
-	Replace       *uint64 `protobuf:"fixed64,5,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
+	Replace *uint64 `protobuf:"fixed64,5,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
+	// an image: if the key is there, it then holds what both hold. From storage version 11 on
+	Merge         bool `protobuf:"varint,7,opt,name=merge,proto3" json:"merge,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4471,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4484,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -4427,6 +4519,15 @@ func (x *PutKey) GetFrom() []byte {
 	return nil
 }
 
+func (x *PutKey) GetUpload() uint64 {
+	if x != nil {
+		if x, ok := x.What.(*PutKey_Upload); ok {
+			return x.Upload
+		}
+	}
+	return 0
+}
+
 func (x *PutKey) GetOverwrite() bool {
 	if x != nil {
 		return x.Overwrite
@@ -4439,6 +4540,13 @@ func (x *PutKey) GetReplace() uint64 {
 		return *x.Replace
 	}
 	return 0
+}
+
+func (x *PutKey) GetMerge() bool {
+	if x != nil {
+		return x.Merge
+	}
+	return false
 }
 
 type isPutKey_What interface {
@@ -4455,9 +4563,16 @@ type PutKey_From struct {
 	From []byte `protobuf:"bytes,3,opt,name=from,proto3,oneof"`
 }
 
+type PutKey_Upload struct {
+	// an image that PutPiece has brought whole
+	Upload uint64 `protobuf:"fixed64,6,opt,name=upload,proto3,oneof"`
+}
+
 func (*PutKey_Image) isPutKey_What() {}
 
 func (*PutKey_From) isPutKey_What() {}
+
+func (*PutKey_Upload) isPutKey_What() {}
 
 // ExpireKeys says until when keys live at most, by the clock of their namespace; without a time and a duration as long as they
 // do by themselves. The result counts those that were there.
@@ -4475,7 +4590,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4602,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +4615,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -4562,7 +4677,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4574,7 +4689,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4587,7 +4702,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -4609,7 +4724,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4621,7 +4736,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4634,7 +4749,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *OpenSession) GetSecret() uint64 {
@@ -4657,7 +4772,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4669,7 +4784,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4682,7 +4797,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -4711,7 +4826,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +4838,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +4851,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *OpenSource) GetName() string {
@@ -4763,7 +4878,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4775,7 +4890,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4788,7 +4903,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DropSource) GetName() string {
@@ -4808,7 +4923,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +4935,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +4948,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -4852,7 +4967,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4864,7 +4979,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4877,7 +4992,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -4892,7 +5007,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4904,7 +5019,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4917,7 +5032,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -4965,7 +5080,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4977,7 +5092,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4990,7 +5105,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -5089,7 +5204,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5216,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5229,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -5142,7 +5257,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5154,7 +5269,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5167,7 +5282,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -5194,7 +5309,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5206,7 +5321,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5219,7 +5334,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -5258,7 +5373,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5270,7 +5385,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5283,7 +5398,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Question) GetNamespace() string {
@@ -5558,7 +5673,7 @@ type SourcesQuestion struct {
 
 func (x *SourcesQuestion) Reset() {
 	*x = SourcesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5570,7 +5685,7 @@ func (x *SourcesQuestion) String() string {
 func (*SourcesQuestion) ProtoMessage() {}
 
 func (x *SourcesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5583,7 +5698,7 @@ func (x *SourcesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcesQuestion.ProtoReflect.Descriptor instead.
 func (*SourcesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SourcesQuestion) GetLimit() uint32 {
@@ -5615,7 +5730,7 @@ type NamesQuestion struct {
 
 func (x *NamesQuestion) Reset() {
 	*x = NamesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5627,7 +5742,7 @@ func (x *NamesQuestion) String() string {
 func (*NamesQuestion) ProtoMessage() {}
 
 func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5640,7 +5755,7 @@ func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
 func (*NamesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *NamesQuestion) GetNames() [][]byte {
@@ -5686,7 +5801,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5698,7 +5813,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5711,7 +5826,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -5898,7 +6013,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5910,7 +6025,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5923,7 +6038,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -5953,7 +6068,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5965,7 +6080,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5978,7 +6093,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -6005,7 +6120,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6017,7 +6132,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6030,7 +6145,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -6051,7 +6166,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6063,7 +6178,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6076,7 +6191,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -6104,7 +6219,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6116,7 +6231,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6129,7 +6244,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -6168,7 +6283,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6180,7 +6295,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6193,7 +6308,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -6347,7 +6462,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6359,7 +6474,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6372,7 +6487,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -6408,7 +6523,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6420,7 +6535,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6433,7 +6548,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -6465,7 +6580,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6477,7 +6592,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6490,7 +6605,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -6535,7 +6650,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6547,7 +6662,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6560,7 +6675,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -6622,7 +6737,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6634,7 +6749,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6647,7 +6762,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -6690,7 +6805,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6702,7 +6817,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6715,7 +6830,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -6752,7 +6867,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6764,7 +6879,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6777,7 +6892,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -6838,7 +6953,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6850,7 +6965,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6863,7 +6978,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -6935,7 +7050,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6947,7 +7062,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6960,7 +7075,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -7017,7 +7132,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7029,7 +7144,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7042,7 +7157,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -7064,14 +7179,16 @@ type ExportQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// in a namespace with two half-lives also what the second one counts; shards take such an image from storage version 9 on
-	Both          bool `protobuf:"varint,2,opt,name=both,proto3" json:"both,omitempty"`
+	Both bool `protobuf:"varint,2,opt,name=both,proto3" json:"both,omitempty"`
+	// also an image of up to 8 MiB, which goes to another shard in pieces; from storage version 11 on
+	Large         bool `protobuf:"varint,3,opt,name=large,proto3" json:"large,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7083,7 +7200,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7096,7 +7213,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -7113,6 +7230,13 @@ func (x *ExportQuestion) GetBoth() bool {
 	return false
 }
 
+func (x *ExportQuestion) GetLarge() bool {
+	if x != nil {
+		return x.Large
+	}
+	return false
+}
+
 // MatchQuestion asks which phrases of a key stand in a text: token by token, in any case of letters.
 type MatchQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -7125,7 +7249,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7137,7 +7261,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7150,7 +7274,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -7186,7 +7310,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7198,7 +7322,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7211,7 +7335,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -7272,7 +7396,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7284,7 +7408,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7297,7 +7421,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -7378,7 +7502,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7390,7 +7514,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7403,7 +7527,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -7500,7 +7624,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7512,7 +7636,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7525,7 +7649,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -7631,7 +7755,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7643,7 +7767,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7656,7 +7780,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -7675,7 +7799,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7687,7 +7811,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7700,7 +7824,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 type AskRequest struct {
@@ -7717,7 +7841,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7729,7 +7853,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7742,7 +7866,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -7790,7 +7914,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7802,7 +7926,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7815,7 +7939,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -7850,7 +7974,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7862,7 +7986,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7875,7 +7999,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -7966,7 +8090,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7978,7 +8102,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7991,7 +8115,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -8044,7 +8168,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8056,7 +8180,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8069,7 +8193,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -8130,7 +8254,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8142,7 +8266,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8155,7 +8279,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Answer) GetError() *Error {
@@ -8437,7 +8561,7 @@ type SourceList struct {
 
 func (x *SourceList) Reset() {
 	*x = SourceList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8449,7 +8573,7 @@ func (x *SourceList) String() string {
 func (*SourceList) ProtoMessage() {}
 
 func (x *SourceList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8462,7 +8586,7 @@ func (x *SourceList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceList.ProtoReflect.Descriptor instead.
 func (*SourceList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *SourceList) GetSources() []*SourceInfo {
@@ -8502,7 +8626,7 @@ type SourceInfo struct {
 
 func (x *SourceInfo) Reset() {
 	*x = SourceInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8514,7 +8638,7 @@ func (x *SourceInfo) String() string {
 func (*SourceInfo) ProtoMessage() {}
 
 func (x *SourceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8527,7 +8651,7 @@ func (x *SourceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceInfo.ProtoReflect.Descriptor instead.
 func (*SourceInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *SourceInfo) GetName() string {
@@ -8574,7 +8698,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8586,7 +8710,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8599,7 +8723,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -8641,7 +8765,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8653,7 +8777,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8666,7 +8790,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -8694,7 +8818,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8706,7 +8830,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8719,7 +8843,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -8751,7 +8875,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8763,7 +8887,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8776,7 +8900,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -8823,7 +8947,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8835,7 +8959,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8848,7 +8972,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -8922,7 +9046,7 @@ type NamesAnswer struct {
 
 func (x *NamesAnswer) Reset() {
 	*x = NamesAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8934,7 +9058,7 @@ func (x *NamesAnswer) String() string {
 func (*NamesAnswer) ProtoMessage() {}
 
 func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8947,7 +9071,7 @@ func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
 func (*NamesAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *NamesAnswer) GetIds() []uint64 {
@@ -9003,7 +9127,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9015,7 +9139,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9028,7 +9152,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -9103,7 +9227,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9115,7 +9239,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9128,7 +9252,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -9173,7 +9297,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9185,7 +9309,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9198,7 +9322,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -9234,7 +9358,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9246,7 +9370,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9259,7 +9383,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -9288,7 +9412,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9300,7 +9424,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9313,7 +9437,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -9354,7 +9478,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9366,7 +9490,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9379,7 +9503,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -9458,7 +9582,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9470,7 +9594,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9483,7 +9607,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -9534,7 +9658,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9546,7 +9670,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9559,7 +9683,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -9643,7 +9767,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9655,7 +9779,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9668,7 +9792,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *Property) GetName() string {
@@ -9699,7 +9823,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9711,7 +9835,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9724,7 +9848,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -9755,6 +9879,95 @@ func (x *KeyExport) GetAsOfUs() int64 {
 	return 0
 }
 
+// SketchState is what a key holds, for other clusters: what stands in a file of sketches.
+type SketchState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the one that the key was in: its name, and the settings that its keys depend on
+	Namespace *Namespace `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Key       []byte     `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Kind      Kind       `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
+	// see KeyExport; at most 8 MiB
+	Image []byte `protobuf:"bytes,4,opt,name=image,proto3" json:"image,omitempty"`
+	// XXH3-64 of the image
+	Checksum uint64 `protobuf:"fixed64,5,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// the time of the image, by the clock of the namespace
+	AsOfUs        int64 `protobuf:"varint,6,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SketchState) Reset() {
+	*x = SketchState{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SketchState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SketchState) ProtoMessage() {}
+
+func (x *SketchState) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SketchState.ProtoReflect.Descriptor instead.
+func (*SketchState) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+}
+
+func (x *SketchState) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
+func (x *SketchState) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *SketchState) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *SketchState) GetImage() []byte {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
+func (x *SketchState) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *SketchState) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
 // Matches are the phrases that stand in a text: all of them, with those that overlap or contain each other.
 type Matches struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -9770,7 +9983,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9782,7 +9995,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9795,7 +10008,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -9840,7 +10053,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9852,7 +10065,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9865,7 +10078,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -9914,7 +10127,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9926,7 +10139,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9939,7 +10152,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -10017,7 +10230,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10029,7 +10242,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10042,7 +10255,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -10091,7 +10304,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10103,7 +10316,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10116,7 +10329,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -10160,7 +10373,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10172,7 +10385,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10185,7 +10398,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -10296,7 +10509,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10308,7 +10521,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10321,7 +10534,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Change) GetBin() []byte {
@@ -10418,7 +10631,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10430,7 +10643,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10443,7 +10656,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -10560,7 +10773,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10572,7 +10785,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10585,7 +10798,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -10664,7 +10877,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10676,7 +10889,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10689,7 +10902,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -10810,7 +11023,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10822,7 +11035,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10835,7 +11048,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *Membership) GetContained() bool {
@@ -10863,7 +11076,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10875,7 +11088,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10888,7 +11101,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *Item) GetBin() []byte {
@@ -10922,7 +11135,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10934,7 +11147,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10947,7 +11160,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -11007,7 +11220,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11019,7 +11232,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11032,7 +11245,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -11134,7 +11347,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11146,7 +11359,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11159,7 +11372,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -11311,7 +11524,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11323,7 +11536,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11336,7 +11549,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -11390,7 +11603,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11402,7 +11615,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11415,7 +11628,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -11440,7 +11653,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11452,7 +11665,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11465,7 +11678,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -11516,7 +11729,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11528,7 +11741,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11541,7 +11754,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -11598,7 +11811,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11610,7 +11823,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11623,7 +11836,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *ReadIndexRequest) GetShards() []uint32 {
@@ -11654,7 +11867,7 @@ type AuditedRequest struct {
 
 func (x *AuditedRequest) Reset() {
 	*x = AuditedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11666,7 +11879,7 @@ func (x *AuditedRequest) String() string {
 func (*AuditedRequest) ProtoMessage() {}
 
 func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11679,7 +11892,7 @@ func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedRequest.ProtoReflect.Descriptor instead.
 func (*AuditedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *AuditedRequest) GetShard() uint32 {
@@ -11717,7 +11930,7 @@ type AuditedResponse struct {
 
 func (x *AuditedResponse) Reset() {
 	*x = AuditedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11729,7 +11942,7 @@ func (x *AuditedResponse) String() string {
 func (*AuditedResponse) ProtoMessage() {}
 
 func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11742,7 +11955,7 @@ func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedResponse.ProtoReflect.Descriptor instead.
 func (*AuditedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *AuditedResponse) GetKnown() bool {
@@ -11779,7 +11992,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11791,7 +12004,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11804,7 +12017,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *RepairRequest) GetShard() uint32 {
@@ -11829,7 +12042,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11841,7 +12054,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11854,7 +12067,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
 }
 
 type ReadIndexResponse struct {
@@ -11867,7 +12080,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11879,7 +12092,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11892,7 +12105,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *ReadIndexResponse) GetResults() []*ReadIndex {
@@ -11914,7 +12127,7 @@ type ReadIndex struct {
 
 func (x *ReadIndex) Reset() {
 	*x = ReadIndex{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11926,7 +12139,7 @@ func (x *ReadIndex) String() string {
 func (*ReadIndex) ProtoMessage() {}
 
 func (x *ReadIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11939,7 +12152,7 @@ func (x *ReadIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndex.ProtoReflect.Descriptor instead.
 func (*ReadIndex) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *ReadIndex) GetError() *Error {
@@ -11965,7 +12178,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11977,7 +12190,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11990,7 +12203,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -12019,7 +12232,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12031,7 +12244,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12044,7 +12257,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -12142,7 +12355,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12154,7 +12367,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12167,7 +12380,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -12259,7 +12472,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12271,7 +12484,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12284,7 +12497,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -12351,7 +12564,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12363,7 +12576,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12376,7 +12589,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -12461,7 +12674,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12473,7 +12686,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12486,7 +12699,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *Table) GetClusterId() string {
@@ -12599,7 +12812,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12611,7 +12824,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12624,7 +12837,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -12709,7 +12922,7 @@ type ChangeClusterRequest struct {
 
 func (x *ChangeClusterRequest) Reset() {
 	*x = ChangeClusterRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12721,7 +12934,7 @@ func (x *ChangeClusterRequest) String() string {
 func (*ChangeClusterRequest) ProtoMessage() {}
 
 func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12734,7 +12947,7 @@ func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterRequest.ProtoReflect.Descriptor instead.
 func (*ChangeClusterRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *ChangeClusterRequest) GetChange() isChangeClusterRequest_Change {
@@ -12850,7 +13063,7 @@ type ChangeClusterResponse struct {
 
 func (x *ChangeClusterResponse) Reset() {
 	*x = ChangeClusterResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12862,7 +13075,7 @@ func (x *ChangeClusterResponse) String() string {
 func (*ChangeClusterResponse) ProtoMessage() {}
 
 func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12875,7 +13088,7 @@ func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterResponse.ProtoReflect.Descriptor instead.
 func (*ChangeClusterResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *ChangeClusterResponse) GetMoves() []*Move {
@@ -12914,7 +13127,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12926,7 +13139,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12939,7 +13152,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
 }
 
 type TableResponse struct {
@@ -12953,7 +13166,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12965,7 +13178,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12978,7 +13191,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -13007,7 +13220,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13019,7 +13232,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13032,7 +13245,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -13058,7 +13271,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13070,7 +13283,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13083,7 +13296,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -13108,7 +13321,7 @@ type RestoreNamespacesRequest struct {
 
 func (x *RestoreNamespacesRequest) Reset() {
 	*x = RestoreNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13120,7 +13333,7 @@ func (x *RestoreNamespacesRequest) String() string {
 func (*RestoreNamespacesRequest) ProtoMessage() {}
 
 func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13133,7 +13346,7 @@ func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *RestoreNamespacesRequest) GetNamespaces() []*Namespace {
@@ -13165,7 +13378,7 @@ type RestoreNamespacesResponse struct {
 
 func (x *RestoreNamespacesResponse) Reset() {
 	*x = RestoreNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13177,7 +13390,7 @@ func (x *RestoreNamespacesResponse) String() string {
 func (*RestoreNamespacesResponse) ProtoMessage() {}
 
 func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13190,7 +13403,7 @@ func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
 }
 
 type ListNamespacesRequest struct {
@@ -13201,7 +13414,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13213,7 +13426,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13226,7 +13439,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
 }
 
 type ListNamespacesResponse struct {
@@ -13240,7 +13453,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13252,7 +13465,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13265,7 +13478,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -13295,7 +13508,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13307,7 +13520,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13320,7 +13533,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -13347,7 +13560,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13359,7 +13572,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13372,7 +13585,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *DeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -13392,7 +13605,7 @@ type UndeleteNamespaceRequest struct {
 
 func (x *UndeleteNamespaceRequest) Reset() {
 	*x = UndeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13404,7 +13617,7 @@ func (x *UndeleteNamespaceRequest) String() string {
 func (*UndeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13417,7 +13630,7 @@ func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
 }
 
 func (x *UndeleteNamespaceRequest) GetName() string {
@@ -13436,7 +13649,7 @@ type UndeleteNamespaceResponse struct {
 
 func (x *UndeleteNamespaceResponse) Reset() {
 	*x = UndeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13448,7 +13661,7 @@ func (x *UndeleteNamespaceResponse) String() string {
 func (*UndeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13461,7 +13674,7 @@ func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
 }
 
 func (x *UndeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -13482,7 +13695,7 @@ type NamespaceUsageRequest struct {
 
 func (x *NamespaceUsageRequest) Reset() {
 	*x = NamespaceUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13494,7 +13707,7 @@ func (x *NamespaceUsageRequest) String() string {
 func (*NamespaceUsageRequest) ProtoMessage() {}
 
 func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13507,7 +13720,7 @@ func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *NamespaceUsageRequest) GetName() string {
@@ -13529,7 +13742,7 @@ type NamespaceUsageResponse struct {
 
 func (x *NamespaceUsageResponse) Reset() {
 	*x = NamespaceUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13541,7 +13754,7 @@ func (x *NamespaceUsageResponse) String() string {
 func (*NamespaceUsageResponse) ProtoMessage() {}
 
 func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13554,7 +13767,7 @@ func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *NamespaceUsageResponse) GetNamespaces() []*NamespaceUsage {
@@ -13590,7 +13803,7 @@ type NamespaceUsage struct {
 
 func (x *NamespaceUsage) Reset() {
 	*x = NamespaceUsage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13602,7 +13815,7 @@ func (x *NamespaceUsage) String() string {
 func (*NamespaceUsage) ProtoMessage() {}
 
 func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13615,7 +13828,7 @@ func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
 func (*NamespaceUsage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
 }
 
 func (x *NamespaceUsage) GetName() string {
@@ -13671,7 +13884,7 @@ type NodeUsageRequest struct {
 
 func (x *NodeUsageRequest) Reset() {
 	*x = NodeUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13683,7 +13896,7 @@ func (x *NodeUsageRequest) String() string {
 func (*NodeUsageRequest) ProtoMessage() {}
 
 func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13696,7 +13909,7 @@ func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageRequest.ProtoReflect.Descriptor instead.
 func (*NodeUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *NodeUsageRequest) GetBudgeted() bool {
@@ -13718,7 +13931,7 @@ type NodeUsageResponse struct {
 
 func (x *NodeUsageResponse) Reset() {
 	*x = NodeUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13730,7 +13943,7 @@ func (x *NodeUsageResponse) String() string {
 func (*NodeUsageResponse) ProtoMessage() {}
 
 func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13743,7 +13956,7 @@ func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageResponse.ProtoReflect.Descriptor instead.
 func (*NodeUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *NodeUsageResponse) GetNode() string {
@@ -13782,7 +13995,7 @@ type NodeNamespace struct {
 
 func (x *NodeNamespace) Reset() {
 	*x = NodeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13794,7 +14007,7 @@ func (x *NodeNamespace) String() string {
 func (*NodeNamespace) ProtoMessage() {}
 
 func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13807,7 +14020,7 @@ func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeNamespace.ProtoReflect.Descriptor instead.
 func (*NodeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *NodeNamespace) GetName() string {
@@ -13848,7 +14061,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13860,7 +14073,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13873,7 +14086,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
 }
 
 func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
@@ -13895,7 +14108,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13907,7 +14120,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13920,7 +14133,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
 }
 
 func (x *ChecksumRequest) GetShard() uint32 {
@@ -13970,7 +14183,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13982,7 +14195,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13995,7 +14208,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -14156,7 +14369,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14168,7 +14381,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14181,7 +14394,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -14327,7 +14540,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14339,7 +14552,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14352,7 +14565,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -14550,7 +14763,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\"S\n" +
 	"\fBitsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xe7\b\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x98\t\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -14578,10 +14791,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04home\x18\x14 \x01(\v2\x13.ebb.v1.HomeCommandH\x01R\x04home\x120\n" +
 	"\arestore\x18( \x01(\v2\x14.ebb.v1.RestoreShardH\x01R\arestore\x12%\n" +
 	"\x05audit\x18) \x01(\v2\r.ebb.v1.AuditH\x01R\x05audit\x12A\n" +
-	"\x0fpurge_namespace\x180 \x01(\v2\x16.ebb.v1.PurgeNamespaceH\x01R\x0epurgeNamespaceB\n" +
+	"\x0fpurge_namespace\x180 \x01(\v2\x16.ebb.v1.PurgeNamespaceH\x01R\x0epurgeNamespace\x12/\n" +
+	"\tput_piece\x181 \x01(\v2\x10.ebb.v1.PutPieceH\x01R\bputPieceB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
-	"\x04body\">\n" +
+	"\x04body\"d\n" +
+	"\bPutPiece\x12\x16\n" +
+	"\x06upload\x18\x01 \x01(\x06R\x06upload\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\">\n" +
 	"\x0ePurgeNamespace\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\"Q\n" +
@@ -14666,13 +14885,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
 	"\bchecksum\x18\x02 \x01(\x06H\x00R\bchecksum\x88\x01\x01\x12\x19\n" +
 	"\bafter_us\x18\x03 \x01(\x03R\aafterUsB\v\n" +
-	"\t_checksum\"\x99\x01\n" +
+	"\t_checksum\"\xc9\x01\n" +
 	"\x06PutKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x05image\x18\x02 \x01(\fH\x00R\x05image\x12\x14\n" +
-	"\x04from\x18\x03 \x01(\fH\x00R\x04from\x12\x1c\n" +
+	"\x04from\x18\x03 \x01(\fH\x00R\x04from\x12\x18\n" +
+	"\x06upload\x18\x06 \x01(\x06H\x00R\x06upload\x12\x1c\n" +
 	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x1d\n" +
-	"\areplace\x18\x05 \x01(\x06H\x01R\areplace\x88\x01\x01B\x06\n" +
+	"\areplace\x18\x05 \x01(\x06H\x01R\areplace\x88\x01\x01\x12\x14\n" +
+	"\x05merge\x18\a \x01(\bR\x05mergeB\x06\n" +
 	"\x04whatB\n" +
 	"\n" +
 	"\b_replace\"Y\n" +
@@ -14856,10 +15077,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\">\n" +
 	"\x10DescribeQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
-	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"6\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"L\n" +
 	"\x0eExportQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
-	"\x04both\x18\x02 \x01(\bR\x04both\"5\n" +
+	"\x04both\x18\x02 \x01(\bR\x04both\x12\x14\n" +
+	"\x05large\x18\x03 \x01(\bR\x05large\"5\n" +
 	"\rMatchQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"\x83\x01\n" +
@@ -15075,7 +15297,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05found\x18\x01 \x01(\bR\x05found\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\fR\x05image\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x18\n" +
-	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"t\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"\xbe\x01\n" +
+	"\vSketchState\x12/\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12 \n" +
+	"\x04kind\x18\x03 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12\x14\n" +
+	"\x05image\x18\x04 \x01(\fR\x05image\x12\x1a\n" +
+	"\bchecksum\x18\x05 \x01(\x06R\bchecksum\x12\x18\n" +
+	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\"t\n" +
 	"\aMatches\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12'\n" +
@@ -15544,7 +15773,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 172)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 174)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
 	(Floor)(0),                        // 1: ebb.v1.Floor
@@ -15583,154 +15812,156 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*StoreBitmapResponse)(nil),       // 34: ebb.v1.StoreBitmapResponse
 	(*BitsResponse)(nil),              // 35: ebb.v1.BitsResponse
 	(*Command)(nil),                   // 36: ebb.v1.Command
-	(*PurgeNamespace)(nil),            // 37: ebb.v1.PurgeNamespace
-	(*PurgeProgress)(nil),             // 38: ebb.v1.PurgeProgress
-	(*Audit)(nil),                     // 39: ebb.v1.Audit
-	(*RestoreShard)(nil),              // 40: ebb.v1.RestoreShard
-	(*RestoreBegin)(nil),              // 41: ebb.v1.RestoreBegin
-	(*RestorePiece)(nil),              // 42: ebb.v1.RestorePiece
-	(*RestoreCommit)(nil),             // 43: ebb.v1.RestoreCommit
-	(*RestoreCancel)(nil),             // 44: ebb.v1.RestoreCancel
-	(*RestoreProgress)(nil),           // 45: ebb.v1.RestoreProgress
-	(*SnapshotRequest)(nil),           // 46: ebb.v1.SnapshotRequest
-	(*SnapshotPart)(nil),              // 47: ebb.v1.SnapshotPart
-	(*SnapshotChunk)(nil),             // 48: ebb.v1.SnapshotChunk
-	(*SnapshotSummary)(nil),           // 49: ebb.v1.SnapshotSummary
-	(*Names)(nil),                     // 50: ebb.v1.Names
-	(*HomeCommand)(nil),               // 51: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),                // 52: ebb.v1.HomeNumber
-	(*HomePut)(nil),                   // 53: ebb.v1.HomePut
-	(*HomeSwept)(nil),                 // 54: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),               // 55: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),                  // 56: ebb.v1.BitEdits
-	(*BitEdit)(nil),                   // 57: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),                // 58: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                    // 59: ebb.v1.PutKey
-	(*ExpireKeys)(nil),                // 60: ebb.v1.ExpireKeys
-	(*Increments)(nil),                // 61: ebb.v1.Increments
-	(*OpenSession)(nil),               // 62: ebb.v1.OpenSession
-	(*CloseSession)(nil),              // 63: ebb.v1.CloseSession
-	(*OpenSource)(nil),                // 64: ebb.v1.OpenSource
-	(*DropSource)(nil),                // 65: ebb.v1.DropSource
-	(*Behaviour)(nil),                 // 66: ebb.v1.Behaviour
-	(*Tick)(nil),                      // 67: ebb.v1.Tick
-	(*Entry)(nil),                     // 68: ebb.v1.Entry
-	(*CommandResult)(nil),             // 69: ebb.v1.CommandResult
-	(*ShardCommand)(nil),              // 70: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),              // 71: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),             // 72: ebb.v1.ApplyResponse
-	(*Question)(nil),                  // 73: ebb.v1.Question
-	(*SourcesQuestion)(nil),           // 74: ebb.v1.SourcesQuestion
-	(*NamesQuestion)(nil),             // 75: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),                // 76: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),                 // 77: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),          // 78: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),               // 79: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),                 // 80: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),             // 81: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),            // 82: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),                // 83: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),                 // 84: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),                // 85: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),      // 86: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),      // 87: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),        // 88: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),           // 89: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),             // 90: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),              // 91: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),          // 92: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),            // 93: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),             // 94: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),             // 95: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),          // 96: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),           // 97: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),      // 98: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                   // 99: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),         // 100: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),                // 101: ebb.v1.AskRequest
-	(*AskResponse)(nil),               // 102: ebb.v1.AskResponse
-	(*WatchRequest)(nil),              // 103: ebb.v1.WatchRequest
-	(*Alert)(nil),                     // 104: ebb.v1.Alert
-	(*WatchEvent)(nil),                // 105: ebb.v1.WatchEvent
-	(*Answer)(nil),                    // 106: ebb.v1.Answer
-	(*SourceList)(nil),                // 107: ebb.v1.SourceList
-	(*SourceInfo)(nil),                // 108: ebb.v1.SourceInfo
-	(*BitmapGroups)(nil),              // 109: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),               // 110: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),              // 111: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),           // 112: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),              // 113: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),               // 114: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                   // 115: ebb.v1.Overlap
-	(*SizedSet)(nil),                  // 116: ebb.v1.SizedSet
-	(*Graph)(nil),                     // 117: ebb.v1.Graph
-	(*GraphNode)(nil),                 // 118: ebb.v1.GraphNode
-	(*GraphLink)(nil),                 // 119: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                   // 120: ebb.v1.KeyInfo
-	(*KeyList)(nil),                   // 121: ebb.v1.KeyList
-	(*KeyDescription)(nil),            // 122: ebb.v1.KeyDescription
-	(*Property)(nil),                  // 123: ebb.v1.Property
-	(*KeyExport)(nil),                 // 124: ebb.v1.KeyExport
-	(*Matches)(nil),                   // 125: ebb.v1.Matches
-	(*Match)(nil),                     // 126: ebb.v1.Match
-	(*FeedRequest)(nil),               // 127: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),              // 128: ebb.v1.FeedResponse
-	(*Found)(nil),                     // 129: ebb.v1.Found
-	(*Trend)(nil),                     // 130: ebb.v1.Trend
-	(*Change)(nil),                    // 131: ebb.v1.Change
-	(*Surprise)(nil),                  // 132: ebb.v1.Surprise
-	(*SurprisingBin)(nil),             // 133: ebb.v1.SurprisingBin
-	(*Summary)(nil),                   // 134: ebb.v1.Summary
-	(*Membership)(nil),                // 135: ebb.v1.Membership
-	(*Item)(nil),                      // 136: ebb.v1.Item
-	(*Estimate)(nil),                  // 137: ebb.v1.Estimate
-	(*Coverage)(nil),                  // 138: ebb.v1.Coverage
-	(*Distribution)(nil),              // 139: ebb.v1.Distribution
-	(*Bin)(nil),                       // 140: ebb.v1.Bin
-	(*KeyCount)(nil),                  // 141: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),             // 142: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),           // 143: ebb.v1.ShardAskRequest
-	(*ReadIndexRequest)(nil),          // 144: ebb.v1.ReadIndexRequest
-	(*AuditedRequest)(nil),            // 145: ebb.v1.AuditedRequest
-	(*AuditedResponse)(nil),           // 146: ebb.v1.AuditedResponse
-	(*RepairRequest)(nil),             // 147: ebb.v1.RepairRequest
-	(*RepairResponse)(nil),            // 148: ebb.v1.RepairResponse
-	(*ReadIndexResponse)(nil),         // 149: ebb.v1.ReadIndexResponse
-	(*ReadIndex)(nil),                 // 150: ebb.v1.ReadIndex
-	(*ShardAskResponse)(nil),          // 151: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),               // 152: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),                // 153: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),             // 154: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),               // 155: ebb.v1.ShardRecord
-	(*Table)(nil),                     // 156: ebb.v1.Table
-	(*Move)(nil),                      // 157: ebb.v1.Move
-	(*ChangeClusterRequest)(nil),      // 158: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 159: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 160: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 161: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 162: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 163: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 164: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 165: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 166: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 167: ebb.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),    // 168: ebb.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),   // 169: ebb.v1.DeleteNamespaceResponse
-	(*UndeleteNamespaceRequest)(nil),  // 170: ebb.v1.UndeleteNamespaceRequest
-	(*UndeleteNamespaceResponse)(nil), // 171: ebb.v1.UndeleteNamespaceResponse
-	(*NamespaceUsageRequest)(nil),     // 172: ebb.v1.NamespaceUsageRequest
-	(*NamespaceUsageResponse)(nil),    // 173: ebb.v1.NamespaceUsageResponse
-	(*NamespaceUsage)(nil),            // 174: ebb.v1.NamespaceUsage
-	(*NodeUsageRequest)(nil),          // 175: ebb.v1.NodeUsageRequest
-	(*NodeUsageResponse)(nil),         // 176: ebb.v1.NodeUsageResponse
-	(*NodeNamespace)(nil),             // 177: ebb.v1.NodeNamespace
-	(*StatusRequest)(nil),             // 178: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 179: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 180: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 181: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 182: ebb.v1.StatusResponse
-	(*Error)(nil),                     // 183: ebb.v1.Error
-	(*TokenRecord)(nil),               // 184: ebb.v1.TokenRecord
+	(*PutPiece)(nil),                  // 37: ebb.v1.PutPiece
+	(*PurgeNamespace)(nil),            // 38: ebb.v1.PurgeNamespace
+	(*PurgeProgress)(nil),             // 39: ebb.v1.PurgeProgress
+	(*Audit)(nil),                     // 40: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 41: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 42: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 43: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 44: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 45: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 46: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 47: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 48: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 49: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 50: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 51: ebb.v1.Names
+	(*HomeCommand)(nil),               // 52: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 53: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 54: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 55: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 56: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 57: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 58: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 59: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 60: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 61: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 62: ebb.v1.Increments
+	(*OpenSession)(nil),               // 63: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 64: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 65: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 66: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 67: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 68: ebb.v1.Tick
+	(*Entry)(nil),                     // 69: ebb.v1.Entry
+	(*CommandResult)(nil),             // 70: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 71: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 72: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 73: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 74: ebb.v1.Question
+	(*SourcesQuestion)(nil),           // 75: ebb.v1.SourcesQuestion
+	(*NamesQuestion)(nil),             // 76: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 77: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 78: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 79: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 80: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 81: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 82: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 83: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 84: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 85: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 86: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 87: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 88: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 89: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 90: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 91: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 92: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 93: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 94: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 95: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 96: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 97: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 98: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 99: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 100: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 101: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 102: ebb.v1.AskRequest
+	(*AskResponse)(nil),               // 103: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 104: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 105: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 106: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 107: ebb.v1.Answer
+	(*SourceList)(nil),                // 108: ebb.v1.SourceList
+	(*SourceInfo)(nil),                // 109: ebb.v1.SourceInfo
+	(*BitmapGroups)(nil),              // 110: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 111: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 112: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 113: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 114: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 115: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 116: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 117: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 118: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 119: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 120: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 121: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 122: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 123: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 124: ebb.v1.Property
+	(*KeyExport)(nil),                 // 125: ebb.v1.KeyExport
+	(*SketchState)(nil),               // 126: ebb.v1.SketchState
+	(*Matches)(nil),                   // 127: ebb.v1.Matches
+	(*Match)(nil),                     // 128: ebb.v1.Match
+	(*FeedRequest)(nil),               // 129: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 130: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 131: ebb.v1.Found
+	(*Trend)(nil),                     // 132: ebb.v1.Trend
+	(*Change)(nil),                    // 133: ebb.v1.Change
+	(*Surprise)(nil),                  // 134: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 135: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 136: ebb.v1.Summary
+	(*Membership)(nil),                // 137: ebb.v1.Membership
+	(*Item)(nil),                      // 138: ebb.v1.Item
+	(*Estimate)(nil),                  // 139: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 140: ebb.v1.Coverage
+	(*Distribution)(nil),              // 141: ebb.v1.Distribution
+	(*Bin)(nil),                       // 142: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 143: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 144: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 145: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 146: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 147: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 148: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 149: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 150: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 151: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 152: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 153: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 154: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 155: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 156: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 157: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 158: ebb.v1.Table
+	(*Move)(nil),                      // 159: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 160: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 161: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 162: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 163: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 164: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 165: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 166: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 167: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 168: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 169: ebb.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),    // 170: ebb.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),   // 171: ebb.v1.DeleteNamespaceResponse
+	(*UndeleteNamespaceRequest)(nil),  // 172: ebb.v1.UndeleteNamespaceRequest
+	(*UndeleteNamespaceResponse)(nil), // 173: ebb.v1.UndeleteNamespaceResponse
+	(*NamespaceUsageRequest)(nil),     // 174: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 175: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 176: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 177: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 178: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 179: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 180: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 181: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 182: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 183: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 184: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 185: ebb.v1.Error
+	(*TokenRecord)(nil),               // 186: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -15748,7 +15979,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	6,   // 12: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	17,  // 13: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	20,  // 14: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	183, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	185, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	20,  // 16: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	22,  // 17: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	20,  // 18: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -15759,197 +15990,200 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	20,  // 23: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	7,   // 24: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
 	32,  // 25: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	76,  // 26: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	77,  // 26: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
 	20,  // 27: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	22,  // 28: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
 	18,  // 29: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	19,  // 30: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
 	20,  // 31: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	61,  // 32: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	62,  // 32: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
 	11,  // 33: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	62,  // 34: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	63,  // 35: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	64,  // 36: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	65,  // 37: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	66,  // 38: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	67,  // 39: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	58,  // 40: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	59,  // 41: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	60,  // 42: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	56,  // 43: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	55,  // 44: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	50,  // 45: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	51,  // 46: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	40,  // 47: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
-	39,  // 48: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
-	37,  // 49: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
-	41,  // 50: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
-	42,  // 51: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
-	43,  // 52: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
-	44,  // 53: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
-	48,  // 54: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
-	49,  // 55: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
-	52,  // 56: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	53,  // 57: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	54,  // 58: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	52,  // 59: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	76,  // 60: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	57,  // 61: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	7,   // 62: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	32,  // 63: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	17,  // 64: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	183, // 65: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	22,  // 66: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	45,  // 67: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
-	38,  // 68: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
-	70,  // 69: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	69,  // 70: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	98,  // 71: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	100, // 72: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	97,  // 73: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	96,  // 74: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	89,  // 75: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	90,  // 76: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	91,  // 77: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	92,  // 78: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	93,  // 79: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	94,  // 80: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	95,  // 81: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	82,  // 82: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	86,  // 83: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	87,  // 84: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	75,  // 85: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	74,  // 86: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
-	32,  // 87: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	79,  // 88: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	79,  // 89: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	79,  // 90: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	79,  // 91: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	80,  // 92: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	81,  // 93: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	78,  // 94: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	77,  // 95: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	76,  // 96: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	76,  // 97: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	76,  // 98: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	76,  // 99: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	76,  // 100: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	76,  // 101: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 102: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	83,  // 103: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	84,  // 104: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	85,  // 105: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	76,  // 106: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 107: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	88,  // 108: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	76,  // 109: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	32,  // 110: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	76,  // 111: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	76,  // 112: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
-	6,   // 113: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 114: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	99,  // 115: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	73,  // 116: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 117: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	106, // 118: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	73,  // 119: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 120: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	104, // 121: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	106, // 122: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	183, // 123: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	138, // 124: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	139, // 125: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	141, // 126: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	134, // 127: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	132, // 128: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	115, // 129: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	117, // 130: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	121, // 131: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	122, // 132: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	124, // 133: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	125, // 134: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	130, // 135: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	113, // 136: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	114, // 137: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	107, // 138: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
-	109, // 139: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	111, // 140: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	108, // 141: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
-	110, // 142: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	112, // 143: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	116, // 144: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	137, // 145: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	137, // 146: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	137, // 147: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	137, // 148: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	137, // 149: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
-	137, // 150: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	118, // 151: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	116, // 152: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	119, // 153: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	137, // 154: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 155: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	137, // 156: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	120, // 157: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	120, // 158: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 159: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 160: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	123, // 161: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	126, // 162: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 163: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	20,  // 164: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	129, // 165: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	22,  // 166: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	131, // 167: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	131, // 168: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	131, // 169: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	131, // 170: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	133, // 171: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 172: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	137, // 173: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	137, // 174: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	137, // 175: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	136, // 176: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	135, // 177: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	137, // 178: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	140, // 179: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 180: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 181: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	73,  // 182: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	142, // 183: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 184: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	150, // 185: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	183, // 186: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	152, // 187: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	183, // 188: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	106, // 189: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	10,  // 190: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	154, // 191: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	153, // 192: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	155, // 193: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	11,  // 194: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	184, // 195: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	157, // 196: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	156, // 197: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	11,  // 198: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	11,  // 199: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 200: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 201: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 202: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	11,  // 203: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 204: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	174, // 205: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	12,  // 206: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	177, // 207: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	179, // 208: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	153, // 209: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	180, // 210: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	181, // 211: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	212, // [212:212] is the sub-list for method output_type
-	212, // [212:212] is the sub-list for method input_type
-	212, // [212:212] is the sub-list for extension type_name
-	212, // [212:212] is the sub-list for extension extendee
-	0,   // [0:212] is the sub-list for field type_name
+	63,  // 34: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	64,  // 35: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	65,  // 36: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	66,  // 37: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	67,  // 38: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	68,  // 39: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	59,  // 40: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	60,  // 41: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	61,  // 42: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	57,  // 43: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	56,  // 44: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	51,  // 45: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	52,  // 46: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	41,  // 47: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	40,  // 48: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	38,  // 49: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
+	37,  // 50: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
+	42,  // 51: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	43,  // 52: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	44,  // 53: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	45,  // 54: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	49,  // 55: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	50,  // 56: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	53,  // 57: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	54,  // 58: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	55,  // 59: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	53,  // 60: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	77,  // 61: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	58,  // 62: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	7,   // 63: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	32,  // 64: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	17,  // 65: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	185, // 66: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	22,  // 67: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	46,  // 68: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	39,  // 69: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
+	71,  // 70: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	70,  // 71: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	99,  // 72: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	101, // 73: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	98,  // 74: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	97,  // 75: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	90,  // 76: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	91,  // 77: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	92,  // 78: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	93,  // 79: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	94,  // 80: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	95,  // 81: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	96,  // 82: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	83,  // 83: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	87,  // 84: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	88,  // 85: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	76,  // 86: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	75,  // 87: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
+	32,  // 88: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	80,  // 89: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	80,  // 90: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	80,  // 91: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	80,  // 92: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	81,  // 93: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	82,  // 94: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	79,  // 95: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	78,  // 96: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	77,  // 97: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 98: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 99: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 100: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	77,  // 101: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	77,  // 102: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	32,  // 103: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	84,  // 104: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	85,  // 105: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	86,  // 106: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	77,  // 107: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	32,  // 108: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	89,  // 109: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	77,  // 110: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	32,  // 111: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	77,  // 112: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	77,  // 113: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
+	6,   // 114: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	9,   // 115: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	100, // 116: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	74,  // 117: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	8,   // 118: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	107, // 119: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	74,  // 120: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	8,   // 121: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	105, // 122: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	107, // 123: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	185, // 124: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	140, // 125: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	141, // 126: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	143, // 127: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	136, // 128: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	134, // 129: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	116, // 130: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	118, // 131: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	122, // 132: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	123, // 133: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	125, // 134: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	127, // 135: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	132, // 136: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	114, // 137: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	115, // 138: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	108, // 139: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
+	110, // 140: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	112, // 141: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	109, // 142: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
+	111, // 143: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	113, // 144: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	117, // 145: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	139, // 146: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	139, // 147: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	139, // 148: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	139, // 149: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	139, // 150: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
+	139, // 151: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	119, // 152: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	117, // 153: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	120, // 154: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	139, // 155: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	6,   // 156: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	139, // 157: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	121, // 158: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	121, // 159: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 160: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 161: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	124, // 162: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	11,  // 163: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
+	6,   // 164: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
+	128, // 165: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	6,   // 166: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	20,  // 167: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	131, // 168: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	22,  // 169: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	133, // 170: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	133, // 171: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	133, // 172: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	133, // 173: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	135, // 174: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	6,   // 175: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	139, // 176: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	139, // 177: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	139, // 178: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	138, // 179: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	137, // 180: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	139, // 181: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	142, // 182: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 183: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 184: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	74,  // 185: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	144, // 186: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	8,   // 187: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	152, // 188: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	185, // 189: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	154, // 190: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	185, // 191: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	107, // 192: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	10,  // 193: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	156, // 194: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	155, // 195: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	157, // 196: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	11,  // 197: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	186, // 198: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	159, // 199: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	158, // 200: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	11,  // 201: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	11,  // 202: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 203: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 204: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 205: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	11,  // 206: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 207: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	176, // 208: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	12,  // 209: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	179, // 210: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	181, // 211: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	155, // 212: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	182, // 213: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	183, // 214: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	215, // [215:215] is the sub-list for method output_type
+	215, // [215:215] is the sub-list for method input_type
+	215, // [215:215] is the sub-list for extension type_name
+	215, // [215:215] is the sub-list for extension extendee
+	0,   // [0:215] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -15984,32 +16218,34 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Restore)(nil),
 		(*Command_Audit)(nil),
 		(*Command_PurgeNamespace)(nil),
+		(*Command_PutPiece)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[29].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[30].OneofWrappers = []any{
 		(*RestoreShard_Begin)(nil),
 		(*RestoreShard_Piece)(nil),
 		(*RestoreShard_Commit)(nil),
 		(*RestoreShard_Cancel)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[36].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[37].OneofWrappers = []any{
 		(*SnapshotPart_Chunk)(nil),
 		(*SnapshotPart_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[40].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[41].OneofWrappers = []any{
 		(*HomeCommand_Reserve)(nil),
 		(*HomeCommand_Put)(nil),
 		(*HomeCommand_Swept)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[48].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[48].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
+		(*PutKey_Upload)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[62].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[63].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -16027,7 +16263,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Names)(nil),
 		(*Question_Sources)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[65].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[66].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -16039,7 +16275,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[71].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[72].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -16048,14 +16284,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[87].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[88].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[92].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[93].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[95].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[94].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[96].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -16073,25 +16309,25 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[141].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[143].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[147].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[149].OneofWrappers = []any{
 		(*ChangeClusterRequest_Drain)(nil),
 		(*ChangeClusterRequest_Activate)(nil),
 		(*ChangeClusterRequest_Remove)(nil),
 		(*ChangeClusterRequest_Replication)(nil),
 		(*ChangeClusterRequest_Rebalance)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[157].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[159].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   172,
+			NumMessages:   174,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -213,6 +213,15 @@ func Unite(block *kernel.Block, c Container) {
 	}
 }
 
+// United is a container of the lows of two, in memory of its own.
+func United(a, b Container) Container {
+	words := make([]uint64, ScratchWords)
+	block := (*kernel.Block)(words)
+	Expand(block, a)
+	Unite(block, b)
+	return Settle(words)
+}
+
 // Settle is the container of the lows in the block that begins dst, of ScratchWords words. Its words lie in dst: the block itself if it stays dense, behind it otherwise.
 func Settle(dst []uint64) Container {
 	block := (*kernel.Block)(dst)

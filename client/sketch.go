@@ -1,0 +1,347 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// sketchMagic begins each sketch in a file, with the version of the format.
+	sketchMagic = "EBBSKETCH\x01"
+	// sketchBytesMax bounds what follows it: an image, and the settings of its namespace.
+	sketchBytesMax = proto.LargeImageBytesMax + 64<<10
+	// sketchPieceBytes is how much of a large image goes at a time.
+	sketchPieceBytes = proto.ImageBytesMax / 2
+	// sketchPauses bounds how often a command waits for a shard that is behind, or has no room.
+	sketchPauses = 20
+)
+
+// Sketch is what one key holds, of whatever kind, with the settings of its namespace. Other clusters understand it.
+//
+// In a file each sketch stands for itself, so files can be put one behind the other:
+//
+//	"EBBSKETCH" 1 | length (uvarint) | ebb.v1.SketchState
+type Sketch struct {
+	state *ebbv1.SketchState
+}
+
+// Namespace is the namespace that the key was in, with its settings.
+func (s *Sketch) Namespace() Namespace { return namespaceOf(s.state.GetNamespace()) }
+
+// Key is the name that the key had.
+func (s *Sketch) Key() string { return string(s.state.GetKey()) }
+
+// Kind is what the key holds.
+func (s *Sketch) Kind() Kind { return s.state.GetKind() }
+
+// AsOf is the time by the clock of the namespace at which the key held it.
+func (s *Sketch) AsOf() time.Time { return time.UnixMicro(s.state.GetAsOfUs()) }
+
+// Bytes is how long the state of the key is.
+func (s *Sketch) Bytes() int { return len(s.state.GetImage()) }
+
+// WriteTo writes the sketch as it stands in a file.
+func (s *Sketch) WriteTo(w io.Writer) (int64, error) {
+	var b bytes.Buffer
+	b.WriteString(sketchMagic)
+	if _, err := protodelim.MarshalTo(&b, s.state); err != nil {
+		return 0, err
+	}
+	return b.WriteTo(w)
+}
+
+// ReadSketch reads the next sketch of a file. The error is io.EOF if there is none, and ErrCorrupt if what follows is
+// no sketch, or not a whole one.
+func ReadSketch(r *bufio.Reader) (*Sketch, error) {
+	magic := make([]byte, len(sketchMagic))
+	switch n, err := io.ReadFull(r, magic); {
+	case err == io.EOF:
+		return nil, err
+	case n > 0 && !bytes.HasPrefix([]byte(sketchMagic), magic[:min(n, len(sketchMagic)-1)]):
+		return nil, proto.ErrCorrupt.Errorf("this is no file of sketches: it does not begin as one").WithHint("files of sketches come from ebb sketch export")
+	case err != nil:
+		return nil, sketchEnds(err)
+	case string(magic) != sketchMagic:
+		return nil, proto.ErrCorrupt.Errorf("the format of the file of sketches has version %d, and this build reads version %d",
+			magic[len(magic)-1], sketchMagic[len(magic)-1]).WithHint("read it with a newer build of ebb")
+	}
+	s := &Sketch{state: &ebbv1.SketchState{}}
+	if err := (protodelim.UnmarshalOptions{MaxSize: sketchBytesMax}).UnmarshalFrom(r, s.state); err != nil {
+		return nil, sketchEnds(err)
+	}
+	if xxh3.Hash(s.state.GetImage()) != s.state.GetChecksum() {
+		return nil, proto.ErrCorrupt.Errorf("the sketch of key %s has another checksum than it should have", keyText(s.Key())).
+			WithHint("export it again")
+	}
+	return s, nil
+}
+
+// sketchEnds is the error of a sketch that cannot be read: a file that cannot be, or one that is not as it should be.
+func sketchEnds(err error) error {
+	var tooLarge *protodelim.SizeTooLargeError
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return proto.ErrCorrupt.Errorf("the file of sketches ends in the middle of one").WithHint("export it again")
+	case errors.As(err, &tooLarge):
+		return proto.ErrCorrupt.Errorf("a sketch of %d bytes: the limit is %d", tooLarge.Size, tooLarge.MaxSize)
+	case isFileError(err):
+		return err
+	}
+	return proto.ErrCorrupt.Errorf("the sketch cannot be read: %v", err)
+}
+
+func isFileError(err error) bool {
+	var file interface{ Timeout() bool } // of os.PathError, and of networks
+	return errors.As(err, &file)
+}
+
+// ExportSketch returns what a key holds, at most proto.LargeImageBytesMax bytes; beyond it is ErrKeyTooLarge. The error is
+// ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no state
+// that means anything elsewhere: they are refused.
+func (c *Client) ExportSketch(ctx context.Context, ns, key string) (*Sketch, error) {
+	s, err := c.exportSketch(ctx, ns, key)
+	if err != nil {
+		return nil, c.fail(attempt{op: "export sketch", key: key, start: c.now()}, err)
+	}
+	return s, nil
+}
+
+func (c *Client) exportSketch(ctx context.Context, ns, key string) (*Sketch, error) {
+	settings, err := c.settingsOf(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.sketchesTravel(ctx); err != nil {
+		return nil, err
+	}
+	name := []byte(key)
+	answers, err := c.Ask(ctx, []*ebbv1.Question{
+		{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: name, Both: true, Large: true}}},
+		{Namespace: ns, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: name}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range answers {
+		if e := proto.FromWire(a.GetError()); e != nil {
+			return nil, e
+		}
+	}
+	export, kind := answers[0].GetExport(), answers[1].GetDescribe().GetKey().GetKind()
+	switch {
+	case !export.GetFound():
+		return nil, proto.ErrKeyNotFound.Errorf("there is no key %s in namespace %s, or all of it has faded", keyText(key), settings.GetName())
+	case kind == KindBitmap && proto.HasDictionary(settings):
+		return nil, proto.ErrBadRequest.Errorf("the ids of bitmap %s stand for strings of namespace %s, and mean nothing elsewhere", keyText(key), settings.GetName()).
+			WithHint("list the strings: ebb bits list")
+	}
+	return &Sketch{&ebbv1.SketchState{
+		Namespace: copySettingsNamed(settings), Key: name, Kind: kind, Image: export.GetImage(),
+		Checksum: xxh3.Hash(export.GetImage()), AsOfUs: export.GetAsOfUs(),
+	}}, nil
+}
+
+// copySettingsNamed are the settings of a namespace that a sketch says, with its name.
+func copySettingsNamed(ns *ebbv1.Namespace) *ebbv1.Namespace {
+	out := copySettings(ns)
+	out.Name = ns.GetName()
+	return out
+}
+
+// settingsOf are the settings of a namespace, as the cluster has them now.
+func (c *Client) settingsOf(ctx context.Context, name string) (*ebbv1.Namespace, error) {
+	if name == "" {
+		name = proto.DefaultNamespace
+	}
+	all, err := c.listNamespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range all.GetNamespaces() {
+		if ns.GetName() == name {
+			return ns, nil
+		}
+	}
+	for _, gone := range all.GetDeleted() {
+		if gone.GetName() == name {
+			return nil, proto.ErrDeleted(gone)
+		}
+	}
+	return nil, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name).
+		WithHint("list those that do: ebb namespace list")
+}
+
+// sketchesTravel refuses what a node of an older build does not know.
+func (c *Client) sketchesTravel(ctx context.Context) error {
+	table, err := c.Table(ctx)
+	if err == nil && table.GetVersion() < proto.VersionSketches {
+		err = proto.ErrBadRequest.Errorf("sketches go to other clusters from storage version %d on, and this cluster has %d", proto.VersionSketches, table.GetVersion()).
+			WithHint("upgrade all nodes: see ebb cluster status")
+	}
+	return err
+}
+
+// ImportOptions configure ImportSketch. The zero value is useful.
+type ImportOptions struct {
+	// Namespace is the one to import into; "" for one of the name that the sketch's had.
+	Namespace string
+	// Create makes the namespace, with the settings that the sketch's had, if it does not exist.
+	Create bool
+	// Key is the name that the key gets; "" for the one that it had.
+	Key string
+	// Replace puts the sketch in the place of what the key holds, instead of merging both.
+	Replace bool
+}
+
+// ImportSketch brings a sketch into a key. A key that is there then holds what both hold: counts are added, and sets and
+// bitmaps united. A string has no union: it needs Replace.
+//
+// The namespace must have the half-lives, the window and the hash seed of the sketch's, as far as they matter to its kind.
+// In a namespace with an event clock the time comes along.
+//
+// It is applied once or not at all, however often it is tried within it. A second import counts once more.
+func (c *Client) ImportSketch(ctx context.Context, s *Sketch, opts ImportOptions) error {
+	if opts.Namespace == "" {
+		opts.Namespace = s.state.GetNamespace().GetName()
+	}
+	if opts.Key == "" {
+		opts.Key = s.Key()
+	}
+	if err := c.importSketch(ctx, s, opts); err != nil {
+		return c.fail(attempt{op: "import sketch", key: opts.Key, start: c.now()}, err)
+	}
+	return nil
+}
+
+func (c *Client) importSketch(ctx context.Context, s *Sketch, opts ImportOptions) error {
+	if err := c.sketchesTravel(ctx); err != nil {
+		return err
+	}
+	settings, err := c.settingsOf(ctx, opts.Namespace)
+	if opts.Create && errors.Is(err, ErrNamespaceNotFound) {
+		like := &namespaceCopy{client: c, from: s.state.GetNamespace().GetName(), to: opts.Namespace, settings: s.state.GetNamespace()}
+		if err = like.create(ctx, false); err == nil {
+			settings, err = c.settingsOf(ctx, opts.Namespace)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := suits(s.state, settings); err != nil {
+		return err
+	}
+	put := &ebbv1.PutKey{Key: []byte(opts.Key), Merge: !opts.Replace, Overwrite: opts.Replace}
+	if image := s.state.GetImage(); len(image) <= proto.ImageBytesMax {
+		put.What = &ebbv1.PutKey_Image{Image: image}
+	} else {
+		id := 1 + rand.Uint64N(1<<63)
+		if err := c.bring(ctx, opts, id, image); err != nil {
+			return err
+		}
+		put.What = &ebbv1.PutKey_Upload{Upload: id}
+	}
+	return c.command(ctx, opts, &ebbv1.Command{
+		Identity: &ebbv1.Command_IdempotencyKey{IdempotencyKey: c.idempotencyKey()},
+		Body:     &ebbv1.Command_Put{Put: put},
+	})
+}
+
+// suits refuses a sketch that would be something else in a namespace.
+func suits(s *ebbv1.SketchState, ns *ebbv1.Namespace) error {
+	of := s.GetNamespace()
+	differs := func(what string) error {
+		return proto.ErrBadNamespace.Errorf("the sketch of key %s is of a namespace with another %s than %s has", keyText(string(s.GetKey())), what, ns.GetName()).
+			WithHint("import it into a namespace like its own: --create-namespace -n NAME makes one")
+	}
+	switch s.GetKind() {
+	case KindString, KindBitmap, KindPhrases:
+		return nil
+	case KindDistribution, KindMorris, KindQuantile:
+	default:
+		if of.GetHashSeed() != ns.GetHashSeed() {
+			return differs("hash seed")
+		}
+	}
+	switch {
+	case of.GetDecay() != ns.GetDecay():
+		return differs("decay")
+	case of.GetHalfLifeUs() != ns.GetHalfLifeUs():
+		return differs("half-life")
+	case s.GetKind() == KindDistribution && of.GetSlowHalfLifeUs() != ns.GetSlowHalfLifeUs():
+		return differs("second half-life")
+	case s.GetKind() == KindDistinct && of.GetWindowUs() != ns.GetWindowUs():
+		return differs("window")
+	}
+	return nil
+}
+
+// bring brings a large image to the shard of a key, in pieces.
+func (c *Client) bring(ctx context.Context, opts ImportOptions, id uint64, image []byte) error {
+	for at := 0; at < len(image); at += sketchPieceBytes {
+		err := c.command(ctx, opts, &ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: &ebbv1.PutPiece{
+			Upload: id, Offset: uint64(at), Data: image[at:min(at+sketchPieceBytes, len(image))], Bytes: uint64(len(image)),
+		}}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command sends a command to the shard of a key, and waits for what becomes of it. To apply it twice must be as good as
+// once.
+func (c *Client) command(ctx context.Context, opts ImportOptions, cmd *ebbv1.Command) error {
+	cmd.Namespace = opts.Namespace
+	buf := marshal(cmd)
+	for tries := 0; ; tries++ {
+		err := c.commandOnce(ctx, opts, buf)
+		if err == nil {
+			return nil
+		}
+		switch code := coded(err).Code; {
+		case tries == sketchPauses || ctx.Err() != nil:
+			return err
+		case code == proto.ErrBadTime.Code, code == proto.ErrOverloaded.Code, code == proto.ErrUnknownOutcome.Code,
+			code == proto.ErrKeyExists.Code && cmd.GetPut().GetMerge(): // the shard is about to switch to BehaviourSketches
+		default:
+			return err
+		}
+		if err := c.sleep(ctx, c.backoff(tries+1, err)); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) commandOnce(ctx context.Context, opts ImportOptions, buf []byte) error {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	var all sync.WaitGroup
+	all.Add(1)
+	p := &copyPut{key: opts.Key, all: &all}
+	c.dispatch([]*parcel{{
+		shard: proto.ShardOf(opts.Namespace, []byte(opts.Key), c.chart.shards()), buf: buf, entries: 1, ctx: ctx,
+		deadline: deadline, made: c.now(), delivery: p,
+	}})
+	all.Wait()
+	return p.err
+}
+
+// String names the sketch for people.
+func (s *Sketch) String() string {
+	return fmt.Sprintf("%s %s of namespace %s as of %s, %d bytes", proto.KindName(s.Kind()), keyText(s.Key()),
+		s.state.GetNamespace().GetName(), s.AsOf().UTC().Format(time.RFC3339), s.Bytes())
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+)
+
+func newSketch(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "sketch", Short: "Take what keys hold out of a cluster, and merge it into another",
+		Long: `A sketch is what a key holds, of any kind, in bytes that other clusters understand. A file of sketches can have many,
+of different namespaces. Files can be put one behind the other.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newSketchExport(s), newSketchImport(s), newSketchList(s))
+	return cmd
+}
+
+// sketchJSON is a sketch as a line of what was exported, imported or listed.
+type sketchJSON struct {
+	Namespace string    `json:"namespace"`
+	Key       string    `json:"key"`
+	Kind      string    `json:"kind"`
+	Bytes     int       `json:"bytes"`
+	AsOf      time.Time `json:"as_of"`
+}
+
+func newSketchExport(s *session) *cobra.Command {
+	var file string
+	var patterns []string
+	cmd := &cobra.Command{
+		Use: "export [KEY...]", Short: "Write what keys hold to a file", Args: argsBetween(0, -1, "[KEY...]"),
+		Long: `Each key is written as it is at a moment of its own. A key of more than 8 MiB is refused, and so are bitmaps whose
+ids stand for strings, and those of namespaces that place bitmaps by slice.`,
+		Example: "  ebb sketch export clicks/country -f country.ebb\n" +
+			"  ebb sketch export --matching 'clicks/*' -f clicks.ebb\n" +
+			"  ebb sketch export visitors -f - | ebb --addr other:7070 sketch import -",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args)+len(patterns) == 0:
+				return usagef("which keys? name some, or say --matching PATTERN")
+			case file == "":
+				return usagef("where to? -f FILE, or -f - for standard output")
+			}
+			return s.exportSketches(cmd, args, patterns, file)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "write to this `file`, - for standard output")
+	cmd.Flags().StringArrayVar(&patterns, "matching", nil, "also all keys that match this `pattern`, as of ebb keys; may be repeated")
+	return cmd
+}
+
+func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, file string) (err error) {
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for _, pattern := range patterns {
+		for key, err := range c.Keys(ctx, s.namespace, client.KeysQuery{Pattern: pattern}) {
+			if err != nil {
+				return err
+			}
+			keys = append(keys, key.Key)
+		}
+	}
+	to, finish, err := s.sketchFile(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, finish(err == nil)) }()
+	w := bufio.NewWriter(to)
+	bar := s.sketchBar(len(keys), "exporting")
+	bytes := int64(0)
+	for _, key := range keys {
+		sketch, err := c.ExportSketch(ctx, s.namespace, key)
+		if err != nil {
+			return err
+		}
+		n, err := sketch.WriteTo(w)
+		if err != nil {
+			return err
+		}
+		bytes += n
+		bar(1)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.term.err, "exported %s, %s\n", plural(len(keys), "key", "keys"), bytesText(uint64(bytes)))
+	return nil
+}
+
+// sketchFile opens what is exported to. A file is there as a whole or not at all.
+func (s *session) sketchFile(name string) (w io.Writer, finish func(whole bool) error, err error) {
+	if name == "-" {
+		return s.term.out, func(bool) error { return nil }, nil
+	}
+	part := name + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it may hold what a token guards
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, func(whole bool) error {
+		err := f.Close()
+		if !whole || err != nil {
+			return errors.Join(err, os.Remove(part))
+		}
+		return os.Rename(part, name)
+	}, nil
+}
+
+// sketchBar draws how many of some keys are done, on a terminal.
+func (s *session) sketchBar(keys int, doing string) (done func(int)) {
+	if !interactive(s.term.err) {
+		return func(int) {}
+	}
+	bar := progressbar.NewOptions(keys, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionSetDescription(doing),
+		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	return func(n int) { _ = bar.Add(n) }
+}
+
+func newSketchImport(s *session) *cobra.Command {
+	var opts client.ImportOptions
+	var prefix string
+	cmd := &cobra.Command{
+		Use: "import FILE", Short: "Merge what a file of sketches holds into keys", Args: argsBetween(1, 1, "FILE"),
+		Long: `A key that is there then holds what both hold: counts are added, and sets and bitmaps united. Strings have no union: they
+need --replace. The keys go into the namespaces that they came from, or into the one that -n names.
+
+A namespace must have the decay, the half-lives and the window that the sketch's had, and the same hash seed where the kind
+hashes (all but distributions, quantiles, Morris counters, bitmaps, phrases and strings). --create-namespace makes
+one that has them. In a namespace with an event clock the time of the sketch comes along.
+
+Each key is applied once or not at all. If an import fails, it says how many keys are done; continue after them with --skip,
+since a second import of a key counts it once more.`,
+		Example: "  ebb sketch import country.ebb\n" +
+			"  ebb sketch import clicks.ebb -n clicks-copy --create-namespace\n" +
+			"  ebb sketch import country.ebb --key clicks/country/eu\n" +
+			"  ebb sketch import clicks.ebb --prefix eu/",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.Key != "" && prefix != "" {
+				return usagef("--key names one key, and --prefix changes the names of all: not both")
+			}
+			skip, _ := cmd.Flags().GetInt("skip")
+			if cmd.Flags().Changed("namespace") {
+				opts.Namespace = s.namespace
+			}
+			return s.importSketches(cmd, args[0], opts, prefix, skip)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.Key, "key", "", "give the key this `name`; the file has one sketch then")
+	f.StringVar(&prefix, "prefix", "", "put this `text` before the name of each key")
+	f.BoolVar(&opts.Replace, "replace", false, "put sketches in the place of what keys hold")
+	f.BoolVar(&opts.Create, "create-namespace", false, "make the namespace with the settings of the sketch's, if it does not exist")
+	f.Int("skip", 0, "leave out so many sketches at the beginning of the file: those that an import that failed has done")
+	return cmd
+}
+
+func (s *session) importSketches(cmd *cobra.Command, file string, opts client.ImportOptions, prefix string, skip int) error {
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	n := 0
+	err = s.eachSketch(file, func(sketch *client.Sketch) error {
+		if n++; n <= skip {
+			return nil
+		}
+		into := opts
+		switch {
+		case opts.Key != "" && n > skip+1:
+			return usagef("--key names one key, and file %s has more than one sketch: use --prefix", file)
+		case prefix != "":
+			into.Key = prefix + sketch.Key()
+		}
+		return c.ImportSketch(ctx, sketch, into)
+	})
+	if err != nil {
+		if n > 1 {
+			fmt.Fprintf(s.term.err, "%s of the file are done; continue with --skip %d\n", plural(n-1, "sketch", "sketches"), n-1)
+		}
+		return err
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]int{"imported": max(n-skip, 0), "skipped": min(n, skip)})
+	}
+	_, err = fmt.Fprintf(s.term.out, "imported %s\n", plural(max(n-skip, 0), "key", "keys"))
+	return err
+}
+
+// eachSketch visits the sketches of a file.
+func (s *session) eachSketch(file string, visit func(*client.Sketch) error) error {
+	in := s.term.in
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	r := bufio.NewReader(in)
+	for n := 0; ; n++ {
+		sketch, err := client.ReadSketch(r)
+		switch {
+		case err == io.EOF && n == 0:
+			return proto.ErrCorrupt.Errorf("file %s is empty", file).WithHint("files of sketches come from ebb sketch export")
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := visit(sketch); err != nil {
+			return err
+		}
+	}
+}
+
+func newSketchList(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "list FILE", Short: "Say what a file of sketches holds, without a cluster", Args: argsBetween(1, 1, "FILE"),
+		Example: "  ebb sketch list clicks.ebb",
+		RunE: func(_ *cobra.Command, args []string) error {
+			rows := []sketchJSON{}
+			err := s.eachSketch(args[0], func(k *client.Sketch) error {
+				rows = append(rows, sketchJSON{k.Namespace().Name, k.Key(), proto.KindName(k.Kind()), k.Bytes(), k.AsOf().UTC()})
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			if s.output == "json" {
+				return printJSON(s.term.out, rows)
+			}
+			var table [][]string
+			for _, r := range rows {
+				table = append(table, []string{r.Namespace, printable([]byte(r.Key)), r.Kind, fmt.Sprint(r.Bytes), r.AsOf.Format(time.RFC3339)})
+			}
+			return s.printTable("NAMESPACE\tKEY\tKIND\tBYTES\tAS OF", table)
+		},
+	}
+}

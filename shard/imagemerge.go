@@ -1,0 +1,128 @@
+package shard
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// mergeHeld makes an image, which is under the settings of a namespace, what it and a key that is alive hold together.
+// The key keeps its time to live.
+func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Tick) *proto.Error {
+	name, held := s.keys.bytesOf(key), s.summary(key)
+	kind := ebbv1.Kind_KIND_DISTRIBUTION
+	if img.body != nil {
+		kind = img.body.form().kind()
+	}
+	if s.kind(key) != kind {
+		return proto.ErrWrongKind.Errorf("the image is of a %s, and key %s is a %s", proto.KindName(kind), quote(name), proto.KindName(s.kind(key))).
+			WithHint("import it under another name, or delete the key first")
+	}
+	if err := s.affordMerge(key); err != nil {
+		return err
+	}
+	img.expiry = s.expiries.at(key)
+	if v := held.bitmap(); v != nil {
+		img.body = united(v, img.body.(*bitmapValue))
+		return nil
+	}
+	if img.body != nil {
+		own := held.body.clone()
+		if err := own.merge(img.body); err != nil {
+			return unmerged("the image for key "+quote(name), err)
+		}
+		if img.body = own; !storable(own) {
+			return proto.ErrUnmergeable.Errorf("the image does not merge with key %s: together they have sizes that no key has", quote(name)).
+				WithHint("import it under another name, and ask about both keys")
+		}
+		return nil
+	}
+	slow := s.companion(ns)
+	if slow != nil && img.other == nil {
+		return proto.ErrUnmergeable.Errorf("the image for key %s has one half-life, and its namespace has two", quote(name)).
+			WithHint("export it from a namespace with the same settings")
+	}
+	if err := s.mergeCounts(ns, name, &held, img, clock); err != nil || slow == nil {
+		return err
+	}
+	if key, there := s.findKey(slow, name); there && s.alive(slow, key, clock) {
+		rates := s.summary(key)
+		return s.mergeCounts(slow, name, &rates, &img.other.counts, clock)
+	}
+	return nil
+}
+
+// united is a bitmap beside the pages that has the ids of two.
+func united(a, b *bitmapValue) *bitmapValue {
+	var all []looseSlice
+	for _, v := range []*bitmapValue{a, b} {
+		v.each(func(slice uint64, c bitmap.Container) bool {
+			all = append(all, looseSlice{slice, c})
+			return true
+		})
+	}
+	slices.SortStableFunc(all, func(x, y looseSlice) int { return cmp.Compare(x.slice, y.slice) })
+	out := &bitmapValue{}
+	for len(all) > 0 {
+		l, n := all[0], 1
+		if len(all) > 1 && all[1].slice == l.slice {
+			l.Container, n = bitmap.United(l.Container, all[1].Container), 2
+		}
+		l.Words = slices.Clone(l.Words)
+		out.head.ids += uint64(l.Count)
+		out.loose = append(out.loose, l)
+		all = all[n:]
+	}
+	return out
+}
+
+// affordMerge refuses a merge in an entry of the log that compares and merges too much already: what it costs goes by
+// what the key holds.
+func (s *State) affordMerge(key uint32) *proto.Error {
+	cost := s.imageLeast(key)
+	if b := s.summary(key).body; b != nil {
+		cost = s.held(b)
+	}
+	if s.compared > 0 && s.compared+cost > comparedMax {
+		return proto.ErrOverloaded.Errorf("an entry of the log of shard %d merges more than %d bytes", s.id, comparedMax).
+			WithHint("try again, in a command of its own")
+	}
+	s.compared += max(cost, 1)
+	return nil
+}
+
+// mergeCounts adds to an image what a distribution holds.
+func (s *State) mergeCounts(ns *namespace, name []byte, held *summary, img *image, clock sketch.Tick) *proto.Error {
+	p, own := ns.params(), s.present(ns, held, clock)
+	if own == nil {
+		return nil
+	}
+	ids := sortedBins(own)
+	all := slices.Clone(img.names)
+	for _, bin := range ids {
+		all = append(all, slices.Clone(s.binName(bin))) // the key is forgotten before the image becomes one
+	}
+	slices.SortFunc(all, bytes.Compare)
+	all = slices.CompactFunc(all, bytes.Equal)
+	if most := max(p.BinsMax, len(ids)); len(all) > most {
+		return proto.ErrTooManyBins.Errorf("the image and key %s have %d bins together: the limit is %d", quote(name), len(all), most).
+			WithHint("raise bins_max of the namespace: ebb namespace set NAME --bins-max")
+	}
+	rank := func(bin []byte) uint32 {
+		at, _ := slices.BinarySearchFunc(all, bin, bytes.Compare)
+		return uint32(at)
+	}
+	var sum sketch.Distribution
+	sum.Merge(p, own, func(bin uint32) uint32 { return rank(s.binName(bin)) })
+	sum.Merge(p, &img.dist, func(bin uint32) uint32 { return rank(img.names[bin]) })
+	if !sum.Suits(p, clock, true) {
+		return proto.ErrOverflow.Errorf("the image and key %s together are more than a summary can hold", quote(name))
+	}
+	img.dist, img.names = sum, all
+	return nil
+}
