@@ -106,7 +106,7 @@ func (e SetEstimate) Interval(confidence float64) (low, high float64) {
 		unit = min(unit, variance/e.Value)
 	}
 	z := normalQuantile(confidence)
-	shift := float64(float64(z*z)*unit) / 2
+	shift := float64(float64(float64(z*z)*unit) / 2)
 	half := math.Sqrt(float64(float64(z*z)*variance) + float64(shift*shift))
 	return max(0, e.Value+shift-half), e.Value + shift + half
 }

@@ -68,11 +68,11 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_RESOURCE_EXHAUSTED, "the summaries of a shard have reached their limit, or a bitmap has", "let keys fade or delete them; `ebb namespace set NAME --size` makes new ones smaller"},
 	{ebbv1.Code_CODE_KEY_NOT_FOUND, "there is no such key, or all of it has faded", "`ebb keys` lists those that there are"},
 	{ebbv1.Code_CODE_KEY_EXISTS, "there is a key of that name", "--overwrite replaces it, `ebb del` forgets it"},
+	{ebbv1.Code_CODE_KEY_TOO_LARGE, "the key holds more than goes from one shard to another", "a new name in the same shard has no limit: `ebb describe` says where a name is"},
 	{
 		ebbv1.Code_CODE_MISSING_KEYS, "a strict question names keys that are not there",
 		"correct the names: `ebb keys` lists those that there are; or ask without --strict, and they count as empty",
 	},
-	{ebbv1.Code_CODE_KEY_TOO_LARGE, "the key holds more than goes from one shard to another", "a new name in the same shard has no limit: `ebb describe` says where a name is"},
 	{ebbv1.Code_CODE_BAD_QUERY, "a question in the query language cannot be read", "`ebb query --help` has an example of each question"},
 	{ebbv1.Code_CODE_QUERY_TOO_COSTLY, "a question would read more than one may", "name fewer keys, or a narrower pattern; `ebb query --explain` says what a question costs"},
 	{
