@@ -58,6 +58,7 @@ var (
 	// ErrMissingKeys: an answer that was to be strict lacks keys that its question names.
 	ErrMissingKeys = proto.ErrMissingKeys
 	ErrKeyTooLarge = proto.ErrKeyTooLarge
+	ErrCorrupt     = proto.ErrCorrupt
 
 	ErrBadQuery       = proto.ErrBadQuery
 	ErrQueryTooCostly = proto.ErrQueryTooCostly

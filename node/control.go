@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -30,6 +31,8 @@ type control struct {
 	*member
 	state  *controlMachine
 	birth  *cluster.Table // the table that a new cluster starts with; nil on a node that founded none
+	newest uint32         // the newest storage version that this node knows
+	bore   atomic.Bool    // the cluster was born by this process
 	logger *slog.Logger
 
 	mu     sync.Mutex // guards closed, and that nothing is added to wg after it
@@ -37,10 +40,11 @@ type control struct {
 	wg     sync.WaitGroup
 }
 
-func newControl(s seat, birth *cluster.Table, logger *slog.Logger, changed func()) *control {
+func newControl(s seat, birth *cluster.Table, newest uint32, logger *slog.Logger, changed func()) *control {
 	c := &control{
 		state:  &controlMachine{control: cluster.NewControl(), changed: changed},
 		birth:  birth,
+		newest: newest,
 		logger: logger,
 	}
 	s.machine, s.led = c.state, c.lead
@@ -77,10 +81,15 @@ func (c *control) lead(uint64) {
 		if i.settle() != nil || c.birth == nil || c.state.control.Table().ClusterID() != "" {
 			return
 		}
+		birth := c.birth
+		if len(birth.Nodes()) == 1 { // no other node has to know it
+			birth = birth.WithVersion(c.newest)
+		}
 		id := newIdentity()
 		if _, err := c.propose(context.Background(), &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_InitCluster{
-			InitCluster: &ebbv1.InitCluster{ClusterId: id, Table: c.birth.Wire()},
+			InitCluster: &ebbv1.InitCluster{ClusterId: id, Table: birth.Wire()},
 		}}); err == nil {
+			c.bore.Store(true)
 			c.logger.Info("a cluster is born", "cluster_id", id, "shards", c.birth.Shards(), "replication", c.birth.Replication())
 		} else if errors.Is(err, proto.ErrMessageTooLarge) {
 			c.logger.Error("no cluster is born: its table does not fit into an entry; give it fewer shards or replicas, or its nodes shorter names", "err", err)

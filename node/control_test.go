@@ -14,7 +14,7 @@ import (
 func TestStoppingControlTakesNothing(t *testing.T) {
 	convene(t, 1, func(p *parliament) {
 		leader := p.members[p.leader()]
-		c := newControl(leader.seat, nil, slog.New(slog.DiscardHandler), func() {})
+		c := newControl(leader.seat, nil, proto.StorageVersion, slog.New(slog.DiscardHandler), func() {})
 		c.stop()
 		c.now.Store(leader.now.Load()) // one that leads to the last
 		if _, leads := c.leading(); !leads {

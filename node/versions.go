@@ -15,7 +15,7 @@ const (
 	// raiseEvery is how often the control leader looks whether every member knows a newer storage version.
 	raiseEvery = time.Second
 	// raiseAfter is how long they all must have done so, one look after the other: whoever upgrades the last node and sees
-	// it fail can still take the old build.
+	// it fail can still take the old build. Where the cluster was just born there is no old build.
 	raiseAfter = 5 * time.Second
 )
 
@@ -43,7 +43,7 @@ func (r *raiser) look(ctx context.Context) {
 		r.held = held
 		r.n.logger.Info("nodes hold a newer storage version back", "in_force", table.Version(), "known", r.n.cfg.Storage.Newest, "by", strings.Join(held, ", "))
 	}
-	if next <= table.Version() || time.Since(r.since) < raiseAfter {
+	if next <= table.Version() || time.Since(r.since) < raiseAfter && !c.bore.Load() {
 		return
 	}
 	_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RaiseVersion{RaiseVersion: &ebbv1.RaiseVersion{To: next, Epoch: table.Epoch()}}})
