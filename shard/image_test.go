@@ -207,6 +207,19 @@ func FuzzPutImage(f *testing.F) {
 		if reopen(t, s); r.Error == nil && s.Checksum() == before {
 			t.Errorf("put, and nothing is there")
 		}
+		// merged with what came before, and with a distribution
+		behave := &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourSketches}}}
+		commands := []*ebbv1.Command{behave}
+		for _, key := range []string{"new", "k"} {
+			put := &ebbv1.PutKey{Key: []byte(key), What: &ebbv1.PutKey_Image{Image: raw}, Merge: true}
+			commands = append(commands, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}})
+		}
+		s.Apply(6, encodeEntry(t, beginning+2*second, commands), nil)
+		audit(t, s)
+		s.Apply(7, encodeEntry(t, beginning+3*second, []*ebbv1.Command{increments("new", "a"), increments("k", "a")}), nil)
+		if again := reopen(t, s); again.Checksum() != s.Checksum() {
+			t.Errorf("the state changed by a restart")
+		}
 	})
 }
 
