@@ -16,10 +16,10 @@ const (
 	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: with its command it goes
 	// into one entry of the log.
 	ImageBytesMax = EntryBytesHard - 4<<10
-	// LargeImageBytesMax bounds an image that goes in pieces, and UploadsBytesMax the images that are on their way to a
-	// shard together.
-	LargeImageBytesMax = 8 << 20
-	UploadsBytesMax    = 2 * LargeImageBytesMax
+	// LargeImageBytesMax bounds an image that goes in pieces: it fits one answer. UploadsBytesMax bounds the images that
+	// are on their way to a shard together.
+	LargeImageBytesMax = MessageBytesMax - 64<<10
+	UploadsBytesMax    = 4 * LargeImageBytesMax
 	// UploadExpiryUS is after how long without a piece an image that is not whole is forgotten, in shard time.
 	UploadExpiryUS = 600_000_000
 	// ImageBothVersion is the version of images, their second byte, from which on they have the counts of both

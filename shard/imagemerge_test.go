@@ -224,7 +224,7 @@ func TestUploadsAreBounded(t *testing.T) {
 		p := &ebbv1.PutPiece{Upload: id, Offset: uint64(offset), Data: []byte("x"), Bytes: proto.LargeImageBytesMax}
 		return m.apply(&ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: p}}).GetError().GetCode()
 	}
-	for i, want := range []ebbv1.Code{0, 0, ebbv1.Code_CODE_OVERLOADED} {
+	for i, want := range []ebbv1.Code{0, 0, 0, 0, ebbv1.Code_CODE_OVERLOADED} {
 		if code := piece(uint64(1+i), 0); code != want {
 			t.Errorf("upload %d: %v", i, code)
 		}
@@ -233,11 +233,14 @@ func TestUploadsAreBounded(t *testing.T) {
 		t.Errorf("a piece that leaves a gap: %v", code)
 	}
 	m.now += proto.UploadExpiryUS - 1
-	if code := piece(2, 1); code != 0 || len(m.uploads) != 2 {
+	for id := uint64(2); id <= 4; id++ {
+		piece(id, 1)
+	}
+	if code := piece(2, 1); code != 0 || len(m.uploads) != 4 {
 		t.Errorf("the next piece: %v, %d uploads", code, len(m.uploads))
 	}
 	m.now++
-	if code := piece(3, 0); code != 0 || len(m.uploads) != 2 || m.uploads[0].id != 2 {
+	if code := piece(5, 0); code != 0 || len(m.uploads) != 4 || m.uploads[0].id != 3 {
 		t.Errorf("after the first one has expired: %v, %d uploads", code, len(m.uploads))
 	}
 	m.now += proto.UploadExpiryUS

@@ -41,7 +41,7 @@ func newSketchExport(s *session) *cobra.Command {
 	var patterns []string
 	cmd := &cobra.Command{
 		Use: "export [KEY...]", Short: "Write what keys hold to a file", Args: argsBetween(0, -1, "[KEY...]"),
-		Long: `Each key is written as it is at a moment of its own. A key of more than 8 MiB is refused, and so are bitmaps whose
+		Long: `Each key is written as it is at a moment of its own. A key of more than 3.9 MiB is refused, and so are bitmaps whose
 ids stand for strings, and those of namespaces that place bitmaps by slice.`,
 		Example: "  ebb sketch export clicks/country -f country.ebb\n" +
 			"  ebb sketch export --matching 'clicks/*' -f clicks.ebb\n" +

@@ -2951,7 +2951,7 @@ type PutPiece struct {
 	// where the piece begins
 	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data   []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// of the whole image; at most 8 MiB
+	// of the whole image; at most 4,128,768
 	Bytes         uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7180,7 +7180,7 @@ type ExportQuestion struct {
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// in a namespace with two half-lives also what the second one counts; shards take such an image from storage version 9 on
 	Both bool `protobuf:"varint,2,opt,name=both,proto3" json:"both,omitempty"`
-	// also an image of up to 8 MiB, which goes to another shard in pieces; from storage version 11 on
+	// also an image of up to 4,128,768 bytes, which goes to another shard in pieces; from storage version 11 on
 	Large         bool `protobuf:"varint,3,opt,name=large,proto3" json:"large,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -9886,7 +9886,7 @@ type SketchState struct {
 	Namespace *Namespace `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Key       []byte     `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Kind      Kind       `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
-	// see KeyExport; at most 8 MiB
+	// see KeyExport; at most 4,128,768 bytes
 	Image []byte `protobuf:"bytes,4,opt,name=image,proto3" json:"image,omitempty"`
 	// XXH3-64 of the image
 	Checksum uint64 `protobuf:"fixed64,5,opt,name=checksum,proto3" json:"checksum,omitempty"`
