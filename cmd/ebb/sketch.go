@@ -45,7 +45,7 @@ func newSketchExport(s *session) *cobra.Command {
 ids stand for strings, and those of namespaces that place bitmaps by slice.`,
 		Example: "  ebb sketch export clicks/country -f country.ebb\n" +
 			"  ebb sketch export --matching 'clicks/*' -f clicks.ebb\n" +
-			"  ebb sketch export visitors -f - | ebb --addr other:7070 sketch import -",
+			"  ebb sketch export fans players/all -f - | ebb sketch import - --prefix copy/",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args)+len(patterns) == 0:
@@ -57,7 +57,7 @@ ids stand for strings, and those of namespaces that place bitmaps by slice.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "write to this `file`, - for standard output")
-	cmd.Flags().StringArrayVar(&patterns, "matching", nil, "also all keys that match this `pattern`, as of ebb keys; may be repeated")
+	cmd.Flags().StringSliceVar(&patterns, "matching", nil, "also all keys that match this `pattern`, as of ebb keys; may be repeated")
 	return cmd
 }
 
