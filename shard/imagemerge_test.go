@@ -73,8 +73,8 @@ var mergedSettings = []*ebbv1.Namespace{
 	{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE},
 	{Name: "n", Version: 1, HalfLifeUs: hourUS},
 	{Name: "n", Version: 1, HalfLifeUs: hourUS, Precision: ebbv1.Precision_PRECISION_COMPACT},
-	{Name: "n", Version: 1, HalfLifeUs: hourUS, WindowUs: new(int64(hourUS))},
-	{Name: "n", Version: 1, HalfLifeUs: hourUS, SlowHalfLifeUs: new(int64(30 * hourUS))},
+	{Name: "n", Version: 1, HalfLifeUs: hourUS, WindowUs: new(hourUS)},
+	{Name: "n", Version: 1, HalfLifeUs: hourUS, SlowHalfLifeUs: new(30*hourUS)},
 }
 
 // What is counted in two clusters and merged is what is counted in one: of every kind that merges, in one command or in
