@@ -146,7 +146,7 @@ func (c *Client) exportSketch(ctx context.Context, ns, key string) (*Sketch, err
 		return nil, proto.ErrKeyNotFound.Errorf("there is no key %s in namespace %s, or all of it has faded", keyText(key), settings.GetName())
 	case kind == KindBitmap && proto.HasDictionary(settings):
 		return nil, proto.ErrBadRequest.Errorf("the ids of bitmap %s stand for strings of namespace %s, and mean nothing elsewhere", keyText(key), settings.GetName()).
-			WithHint("list the strings: ebb bits list")
+			WithHint("write the strings: ebb bits export")
 	}
 	return &Sketch{&ebbv1.SketchState{
 		Namespace: copySettingsNamed(settings), Key: name, Kind: kind, Image: export.GetImage(),
@@ -220,7 +220,11 @@ func (c *Client) ImportSketch(ctx context.Context, s *Sketch, opts ImportOptions
 	if opts.Key == "" {
 		opts.Key = s.Key()
 	}
-	if err := c.importSketch(ctx, s, opts); err != nil {
+	err := c.importSketch(ctx, s, opts)
+	if e := coded(err); err != nil && e.Code == proto.ErrUnknownOutcome.Code {
+		err = e.WithHint("look at the key before it is imported again: a second import counts it once more")
+	}
+	if err != nil {
 		return c.fail(attempt{op: "import sketch", key: opts.Key, start: c.now()}, err)
 	}
 	return nil

@@ -74,7 +74,7 @@ var mergedSettings = []*ebbv1.Namespace{
 	{Name: "n", Version: 1, HalfLifeUs: hourUS},
 	{Name: "n", Version: 1, HalfLifeUs: hourUS, Precision: ebbv1.Precision_PRECISION_COMPACT},
 	{Name: "n", Version: 1, HalfLifeUs: hourUS, WindowUs: new(hourUS)},
-	{Name: "n", Version: 1, HalfLifeUs: hourUS, SlowHalfLifeUs: new(30*hourUS)},
+	{Name: "n", Version: 1, HalfLifeUs: hourUS, SlowHalfLifeUs: new(30 * hourUS)},
 }
 
 // What is counted in two clusters and merged is what is counted in one: of every kind that merges, in one command or in

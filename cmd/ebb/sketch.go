@@ -62,11 +62,12 @@ ids stand for strings, and those of namespaces that place bitmaps by slice.`,
 }
 
 func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, file string) (err error) {
-	ctx, c, done, err := s.connect(cmd)
+	c, err := s.dial(cmd) // --timeout is of each key
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer c.Close()
+	ctx := cmd.Context()
 	for _, pattern := range patterns {
 		for key, err := range c.Keys(ctx, s.namespace, client.KeysQuery{Pattern: pattern}) {
 			if err != nil {
@@ -170,28 +171,44 @@ since a second import of a key counts it once more.`,
 }
 
 func (s *session) importSketches(cmd *cobra.Command, file string, opts client.ImportOptions, prefix string, skip int) error {
-	ctx, c, done, err := s.connect(cmd)
+	c, err := s.dial(cmd) // --timeout is of each key
 	if err != nil {
 		return err
 	}
-	defer done()
-	n := 0
+	defer c.Close()
+	n, done := 0, skip
+	var only *client.Sketch // with --key: nothing is written before it is known to be the only one
 	err = s.eachSketch(file, func(sketch *client.Sketch) error {
 		if n++; n <= skip {
 			return nil
 		}
 		into := opts
 		switch {
-		case opts.Key != "" && n > skip+1:
+		case only != nil:
 			return usagef("--key names one key, and file %s has more than one sketch: use --prefix", file)
+		case opts.Key != "":
+			only = sketch
+			return nil
 		case prefix != "":
 			into.Key = prefix + sketch.Key()
 		}
-		return c.ImportSketch(ctx, sketch, into)
+		if err := c.ImportSketch(cmd.Context(), sketch, into); err != nil {
+			return err
+		}
+		done++
+		return nil
 	})
-	if err != nil {
-		if n > 1 {
-			fmt.Fprintf(s.term.err, "%s of the file are done; continue with --skip %d\n", plural(n-1, "sketch", "sketches"), n-1)
+	if err == nil && only != nil {
+		err = c.ImportSketch(cmd.Context(), only, opts)
+	}
+	switch {
+	case errors.Is(err, client.ErrUnknownOutcome):
+		fmt.Fprintf(s.term.err, "%s done, and the next one may be: look at its key, since a second import counts it "+
+			"once more; then continue with --skip %d, or --skip %d if it is done\n", plural(done, "sketch is", "sketches are"), done, done+1)
+		return err
+	case err != nil:
+		if done > 0 {
+			fmt.Fprintf(s.term.err, "%s done; continue with --skip %d\n", plural(done, "sketch is", "sketches are"), done)
 		}
 		return err
 	}
