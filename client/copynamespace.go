@@ -520,7 +520,19 @@ func (p *copyPut) delivered(_ *parcel, _ *ebbv1.CommandResult, err error) {
 // put sends images, and waits for what became of each. They have no identity, which shards would have to remember: to
 // put the same once more changes nothing.
 func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
-	ctx, cancel := withDefaultTimeout(ctx, cp.client.cfg.timeout)
+	commands := make([][]byte, len(puts))
+	for i, p := range puts {
+		commands[i] = marshal(&ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+			Key:  []byte(p.key),
+			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true,
+		}}})
+	}
+	cp.client.applyEach(ctx, cp.to, puts, commands)
+}
+
+// applyEach sends each of some commands to the shard of its key, and waits for what became of them.
+func (c *Client) applyEach(ctx context.Context, ns string, puts []*copyPut, commands [][]byte) {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	var all sync.WaitGroup
@@ -528,17 +540,12 @@ func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	parcels := make([]*parcel, len(puts))
 	for i, p := range puts {
 		p.all = &all
-		cmd := &ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
-			Key:  []byte(p.key),
-			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true,
-		}}}
 		parcels[i] = &parcel{
-			shard: proto.ShardOf(cp.to, []byte(p.key),
-				cp.client.chart.shards()), buf: marshal(cmd), entries: 1, ctx: ctx, deadline: deadline,
-			made: cp.client.now(), delivery: p,
+			shard: proto.ShardOf(ns, []byte(p.key), c.chart.shards()), buf: commands[i], entries: 1, ctx: ctx,
+			deadline: deadline, made: c.now(), delivery: p,
 		}
 	}
-	cp.client.dispatch(parcels)
+	c.dispatch(parcels)
 	all.Wait()
 }
 

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -97,20 +97,15 @@ func sketchEnds(err error) error {
 		return proto.ErrCorrupt.Errorf("the file of sketches ends in the middle of one").WithHint("export it again")
 	case errors.As(err, &tooLarge):
 		return proto.ErrCorrupt.Errorf("a sketch of %d bytes: the limit is %d", tooLarge.Size, tooLarge.MaxSize)
-	case isFileError(err):
+	case errors.As(err, new(*fs.PathError)):
 		return err
 	}
 	return proto.ErrCorrupt.Errorf("the sketch cannot be read: %v", err)
 }
 
-func isFileError(err error) bool {
-	var file interface{ Timeout() bool } // of os.PathError, and of networks
-	return errors.As(err, &file)
-}
-
-// ExportSketch returns what a key holds, at most proto.LargeImageBytesMax bytes; beyond it is ErrKeyTooLarge. The error is
-// ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no state
-// that means anything elsewhere: they are refused.
+// ExportSketch returns what a key holds, at most proto.LargeImageBytesMax bytes; beyond it is ErrKeyTooLarge. The error
+// is ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no
+// state that means anything elsewhere: they are refused.
 func (c *Client) ExportSketch(ctx context.Context, ns, key string) (*Sketch, error) {
 	s, err := c.exportSketch(ctx, ns, key)
 	if err != nil {
@@ -206,11 +201,11 @@ type ImportOptions struct {
 	Replace bool
 }
 
-// ImportSketch brings a sketch into a key. A key that is there then holds what both hold: counts are added, and sets and
-// bitmaps united. A string has no union: it needs Replace.
+// ImportSketch brings a sketch into a key. A key that is there then holds what both hold: counts are added, and sets
+// and bitmaps united. A string has no union: it needs Replace.
 //
-// The namespace must have the half-lives, the window and the hash seed of the sketch's, as far as they matter to its kind.
-// In a namespace with an event clock the time comes along.
+// The namespace must have the half-lives, the window and the hash seed of the sketch's, as far as they matter to its
+// kind. In a namespace with an event clock the time comes along.
 //
 // It is applied once or not at all, however often it is tried within it. A second import counts once more.
 func (c *Client) ImportSketch(ctx context.Context, s *Sketch, opts ImportOptions) error {
@@ -311,7 +306,9 @@ func (c *Client) command(ctx context.Context, opts ImportOptions, cmd *ebbv1.Com
 	cmd.Namespace = opts.Namespace
 	buf := marshal(cmd)
 	for tries := 0; ; tries++ {
-		err := c.commandOnce(ctx, opts, buf)
+		p := &copyPut{key: opts.Key}
+		c.applyEach(ctx, opts.Namespace, []*copyPut{p}, [][]byte{buf})
+		err := p.err
 		if err == nil {
 			return nil
 		}
@@ -327,21 +324,6 @@ func (c *Client) command(ctx context.Context, opts ImportOptions, cmd *ebbv1.Com
 			return err
 		}
 	}
-}
-
-func (c *Client) commandOnce(ctx context.Context, opts ImportOptions, buf []byte) error {
-	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
-	defer cancel()
-	deadline, _ := ctx.Deadline()
-	var all sync.WaitGroup
-	all.Add(1)
-	p := &copyPut{key: opts.Key, all: &all}
-	c.dispatch([]*parcel{{
-		shard: proto.ShardOf(opts.Namespace, []byte(opts.Key), c.chart.shards()), buf: buf, entries: 1, ctx: ctx,
-		deadline: deadline, made: c.now(), delivery: p,
-	}})
-	all.Wait()
-	return p.err
 }
 
 // String names the sketch for people.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ebbdb/ebb/proto"
@@ -62,13 +63,13 @@ func nameMissing(table *Table, asked []*ebbv1.Question, answers []*ebbv1.Answer,
 		}
 		ns := table.Namespace(q.GetNamespace())
 		var missing [][]byte
-		for _, key := range distinct(cloneNames(proto.QuestionKeys(q))) {
+		for _, key := range distinct(slices.Clone(proto.QuestionKeys(q))) {
 			if gone[string(key)] && allGone(gone, rollup(ns, key)) {
 				missing = append(missing, key)
 			}
 		}
 		if none {
-			missing = append(missing, distinct(cloneNames(patterns))...)
+			missing = append(missing, distinct(slices.Clone(patterns))...)
 		}
 		setMissing(c, missing, most)
 		if e := lacking(c); e != nil && strict && answers[i].GetError() == nil {
@@ -76,8 +77,6 @@ func nameMissing(table *Table, asked []*ebbv1.Question, answers []*ebbv1.Answer,
 		}
 	}
 }
-
-func cloneNames(names [][]byte) [][]byte { return append([][]byte(nil), names...) }
 
 func allGone(gone map[string]bool, keys [][]byte) bool {
 	for _, key := range keys {

@@ -62,7 +62,7 @@ func termsOf(terms []*ebbv1.PlanTerm, exprs ...*ebbv1.PlanExpression) []*ebbv1.P
 	return terms
 }
 
-// resolved finds out which bitmaps the patterns of terms mean, if there are any, and goes on with that.
+// resolved finds out which bitmaps the patterns of terms mean, if there are any, and continues with that.
 func (i *inquiry) resolved(
 	step string, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
 ) (*errand, *proto.Error) {

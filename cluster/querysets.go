@@ -81,7 +81,7 @@ func (i *inquiry) nothing(
 	return e, nil, err
 }
 
-// nothingInCommon is the answer about sets of which none is there.
+// nothingInCommon is the answer about sets that are not there.
 func nothingInCommon(q *ebbv1.OverlapQuestion, c *ebbv1.Coverage) *ebbv1.Answer {
 	zero := func() *ebbv1.Estimate { return &ebbv1.Estimate{Confidence: 1} }
 	out := &ebbv1.Overlap{

@@ -47,7 +47,10 @@ func (n *Node) newGroups(has map[uint32]tenure, birth *cluster.Table) (*groups, 
 	if err != nil {
 		return nil, err
 	}
-	g := &groups{control: newControl(s, birth, n.cfg.Storage.Newest, n.logger, n.tables.note), byShard: make([]*replica, n.dir.identity().Shards+1)}
+	g := &groups{
+		control: newControl(s, birth, n.cfg.Storage.Newest, n.logger, n.tables.note),
+		byShard: make([]*replica, n.dir.identity().Shards+1),
+	}
 	g.members = append(g.members, g.control.member)
 	for _, id := range slices.Sorted(maps.Keys(has)) {
 		if id == cluster.ControlShard || int(id) >= len(g.byShard) {

@@ -16,8 +16,8 @@ const (
 	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: with its command it goes
 	// into one entry of the log.
 	ImageBytesMax = EntryBytesHard - 4<<10
-	// LargeImageBytesMax bounds an image that goes in pieces: it fits one answer. UploadsBytesMax bounds the images that
-	// are on their way to a shard together.
+	// LargeImageBytesMax bounds an image that goes in pieces: it fits one answer. UploadsBytesMax bounds the images
+	// that are on their way to a shard together.
 	LargeImageBytesMax = MessageBytesMax - 64<<10
 	UploadsBytesMax    = 4 * LargeImageBytesMax
 	// UploadExpiryUS is after how long without a piece an image that is not whole is forgotten, in shard time.
@@ -214,7 +214,8 @@ func checkKeysCommand(field int, raw []byte) *Error {
 	}
 	_, from := c.GetWhat().(*ebbv1.PutKey_From)
 	if c.GetMerge() && (from || c.GetOverwrite() || c.Replace != nil) {
-		return ErrBadRequest.Errorf("an image merges with what a key holds, or takes its place: not both, and a key that is renamed does not merge")
+		return ErrBadRequest.Errorf("an image merges with what a key holds, or takes its place: not both, " +
+			"and a key that is renamed does not merge")
 	}
 	if from {
 		return checkKeys([][]byte{c.GetKey(), c.GetFrom()})

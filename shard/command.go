@@ -165,7 +165,8 @@ func (c *command) field(num protowire.Number, value []byte) bool {
 		return wellFormedIncrements(value)
 	case proto.FieldCommandBits:
 		return proto.BitEdits(value, func(*proto.BitEditWire) bool { return true })
-	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge, proto.FieldCommandPutPiece:
+	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore,
+		fieldCommandAudit, fieldCommandPurge, proto.FieldCommandPutPiece:
 		return wellFormed(value)
 	}
 	return num <= proto.FieldCommandExpire && wellFormed(value)

@@ -52,7 +52,10 @@ func TestFieldNumbers(t *testing.T) {
 			t.Errorf("%s is field %d, the reader takes %d", c.name, got, c.want)
 		}
 	}
-	known := []protoreflect.FieldNumber{proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge, proto.FieldCommandPutPiece} // and all below the first
+	known := []protoreflect.FieldNumber{ // and all below the first
+		proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge,
+		proto.FieldCommandPutPiece,
+	}
 	fields := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if n := fields.Get(i).Number(); n > known[0] && !slices.Contains(known, n) {

@@ -326,5 +326,6 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 }
 
 func keyTooLarge(key []byte, n, most int) *proto.Error {
-	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes or more: the limit of what goes from one shard to another is %d", quote(key), n, most)
+	return proto.ErrKeyTooLarge.
+		Errorf("key %s takes %d bytes or more: the limit of what goes from one shard to another is %d", quote(key), n, most)
 }

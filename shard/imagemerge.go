@@ -20,7 +20,8 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 		kind = img.body.form().kind()
 	}
 	if s.kind(key) != kind {
-		return proto.ErrWrongKind.Errorf("the image is of a %s, and key %s is a %s", proto.KindName(kind), quote(name), proto.KindName(s.kind(key))).
+		return proto.ErrWrongKind.Errorf("the image is of a %s, and key %s is a %s",
+			proto.KindName(kind), quote(name), proto.KindName(s.kind(key))).
 			WithHint("import it under another name, or delete the key first")
 	}
 	if err := s.affordMerge(key); err != nil {
@@ -37,7 +38,8 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 			return unmerged("the image for key "+quote(name), err)
 		}
 		if img.body = own; !storable(own) {
-			return proto.ErrUnmergeable.Errorf("the image does not merge with key %s: together they have sizes that no key has", quote(name)).
+			return proto.ErrUnmergeable.
+				Errorf("the image does not merge with key %s: together they have sizes that no key has", quote(name)).
 				WithHint("import it under another name, and ask about both keys")
 		}
 		return nil
@@ -57,7 +59,7 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 	return nil
 }
 
-// united is a bitmap beside the pages that has the ids of two.
+// united is a bitmap that has the ids of two, and lies outside of the pages.
 func united(a, b *bitmapValue) *bitmapValue {
 	var all []looseSlice
 	for _, v := range []*bitmapValue{a, b} {
@@ -110,7 +112,8 @@ func (s *State) mergeCounts(ns *namespace, name []byte, held *summary, img *imag
 	slices.SortFunc(all, bytes.Compare)
 	all = slices.CompactFunc(all, bytes.Equal)
 	if most := max(p.BinsMax, len(ids)); len(all) > most {
-		return proto.ErrTooManyBins.Errorf("the image and key %s have %d bins together: the limit is %d", quote(name), len(all), most).
+		return proto.ErrTooManyBins.
+			Errorf("the image and key %s have %d bins together: the limit is %d", quote(name), len(all), most).
 			WithHint("raise bins_max of the namespace: ebb namespace set NAME --bins-max")
 	}
 	rank := func(bin []byte) uint32 {

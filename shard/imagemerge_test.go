@@ -68,7 +68,7 @@ func (m *merging) describe(key string) *ebbv1.KeyDescription {
 	return m.Ask(&ebbv1.ShardQuestion{Question: q}, 0).GetAnswer().GetDescribe()
 }
 
-// mergedSettings are namespaces of which keys come and go.
+// mergedSettings are namespaces that keys leave and come to.
 var mergedSettings = []*ebbv1.Namespace{
 	{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE},
 	{Name: "n", Version: 1, HalfLifeUs: hourUS},

@@ -174,8 +174,8 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Cod
 	return 0
 }
 
-// settle schedules a summary that is new, or smaller than it was. One with nothing left does not stay. Where the order of
-// events matters, neither does one that was born dead, by an event long past.
+// settle schedules a summary that is new, or smaller than it was. One with nothing left does not stay. Where the order
+// of events matters, neither does one that was born dead, by an event long past.
 func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tick) ebbv1.Code {
 	if sum.over(ns.params(), clock) {
 		s.dropKey(ns, key, sum)

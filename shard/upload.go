@@ -14,7 +14,7 @@ import (
 //
 //	piece 0 ... piece n -> put     or nothing for ten minutes, and it is forgotten
 //
-// What has come so far is part of the state, so a leader that is new goes on from there.
+// What has come so far is part of the state, so a new leader continues from there.
 
 // upload is an image that is on its way. Views share its bytes: they are appended to, and never changed.
 type upload struct {
@@ -74,7 +74,8 @@ func (s *State) keepPiece(namespace string, p *ebbv1.PutPiece) *proto.Error {
 	if at >= 0 {
 		one = s.uploads[at]
 	} else if room := s.uploads.room(); p.Bytes > room {
-		return proto.ErrOverloaded.Errorf("shard %d has room for %d bytes of images that come in pieces, and this one has %d", s.id, room, p.Bytes).
+		return proto.ErrOverloaded.Errorf("shard %d has room for %d bytes of images that come in pieces, and this one has %d",
+			s.id, room, p.Bytes).
 			WithHint("try again when other imports are done")
 	}
 	have := uint64(len(one.data))

@@ -59,8 +59,8 @@ type nodeFrame struct {
 
 const demoKeys = "k kill a node   c cut one off   h heal all   p pause the stream   q quit"
 
-// render draws a frame as lines of text of fixed height, so that a terminal can redraw it in place. The lines have styles
-// and no other control sequences of their own.
+// render draws a frame as lines of text of fixed height, so that a terminal can redraw it in place. The lines have
+// styles and no other control sequences of their own.
 func (f frame) render() string {
 	var b strings.Builder
 	rate := fmt.Sprintf("%.0f/s", f.rate)

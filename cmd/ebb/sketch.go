@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/internal/outfile"
 	"github.com/ebbdb/ebb/proto"
 )
 
@@ -57,11 +58,12 @@ ids stand for strings, and those of namespaces that place bitmaps by slice.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "write to this `file`, - for standard output")
-	cmd.Flags().StringSliceVar(&patterns, "matching", nil, "also all keys that match this `pattern`, as of ebb keys; may be repeated")
+	cmd.Flags().StringSliceVar(&patterns, "matching", nil,
+		"also all keys that match this `pattern`, as of ebb keys; may be repeated")
 	return cmd
 }
 
-func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, file string) (err error) {
+func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, file string) error {
 	c, err := s.dial(cmd) // --timeout is of each key
 	if err != nil {
 		return err
@@ -76,65 +78,59 @@ func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, fi
 			keys = append(keys, key.Key)
 		}
 	}
-	to, finish, err := s.sketchFile(file)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, finish(err == nil)) }()
-	w := bufio.NewWriter(to)
-	bar := s.sketchBar(len(keys), "exporting")
 	bytes := int64(0)
-	for _, key := range keys {
-		sketch, err := c.ExportSketch(ctx, s.namespace, key)
-		if err != nil {
-			return err
+	write := func(to io.Writer) error {
+		w := bufio.NewWriter(to)
+		bar := s.sketchBar(len(keys))
+		for _, key := range keys {
+			sketch, err := c.ExportSketch(ctx, s.namespace, key)
+			if err != nil {
+				return err
+			}
+			n, err := sketch.WriteTo(w)
+			if err != nil {
+				return err
+			}
+			bytes += n
+			bar(1)
 		}
-		n, err := sketch.WriteTo(w)
-		if err != nil {
-			return err
-		}
-		bytes += n
-		bar(1)
+		return w.Flush()
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	if file == "-" {
+		err = write(s.term.out)
+	} else {
+		err = writeSketches(file, write)
 	}
-	fmt.Fprintf(s.term.err, "exported %s, %s\n", plural(len(keys), "key", "keys"), bytesText(uint64(bytes)))
-	return nil
+	if err == nil {
+		fmt.Fprintf(s.term.err, "exported %s, %s\n", plural(len(keys), "key", "keys"), bytesText(uint64(bytes)))
+	}
+	return err
 }
 
-// sketchFile opens what is exported to. A file is there as a whole or not at all.
-func (s *session) sketchFile(name string) (w io.Writer, finish func(whole bool) error, err error) {
-	if name == "-" {
-		return s.term.out, func(bool) error { return nil }, nil
-	}
-	part := name + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it may hold what a token guards
+// writeSketches writes a file of sketches, which may hold what a token guards.
+func writeSketches(file string, write func(io.Writer) error) error {
+	f, err := outfile.Open("--file", file, 0o600)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return f, func(whole bool) error {
-		err := f.Close()
-		if !whole || err != nil {
-			return errors.Join(err, os.Remove(part))
-		}
-		return os.Rename(part, name)
-	}, nil
+	defer f.Drop()
+	return f.Write(write)
 }
 
 // sketchBar draws how many of some keys are done, on a terminal.
-func (s *session) sketchBar(keys int, doing string) (done func(int)) {
+func (s *session) sketchBar(keys int) (done func(int)) {
 	if !interactive(s.term.err) {
 		return func(int) {}
 	}
-	bar := progressbar.NewOptions(keys, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionSetDescription(doing),
-		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	bar := progressbar.NewOptions(keys, progressbar.OptionSetWriter(undisplayed(s.term.err)),
+		progressbar.OptionSetDescription("exporting"), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(n int) { _ = bar.Add(n) }
 }
 
 func newSketchImport(s *session) *cobra.Command {
 	var opts client.ImportOptions
 	var prefix string
+	var skip int
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "Merge what a file of sketches holds into keys", Args: argsBetween(1, 1, "FILE"),
 		Long: `A key that is there then holds what both hold: counts are added, and sets and bitmaps united. Strings have no union: they
@@ -154,7 +150,6 @@ since a second import of a key counts it once more.`,
 			if opts.Key != "" && prefix != "" {
 				return usagef("--key names one key, and --prefix changes the names of all: not both")
 			}
-			skip, _ := cmd.Flags().GetInt("skip")
 			if cmd.Flags().Changed("namespace") {
 				opts.Namespace = s.namespace
 			}
@@ -165,8 +160,10 @@ since a second import of a key counts it once more.`,
 	f.StringVar(&opts.Key, "key", "", "give the key this `name`; the file has one sketch then")
 	f.StringVar(&prefix, "prefix", "", "put this `text` before the name of each key")
 	f.BoolVar(&opts.Replace, "replace", false, "put sketches in the place of what keys hold")
-	f.BoolVar(&opts.Create, "create-namespace", false, "make the namespace with the settings of the sketch's, if it does not exist")
-	f.Int("skip", 0, "leave out so many sketches at the beginning of the file: those that an import that failed has done")
+	f.BoolVar(&opts.Create, "create-namespace", false,
+		"make the namespace with the settings of the sketch's, if it does not exist")
+	f.IntVar(&skip, "skip", 0,
+		"leave out so many sketches at the beginning of the file: those that an import that failed has done")
 	return cmd
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/ebbdb/ebb/chaos/sim"
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 const (
@@ -37,6 +39,12 @@ func newCluster(t *testing.T, nodes int, p uint32) (*sim.Cluster, *client.Client
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cl.Close() }) // before the nodes
+	// snapshots are compared byte for byte, so that all clusters have one storage version
+	for table := (*ebbv1.Table)(nil); table.GetVersion() < proto.StorageVersion; time.Sleep(100 * time.Millisecond) {
+		if table, err = cl.Table(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c, cl
 }
 

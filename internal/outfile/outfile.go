@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Report is the page of a run. It is written under another name in the same directory and renamed at the end, so that
+// Report is the page of a run, or another file that is there as a whole or not at all. It is written under another name in the same directory and renamed at the end, so that
 // a run that is interrupted leaves the page of an earlier one. A nil Report writes nothing.
 type Report struct {
 	part *os.File
@@ -22,7 +22,10 @@ type Report struct {
 
 // OpenReport makes sure that a page can be written at path before the run begins; it returns nil for an empty path. A
 // pipe or a device is written in place. The error is a proto.ErrBadRequest that names the flag --report and the path.
-func OpenReport(path string) (*Report, error) {
+func OpenReport(path string) (*Report, error) { return Open("--report", path, 0o644) }
+
+// Open is OpenReport for the file of any flag, which others may read as its mode says.
+func Open(flag, path string, mode fs.FileMode) (*Report, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // no page is wanted
 	}
@@ -31,16 +34,16 @@ func OpenReport(path string) (*Report, error) {
 	}
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return nil, proto.ErrBadRequest.Errorf("--report %s: it is a directory; name a file in it", path).
-			WithHint("give --report the name of a file")
+		return nil, proto.ErrBadRequest.Errorf("%s %s: it is a directory; name a file in it", flag, path).
+			WithHint("give " + flag + " the name of a file")
 	}
 	r := &Report{path: path}
 	name := fmt.Sprintf("%s.%d.part", path, os.Getpid())
 	if err == nil && !info.Mode().IsRegular() { // a rename would replace a pipe or a device
 		r.path, name = "", path
 	}
-	if r.part, err = os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644); err != nil {
-		return nil, CannotWrite("--report", path, err)
+	if r.part, err = os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode); err != nil {
+		return nil, CannotWrite(flag, path, err)
 	}
 	return r, nil
 }
