@@ -234,7 +234,7 @@ func (r *round) shares(ctx context.Context, q *inquiry) bool {
 func (c *Client) askRequest(ctx context.Context, p *peer, t terms, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
 	req := &ebbv1.AskRequest{
 		Consistency: t.consistency, MaxStalenessUs: t.staleness.Microseconds(), AllowPartial: t.partial,
-		Strict: t.strict, Questions: questions,
+		Strict: t.strict, Questions: questions, Seen: c.seen.of(questions...),
 	}
 	var resp *ebbv1.AskResponse
 	_, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -244,6 +244,11 @@ func (c *Client) askRequest(ctx context.Context, p *peer, t terms, questions []*
 	c.meter.asked(len(questions), err)
 	if err == nil && len(resp.GetAnswers()) != len(questions) {
 		err = proto.ErrInternal.Errorf("%d answers to %d questions", len(resp.GetAnswers()), len(questions))
+	}
+	for i, a := range resp.GetAnswers() {
+		if err == nil {
+			c.seen.note(questions[i].GetNamespace(), a.GetCoverage().GetClock())
+		}
 	}
 	return resp.GetAnswers(), err
 }

@@ -42,6 +42,7 @@ type Client struct {
 	direct    map[string]*producer      // of Increment, by namespace
 
 	meter meter
+	seen  seenClocks
 }
 
 // Dial returns a client as soon as one node of addrs has answered, or an error

@@ -41,6 +41,8 @@ var (
 	ErrBadAmount         = proto.ErrBadAmount
 	ErrBadTime           = proto.ErrBadTime
 	ErrBadHalfLife       = proto.ErrBadHalfLife
+	// ErrTimeJump: an event is dated further ahead of its namespace's event clock than MaxJump.
+	ErrTimeJump          = proto.ErrTimeJump
 	ErrBadCount          = proto.ErrBadCount
 	ErrBadNamespace      = proto.ErrBadNamespace
 	ErrBatchTooLarge     = proto.ErrBatchTooLarge

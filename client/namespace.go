@@ -68,6 +68,9 @@ type Namespace struct {
 	// SlowHalfLife under which distributions are counted too, for Trend: at least twice HalfLife, or at most half of it; 0 for none; nil keeps what
 	// the namespace has. When it is turned on it begins with nothing.
 	SlowHalfLife *time.Duration
+	// MaxJump is how far ahead of the event clock an event may be dated; later ones fail with ErrTimeJump. 1 s to 100
+	// years, 0 for no limit; 30 days by default; nil keeps what the namespace has.
+	MaxJump *time.Duration
 	// BitmapPlacement is chosen when the namespace is created: with PlaceBySlice it holds bitmaps only, and their ids lie in all shards.
 	BitmapPlacement BitmapPlacement
 	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps what the namespace has.
@@ -123,7 +126,7 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
 		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary, Rollups: rollupsOf(n.Rollups),
-		Budget: budget,
+		Budget: budget, MaxJumpUs: microsOf(n.MaxJump),
 	}
 }
 
@@ -162,7 +165,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
 		Rollups:  append([]Period{}, w.GetRollups().GetUnits()...),
 		MaxBytes: new(w.GetBudget().GetBytes()), MaxKeys: new(w.GetBudget().GetKeys()),
-		Deletion: deletionOf(w),
+		Deletion: deletionOf(w), MaxJump: new(durationOf(proto.MaxJumpUS(w))),
 	}
 }
 
@@ -194,22 +197,31 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 	if err := n.check(); err != nil {
 		return Namespace{}, c.fail(attempt{op: op, key: n.Name}, err)
 	}
-	req := &ebbv1.SetNamespaceRequest{Namespace: n.wire(), Create: create}
+	got, err := c.putNamespace(ctx, op, n.wire(), create)
+	if err != nil {
+		return Namespace{}, err
+	}
+	return namespaceOf(got), nil
+}
+
+// putNamespace creates or changes a namespace as it travels.
+func (c *Client) putNamespace(ctx context.Context, op string, ns *ebbv1.Namespace, create bool) (*ebbv1.Namespace, error) {
+	req := &ebbv1.SetNamespaceRequest{Namespace: ns, Create: create}
 	var resp *ebbv1.SetNamespaceResponse
 	again := changeAgain
-	if create {
+	if create || ns.GetClockSetting() != nil {
 		again = changeOnce
 	}
-	err := c.anywhere(ctx, attempt{op: op, key: n.Name}, again,
+	err := c.anywhere(ctx, attempt{op: op, key: ns.GetName()}, again,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			resp, err = ebbv1grpc.NewEbbClient(cc).SetNamespace(ctx, req)
 			return err
 		})
 	if err != nil {
-		return Namespace{}, err
+		return nil, err
 	}
 	c.renewal()
-	return namespaceOf(resp.GetNamespace()), nil
+	return resp.GetNamespace(), nil
 }
 
 // Deletion is the state of a deleted namespace.

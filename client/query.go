@@ -82,6 +82,7 @@ func (c *Client) query(ctx context.Context, req *ebbv1.QueryRequest, opts []Quer
 	for _, o := range opts {
 		o(req)
 	}
+	req.Seen = c.seen.all()
 	var resp *ebbv1.QueryResponse
 	again := changeOnce
 	if req.GetExplain() || asksOnly(req.GetText()) {
@@ -92,6 +93,7 @@ func (c *Client) query(ctx context.Context, req *ebbv1.QueryRequest, opts []Quer
 			resp, err = ebbv1grpc.NewEbbClient(cc).Query(ctx, req)
 			return err
 		})
+	c.seen.note(resp.GetPlan().GetNamespace(), resp.GetAnswer().GetCoverage().GetClock())
 	return resp, err
 }
 

@@ -233,32 +233,57 @@ func (s *Source) Stats() SourceStats {
 	return SourceStats{WriterStats: s.out.stats(), Skipped: s.skipped.Load(), Rechecked: s.rechecked.Load()}
 }
 
+// Advance tells all shards of the namespace that its event clock has come to t: rows that are dated up to max_jump later
+// are then taken. It is for who knows that a gap in the times of rows is real. It is not for rows that were added and not
+// flushed: they may come after it.
+func (s *Source) Advance(ctx context.Context, t time.Time) error {
+	c := s.out.client
+	clock, err := c.EventClock(ctx, s.opts.Namespace)
+	if err != nil || clock == nil {
+		return err
+	}
+	err = c.applyEverywhere(ctx, &ebbv1.Command{
+		Namespace: s.opts.Namespace,
+		Body:      &ebbv1.Command_EventClock{EventClock: &ebbv1.EventClock{Epoch: clock.Epoch, NowUs: t.UnixMicro()}},
+	})
+	if err != nil {
+		return c.fail(attempt{op: "advance event clock"}, err)
+	}
+	return nil
+}
+
 // DropSource makes all shards forget an ordered source of a namespace, "default"
 // when empty: its next import counts everything again.
 func (c *Client) DropSource(ctx context.Context, namespace, name string) error {
+	err := c.applyEverywhere(ctx, &ebbv1.Command{
+		Namespace: namespace,
+		Body:      &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}},
+	})
+	if err != nil {
+		return c.fail(attempt{op: "drop source", key: name}, err)
+	}
+	return nil
+}
+
+// applyEverywhere applies a command in all shards, and waits for it. It returns the error of the first that fails.
+func (c *Client) applyEverywhere(ctx context.Context, command *ebbv1.Command) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	p := &producer{client: c, lanes: make([]lane, c.chart.shards()+1)}
 	deadline, _ := ctx.Deadline()
 	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
-	command := marshal(&ebbv1.Command{
-		Namespace: namespace,
-		Body:      &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}},
-	})
+	raw := marshal(command)
 	var parcels []*parcel
 	for shard := 1; shard < len(p.lanes); shard++ {
 		parcels = append(parcels, &parcel{
-			shard: uint32(shard), buf: command, ctx: ctx, deadline: deadline, made: c.now(), delivery: calls,
+			shard: uint32(shard), buf: raw, ctx: ctx, deadline: deadline, made: c.now(), delivery: calls,
 		})
 	}
 	c.dispatch(parcels)
 	select {
 	case <-calls.done:
+		return calls.err
 	case <-ctx.Done():
-		return c.fail(attempt{op: "drop source", key: name}, calls.cause(context.Cause(ctx)))
+		return calls.cause(context.Cause(ctx))
 	}
-	if calls.err != nil {
-		return c.fail(attempt{op: "drop source", key: name}, calls.err)
-	}
-	return nil
 }

@@ -222,6 +222,9 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 		want.Dictionary = have.Dictionary
 	}
 	want.Version = base.Version
+	if err := c.mergeClock(want, have, base.Version); err != nil {
+		return nil, err
+	}
 	if table.Version() < proto.VersionDeletion {
 		want.Budget = nil // nodes of older builds read none, and refuse nothing
 	}
@@ -232,13 +235,52 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	return want, proto.CheckSecondHalfLife(want)
 }
 
+// setsClock says whether a change sets the event clock of a namespace to a time.
+func setsClock(want, have *ebbv1.Namespace) bool {
+	set := want.GetClockSetting()
+	return set.GetTimeUs() != 0 && set.GetEpoch() != have.GetClockSetting().GetEpoch()
+}
+
+// mergeClock gives a setting of the event clock its epoch: the version that the namespace will have. A namespace whose
+// clock becomes an event clock begins an epoch, too, so that what was seen of one that was deleted before is not taken
+// for its own. base is its version before.
+func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Error {
+	set := want.GetClockSetting()
+	if c.Table().Version() < proto.VersionEventClocks {
+		if set != nil || want.MaxJumpUs != nil {
+			return proto.ErrStarting.Errorf("namespace %s: max_jump and clock_setting need storage version %d, and %d is in force",
+				want.Name, proto.VersionEventClocks, c.Table().Version()).
+				WithHint("wait until ebb status shows it: all nodes have to run this ebb for some seconds")
+		}
+		return nil
+	}
+	event := proto.OnEventTime(want) || want.Clock == ebbv1.Clock_CLOCK_UNSPECIFIED && have != nil && proto.OnEventTime(have)
+	switch {
+	case set != nil && have != nil && pb.Equal(set, have.GetClockSetting()):
+		want.ClockSetting = nil
+	case set != nil && have != nil && set.GetEpoch() == 0:
+		filled := proto.FillNamespace(pb.CloneOf(want), have)
+		if err := proto.CheckClockSetting(filled); err != nil {
+			return err
+		}
+		want.ClockSetting = &ebbv1.ClockSetting{Epoch: base + 1, TimeUs: set.GetTimeUs()}
+	case set != nil && have != nil:
+		return proto.ErrBadNamespace.Errorf("namespace %s: a setting of its clock says a time and no epoch", want.Name)
+	case event && have.GetClockSetting() == nil:
+		want.ClockSetting = &ebbv1.ClockSetting{Epoch: base + 1}
+	default:
+		want.ClockSetting = nil // of a copy: the new namespace has a clock of its own
+	}
+	return nil
+}
+
 // countChange refuses one change too many of what stored values mean.
 func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
-	if have == nil || proto.SameArithmetic(want, have) && want.GetSlowHalfLifeUs() == have.GetSlowHalfLifeUs() {
+	if have == nil || !setsClock(want, have) && proto.SameArithmetic(want, have) && want.GetSlowHalfLifeUs() == have.GetSlowHalfLifeUs() {
 		return nil
 	}
 	if c.changes[want.Name] >= proto.HalfLifeChangesMax {
-		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-lives, threshold, precision or allow_negative changed %d times, which is the limit",
+		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-lives, threshold, precision, allow_negative or event clock changed %d times, which is the limit",
 			want.Name, proto.HalfLifeChangesMax).WithHint("create another namespace with the settings that are wanted")
 	}
 	c.changes[want.Name]++

@@ -41,6 +41,7 @@ type Coordinator struct {
 	numbers numbers
 	words   words
 	hedges  hedges
+	clocks  eventClocks
 }
 
 // NewCoordinator returns a Coordinator. It panics if a required field of cfg is missing.
@@ -143,6 +144,7 @@ func (c *Coordinator) answerWhole(ctx context.Context, table *Table, req *ebbv1.
 	if err != nil {
 		return nil, err
 	}
+	c.date(ctx, p)
 	shards, held := budget.Stage(ctx)
 	defer held.Close()
 	held.Limit(budget.From(ctx))

@@ -353,6 +353,7 @@ func cover(c *ebbv1.Coverage, table *Table, part *askPart) {
 	if c.ShardsAnswered == 1 {
 		c.AsOfMinUs, c.AsOfMaxUs = answer.AsOfUs, answer.AsOfUs
 	}
+	coverClock(c, part)
 	c.AsOfMinUs = min(c.AsOfMinUs, answer.AsOfUs)
 	c.AsOfMaxUs = max(c.AsOfMaxUs, answer.AsOfUs)
 }

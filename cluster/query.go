@@ -59,7 +59,7 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 		}
 	}
 	ctx, _ = budget.Stage(ctx) // what its stages find out is no answer
-	if resp.Answer, err = q.run(ctx, plan, e); err != nil {
+	if resp.Answer, err = q.run(ctx, plan, req.GetSeen(), e); err != nil {
 		return nil, err
 	}
 	if err := i.nameMissing(resp.Answer, req.GetStrict()); err != nil {
@@ -105,7 +105,7 @@ func Understood(req *ebbv1.QueryRequest) (*ebbv1.Plan, error) {
 }
 
 // run goes on errands until there is an answer.
-func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.Answer, error) {
+func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, seen []*ebbv1.SeenClock, e *errand) (*ebbv1.Answer, error) {
 	for {
 		if e.store != nil {
 			return q.store(ctx, e.store)
@@ -115,6 +115,7 @@ func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.
 			var err error
 			resp, err = q.coordinator.ask(ctx, &ebbv1.AskRequest{
 				Questions: e.questions, Consistency: plan.GetConsistency(), MaxStalenessUs: plan.GetMaxStalenessUs(), AllowPartial: plan.GetAllowPartial() && !e.whole,
+				Seen: seen,
 			}, math.MaxInt)
 			if err != nil {
 				return nil, err

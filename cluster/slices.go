@@ -108,6 +108,7 @@ func withQuestions(req *ebbv1.AskRequest, at []int, questions []*ebbv1.Question)
 	}
 	return &ebbv1.AskRequest{
 		Questions: questions, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), AllowPartial: req.GetAllowPartial(),
+		Seen: req.GetSeen(),
 	}
 }
 

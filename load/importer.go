@@ -60,6 +60,8 @@ type Progress struct {
 	Elapsed time.Duration
 	Rate    float64 // rows a second, since the last Progress
 	Done    bool
+
+	EventClock bool // the namespace lives by the times of the rows
 }
 
 // interruptedMax is how long an interrupted import takes to write what it has read.
@@ -72,7 +74,8 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	if im.Source == "" {
 		return Progress{}, errors.New("import: the source has no name")
 	}
-	if err := CheckNamespace(ctx, im.Client, im.Namespace); err != nil {
+	ns, err := findNamespace(ctx, im.Client, im.Namespace)
+	if err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
@@ -86,6 +89,9 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run.source = source
+	if run.gaps, err = newGaps(ctx, im.Client, ns, r.Next, source); err != nil {
+		return Progress{}, errors.Join(fmt.Errorf("import: %w", err), run.finish(ctx))
+	}
 	if newest := source.Resume().Newest; newest > 0 && im.OnResume != nil {
 		im.OnResume(newest >> markBits)
 	}
@@ -120,32 +126,38 @@ const namespaceWait = 2 * time.Second
 // CheckNamespace finds out that a namespace, "" being the default one, does not exist or is deleted, before every row
 // is refused for it. One that was just made has some time to come up.
 func CheckNamespace(ctx context.Context, c *client.Client, name string) error {
+	_, err := findNamespace(ctx, c, name)
+	return err
+}
+
+// findNamespace is CheckNamespace, and returns the namespace.
+func findNamespace(ctx context.Context, c *client.Client, name string) (client.Namespace, error) {
 	if name == "" {
 		name = proto.DefaultNamespace
 	}
 	for waited := time.Duration(0); ; waited += namespaceWait / 10 {
 		all, deleted, err := c.AllNamespaces(ctx)
 		if err != nil {
-			return err
+			return client.Namespace{}, err
 		}
 		named := func(n client.Namespace) bool { return n.Name == name }
-		if slices.ContainsFunc(all, named) {
-			return nil
+		if i := slices.IndexFunc(all, named); i >= 0 {
+			return all[i], nil
 		}
 		if i := slices.IndexFunc(deleted, named); i >= 0 {
 			d := deleted[i].Deletion
-			return proto.ErrDeleted(&ebbv1.Namespace{Name: name, Deletion: &ebbv1.NamespaceDeletion{
+			return client.Namespace{}, proto.ErrDeleted(&ebbv1.Namespace{Name: name, Deletion: &ebbv1.NamespaceDeletion{
 				DeletedUs: d.Deleted.UnixMicro(), PurgeUs: d.Purge.UnixMicro(), Purging: d.Purging,
 			}})
 		}
 		if waited >= namespaceWait {
-			return proto.ErrNamespaceNotFound.Errorf("namespace %q does not exist", name).
+			return client.Namespace{}, proto.ErrNamespaceNotFound.Errorf("namespace %q does not exist", name).
 				WithHint("create it with: ebb namespace create " + name)
 		}
 		select {
 		case <-time.After(namespaceWait / 10):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return client.Namespace{}, context.Cause(ctx)
 		}
 	}
 }
@@ -155,6 +167,7 @@ type run struct {
 	importer *Importer
 	reader   *Reader
 	source   *client.Source
+	gaps     *gaps
 	identity identity
 	start    time.Time
 	paced    time.Time // when the first row that counts for Rate was written
@@ -168,7 +181,7 @@ type run struct {
 func (r *run) rows(ctx context.Context) error {
 	done := r.source.Resume().Offset
 	for {
-		row, err := r.reader.Next()
+		row, err := r.gaps.Next(ctx)
 		var refused *Refused
 		switch {
 		case err == io.EOF:
@@ -297,7 +310,7 @@ func (r *run) progress(done bool) Progress {
 	p := Progress{
 		Rows: r.read, Resumed: r.resumed + before, Refused: r.refused + r.shardRefused.Load(),
 		Empty: r.reader.Empty(), Applied: now, Faded: uint64(s.Faded), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
-		Elapsed: time.Since(r.start), Done: done,
+		Elapsed: time.Since(r.start), Done: done, EventClock: r.gaps.event,
 	}
 	since := time.Since(r.shown)
 	rows := r.read - r.shownRead

@@ -31,6 +31,8 @@ type backend struct {
 	differs  func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
 	lead     func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
 	count    *readMetrics
+
+	eventClock func(ctx context.Context, namespace string) *ebbv1.EventClock // of all shards; see cluster.Coordinator
 }
 
 var _ cluster.Backend = (*backend)(nil)
@@ -106,6 +108,9 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {
 		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name)}
+		if ns := b.lore.table().Namespace(string(name)); proto.OnEventTime(ns) {
+			b.eventClock(ctx, ns.GetName()) // for the proposer, which does not wait
+		}
 	}
 	if last.err != nil && r.state.version(string(name)) == 0 {
 		return last.err.WithShard(r.group)
@@ -138,6 +143,10 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 		}
 		b.count.questions.Add(1)
 		if err := b.outdated(gate.replica, q.GetQuestion().GetNamespace()); err != nil {
+			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
+			continue
+		}
+		if err := b.clockSet(ctx, gate.replica, q.GetQuestion().GetNamespace()); err != nil {
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
 			continue
 		}
@@ -198,6 +207,27 @@ func (b *backend) outdated(r *replica, name string) *proto.Error {
 	case ns == nil && has <= dropped, // all that the table lacks and that is as old was purged
 		ns != nil && has < ns.GetVersion() && (ns.GetDeletion() != nil || ns.GetHashSeed() != seed):
 		return table.NamespaceNotFound(name)
+	}
+	return nil
+}
+
+// clockSet tells a shard that this node leads that the event clock of a namespace was set, if it has not heard of it.
+func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.Error {
+	ns := b.lore.table().Namespace(name)
+	if ns.GetClockSetting().GetTimeUs() == 0 {
+		return nil
+	}
+	if epoch, _ := r.state.eventClock(ns.GetName()); epoch >= ns.GetClockSetting().GetEpoch() {
+		return nil
+	}
+	if r.state.version(ns.GetName()) >= ns.GetVersion() {
+		return nil
+	}
+	if _, leads := r.leading(); !leads {
+		return nil // what it says is said to be of the epoch before
+	}
+	if err := r.define(ctx, ns.GetName()); err != nil {
+		return proto.AsError(err)
 	}
 	return nil
 }

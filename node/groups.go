@@ -17,6 +17,7 @@ import (
 	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
 )
 
@@ -75,7 +76,8 @@ func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
 	machine := newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, n.restores, &n.counts.apply, n.unions, n.audits)
 	machine.fail, s.arrivals.machine = n.cfg.Fail, machine
 	r := newReplica(s, machine, replicaConfig{
-		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
+		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded,
+		knownClock: func(ns string) *ebbv1.EventClock { return n.coordinator.KnownEventClock(ns) }, counts: &n.counts,
 	})
 	if t.Differs > 0 {
 		r.quarantined.Store(true)

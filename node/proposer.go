@@ -50,6 +50,8 @@ type proposals interface {
 	namespace(name []byte) *ebbv1.Namespace
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
+	// eventClock returns how far the event clock of a namespace has come in other shards; nil if that is not further.
+	eventClock(ns *ebbv1.Namespace) *ebbv1.EventClock
 	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force
 	// calls for.
 	behaviour() (has, wants uint32)
@@ -370,8 +372,8 @@ func (p *proposer) take(cargo []waiting) []waiting {
 }
 
 // load returns how many commands of the cargo go into one entry, and the definitions that go before them: the
-// behaviour version in force, if the
-// shard has an older one, and the namespaces that it lacks or has an older version of. All of it stays within the
+// behaviour version in force, if the shard has an older one, the namespaces that it lacks or has an older version of,
+// and their event clocks where these have come further in other shards. All of it stays within the
 // hard limit; the first command does with its definition. p.order is held.
 func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 	if term, _ := p.to.leading(); term != p.term {
@@ -388,11 +390,13 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 	for i, w := range cargo {
 		name := proto.CommandNamespace(w.command)
 		var d definition
+		var clock []byte
 		if i == 0 || !bytes.Equal(name, before) {
-			d = p.undefined(p.to.namespace(name))
+			ns := p.to.namespace(name)
+			d, clock = p.undefined(ns), p.clockAhead(ns)
 			before = name
 		}
-		if room -= fieldBytes(len(w.command)); d.of != nil {
+		if room -= fieldBytes(len(w.command)) + fieldBytes(len(clock)); d.of != nil {
 			room -= fieldBytes(len(d.command))
 		}
 		if room < 0 && i > 0 {
@@ -401,6 +405,9 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 		if d.of != nil {
 			definitions = append(definitions, d)
 			p.defined[d.of.GetName()] = d.of.GetVersion()
+		}
+		if clock != nil {
+			definitions = append(definitions, definition{command: clock})
 		}
 	}
 	return len(cargo), definitions
@@ -422,9 +429,9 @@ func (p *proposer) putBack(cargo []waiting) {
 	}
 }
 
-// definition is a command that tells a shard of a namespace, or of a behaviour version.
+// definition is a command that tells a shard of a namespace, of the event clock of one, or of a behaviour version.
 type definition struct {
-	of      *ebbv1.Namespace // nil of a behaviour version, which is never refused; of undefined: there is nothing to tell
+	of      *ebbv1.Namespace // nil of the others, which are never refused; of undefined: there is nothing to tell
 	command []byte
 }
 
@@ -448,6 +455,22 @@ func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 		return d
 	}
 	return definition{ns, defineCommand(ns)}
+}
+
+// clockAhead returns the command that tells the shard how far the event clock of a namespace has come in others; nil if
+// there is nothing to tell.
+func (p *proposer) clockAhead(ns *ebbv1.Namespace) []byte {
+	if ns == nil || !proto.OnEventTime(ns) {
+		return nil
+	}
+	clock := p.to.eventClock(ns)
+	if clock == nil {
+		return nil
+	}
+	raw, _ := protobuf.Marshal(&ebbv1.Command{ // cannot fail
+		Namespace: ns.GetName(), Body: &ebbv1.Command_EventClock{EventClock: clock},
+	})
+	return raw
 }
 
 // forget drops what the log was believed to define, since an entry that defined

@@ -27,6 +27,7 @@ type fakeLog struct {
 	table    map[string]*ebbv1.Namespace
 	applied  map[string]uint64 // namespace versions
 	shardNow int64
+	clocks   map[string]*ebbv1.EventClock
 	skews    int
 	refuses  map[string]bool // namespaces whose definitions the shard refuses
 	unheeded []string        // versions of which that was told
@@ -73,6 +74,8 @@ func (l *fakeLog) stamp() (int64, error) {
 }
 
 func (l *fakeLog) clockUS() int64 { return l.shardNow }
+
+func (l *fakeLog) eventClock(ns *ebbv1.Namespace) *ebbv1.EventClock { return l.clocks[ns.GetName()] }
 
 func (l *fakeLog) namespace(name []byte) *ebbv1.Namespace { return l.table[string(name)] }
 

@@ -26,6 +26,8 @@ type replica struct {
 	skewed func(*replica) // told when the clock keeps this leader from serving; must not wait
 	// unheeded is told when the shard refuses a version of a namespace; likewise.
 	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
+	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
+	knownClock func(namespace string) *ebbv1.EventClock
 
 	transferring atomic.Bool // leadership is changing hands
 	quarantined  atomic.Bool // its state differs from the majority's, and it answers nothing until that is repaired
@@ -41,11 +43,13 @@ type replicaConfig struct {
 	counts  *counts
 
 	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
+	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
+	knownClock func(namespace string) *ebbv1.EventClock
 }
 
 // newReplica assembles a replica. The seat's machine, led are filled in here.
 func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
-	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded}
+	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded, knownClock: c.knownClock}
 	s.machine, s.led = state, r.lead
 	s.unsound = r.quarantined.Load
 	r.member = newMember(s)
@@ -106,6 +110,19 @@ func (r *replica) namespace(name []byte) *ebbv1.Namespace { return r.lore.namesp
 
 // version implements proposals.
 func (r *replica) version(name string) uint64 { return r.state.version(name) }
+
+// eventClock implements proposals.
+func (r *replica) eventClock(ns *ebbv1.Namespace) *ebbv1.EventClock {
+	known := r.knownClock(ns.GetName())
+	if known == nil || shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
+		return nil
+	}
+	epoch, now := r.state.eventClock(ns.GetName())
+	if !proto.Later(known, &ebbv1.EventClock{Epoch: epoch, NowUs: now}) {
+		return nil
+	}
+	return known
+}
 
 // behaviour implements proposals.
 func (r *replica) behaviour() (has, wants uint32) {

@@ -131,6 +131,13 @@ func (m *shardMachine) generation(namespace string) (version, seed uint64) {
 	return m.state.NamespaceGeneration(namespace)
 }
 
+// eventClock returns the epoch and the time of the event clock of a namespace as the shard has it.
+func (m *shardMachine) eventClock(namespace string) (epoch uint64, us int64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.EventClock(namespace)
+}
+
 // deletion returns what the shard knows of the deletion of a namespace.
 func (m *shardMachine) deletion(namespace string) shard.Deletion {
 	m.mu.RLock()
@@ -182,7 +189,7 @@ func (m *shardMachine) askView(
 	era := m.kept.era(m.id)
 	view := m.freeze()
 	defer view.Release()
-	defer m.kept.lend(m.id, era, view, q, at)()
+	defer m.kept.lend(m.id, era, view, q, view.Floor(q, at))()
 	if pieces := view.Pieces(q, cores); pieces != nil {
 		count.pieces.Add(uint64(len(pieces)))
 		return atOnce(view, pieces, at)

@@ -39,6 +39,7 @@ const (
 	FieldCommandAudit           = 41
 	FieldCommandPurge           = 48
 	FieldCommandPutPiece        = 49
+	FieldCommandEventClock      = 50
 )
 
 // CheckKey refuses an empty key and one over KeyLenMax bytes.
@@ -325,6 +326,7 @@ var flatShapes = map[protowire.Number]shape{
 	FieldCommandCloseSession:   shapeOf(&ebbv1.CloseSession{}),
 	FieldCommandOpenSource:     shapeOf(&ebbv1.OpenSource{}),
 	FieldCommandDropSource:     shapeOf(&ebbv1.DropSource{}),
+	FieldCommandEventClock:     shapeOf(&ebbv1.EventClock{}),
 }
 
 const (
@@ -423,6 +425,9 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	if err := checkNamespaceEnums(ns); err != nil {
 		return err
 	}
+	if err := checkEventClock(ns); err != nil {
+		return err
+	}
 	if err := checkBitmapSettings(ns); err != nil {
 		return err
 	}
@@ -500,6 +505,8 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	if len(ns.Rollups.GetUnits()) == 0 {
 		ns.Rollups = nil
 	}
+	fill(&ns.MaxJumpUs, base.MaxJumpUs)
+	fill(&ns.ClockSetting, base.ClockSetting)
 	ns.Budget = fillBudget(ns.Budget, base.Budget)
 	return ns
 }
@@ -592,7 +599,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkNamesQuestion(ask.Names)
 	case *ebbv1.Question_Sources:
 		return checkSourcesQuestion(ask.Sources)
-	case *ebbv1.Question_CountKeys:
+	case *ebbv1.Question_CountKeys, *ebbv1.Question_EventClock:
 		return nil
 	}
 	return ErrUnasked()
@@ -600,7 +607,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort, names, sources or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort, names, sources, event_clock or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.

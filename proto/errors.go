@@ -60,6 +60,7 @@ var (
 	ErrWrongShard        = &Error{Code: ebbv1.Code_CODE_WRONG_SHARD, Message: "wrong shard"}
 	ErrUnmergeable       = &Error{Code: ebbv1.Code_CODE_UNMERGEABLE, Message: "summaries do not merge"}
 	ErrOverflow          = &Error{Code: ebbv1.Code_CODE_OVERFLOW, Message: "overflow"}
+	ErrTimeJump          = &Error{Code: ebbv1.Code_CODE_TIME_JUMP, Message: "time jump"}
 	ErrResourceExhausted = &Error{Code: ebbv1.Code_CODE_RESOURCE_EXHAUSTED, Message: "resource exhausted"}
 
 	ErrKeyNotFound = &Error{Code: ebbv1.Code_CODE_KEY_NOT_FOUND, Message: "key not found"}

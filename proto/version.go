@@ -72,6 +72,9 @@ const VersionWindows = 11
 // VersionSketches is from when on images merge with what keys hold, and large ones go from shard to shard in pieces.
 const VersionSketches = 11
 
+// VersionEventClocks is from when on a namespace has one event clock, which can be set, and events that jump are refused.
+const VersionEventClocks = 11
+
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }
 

@@ -145,6 +145,8 @@ func (f *frame) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askSources(q, ask.Sources, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
+	case *ebbv1.Question_EventClock:
+		return f.askEventClock(q)
 	}
 	return f.unanswered(proto.ErrUnasked())
 }
@@ -163,8 +165,8 @@ func (f *frame) evaluation(ns *namespace, asOf, at sketch.Tick) sketch.Tick {
 	if ns != nil {
 		clock = ns.clock(f.now)
 	}
-	if asOf == 0 && (ns == nil || !ns.onEventTime()) {
-		asOf = at
+	if asOf == 0 || ns != nil && ns.onEventTime() {
+		asOf = max(asOf, at) // of an event clock: see Floor
 	}
 	return min(max(asOf, clock), clockMax)
 }
@@ -177,6 +179,9 @@ func (f *frame) findKey(ns *namespace, name []byte) (key uint32, ok bool) {
 // nil if there is nothing. A key that was last touched under older ones is
 // converted on a copy.
 func (f *frame) present(ns *namespace, sum *summary, at sketch.Tick) *sketch.Distribution {
+	if sum.rewound {
+		return nil
+	}
 	if sum.era == ns.presentEra() {
 		if sum.due <= at && ns.dead(&sum.dist, at) {
 			return nil

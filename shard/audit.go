@@ -54,7 +54,7 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 	writePart(b, &f.summaries.keys, a, func(key uint32) {
 		f.writeKey(b, key)
 		b.tick(f.expiries.at(key))
-		sum := f.summary(key)
+		sum := f.stored(key)
 		if v := sum.bitmap(); v != nil {
 			writeBitmap(b, key, v)
 		}

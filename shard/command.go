@@ -95,6 +95,9 @@ const (
 
 	fieldBehaviourVersion = 1
 
+	fieldEventClockEpoch = 1
+	fieldEventClockNow   = 2
+
 	fieldAuditPart = 1
 	fieldAuditOf   = 2
 )
@@ -166,7 +169,8 @@ func (c *command) field(num protowire.Number, value []byte) bool {
 	case proto.FieldCommandBits:
 		return proto.BitEdits(value, func(*proto.BitEditWire) bool { return true })
 	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore,
-		fieldCommandAudit, fieldCommandPurge, proto.FieldCommandPutPiece:
+		fieldCommandAudit, fieldCommandPurge, proto.FieldCommandPutPiece,
+		proto.FieldCommandEventClock:
 		return wellFormed(value)
 	}
 	return num <= proto.FieldCommandExpire && wellFormed(value)

@@ -54,7 +54,7 @@ func TestFieldNumbers(t *testing.T) {
 	}
 	known := []protoreflect.FieldNumber{ // and all below the first
 		proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge,
-		proto.FieldCommandPutPiece,
+		proto.FieldCommandPutPiece, proto.FieldCommandEventClock,
 	}
 	fields := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {

@@ -26,6 +26,7 @@ func companionDefinition(def *ebbv1.Namespace) *ebbv1.Namespace {
 		Floor: ebbv1.Floor_FLOOR_PRUNE, Threshold: def.GetThreshold(), Prior: def.GetPrior(), Clock: def.GetClock(), Precision: def.GetPrecision(),
 		AllowNegative: new(false), BinsMax: def.GetBinsMax(), HashSeed: def.GetHashSeed(),
 		Kind: ebbv1.Kind_KIND_DISTRIBUTION, Sizes: def.GetSizes(), WindowUs: new(int64(0)), SlowHalfLifeUs: new(int64(0)),
+		MaxJumpUs: def.MaxJumpUs, ClockSetting: def.GetClockSetting(),
 	}
 }
 
@@ -80,14 +81,15 @@ func (s *State) openCompanion(ns, slow *namespace) {
 
 // eraFits reports whether a change of settings is one that its keys can remember, for a namespace and its companion.
 func (s *State) eraFits(ns *namespace, def *ebbv1.Namespace) bool {
-	if !proto.SameArithmetic(ns.definition, def) && s.full(ns) {
+	back := s.setsClock(ns, def) && s.settingOf(def) < ns.eventTime
+	if (back || !proto.SameArithmetic(ns.definition, def)) && s.full(ns) {
 		return false
 	}
 	if ns.slow == 0 || def.GetSlowHalfLifeUs() == 0 {
 		return true
 	}
 	slow := s.namespaces[ns.slow]
-	return !slow.closed && proto.SameArithmetic(slow.definition, companionDefinition(def)) || !s.full(slow)
+	return !slow.closed && !back && proto.SameArithmetic(slow.definition, companionDefinition(def)) || !s.full(slow)
 }
 
 func (s *State) full(ns *namespace) bool {

@@ -67,7 +67,13 @@ func (s *State) one(ns *namespace, src *source, in *incoming, index uint32, befo
 // row applies a row of an ordered source, unless it has been decided before.
 func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (code ebbv1.Code, again bool) {
 	code, fresh := src.admit(in.Offset, before)
-	if !fresh {
+	switch {
+	case code == ebbv1.Code_CODE_TIME_JUMP: // not decided for good: the clock may have come there since
+		if code = s.increment(ns, in); code != ebbv1.Code_CODE_TIME_JUMP {
+			src.redecided(in.Offset, code)
+		}
+		return code, false
+	case !fresh:
 		return code, code == 0
 	}
 	code = s.increment(ns, in)
@@ -93,6 +99,9 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	}
 	if in.Amount < 0 && !ns.params().AllowNegative && in.Kind != ebbv1.Kind_KIND_PHRASES {
 		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
+	}
+	if s.jumps(ns, t) {
+		return ebbv1.Code_CODE_TIME_JUMP
 	}
 	// From here on time has passed, even if there is no room: or a full
 	// summary, all of which has faded, could never be written again.
@@ -238,6 +247,8 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		return proto.ErrBadBin.Errorf("bin of %d bytes: it has 1 to %d", len(in.Bin), proto.BinLenMax)
 	case ebbv1.Code_CODE_BAD_TIME:
 		return refusedTime(ns, in.TimeUS)
+	case ebbv1.Code_CODE_TIME_JUMP:
+		return refusedJump(ns, in.TimeUS)
 	case ebbv1.Code_CODE_WRONG_KIND:
 		return wrongKind(ns, in)
 	case ebbv1.Code_CODE_OVERFLOW:

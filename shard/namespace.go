@@ -19,7 +19,8 @@ type namespace struct {
 	seed       uint64
 
 	// eventTime is the largest event time applied (or refused for want of room
-	// only), and the clock of a namespace on event time. It never runs backwards.
+	// only), here or as far as the log says in another shard, and the clock of a namespace on event time. It never runs
+	// backwards, but when an operator sets it: see eventclock.go.
 	eventTime sketch.Tick
 	keys      uint32
 	// signed: negative amounts are or were allowed, so a write may bring a
@@ -55,6 +56,8 @@ type era struct {
 	from   sketch.Tick   // the namespace's clock from which it holds
 	keys   uint32        // last touched in it
 	fresh  bool          // of a companion: nothing lives into it
+	// rewound: the event clock was set back to from. What a later time has been written to does not live into it.
+	rewound bool
 }
 
 func (ns *namespace) present() *era { return &ns.eras[len(ns.eras)-1] }
@@ -80,7 +83,7 @@ func (ns *namespace) clock(now sketch.Tick) sketch.Tick {
 func (ns *namespace) convert(d *sketch.Distribution, touched uint32) (alive bool) {
 	for i := touched - ns.eraBase + 1; i < uint32(len(ns.eras)); i++ {
 		last, next := &ns.eras[i-1], &ns.eras[i]
-		if next.fresh || vanished(&last.params, d, next.from) {
+		if next.fresh || next.rewound && d.Reached(&last.params) > next.from || vanished(&last.params, d, next.from) {
 			return false
 		}
 		d.Convert(&last.params, &next.params, next.from)
@@ -211,6 +214,9 @@ func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 		seed:       def.GetHashSeed(),
 		eras:       []era{{params: s.paramsOf(def), from: s.now}},
 	}
+	if ns.onEventTime() {
+		ns.eventTime = s.settingOf(def)
+	}
 	ns.began = ns.clock(s.now)
 	ns.exposure.From = ns.began
 	s.addNamespace(ns)
@@ -242,6 +248,9 @@ func (s *State) owner(ns *namespace) uint16 {
 // redefine changes the settings. What a key's values mean changes, if it does,
 // from the namespace's clock on, whatever the time of its next touch.
 func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
+	if s.setsClock(ns, def) {
+		ns.setClock(s.settingOf(def))
+	}
 	clock := ns.clock(s.now)
 	if proto.SameArithmetic(ns.definition, def) {
 		ns.present().params = s.paramsOf(def)

@@ -23,12 +23,18 @@ import (
 //	                   { uvarint(len) name }               one for each bin, by ascending id
 const (
 	partCount        = 'c'
+	partEventClock   = 'C'
 	partDistribution = 'd'
 
 	flagNegative  = 1
 	flagFound     = 2
 	flagOrderFree = 4
 )
+
+func appendEventClock(b []byte, c *ebbv1.EventClock) []byte {
+	b = binary.AppendUvarint(append(b, partEventClock), c.GetEpoch())
+	return binary.AppendUvarint(b, uint64(c.GetNowUs()))
+}
 
 func appendCount(b []byte, count uint64) []byte {
 	return binary.AppendUvarint(append(b, partCount), count)
@@ -224,6 +230,8 @@ func mergeParts(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer,
 		return mergeSources(ask.Sources, answers)
 	case *ebbv1.Question_CountKeys:
 		return mergeCounts(answers)
+	case *ebbv1.Question_EventClock:
+		return mergeEventClocks(answers)
 	}
 	return nil, proto.ErrUnasked()
 }

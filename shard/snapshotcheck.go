@@ -112,6 +112,9 @@ func (ns *namespace) soundEras(now sketch.Tick) bool {
 
 // until returns the time up to which an era's distributions may have been written.
 func (ns *namespace) until(era uint32, now sketch.Tick) sketch.Tick {
+	if ns.clockEpoch() > 0 {
+		return now // the clock may have been further
+	}
 	if i := era - ns.eraBase + 1; i < uint32(len(ns.eras)) {
 		return ns.eras[i].from
 	}

@@ -130,6 +130,9 @@ func (s *State) readNamespaces(b *blockReader) {
 	b.section(sectionNamespaces)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		ns := &namespace{definition: readDefinition(b)}
+		if b.format >= formatUploads {
+			readClock(b, ns.definition)
+		}
 		readDeletion(b, ns)
 		ns.seed = ns.definition.HashSeed
 		ns.signed = b.bool()
@@ -139,7 +142,9 @@ func (s *State) readNamespaces(b *blockReader) {
 		ns.closed = b.bool()
 		ns.eraBase = b.uint32()
 		for eras := b.uvarint(); eras > 0 && b.err == nil; eras-- {
-			ns.eras = append(ns.eras, era{params: s.readParams(b), from: b.tick(), fresh: b.bool()})
+			e := era{params: s.readParams(b), from: b.tick(), fresh: b.bool()}
+			e.rewound = b.format >= formatUploads && b.bool()
+			ns.eras = append(ns.eras, e)
 		}
 		if b.err != nil {
 			return
@@ -194,6 +199,15 @@ func readDefinition(b *blockReader) *ebbv1.Namespace {
 	}
 	def.Rollups = readRollups(b)
 	return def
+}
+
+func readClock(b *blockReader, def *ebbv1.Namespace) {
+	if jump := b.uvarint(); jump > 0 {
+		def.MaxJumpUs = new(int64(jump - 1))
+	}
+	if epoch, at := b.uvarint(), b.tick(); epoch > 0 {
+		def.ClockSetting = &ebbv1.ClockSetting{Epoch: epoch, TimeUs: int64(at)}
+	}
 }
 
 func readRollups(b *blockReader) *ebbv1.Rollups {

@@ -39,6 +39,9 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 	b.uvarint(uint64(len(f.namespaces)))
 	for _, ns := range f.namespaces {
 		writeDefinition(b, ns.definition)
+		if f.format() >= formatUploads {
+			writeClock(b, ns.definition)
+		}
 		if f.format() >= formatDeletion {
 			writeDeletion(b, ns)
 		}
@@ -55,6 +58,9 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 			writeParams(b, &ns.eras[i].params)
 			b.tick(ns.eras[i].from)
 			b.bool(ns.eras[i].fresh)
+			if f.format() >= formatUploads {
+				b.bool(ns.eras[i].rewound)
+			}
 		}
 		b.ended(uint64(ns.space))
 	}
@@ -112,6 +118,17 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	}
 }
 
+// writeClock writes what a definition says of its event clock: max_jump and one, 0 where it says none, and the setting.
+func writeClock(b *blockWriter, def *ebbv1.Namespace) {
+	jump := uint64(0)
+	if def.MaxJumpUs != nil {
+		jump = uint64(def.GetMaxJumpUs()) + 1
+	}
+	b.uvarint(jump)
+	b.uvarint(def.GetClockSetting().GetEpoch())
+	b.tick(sketch.Tick(def.GetClockSetting().GetTimeUs()))
+}
+
 // primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
 func (f *frame) primaryOf(ns *namespace) uint64 {
 	if !ns.companion {
@@ -133,7 +150,7 @@ func writeParams(b *blockWriter, p *sketch.Params) {
 }
 
 func (f *frame) writeKey(b *blockWriter, key uint32) {
-	sum := f.summary(key)
+	sum := f.stored(key)
 	b.uvarint(uint64(sum.space))
 	b.scratch = f.keys.appendName(b.scratch[:0], key)
 	b.text(b.scratch)
@@ -174,7 +191,7 @@ func (f *frame) writeExpiries(b *blockWriter) {
 
 func (f *frame) writeBitmaps(b *blockWriter) {
 	for _, key := range b.later {
-		sum := f.summary(key)
+		sum := f.stored(key)
 		writeBitmap(b, key, sum.bitmap())
 	}
 }

@@ -172,6 +172,17 @@ func (src *source) admit(offset, before uint64) (code ebbv1.Code, ok bool) {
 	return 0, false
 }
 
+// redecided says what became of a row that had been refused, and was sent again.
+func (src *source) redecided(offset uint64, code ebbv1.Code) {
+	i := slices.IndexFunc(src.refused, func(r refusedRow) bool { return r.offset == offset })
+	src.refused = slices.Clone(src.refused)
+	if code == 0 {
+		src.refused = slices.Delete(src.refused, i, i+1)
+		return
+	}
+	src.refused[i].code = code
+}
+
 // decided moves on past a row, remembering that it was refused if it was.
 func (src *source) decided(offset uint64, code ebbv1.Code, limit int) {
 	src.last = offset

@@ -46,6 +46,9 @@ const (
 	// BehaviourSketches is from when on images merge with what keys hold, and large ones come in pieces.
 	BehaviourSketches = BehaviourWindows
 
+	// BehaviourEventClocks is from when on event clocks follow each other, and events that jump are refused.
+	BehaviourEventClocks = BehaviourWindows
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourWindows
 )
@@ -308,6 +311,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.purge(c)
 	case proto.FieldCommandPutPiece:
 		return s.putPiece(c)
+	case proto.FieldCommandEventClock:
+		return s.advance(c)
 	case fieldCommandAudit:
 		s.audit(c.body)
 	}

@@ -30,6 +30,8 @@ type summary struct {
 	space   uint16
 	// onEvent: the visit stands among those of its namespace.
 	onEvent bool
+	// rewound: nothing is left of a body, since the clock was set back, and it is not here; see frame.summary.
+	rewound bool
 }
 
 // pruneMin is how few bins are never worth looking through.
@@ -40,6 +42,18 @@ const pruneMost = 1 << 25
 
 // summary returns what a key holds, to be read.
 func (f *frame) summary(key uint32) (sum summary) {
+	f.load(key, &sum)
+	if sum.body == nil {
+		return sum
+	}
+	if ns := f.namespaces[sum.space]; sum.era != ns.presentEra() && ns.rewound(sum.body, sum.era) {
+		sum.body, sum.rewound = nil, true
+	}
+	return sum
+}
+
+// stored returns what a key holds as it is stored.
+func (f *frame) stored(key uint32) (sum summary) {
 	f.load(key, &sum)
 	return sum
 }
@@ -107,7 +121,11 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 	if sum.era == ns.presentEra() {
 		return true
 	}
-	alive = sum.body != nil || ns.convert(&sum.dist, sum.era) // a body keeps the half-life that it was made with
+	if sum.body != nil { // which keeps the half-life that it was made with
+		alive = !ns.rewound(sum.body, sum.era)
+	} else {
+		alive = ns.convert(&sum.dist, sum.era)
+	}
 	ns.count(sum.era, ns.presentEra())
 	sum.era = ns.presentEra()
 	if alive {

@@ -395,6 +395,10 @@ func (f *BloomExpiring) Last() Tick {
 	return Tick(f.generation) * f.Span()
 }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (f *BloomExpiring) Reached() Tick { return f.Last() }
+
 // Death is the tick from which on nothing is found, as long as nothing is added: when fewer than k slices are left. It is
 // MaxTick without a window, and 0 when nothing was ever added.
 func (f *BloomExpiring) Death() Tick {

@@ -232,6 +232,10 @@ func (f *BloomTimed) State(at Tick) BloomState {
 // Last is the tick at which the latest generation began, 0 while nothing is stored.
 func (f *BloomTimed) Last() Tick { return Tick(f.latest) * f.Span() }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (f *BloomTimed) Reached() Tick { return f.Last() }
+
 // Death is the tick from which on nothing is found, as long as nothing is added; 0 when nothing is.
 func (f *BloomTimed) Death() Tick {
 	if len(f.generations) == 0 {

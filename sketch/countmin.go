@@ -255,6 +255,10 @@ func (c *CountMin) leastFew(hash uint64) float64 {
 // Last is the tick of the latest event, 0 when there was none.
 func (c *CountMin) Last() Tick { return c.last }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (c *CountMin) Reached() Tick { return c.reached(c.last) }
+
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
 // It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that
 // is a seventh of the threshold.

@@ -352,6 +352,10 @@ func (d *DistinctDecayed) Death(threshold float64) Tick {
 // Last is the tick of the latest event, 0 when there was none.
 func (d *DistinctDecayed) Last() Tick { return d.latest }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (d *DistinctDecayed) Reached() Tick { return d.latest }
+
 // Clone is a copy that shares nothing.
 func (d *DistinctDecayed) Clone() DistinctDecayed {
 	c := *d

@@ -308,6 +308,10 @@ func entered(r, k uint32) uint32 { return k<<ellD | (1<<ellD|r&ellMask)>>(k-r>>e
 // Last is when the latest slice begins, 0 when there is none.
 func (w *DistinctSliding) Last() Tick { return Tick(w.latest) * w.slice }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (w *DistinctSliding) Reached() Tick { return w.Last() }
+
 // Death is the tick from which on every window is empty, as long as nothing is added; 0 when they are already.
 func (w *DistinctSliding) Death() Tick {
 	if w.empty() {

@@ -210,6 +210,10 @@ func (w *DistinctWindow) window(at, window Tick) (older, newer *Distinct) {
 // Last is when the latest slice begins, 0 when there is none.
 func (w *DistinctWindow) Last() Tick { return Tick(w.latest) * w.p.Slice }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (w *DistinctWindow) Reached() Tick { return w.Last() }
+
 // Death is the tick from which on every window is empty, as long as nothing is added; 0 when they are already.
 func (w *DistinctWindow) Death() Tick {
 	if len(w.unions) == 0 {

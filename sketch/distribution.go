@@ -301,6 +301,19 @@ func (d *Distribution) storeLevel(p *Params, i int, bin uint32, level int64) {
 // Last is the tick of the latest event, 0 when there was none.
 func (d *Distribution) Last() Tick { return d.last }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+// Under linear decay it is the last event.
+func (d *Distribution) Reached(p *Params) Tick {
+	switch {
+	case p.Decay == None:
+		return 0
+	case p.Decay == Linear || d.form() == micro:
+		return d.last
+	}
+	return max(d.last, Tick(d.mark)*p.HalfLife)
+}
+
 // Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts afresh. An empty
 // distribution and one of None are not dead, nor, where the order of events does not matter, one of Clamp and Prior.
 func (d *Distribution) Dead(p *Params, now Tick) bool {

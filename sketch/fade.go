@@ -53,6 +53,15 @@ func (f *fade) scale(at Tick) float64 {
 	return Exp2(-k-1, -frac)
 }
 
+// reached is the latest time that what is stored has to do with: of an event, or of the landmark. It is 0 without a
+// half-life.
+func (f *fade) reached(last Tick) Tick {
+	if f.halfLife == 0 {
+		return 0
+	}
+	return max(last, Tick(f.mark)*f.halfLife)
+}
+
 // due is the landmark to move to before a write at now, when it is time to.
 func (f *fade) due(now Tick) (mark int64, move bool) {
 	mark = f.landmark(now)

@@ -153,6 +153,10 @@ func (m *Morris) Estimate(at Tick) MorrisEstimate {
 // Last is the tick of the latest event, 0 when there was none.
 func (m *Morris) Last() Tick { return m.last }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (m *Morris) Reached() Tick { return m.reached(m.last) }
+
 // Death is a tick from which on the count is below a threshold above 0, as long as nothing is added: a few ticks after the first
 // such. It is MaxTick without a half-life, and 0 when the register is. A write may bring it forward, by the chance of its rounding.
 func (m *Morris) Death(threshold float64) Tick {

@@ -192,6 +192,16 @@ func (q *Quantile) extend(x float64) {
 // Last is the tick of the latest event, 0 when there was none.
 func (q *Quantile) Last() Tick { return q.d.Last() }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (q *Quantile) Reached() Tick {
+	if q.params.HalfLife == 0 {
+		return 0
+	}
+	p := q.under()
+	return q.d.Reached(&p)
+}
+
 // Dead says whether everything has faded at now; see Distribution.Dead.
 func (q *Quantile) Dead(now Tick) bool {
 	p := q.under()

@@ -391,6 +391,10 @@ func (s *SetDecayed) Reduced(k int) SetDecayed {
 // Last is the latest time it was told, which no event was after.
 func (s *SetDecayed) Last() Tick { return s.latest }
 
+// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
+// holds cannot be read.
+func (s *SetDecayed) Reached() Tick { return s.latest }
+
 // Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
 // It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh of the threshold.
 func (s *SetDecayed) Death(threshold float64) Tick {

@@ -66,6 +66,10 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_UNMERGEABLE, "the keys were made with different sizes, half-lives or hashes", "ask about each by itself"},
 	{ebbv1.Code_CODE_OVERFLOW, "a sum is larger than a summary can hold", "ask about fewer keys, or count in larger units"},
 	{ebbv1.Code_CODE_RESOURCE_EXHAUSTED, "the summaries of a shard have reached their limit, or a bitmap has", "let keys fade or delete them; `ebb namespace set NAME --size` makes new ones smaller"},
+	{
+		ebbv1.Code_CODE_TIME_JUMP, "an event is dated further ahead of its namespace's event clock than max_jump allows",
+		"if the date is right, `ebb namespace clock NAME --set TIME`; `ebb namespace set NAME --max-jump` allows more",
+	},
 	{ebbv1.Code_CODE_KEY_NOT_FOUND, "there is no such key, or all of it has faded", "`ebb keys` lists those that there are"},
 	{ebbv1.Code_CODE_KEY_EXISTS, "there is a key of that name", "--overwrite replaces it, `ebb del` forgets it"},
 	{ebbv1.Code_CODE_KEY_TOO_LARGE, "the key holds more than goes from one shard to another", "a new name in the same shard has no limit: `ebb describe` says where a name is"},

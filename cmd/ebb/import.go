@@ -72,6 +72,9 @@ forgets those that are done. An import of which no row was counted leaves none b
 What ebb del deletes stays decided: importing the file again counts nothing, until its
 source is dropped. Rows older than the namespace remembers are counted, and weigh nothing:
 the summary says how many. A namespace with --clock event lives by the times of the rows.
+There, a row that is dated further ahead of all before it than the namespace's max_jump is
+refused, unless the rows after it are as late: then it is a gap. What was refused so is
+judged again when the import is run again (not with --recheck=false).
 
 In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is in.`,
 		Example: `  ebb import clicks.tsv.gz --key 'clicks/{g}' --bin country --time t
@@ -292,7 +295,7 @@ func (f *importFlags) wayOn(s *session, source string, once bool, p load.Progres
 		fmt.Fprintf(s.term.err, "nothing was new: to count these rows again, as after ebb del, first run ebb source drop %s\n",
 			s.sourceArg(source))
 	}
-	if p.Faded > 0 {
+	if p.Faded > 0 && !p.EventClock {
 		fmt.Fprintln(s.term.err, "history is replayed in a namespace that lives by the times of its rows: "+
 			"ebb namespace create NAME --clock event")
 	}

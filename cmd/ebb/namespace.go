@@ -48,6 +48,7 @@ func newNamespace(s *session) *cobra.Command {
 		&cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Create, change, delete and list namespaces"},
 		newNamespaceSet(s, "create", "Create a namespace", true),
 		newNamespaceSet(s, "set", "Change settings of a namespace; what is not named stays", false),
+		newNamespaceClock(s),
 		newNamespaceCopy(s),
 		&cobra.Command{
 			Use: "show NAME", Short: "The settings of a namespace, with the sizes of the keys it makes", Args: argsBetween(1, 1, "NAME"),
@@ -71,7 +72,7 @@ type namespaceFlags struct {
 	sizes                                                          words
 	placement, universe, rollups                                   string
 	dictionary                                                     bool
-	maxBytes, maxKeys                                              string
+	maxBytes, maxKeys, maxJump                                     string
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
@@ -96,6 +97,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.Float64Var(&nf.threshold, "threshold", 0, "of the floor prune: counts below are gone (default 0.001)")
 	f.Float64Var(&nf.prior, "prior", 0, "of the floor prior: pseudo-count of each bin (default 1)")
 	f.StringVar(&nf.clock, "clock", "", "wall, or event to live by the times of the events (default wall)")
+	f.StringVar(&nf.maxJump, "max-jump", "", "of an event clock: how far ahead of it an event may be dated; "+
+		"later ones are refused; none for no limit (default 30d)")
 	f.StringVar(&nf.precision, "precision", "", "default (64-bit values) or compact (32-bit, error <= 1e-5)")
 	f.BoolVar(&nf.allowNegative, "allow-negative", false, "allow negative increments")
 	f.Uint32Var(&nf.binsMax, "bins-max", 0, "bins a distribution may have (default 100000)")
@@ -135,6 +138,9 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	}
 	var err error
 	if ns.Window, err = optional("window", nf.window, readSpan); err != nil {
+		return ns, err
+	}
+	if ns.MaxJump, err = optional("max-jump", nf.maxJump, readSpan); err != nil {
 		return ns, err
 	}
 	if ns.SlowHalfLife, err = optional("slow-half-life", nf.slowHalfLife, readSpan); err != nil {
@@ -396,6 +402,7 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"half-life", r.halfLife()},
 		{"floor", floorText(r)},
 		{"clock", r.Clock},
+		{"max-jump", r.maxJump()},
 		{"precision", r.Precision},
 		{"allow-negative", strconv.FormatBool(r.AllowNegative)},
 		{"bins-max", strconv.FormatUint(uint64(r.BinsMax), 10)},
@@ -425,14 +432,16 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 }
 
 type namespaceJSON struct {
-	Name          string  `json:"name"`
-	Version       uint64  `json:"version"`
-	Decay         string  `json:"decay"`
-	HalfLifeS     float64 `json:"half_life_s"`
-	Floor         string  `json:"floor"`
-	Threshold     float64 `json:"threshold"`
-	Prior         float64 `json:"prior"`
-	Clock         string  `json:"clock"`
+	Name      string  `json:"name"`
+	Version   uint64  `json:"version"`
+	Decay     string  `json:"decay"`
+	HalfLifeS float64 `json:"half_life_s"`
+	Floor     string  `json:"floor"`
+	Threshold float64 `json:"threshold"`
+	Prior     float64 `json:"prior"`
+	Clock     string  `json:"clock"`
+	// of an event clock; 0: no limit
+	MaxJumpS      float64 `json:"max_jump_s"`
 	Precision     string  `json:"precision"`
 	AllowNegative bool    `json:"allow_negative"`
 	BinsMax       uint32  `json:"bins_max"`
@@ -482,7 +491,7 @@ func (d *deletionJSON) text() string {
 func namespaceRow(ns client.Namespace) namespaceJSON {
 	r := namespaceJSON{
 		ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
-		nameOf(clocks, ns.Clock), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
+		nameOf(clocks, ns.Clock), ns.MaxJump.Seconds(), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
 		proto.KindName(ns.Kind),
 		map[string]float64{},
 		ns.Window.Seconds(),
@@ -505,6 +514,17 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		r.Sizes[size.Name] = size.Value
 	}
 	return r
+}
+
+// maxJump is "-" where there is no event clock.
+func (r *namespaceJSON) maxJump() string {
+	switch {
+	case r.Clock != "event":
+		return "-"
+	case r.MaxJumpS == 0:
+		return "none"
+	}
+	return seconds(r.MaxJumpS).String()
 }
 
 func (r *namespaceJSON) halfLife() string {

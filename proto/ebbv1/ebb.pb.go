@@ -144,7 +144,7 @@ const (
 	Clock_CLOCK_UNSPECIFIED Clock = 0
 	// the shard's own time
 	Clock_CLOCK_WALL Clock = 1
-	// the largest event time applied in the shard
+	// the largest event time applied in any shard, which the others follow within a second
 	Clock_CLOCK_EVENT Clock = 2
 )
 
@@ -716,7 +716,12 @@ type Namespace struct {
 	// how much it may hold; only operators set it
 	Budget *NamespaceBudget `protobuf:"bytes,21,opt,name=budget,proto3" json:"budget,omitempty"`
 	// absent unless it was deleted; set by the control group alone
-	Deletion      *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
+	Deletion *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
+	// of an event clock: an event that is dated later than the clock by more is refused with TIME_JUMP, since one wrong date would make
+	// everything before it look old; 1 s to 100 years, 0 for no limit, 30 days when absent
+	MaxJumpUs *int64 `protobuf:"varint,26,opt,name=max_jump_us,json=maxJumpUs,proto3,oneof" json:"max_jump_us,omitempty"`
+	// of an event clock: the last time at which an operator set it; of a request the time alone
+	ClockSetting  *ClockSetting `protobuf:"bytes,27,opt,name=clock_setting,json=clockSetting,proto3" json:"clock_setting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +910,130 @@ func (x *Namespace) GetDeletion() *NamespaceDeletion {
 	return nil
 }
 
+func (x *Namespace) GetMaxJumpUs() int64 {
+	if x != nil && x.MaxJumpUs != nil {
+		return *x.MaxJumpUs
+	}
+	return 0
+}
+
+func (x *Namespace) GetClockSetting() *ClockSetting {
+	if x != nil {
+		return x.ClockSetting
+	}
+	return nil
+}
+
+// ClockSetting sets the event clock of a namespace in all shards, forward or back, and begins a new epoch of it.
+type ClockSetting struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the version of the namespace that has it; 0 in a request
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// the time that the clock is set to, above 0
+	TimeUs        int64 `protobuf:"varint,2,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockSetting) Reset() {
+	*x = ClockSetting{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockSetting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockSetting) ProtoMessage() {}
+
+func (x *ClockSetting) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockSetting.ProtoReflect.Descriptor instead.
+func (*ClockSetting) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ClockSetting) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ClockSetting) GetTimeUs() int64 {
+	if x != nil {
+		return x.TimeUs
+	}
+	return 0
+}
+
+// EventClock is a time that the event clock of a namespace has reached. One of an earlier epoch says nothing of a later one.
+type EventClock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the epoch of the last ClockSetting, 0 before the first
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// the largest event time; 0 before the first event
+	NowUs         int64 `protobuf:"varint,2,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventClock) Reset() {
+	*x = EventClock{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventClock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventClock) ProtoMessage() {}
+
+func (x *EventClock) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventClock.ProtoReflect.Descriptor instead.
+func (*EventClock) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *EventClock) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *EventClock) GetNowUs() int64 {
+	if x != nil {
+		return x.NowUs
+	}
+	return 0
+}
+
 // NamespaceBudget limits what a namespace holds in the whole cluster, replicas counted once. A write that would make it
 // hold more is refused with BUDGET_EXCEEDED, writes that make it hold less are not. A field that a request leaves out
 // keeps its value; 0 is no limit.
@@ -918,7 +1047,7 @@ type NamespaceBudget struct {
 
 func (x *NamespaceBudget) Reset() {
 	*x = NamespaceBudget{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1059,7 @@ func (x *NamespaceBudget) String() string {
 func (*NamespaceBudget) ProtoMessage() {}
 
 func (x *NamespaceBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1072,7 @@ func (x *NamespaceBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceBudget.ProtoReflect.Descriptor instead.
 func (*NamespaceBudget) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *NamespaceBudget) GetBytes() uint64 {
@@ -976,7 +1105,7 @@ type NamespaceDeletion struct {
 
 func (x *NamespaceDeletion) Reset() {
 	*x = NamespaceDeletion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1117,7 @@ func (x *NamespaceDeletion) String() string {
 func (*NamespaceDeletion) ProtoMessage() {}
 
 func (x *NamespaceDeletion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1130,7 @@ func (x *NamespaceDeletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceDeletion.ProtoReflect.Descriptor instead.
 func (*NamespaceDeletion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NamespaceDeletion) GetDeletedUs() int64 {
@@ -1037,7 +1166,7 @@ type Dictionary struct {
 
 func (x *Dictionary) Reset() {
 	*x = Dictionary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1178,7 @@ func (x *Dictionary) String() string {
 func (*Dictionary) ProtoMessage() {}
 
 func (x *Dictionary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1191,7 @@ func (x *Dictionary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dictionary.ProtoReflect.Descriptor instead.
 func (*Dictionary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Dictionary) GetParts() uint32 {
@@ -1084,7 +1213,7 @@ type Rollups struct {
 
 func (x *Rollups) Reset() {
 	*x = Rollups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1225,7 @@ func (x *Rollups) String() string {
 func (*Rollups) ProtoMessage() {}
 
 func (x *Rollups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1238,7 @@ func (x *Rollups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollups.ProtoReflect.Descriptor instead.
 func (*Rollups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Rollups) GetUnits() []Period {
@@ -1157,7 +1286,7 @@ type Sizes struct {
 
 func (x *Sizes) Reset() {
 	*x = Sizes{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1298,7 @@ func (x *Sizes) String() string {
 func (*Sizes) ProtoMessage() {}
 
 func (x *Sizes) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1311,7 @@ func (x *Sizes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sizes.ProtoReflect.Descriptor instead.
 func (*Sizes) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Sizes) GetCountminEpsilon() float64 {
@@ -1301,7 +1430,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1442,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1455,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Increment) GetKey() []byte {
@@ -1400,7 +1529,7 @@ type SessionIdentity struct {
 
 func (x *SessionIdentity) Reset() {
 	*x = SessionIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1541,7 @@ func (x *SessionIdentity) String() string {
 func (*SessionIdentity) ProtoMessage() {}
 
 func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1554,7 @@ func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionIdentity.ProtoReflect.Descriptor instead.
 func (*SessionIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SessionIdentity) GetSession() uint64 {
@@ -1462,7 +1591,7 @@ type SourceIdentity struct {
 
 func (x *SourceIdentity) Reset() {
 	*x = SourceIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1603,7 @@ func (x *SourceIdentity) String() string {
 func (*SourceIdentity) ProtoMessage() {}
 
 func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1616,7 @@ func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceIdentity.ProtoReflect.Descriptor instead.
 func (*SourceIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SourceIdentity) GetName() string {
@@ -1516,7 +1645,7 @@ type IdempotencyKey struct {
 
 func (x *IdempotencyKey) Reset() {
 	*x = IdempotencyKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1657,7 @@ func (x *IdempotencyKey) String() string {
 func (*IdempotencyKey) ProtoMessage() {}
 
 func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1670,7 @@ func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyKey.ProtoReflect.Descriptor instead.
 func (*IdempotencyKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IdempotencyKey) GetIssuedAtUs() int64 {
@@ -1579,7 +1708,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1720,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1733,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IncrementRequest) GetNamespace() string {
@@ -1640,7 +1769,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1781,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1794,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -1696,7 +1825,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1837,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1850,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteRequest) GetNamespace() string {
@@ -1757,7 +1886,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1898,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1911,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteResponse) GetDeleted() uint64 {
@@ -1820,7 +1949,7 @@ type ExpireRequest struct {
 
 func (x *ExpireRequest) Reset() {
 	*x = ExpireRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1961,7 @@ func (x *ExpireRequest) String() string {
 func (*ExpireRequest) ProtoMessage() {}
 
 func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1974,7 @@ func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireRequest.ProtoReflect.Descriptor instead.
 func (*ExpireRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExpireRequest) GetNamespace() string {
@@ -1902,7 +2031,7 @@ type ExpireResponse struct {
 
 func (x *ExpireResponse) Reset() {
 	*x = ExpireResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2043,7 @@ func (x *ExpireResponse) String() string {
 func (*ExpireResponse) ProtoMessage() {}
 
 func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2056,7 @@ func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireResponse.ProtoReflect.Descriptor instead.
 func (*ExpireResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExpireResponse) GetChanged() uint64 {
@@ -1961,7 +2090,7 @@ type RenameRequest struct {
 
 func (x *RenameRequest) Reset() {
 	*x = RenameRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2102,7 @@ func (x *RenameRequest) String() string {
 func (*RenameRequest) ProtoMessage() {}
 
 func (x *RenameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2115,7 @@ func (x *RenameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameRequest.ProtoReflect.Descriptor instead.
 func (*RenameRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenameRequest) GetNamespace() string {
@@ -2034,7 +2163,7 @@ type RenameResponse struct {
 
 func (x *RenameResponse) Reset() {
 	*x = RenameResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2175,7 @@ func (x *RenameResponse) String() string {
 func (*RenameResponse) ProtoMessage() {}
 
 func (x *RenameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2188,7 @@ func (x *RenameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameResponse.ProtoReflect.Descriptor instead.
 func (*RenameResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenameResponse) GetBytesMoved() uint64 {
@@ -2083,7 +2212,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2224,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2237,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IncrementResponse) GetApplied() uint64 {
@@ -2154,7 +2283,7 @@ type BitsRequest struct {
 
 func (x *BitsRequest) Reset() {
 	*x = BitsRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2295,7 @@ func (x *BitsRequest) String() string {
 func (*BitsRequest) ProtoMessage() {}
 
 func (x *BitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2308,7 @@ func (x *BitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsRequest.ProtoReflect.Descriptor instead.
 func (*BitsRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BitsRequest) GetNamespace() string {
@@ -2223,7 +2352,7 @@ type BitChange struct {
 
 func (x *BitChange) Reset() {
 	*x = BitChange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2364,7 @@ func (x *BitChange) String() string {
 func (*BitChange) ProtoMessage() {}
 
 func (x *BitChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2377,7 @@ func (x *BitChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitChange.ProtoReflect.Descriptor instead.
 func (*BitChange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BitChange) GetKey() []byte {
@@ -2304,7 +2433,7 @@ type BitRange struct {
 
 func (x *BitRange) Reset() {
 	*x = BitRange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2445,7 @@ func (x *BitRange) String() string {
 func (*BitRange) ProtoMessage() {}
 
 func (x *BitRange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2458,7 @@ func (x *BitRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitRange.ProtoReflect.Descriptor instead.
 func (*BitRange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BitRange) GetFirst() uint64 {
@@ -2362,7 +2491,7 @@ type StoreBitmapRequest struct {
 
 func (x *StoreBitmapRequest) Reset() {
 	*x = StoreBitmapRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2503,7 @@ func (x *StoreBitmapRequest) String() string {
 func (*StoreBitmapRequest) ProtoMessage() {}
 
 func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2516,7 @@ func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapRequest.ProtoReflect.Descriptor instead.
 func (*StoreBitmapRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreBitmapRequest) GetNamespace() string {
@@ -2428,7 +2557,7 @@ type StoreBitmapResponse struct {
 
 func (x *StoreBitmapResponse) Reset() {
 	*x = StoreBitmapResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2569,7 @@ func (x *StoreBitmapResponse) String() string {
 func (*StoreBitmapResponse) ProtoMessage() {}
 
 func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2582,7 @@ func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapResponse.ProtoReflect.Descriptor instead.
 func (*StoreBitmapResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoreBitmapResponse) GetCount() uint64 {
@@ -2475,7 +2604,7 @@ type BitsResponse struct {
 
 func (x *BitsResponse) Reset() {
 	*x = BitsResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2616,7 @@ func (x *BitsResponse) String() string {
 func (*BitsResponse) ProtoMessage() {}
 
 func (x *BitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2629,7 @@ func (x *BitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsResponse.ProtoReflect.Descriptor instead.
 func (*BitsResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BitsResponse) GetChanged() []uint64 {
@@ -2548,6 +2677,7 @@ type Command struct {
 	//	*Command_Audit
 	//	*Command_PurgeNamespace
 	//	*Command_PutPiece
+	//	*Command_EventClock
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2555,7 +2685,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2697,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2710,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Command) GetNamespace() string {
@@ -2802,6 +2932,15 @@ func (x *Command) GetPutPiece() *PutPiece {
 	return nil
 }
 
+func (x *Command) GetEventClock() *EventClock {
+	if x != nil {
+		if x, ok := x.Body.(*Command_EventClock); ok {
+			return x.EventClock
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -2904,6 +3043,11 @@ type Command_PutPiece struct {
 	PutPiece *PutPiece `protobuf:"bytes,49,opt,name=put_piece,json=putPiece,proto3,oneof"`
 }
 
+type Command_EventClock struct {
+	// that the namespace's clock has reached this time elsewhere: the shard's own goes on to it, if the epoch is the same
+	EventClock *EventClock `protobuf:"bytes,50,opt,name=event_clock,json=eventClock,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -2942,6 +3086,8 @@ func (*Command_PurgeNamespace) isCommand_Body() {}
 
 func (*Command_PutPiece) isCommand_Body() {}
 
+func (*Command_EventClock) isCommand_Body() {}
+
 // PutPiece brings a piece of an image that is too large for one command. The pieces come in their order, and the same one
 // again changes nothing. What has come is forgotten ten minutes after the latest piece, or when a PutKey takes it.
 type PutPiece struct {
@@ -2959,7 +3105,7 @@ type PutPiece struct {
 
 func (x *PutPiece) Reset() {
 	*x = PutPiece{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3117,7 @@ func (x *PutPiece) String() string {
 func (*PutPiece) ProtoMessage() {}
 
 func (x *PutPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3130,7 @@ func (x *PutPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutPiece.ProtoReflect.Descriptor instead.
 func (*PutPiece) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PutPiece) GetUpload() uint64 {
@@ -3029,7 +3175,7 @@ type PurgeNamespace struct {
 
 func (x *PurgeNamespace) Reset() {
 	*x = PurgeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3187,7 @@ func (x *PurgeNamespace) String() string {
 func (*PurgeNamespace) ProtoMessage() {}
 
 func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3200,7 @@ func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeNamespace.ProtoReflect.Descriptor instead.
 func (*PurgeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PurgeNamespace) GetVersion() uint64 {
@@ -3086,7 +3232,7 @@ type PurgeProgress struct {
 
 func (x *PurgeProgress) Reset() {
 	*x = PurgeProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3244,7 @@ func (x *PurgeProgress) String() string {
 func (*PurgeProgress) ProtoMessage() {}
 
 func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3257,7 @@ func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeProgress.ProtoReflect.Descriptor instead.
 func (*PurgeProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PurgeProgress) GetNext() uint64 {
@@ -3149,7 +3295,7 @@ type Audit struct {
 
 func (x *Audit) Reset() {
 	*x = Audit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3307,7 @@ func (x *Audit) String() string {
 func (*Audit) ProtoMessage() {}
 
 func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3320,7 @@ func (x *Audit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audit.ProtoReflect.Descriptor instead.
 func (*Audit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Audit) GetPart() uint32 {
@@ -3210,7 +3356,7 @@ type RestoreShard struct {
 
 func (x *RestoreShard) Reset() {
 	*x = RestoreShard{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3368,7 @@ func (x *RestoreShard) String() string {
 func (*RestoreShard) ProtoMessage() {}
 
 func (x *RestoreShard) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3381,7 @@ func (x *RestoreShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreShard.ProtoReflect.Descriptor instead.
 func (*RestoreShard) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RestoreShard) GetName() string {
@@ -3331,7 +3477,7 @@ type RestoreBegin struct {
 
 func (x *RestoreBegin) Reset() {
 	*x = RestoreBegin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3343,7 +3489,7 @@ func (x *RestoreBegin) String() string {
 func (*RestoreBegin) ProtoMessage() {}
 
 func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3356,7 +3502,7 @@ func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBegin.ProtoReflect.Descriptor instead.
 func (*RestoreBegin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RestoreBegin) GetBytes() uint64 {
@@ -3385,7 +3531,7 @@ type RestorePiece struct {
 
 func (x *RestorePiece) Reset() {
 	*x = RestorePiece{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3397,7 +3543,7 @@ func (x *RestorePiece) String() string {
 func (*RestorePiece) ProtoMessage() {}
 
 func (x *RestorePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3410,7 +3556,7 @@ func (x *RestorePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePiece.ProtoReflect.Descriptor instead.
 func (*RestorePiece) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RestorePiece) GetOffset() uint64 {
@@ -3435,7 +3581,7 @@ type RestoreCommit struct {
 
 func (x *RestoreCommit) Reset() {
 	*x = RestoreCommit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3447,7 +3593,7 @@ func (x *RestoreCommit) String() string {
 func (*RestoreCommit) ProtoMessage() {}
 
 func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3460,7 +3606,7 @@ func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommit.ProtoReflect.Descriptor instead.
 func (*RestoreCommit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 type RestoreCancel struct {
@@ -3473,7 +3619,7 @@ type RestoreCancel struct {
 
 func (x *RestoreCancel) Reset() {
 	*x = RestoreCancel{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3631,7 @@ func (x *RestoreCancel) String() string {
 func (*RestoreCancel) ProtoMessage() {}
 
 func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3644,7 @@ func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCancel.ProtoReflect.Descriptor instead.
 func (*RestoreCancel) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RestoreCancel) GetAny() bool {
@@ -3521,7 +3667,7 @@ type RestoreProgress struct {
 
 func (x *RestoreProgress) Reset() {
 	*x = RestoreProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3679,7 @@ func (x *RestoreProgress) String() string {
 func (*RestoreProgress) ProtoMessage() {}
 
 func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3692,7 @@ func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreProgress.ProtoReflect.Descriptor instead.
 func (*RestoreProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RestoreProgress) GetStaged() uint64 {
@@ -3575,7 +3721,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3733,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3746,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SnapshotRequest) GetShard() uint32 {
@@ -3631,7 +3777,7 @@ type SnapshotPart struct {
 
 func (x *SnapshotPart) Reset() {
 	*x = SnapshotPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3789,7 @@ func (x *SnapshotPart) String() string {
 func (*SnapshotPart) ProtoMessage() {}
 
 func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3802,7 @@ func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPart.ProtoReflect.Descriptor instead.
 func (*SnapshotPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotPart) GetPart() isSnapshotPart_Part {
@@ -3714,7 +3860,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3726,7 +3872,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3739,7 +3885,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotChunk) GetHash() []byte {
@@ -3781,7 +3927,7 @@ type SnapshotSummary struct {
 
 func (x *SnapshotSummary) Reset() {
 	*x = SnapshotSummary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3793,7 +3939,7 @@ func (x *SnapshotSummary) String() string {
 func (*SnapshotSummary) ProtoMessage() {}
 
 func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3806,7 +3952,7 @@ func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSummary.ProtoReflect.Descriptor instead.
 func (*SnapshotSummary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SnapshotSummary) GetApplied() uint64 {
@@ -3864,7 +4010,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +4022,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +4035,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Names) GetNames() [][]byte {
@@ -3921,7 +4067,7 @@ type HomeCommand struct {
 
 func (x *HomeCommand) Reset() {
 	*x = HomeCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3933,7 +4079,7 @@ func (x *HomeCommand) String() string {
 func (*HomeCommand) ProtoMessage() {}
 
 func (x *HomeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3946,7 +4092,7 @@ func (x *HomeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeCommand.ProtoReflect.Descriptor instead.
 func (*HomeCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HomeCommand) GetWhat() isHomeCommand_What {
@@ -4019,7 +4165,7 @@ type HomeNumber struct {
 
 func (x *HomeNumber) Reset() {
 	*x = HomeNumber{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4177,7 @@ func (x *HomeNumber) String() string {
 func (*HomeNumber) ProtoMessage() {}
 
 func (x *HomeNumber) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4190,7 @@ func (x *HomeNumber) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeNumber.ProtoReflect.Descriptor instead.
 func (*HomeNumber) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HomeNumber) GetKey() []byte {
@@ -4073,7 +4219,7 @@ type HomePut struct {
 
 func (x *HomePut) Reset() {
 	*x = HomePut{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4085,7 +4231,7 @@ func (x *HomePut) String() string {
 func (*HomePut) ProtoMessage() {}
 
 func (x *HomePut) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4098,7 +4244,7 @@ func (x *HomePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomePut.ProtoReflect.Descriptor instead.
 func (*HomePut) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HomePut) GetNumber() *HomeNumber {
@@ -4124,7 +4270,7 @@ type HomeSwept struct {
 
 func (x *HomeSwept) Reset() {
 	*x = HomeSwept{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4282,7 @@ func (x *HomeSwept) String() string {
 func (*HomeSwept) ProtoMessage() {}
 
 func (x *HomeSwept) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4149,7 +4295,7 @@ func (x *HomeSwept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeSwept.ProtoReflect.Descriptor instead.
 func (*HomeSwept) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HomeSwept) GetNumbers() []uint64 {
@@ -4173,7 +4319,7 @@ type StoreBitmap struct {
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4185,7 +4331,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4198,7 +4344,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -4234,7 +4380,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4246,7 +4392,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4259,7 +4405,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -4297,7 +4443,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4455,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4468,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -4388,7 +4534,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4400,7 +4546,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4413,7 +4559,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -4459,7 +4605,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4471,7 +4617,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4484,7 +4630,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -4590,7 +4736,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4602,7 +4748,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4615,7 +4761,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -4677,7 +4823,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4689,7 +4835,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4702,7 +4848,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -4724,7 +4870,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4736,7 +4882,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4749,7 +4895,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *OpenSession) GetSecret() uint64 {
@@ -4772,7 +4918,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4784,7 +4930,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4797,7 +4943,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -4826,7 +4972,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4838,7 +4984,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4851,7 +4997,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *OpenSource) GetName() string {
@@ -4878,7 +5024,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4890,7 +5036,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4903,7 +5049,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DropSource) GetName() string {
@@ -4923,7 +5069,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4935,7 +5081,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4948,7 +5094,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -4967,7 +5113,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4979,7 +5125,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4992,7 +5138,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -5007,7 +5153,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5019,7 +5165,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5032,7 +5178,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -5080,7 +5226,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +5238,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +5251,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -5204,7 +5350,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5362,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5375,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -5257,7 +5403,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5269,7 +5415,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5282,7 +5428,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -5309,7 +5455,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5321,7 +5467,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5334,7 +5480,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -5366,6 +5512,7 @@ type Question struct {
 	//	*Question_BitmapCohort
 	//	*Question_Names
 	//	*Question_Sources
+	//	*Question_EventClock
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5373,7 +5520,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5385,7 +5532,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5398,7 +5545,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Question) GetNamespace() string {
@@ -5559,6 +5706,15 @@ func (x *Question) GetSources() *SourcesQuestion {
 	return nil
 }
 
+func (x *Question) GetEventClock() *EventClockQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_EventClock); ok {
+			return x.EventClock
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -5627,6 +5783,10 @@ type Question_Sources struct {
 	Sources *SourcesQuestion `protobuf:"bytes,18,opt,name=sources,proto3,oneof"`
 }
 
+type Question_EventClock struct {
+	EventClock *EventClockQuestion `protobuf:"bytes,20,opt,name=event_clock,json=eventClock,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -5659,6 +5819,100 @@ func (*Question_Names) isQuestion_Ask() {}
 
 func (*Question_Sources) isQuestion_Ask() {}
 
+func (*Question_EventClock) isQuestion_Ask() {}
+
+// EventClockQuestion asks how far the event clock of a namespace has come, over all shards.
+type EventClockQuestion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventClockQuestion) Reset() {
+	*x = EventClockQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventClockQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventClockQuestion) ProtoMessage() {}
+
+func (x *EventClockQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventClockQuestion.ProtoReflect.Descriptor instead.
+func (*EventClockQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+}
+
+// EventClockAnswer is the event clock of a namespace.
+type EventClockAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the newest of all shards
+	Clock *EventClock `protobuf:"bytes,1,opt,name=clock,proto3" json:"clock,omitempty"`
+	// the time of the shard that is behind most; 0 if one has had no event
+	OldestUs      int64 `protobuf:"varint,2,opt,name=oldest_us,json=oldestUs,proto3" json:"oldest_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventClockAnswer) Reset() {
+	*x = EventClockAnswer{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventClockAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventClockAnswer) ProtoMessage() {}
+
+func (x *EventClockAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventClockAnswer.ProtoReflect.Descriptor instead.
+func (*EventClockAnswer) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *EventClockAnswer) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
+func (x *EventClockAnswer) GetOldestUs() int64 {
+	if x != nil {
+		return x.OldestUs
+	}
+	return 0
+}
+
 // SourcesQuestion asks which ordered sources, such as imports, a namespace has, over all shards. Those from before sources
 // had namespaces are listed in every namespace.
 type SourcesQuestion struct {
@@ -5673,7 +5927,7 @@ type SourcesQuestion struct {
 
 func (x *SourcesQuestion) Reset() {
 	*x = SourcesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5685,7 +5939,7 @@ func (x *SourcesQuestion) String() string {
 func (*SourcesQuestion) ProtoMessage() {}
 
 func (x *SourcesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5698,7 +5952,7 @@ func (x *SourcesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcesQuestion.ProtoReflect.Descriptor instead.
 func (*SourcesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SourcesQuestion) GetLimit() uint32 {
@@ -5730,7 +5984,7 @@ type NamesQuestion struct {
 
 func (x *NamesQuestion) Reset() {
 	*x = NamesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5742,7 +5996,7 @@ func (x *NamesQuestion) String() string {
 func (*NamesQuestion) ProtoMessage() {}
 
 func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5755,7 +6009,7 @@ func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
 func (*NamesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *NamesQuestion) GetNames() [][]byte {
@@ -5801,7 +6055,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5813,7 +6067,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5826,7 +6080,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -6013,7 +6267,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6025,7 +6279,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6038,7 +6292,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -6068,7 +6322,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6080,7 +6334,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6093,7 +6347,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -6120,7 +6374,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6132,7 +6386,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6145,7 +6399,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -6166,7 +6420,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6178,7 +6432,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6191,7 +6445,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -6219,7 +6473,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6231,7 +6485,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6244,7 +6498,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -6283,7 +6537,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6295,7 +6549,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6308,7 +6562,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -6462,7 +6716,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6474,7 +6728,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6487,7 +6741,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -6523,7 +6777,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6535,7 +6789,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6548,7 +6802,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -6580,7 +6834,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6592,7 +6846,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6605,7 +6859,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -6650,7 +6904,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6662,7 +6916,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6675,7 +6929,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -6737,7 +6991,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6749,7 +7003,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6762,7 +7016,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -6805,7 +7059,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6817,7 +7071,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6830,7 +7084,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -6867,7 +7121,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6879,7 +7133,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6892,7 +7146,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -6953,7 +7207,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6965,7 +7219,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6978,7 +7232,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -7050,7 +7304,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7062,7 +7316,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7075,7 +7329,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -7132,7 +7386,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7144,7 +7398,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7157,7 +7411,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -7188,7 +7442,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7200,7 +7454,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7213,7 +7467,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -7249,7 +7503,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7261,7 +7515,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7274,7 +7528,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -7310,7 +7564,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7322,7 +7576,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7335,7 +7589,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -7396,7 +7650,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7408,7 +7662,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7421,7 +7675,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -7502,7 +7756,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7514,7 +7768,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7527,7 +7781,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -7624,7 +7878,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7636,7 +7890,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7649,7 +7903,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -7755,7 +8009,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7767,7 +8021,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7780,7 +8034,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -7799,7 +8053,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7811,7 +8065,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7824,7 +8078,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 type AskRequest struct {
@@ -7834,14 +8088,16 @@ type AskRequest struct {
 	MaxStalenessUs int64                  `protobuf:"varint,3,opt,name=max_staleness_us,json=maxStalenessUs,proto3" json:"max_staleness_us,omitempty"`
 	AllowPartial   bool                   `protobuf:"varint,4,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
 	// refuse an answer that lacks keys that its question names, with MISSING_KEYS
-	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
+	Strict bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
+	// event clocks that the caller has seen in answers: what it is told now is not of an earlier time
+	Seen          []*SeenClock `protobuf:"bytes,6,rep,name=seen,proto3" json:"seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7853,7 +8109,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7866,7 +8122,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -7904,6 +8160,67 @@ func (x *AskRequest) GetStrict() bool {
 	return false
 }
 
+func (x *AskRequest) GetSeen() []*SeenClock {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+// SeenClock is what a caller has seen of the event clock of a namespace.
+type SeenClock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace     string      `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Clock         *EventClock `protobuf:"bytes,2,opt,name=clock,proto3" json:"clock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeenClock) Reset() {
+	*x = SeenClock{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeenClock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeenClock) ProtoMessage() {}
+
+func (x *SeenClock) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeenClock.ProtoReflect.Descriptor instead.
+func (*SeenClock) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *SeenClock) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *SeenClock) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 type AskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// one for each question, in the same order
@@ -7914,7 +8231,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7926,7 +8243,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7939,7 +8256,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -7974,7 +8291,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7986,7 +8303,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7999,7 +8316,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -8090,7 +8407,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8102,7 +8419,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8115,7 +8432,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -8168,7 +8485,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8180,7 +8497,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8193,7 +8510,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -8245,6 +8562,7 @@ type Answer struct {
 	//	*Answer_Bitmap
 	//	*Answer_Names
 	//	*Answer_Sources
+	//	*Answer_EventClock
 	//	*Answer_Groups
 	//	*Answer_Cohort
 	Value         isAnswer_Value `protobuf_oneof:"value"`
@@ -8254,7 +8572,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8266,7 +8584,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8279,7 +8597,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Answer) GetError() *Error {
@@ -8429,6 +8747,15 @@ func (x *Answer) GetSources() *SourceList {
 	return nil
 }
 
+func (x *Answer) GetEventClock() *EventClockAnswer {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_EventClock); ok {
+			return x.EventClock
+		}
+	}
+	return nil
+}
+
 func (x *Answer) GetGroups() *BitmapGroups {
 	if x != nil {
 		if x, ok := x.Value.(*Answer_Groups); ok {
@@ -8507,6 +8834,10 @@ type Answer_Sources struct {
 	Sources *SourceList `protobuf:"bytes,18,opt,name=sources,proto3,oneof"`
 }
 
+type Answer_EventClock struct {
+	EventClock *EventClockAnswer `protobuf:"bytes,20,opt,name=event_clock,json=eventClock,proto3,oneof"`
+}
+
 type Answer_Groups struct {
 	// of the query language
 	Groups *BitmapGroups `protobuf:"bytes,30,opt,name=groups,proto3,oneof"`
@@ -8544,6 +8875,8 @@ func (*Answer_Names) isAnswer_Value() {}
 
 func (*Answer_Sources) isAnswer_Value() {}
 
+func (*Answer_EventClock) isAnswer_Value() {}
+
 func (*Answer_Groups) isAnswer_Value() {}
 
 func (*Answer_Cohort) isAnswer_Value() {}
@@ -8561,7 +8894,7 @@ type SourceList struct {
 
 func (x *SourceList) Reset() {
 	*x = SourceList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8573,7 +8906,7 @@ func (x *SourceList) String() string {
 func (*SourceList) ProtoMessage() {}
 
 func (x *SourceList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8586,7 +8919,7 @@ func (x *SourceList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceList.ProtoReflect.Descriptor instead.
 func (*SourceList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *SourceList) GetSources() []*SourceInfo {
@@ -8626,7 +8959,7 @@ type SourceInfo struct {
 
 func (x *SourceInfo) Reset() {
 	*x = SourceInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8638,7 +8971,7 @@ func (x *SourceInfo) String() string {
 func (*SourceInfo) ProtoMessage() {}
 
 func (x *SourceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8651,7 +8984,7 @@ func (x *SourceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceInfo.ProtoReflect.Descriptor instead.
 func (*SourceInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *SourceInfo) GetName() string {
@@ -8698,7 +9031,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8710,7 +9043,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8723,7 +9056,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -8765,7 +9098,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8777,7 +9110,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8790,7 +9123,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -8818,7 +9151,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8830,7 +9163,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8843,7 +9176,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -8875,7 +9208,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8887,7 +9220,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8900,7 +9233,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -8947,7 +9280,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8959,7 +9292,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8972,7 +9305,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -9046,7 +9379,7 @@ type NamesAnswer struct {
 
 func (x *NamesAnswer) Reset() {
 	*x = NamesAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9058,7 +9391,7 @@ func (x *NamesAnswer) String() string {
 func (*NamesAnswer) ProtoMessage() {}
 
 func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9071,7 +9404,7 @@ func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
 func (*NamesAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *NamesAnswer) GetIds() []uint64 {
@@ -9127,7 +9460,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9139,7 +9472,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9152,7 +9485,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -9227,7 +9560,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9239,7 +9572,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9252,7 +9585,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -9297,7 +9630,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9309,7 +9642,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9322,7 +9655,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -9358,7 +9691,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9370,7 +9703,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9383,7 +9716,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -9412,7 +9745,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9424,7 +9757,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9437,7 +9770,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -9478,7 +9811,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9490,7 +9823,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9503,7 +9836,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -9582,7 +9915,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9594,7 +9927,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9607,7 +9940,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -9658,7 +9991,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9670,7 +10003,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9683,7 +10016,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -9767,7 +10100,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9779,7 +10112,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9792,7 +10125,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *Property) GetName() string {
@@ -9823,7 +10156,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9835,7 +10168,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9848,7 +10181,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -9898,7 +10231,7 @@ type SketchState struct {
 
 func (x *SketchState) Reset() {
 	*x = SketchState{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9910,7 +10243,7 @@ func (x *SketchState) String() string {
 func (*SketchState) ProtoMessage() {}
 
 func (x *SketchState) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9923,7 +10256,7 @@ func (x *SketchState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SketchState.ProtoReflect.Descriptor instead.
 func (*SketchState) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *SketchState) GetNamespace() *Namespace {
@@ -9983,7 +10316,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9995,7 +10328,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10008,7 +10341,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -10053,7 +10386,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10065,7 +10398,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10078,7 +10411,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -10127,7 +10460,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10139,7 +10472,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10152,7 +10485,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -10230,7 +10563,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10242,7 +10575,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10255,7 +10588,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -10304,7 +10637,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10316,7 +10649,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10329,7 +10662,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -10373,7 +10706,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10385,7 +10718,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10398,7 +10731,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -10509,7 +10842,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10521,7 +10854,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10534,7 +10867,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *Change) GetBin() []byte {
@@ -10631,7 +10964,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10643,7 +10976,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10656,7 +10989,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -10773,7 +11106,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10785,7 +11118,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10798,7 +11131,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -10877,7 +11210,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10889,7 +11222,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10902,7 +11235,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -11023,7 +11356,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11035,7 +11368,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11048,7 +11381,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *Membership) GetContained() bool {
@@ -11076,7 +11409,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11088,7 +11421,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11101,7 +11434,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *Item) GetBin() []byte {
@@ -11135,7 +11468,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11147,7 +11480,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11160,7 +11493,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -11213,14 +11546,16 @@ type Coverage struct {
 	// with its patterns if none matches a key; of the query language each pattern and range that means no key, as it is written
 	MissingKeys [][]byte `protobuf:"bytes,7,rep,name=missing_keys,json=missingKeys,proto3" json:"missing_keys,omitempty"`
 	// how many such keys there are
-	MissingTotal  uint32 `protobuf:"varint,8,opt,name=missing_total,json=missingTotal,proto3" json:"missing_total,omitempty"`
+	MissingTotal uint32 `protobuf:"varint,8,opt,name=missing_total,json=missingTotal,proto3" json:"missing_total,omitempty"`
+	// of a namespace with an event clock: the time of the answer, to be carried in AskRequest.seen. Absent if the question said as_of_us
+	Clock         *EventClock `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11232,7 +11567,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11245,7 +11580,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -11304,6 +11639,13 @@ func (x *Coverage) GetMissingTotal() uint32 {
 	return 0
 }
 
+func (x *Coverage) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 // Distribution is a decaying categorical distribution, evaluated at one time.
 type Distribution struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -11347,7 +11689,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11359,7 +11701,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11372,7 +11714,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -11524,7 +11866,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11536,7 +11878,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11549,7 +11891,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -11603,7 +11945,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11615,7 +11957,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11628,7 +11970,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -11646,14 +11988,16 @@ type ShardQuestion struct {
 	// answer with a mergeable part instead of a final answer
 	Partial bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
 	// more shards that are asked the same: their answers follow, in this order
-	Also          []uint32 `protobuf:"varint,4,rep,packed,name=also,proto3" json:"also,omitempty"`
+	Also []uint32 `protobuf:"varint,4,rep,packed,name=also,proto3" json:"also,omitempty"`
+	// of a namespace with an event clock: how far that has come anywhere
+	Clock         *EventClock `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11665,7 +12009,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11678,7 +12022,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -11709,6 +12053,13 @@ func (x *ShardQuestion) GetAlso() []uint32 {
 	return nil
 }
 
+func (x *ShardQuestion) GetClock() *EventClock {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
+}
+
 type ShardAskRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Questions      []*ShardQuestion       `protobuf:"bytes,1,rep,name=questions,proto3" json:"questions,omitempty"`
@@ -11729,7 +12080,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11741,7 +12092,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11754,7 +12105,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -11811,7 +12162,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11823,7 +12174,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11836,7 +12187,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *ReadIndexRequest) GetShards() []uint32 {
@@ -11867,7 +12218,7 @@ type AuditedRequest struct {
 
 func (x *AuditedRequest) Reset() {
 	*x = AuditedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11879,7 +12230,7 @@ func (x *AuditedRequest) String() string {
 func (*AuditedRequest) ProtoMessage() {}
 
 func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11892,7 +12243,7 @@ func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedRequest.ProtoReflect.Descriptor instead.
 func (*AuditedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *AuditedRequest) GetShard() uint32 {
@@ -11930,7 +12281,7 @@ type AuditedResponse struct {
 
 func (x *AuditedResponse) Reset() {
 	*x = AuditedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11942,7 +12293,7 @@ func (x *AuditedResponse) String() string {
 func (*AuditedResponse) ProtoMessage() {}
 
 func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11955,7 +12306,7 @@ func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedResponse.ProtoReflect.Descriptor instead.
 func (*AuditedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *AuditedResponse) GetKnown() bool {
@@ -11992,7 +12343,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12004,7 +12355,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12017,7 +12368,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *RepairRequest) GetShard() uint32 {
@@ -12042,7 +12393,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12054,7 +12405,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12067,7 +12418,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
 }
 
 type ReadIndexResponse struct {
@@ -12080,7 +12431,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12092,7 +12443,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12105,7 +12456,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *ReadIndexResponse) GetResults() []*ReadIndex {
@@ -12127,7 +12478,7 @@ type ReadIndex struct {
 
 func (x *ReadIndex) Reset() {
 	*x = ReadIndex{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12139,7 +12490,7 @@ func (x *ReadIndex) String() string {
 func (*ReadIndex) ProtoMessage() {}
 
 func (x *ReadIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12152,7 +12503,7 @@ func (x *ReadIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndex.ProtoReflect.Descriptor instead.
 func (*ReadIndex) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *ReadIndex) GetError() *Error {
@@ -12178,7 +12529,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12190,7 +12541,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12203,7 +12554,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -12225,14 +12576,16 @@ type ShardAnswer struct {
 	// the shard's evaluation time
 	AsOfUs int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// positions of those keys of the question that are not there, or of which all has faded; see proto.QuestionKeys
-	Missing       []uint32 `protobuf:"varint,6,rep,packed,name=missing,proto3" json:"missing,omitempty"`
+	Missing []uint32 `protobuf:"varint,6,rep,packed,name=missing,proto3" json:"missing,omitempty"`
+	// of a namespace with an event clock: the epoch of that which as_of_us is of
+	ClockEpoch    uint64 `protobuf:"varint,7,opt,name=clock_epoch,json=clockEpoch,proto3" json:"clock_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12244,7 +12597,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12257,7 +12610,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -12313,6 +12666,13 @@ func (x *ShardAnswer) GetMissing() []uint32 {
 	return nil
 }
 
+func (x *ShardAnswer) GetClockEpoch() uint64 {
+	if x != nil {
+		return x.ClockEpoch
+	}
+	return 0
+}
+
 type isShardAnswer_Value interface {
 	isShardAnswer_Value()
 }
@@ -12355,7 +12715,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12367,7 +12727,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12380,7 +12740,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -12472,7 +12832,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12484,7 +12844,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12497,7 +12857,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -12564,7 +12924,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12576,7 +12936,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12589,7 +12949,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -12674,7 +13034,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12686,7 +13046,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12699,7 +13059,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *Table) GetClusterId() string {
@@ -12812,7 +13172,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12824,7 +13184,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12837,7 +13197,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -12922,7 +13282,7 @@ type ChangeClusterRequest struct {
 
 func (x *ChangeClusterRequest) Reset() {
 	*x = ChangeClusterRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12934,7 +13294,7 @@ func (x *ChangeClusterRequest) String() string {
 func (*ChangeClusterRequest) ProtoMessage() {}
 
 func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12947,7 +13307,7 @@ func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterRequest.ProtoReflect.Descriptor instead.
 func (*ChangeClusterRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *ChangeClusterRequest) GetChange() isChangeClusterRequest_Change {
@@ -13063,7 +13423,7 @@ type ChangeClusterResponse struct {
 
 func (x *ChangeClusterResponse) Reset() {
 	*x = ChangeClusterResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13075,7 +13435,7 @@ func (x *ChangeClusterResponse) String() string {
 func (*ChangeClusterResponse) ProtoMessage() {}
 
 func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13088,7 +13448,7 @@ func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterResponse.ProtoReflect.Descriptor instead.
 func (*ChangeClusterResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *ChangeClusterResponse) GetMoves() []*Move {
@@ -13127,7 +13487,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13139,7 +13499,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13152,7 +13512,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
 }
 
 type TableResponse struct {
@@ -13166,7 +13526,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13178,7 +13538,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13191,7 +13551,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -13220,7 +13580,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13232,7 +13592,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13245,7 +13605,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -13271,7 +13631,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13283,7 +13643,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13296,7 +13656,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -13321,7 +13681,7 @@ type RestoreNamespacesRequest struct {
 
 func (x *RestoreNamespacesRequest) Reset() {
 	*x = RestoreNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13333,7 +13693,7 @@ func (x *RestoreNamespacesRequest) String() string {
 func (*RestoreNamespacesRequest) ProtoMessage() {}
 
 func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13346,7 +13706,7 @@ func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *RestoreNamespacesRequest) GetNamespaces() []*Namespace {
@@ -13378,7 +13738,7 @@ type RestoreNamespacesResponse struct {
 
 func (x *RestoreNamespacesResponse) Reset() {
 	*x = RestoreNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13390,7 +13750,7 @@ func (x *RestoreNamespacesResponse) String() string {
 func (*RestoreNamespacesResponse) ProtoMessage() {}
 
 func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13403,7 +13763,7 @@ func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
 }
 
 type ListNamespacesRequest struct {
@@ -13414,7 +13774,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13426,7 +13786,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13439,7 +13799,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
 }
 
 type ListNamespacesResponse struct {
@@ -13453,7 +13813,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13465,7 +13825,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13478,7 +13838,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -13508,7 +13868,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13520,7 +13880,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13533,7 +13893,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -13560,7 +13920,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13572,7 +13932,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13585,7 +13945,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
 }
 
 func (x *DeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -13605,7 +13965,7 @@ type UndeleteNamespaceRequest struct {
 
 func (x *UndeleteNamespaceRequest) Reset() {
 	*x = UndeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13617,7 +13977,7 @@ func (x *UndeleteNamespaceRequest) String() string {
 func (*UndeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13630,7 +13990,7 @@ func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *UndeleteNamespaceRequest) GetName() string {
@@ -13649,7 +14009,7 @@ type UndeleteNamespaceResponse struct {
 
 func (x *UndeleteNamespaceResponse) Reset() {
 	*x = UndeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13661,7 +14021,7 @@ func (x *UndeleteNamespaceResponse) String() string {
 func (*UndeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13674,7 +14034,7 @@ func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *UndeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -13695,7 +14055,7 @@ type NamespaceUsageRequest struct {
 
 func (x *NamespaceUsageRequest) Reset() {
 	*x = NamespaceUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13707,7 +14067,7 @@ func (x *NamespaceUsageRequest) String() string {
 func (*NamespaceUsageRequest) ProtoMessage() {}
 
 func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13720,7 +14080,7 @@ func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *NamespaceUsageRequest) GetName() string {
@@ -13742,7 +14102,7 @@ type NamespaceUsageResponse struct {
 
 func (x *NamespaceUsageResponse) Reset() {
 	*x = NamespaceUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13754,7 +14114,7 @@ func (x *NamespaceUsageResponse) String() string {
 func (*NamespaceUsageResponse) ProtoMessage() {}
 
 func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13767,7 +14127,7 @@ func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
 }
 
 func (x *NamespaceUsageResponse) GetNamespaces() []*NamespaceUsage {
@@ -13803,7 +14163,7 @@ type NamespaceUsage struct {
 
 func (x *NamespaceUsage) Reset() {
 	*x = NamespaceUsage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13815,7 +14175,7 @@ func (x *NamespaceUsage) String() string {
 func (*NamespaceUsage) ProtoMessage() {}
 
 func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13828,7 +14188,7 @@ func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
 func (*NamespaceUsage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
 }
 
 func (x *NamespaceUsage) GetName() string {
@@ -13884,7 +14244,7 @@ type NodeUsageRequest struct {
 
 func (x *NodeUsageRequest) Reset() {
 	*x = NodeUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13896,7 +14256,7 @@ func (x *NodeUsageRequest) String() string {
 func (*NodeUsageRequest) ProtoMessage() {}
 
 func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13909,7 +14269,7 @@ func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageRequest.ProtoReflect.Descriptor instead.
 func (*NodeUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
 }
 
 func (x *NodeUsageRequest) GetBudgeted() bool {
@@ -13931,7 +14291,7 @@ type NodeUsageResponse struct {
 
 func (x *NodeUsageResponse) Reset() {
 	*x = NodeUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13943,7 +14303,7 @@ func (x *NodeUsageResponse) String() string {
 func (*NodeUsageResponse) ProtoMessage() {}
 
 func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13956,7 +14316,7 @@ func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageResponse.ProtoReflect.Descriptor instead.
 func (*NodeUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
 }
 
 func (x *NodeUsageResponse) GetNode() string {
@@ -13995,7 +14355,7 @@ type NodeNamespace struct {
 
 func (x *NodeNamespace) Reset() {
 	*x = NodeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14007,7 +14367,7 @@ func (x *NodeNamespace) String() string {
 func (*NodeNamespace) ProtoMessage() {}
 
 func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14020,7 +14380,7 @@ func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeNamespace.ProtoReflect.Descriptor instead.
 func (*NodeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
 }
 
 func (x *NodeNamespace) GetName() string {
@@ -14061,7 +14421,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14073,7 +14433,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14086,7 +14446,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{174}
 }
 
 func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
@@ -14108,7 +14468,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14120,7 +14480,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14133,7 +14493,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{175}
 }
 
 func (x *ChecksumRequest) GetShard() uint32 {
@@ -14183,7 +14543,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14195,7 +14555,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14208,7 +14568,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{176}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -14369,7 +14729,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14381,7 +14741,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14394,7 +14754,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{177}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -14540,7 +14900,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[178]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14552,7 +14912,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[178]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14565,7 +14925,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{178}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -14607,7 +14967,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\x9c\a\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\x8c\b\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -14634,12 +14994,22 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"dictionary\x18\x14 \x01(\v2\x12.ebb.v1.DictionaryR\n" +
 	"dictionary\x12/\n" +
 	"\x06budget\x18\x15 \x01(\v2\x17.ebb.v1.NamespaceBudgetR\x06budget\x125\n" +
-	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletionB\x11\n" +
+	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletion\x12#\n" +
+	"\vmax_jump_us\x18\x1a \x01(\x03H\x04R\tmaxJumpUs\x88\x01\x01\x129\n" +
+	"\rclock_setting\x18\x1b \x01(\v2\x14.ebb.v1.ClockSettingR\fclockSettingB\x11\n" +
 	"\x0f_allow_negativeB\x14\n" +
 	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
 	"_window_usB\v\n" +
-	"\t_universe\"X\n" +
+	"\t_universeB\x0e\n" +
+	"\f_max_jump_us\"=\n" +
+	"\fClockSetting\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x17\n" +
+	"\atime_us\x18\x02 \x01(\x03R\x06timeUs\"9\n" +
+	"\n" +
+	"EventClock\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x15\n" +
+	"\x06now_us\x18\x02 \x01(\x03R\x05nowUs\"X\n" +
 	"\x0fNamespaceBudget\x12\x19\n" +
 	"\x05bytes\x18\x01 \x01(\x04H\x00R\x05bytes\x88\x01\x01\x12\x17\n" +
 	"\x04keys\x18\x02 \x01(\x04H\x01R\x04keys\x88\x01\x01B\b\n" +
@@ -14763,7 +15133,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\"S\n" +
 	"\fBitsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x98\t\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xcf\t\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -14792,7 +15162,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\arestore\x18( \x01(\v2\x14.ebb.v1.RestoreShardH\x01R\arestore\x12%\n" +
 	"\x05audit\x18) \x01(\v2\r.ebb.v1.AuditH\x01R\x05audit\x12A\n" +
 	"\x0fpurge_namespace\x180 \x01(\v2\x16.ebb.v1.PurgeNamespaceH\x01R\x0epurgeNamespace\x12/\n" +
-	"\tput_piece\x181 \x01(\v2\x10.ebb.v1.PutPieceH\x01R\bputPieceB\n" +
+	"\tput_piece\x181 \x01(\v2\x10.ebb.v1.PutPieceH\x01R\bputPiece\x125\n" +
+	"\vevent_clock\x182 \x01(\v2\x12.ebb.v1.EventClockH\x01R\n" +
+	"eventClockB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
 	"\x04body\"d\n" +
@@ -14949,7 +15321,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\x94\a\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xd3\a\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
@@ -14969,8 +15341,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\rbitmap_groups\x18\x0f \x01(\v2\x1c.ebb.v1.BitmapGroupsQuestionH\x00R\fbitmapGroups\x12C\n" +
 	"\rbitmap_cohort\x18\x10 \x01(\v2\x1c.ebb.v1.BitmapCohortQuestionH\x00R\fbitmapCohort\x12-\n" +
 	"\x05names\x18\x11 \x01(\v2\x15.ebb.v1.NamesQuestionH\x00R\x05names\x123\n" +
-	"\asources\x18\x12 \x01(\v2\x17.ebb.v1.SourcesQuestionH\x00R\asourcesB\x05\n" +
-	"\x03ask\"=\n" +
+	"\asources\x18\x12 \x01(\v2\x17.ebb.v1.SourcesQuestionH\x00R\asources\x12=\n" +
+	"\vevent_clock\x18\x14 \x01(\v2\x1a.ebb.v1.EventClockQuestionH\x00R\n" +
+	"eventClockB\x05\n" +
+	"\x03ask\"\x14\n" +
+	"\x12EventClockQuestion\"Y\n" +
+	"\x10EventClockAnswer\x12(\n" +
+	"\x05clock\x18\x01 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\x12\x1b\n" +
+	"\toldest_us\x18\x02 \x01(\x03R\boldestUs\"=\n" +
 	"\x0fSourcesQuestion\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\"T\n" +
@@ -15129,14 +15507,18 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05_rate\"\x1d\n" +
 	"\aBinList\x12\x12\n" +
 	"\x04bins\x18\x01 \x03(\fR\x04bins\"\x13\n" +
-	"\x11CountKeysQuestion\"\xda\x01\n" +
+	"\x11CountKeysQuestion\"\x81\x02\n" +
 	"\n" +
 	"AskRequest\x12.\n" +
 	"\tquestions\x18\x01 \x03(\v2\x10.ebb.v1.QuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\x12\x16\n" +
-	"\x06strict\x18\x05 \x01(\bR\x06strict\"7\n" +
+	"\x06strict\x18\x05 \x01(\bR\x06strict\x12%\n" +
+	"\x04seen\x18\x06 \x03(\v2\x11.ebb.v1.SeenClockR\x04seen\"S\n" +
+	"\tSeenClock\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12(\n" +
+	"\x05clock\x18\x02 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\"7\n" +
 	"\vAskResponse\x12(\n" +
 	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x84\x03\n" +
 	"\fWatchRequest\x12,\n" +
@@ -15166,7 +15548,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06answer\x18\x01 \x01(\v2\x0e.ebb.v1.AnswerR\x06answer\x12\x16\n" +
 	"\x06raised\x18\x02 \x01(\bR\x06raised\x12\x18\n" +
 	"\acrossed\x18\x03 \x01(\bR\acrossed\x12\x16\n" +
-	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\xcb\x06\n" +
+	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\x88\a\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -15185,7 +15567,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05trend\x18\r \x01(\v2\r.ebb.v1.TrendH\x00R\x05trend\x12.\n" +
 	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmap\x12+\n" +
 	"\x05names\x18\x11 \x01(\v2\x13.ebb.v1.NamesAnswerH\x00R\x05names\x12.\n" +
-	"\asources\x18\x12 \x01(\v2\x12.ebb.v1.SourceListH\x00R\asources\x12.\n" +
+	"\asources\x18\x12 \x01(\v2\x12.ebb.v1.SourceListH\x00R\asources\x12;\n" +
+	"\vevent_clock\x18\x14 \x01(\v2\x18.ebb.v1.EventClockAnswerH\x00R\n" +
+	"eventClock\x12.\n" +
 	"\x06groups\x18\x1e \x01(\v2\x14.ebb.v1.BitmapGroupsH\x00R\x06groups\x12.\n" +
 	"\x06cohort\x18\x1f \x01(\v2\x14.ebb.v1.BitmapCohortH\x00R\x06cohortB\a\n" +
 	"\x05value\"h\n" +
@@ -15419,7 +15803,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04high\x18\x04 \x01(\x01R\x04high\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x05 \x01(\x01R\n" +
-	"confidence\"\xa8\x02\n" +
+	"confidence\"\xd2\x02\n" +
 	"\bCoverage\x12!\n" +
 	"\fshards_total\x18\x01 \x01(\rR\vshardsTotal\x12'\n" +
 	"\x0fshards_answered\x18\x02 \x01(\rR\x0eshardsAnswered\x12#\n" +
@@ -15428,7 +15812,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\fas_of_min_us\x18\x05 \x01(\x03R\tasOfMinUs\x12\x1f\n" +
 	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\x12!\n" +
 	"\fmissing_keys\x18\a \x03(\fR\vmissingKeys\x12#\n" +
-	"\rmissing_total\x18\b \x01(\rR\fmissingTotal\"\x96\x04\n" +
+	"\rmissing_total\x18\b \x01(\rR\fmissingTotal\x12(\n" +
+	"\x05clock\x18\t \x01(\v2\x12.ebb.v1.EventClockR\x05clock\"\x96\x04\n" +
 	"\fDistribution\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\f\n" +
@@ -15463,12 +15848,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\x12\x16\n" +
 	"\x06hidden\x18\x06 \x01(\x01R\x06hidden\"\x1e\n" +
 	"\bKeyCount\x12\x12\n" +
-	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\x81\x01\n" +
+	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xab\x01\n" +
 	"\rShardQuestion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
 	"\apartial\x18\x03 \x01(\bR\apartial\x12\x12\n" +
-	"\x04also\x18\x04 \x03(\rR\x04also\"\xf9\x01\n" +
+	"\x04also\x18\x04 \x03(\rR\x04also\x12(\n" +
+	"\x05clock\x18\x05 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\"\xf9\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
@@ -15497,14 +15883,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"A\n" +
 	"\x10ShardAskResponse\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xc5\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xe6\x01\n" +
 	"\vShardAnswer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12(\n" +
 	"\x06answer\x18\x02 \x01(\v2\x0e.ebb.v1.AnswerH\x00R\x06answer\x12\x14\n" +
 	"\x04part\x18\x03 \x01(\fH\x00R\x04part\x12\x14\n" +
 	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x18\n" +
 	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\x12\x18\n" +
-	"\amissing\x18\x06 \x03(\rR\amissingB\a\n" +
+	"\amissing\x18\x06 \x03(\rR\amissing\x12\x1f\n" +
+	"\vclock_epoch\x18\a \x01(\x04R\n" +
+	"clockEpochB\a\n" +
 	"\x05value\"\xaa\x02\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
@@ -15773,7 +16161,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 174)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 179)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
 	(Floor)(0),                        // 1: ebb.v1.Floor
@@ -15787,181 +16175,186 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(KeyOrder)(0),                     // 9: ebb.v1.KeyOrder
 	(NodeState)(0),                    // 10: ebb.v1.NodeState
 	(*Namespace)(nil),                 // 11: ebb.v1.Namespace
-	(*NamespaceBudget)(nil),           // 12: ebb.v1.NamespaceBudget
-	(*NamespaceDeletion)(nil),         // 13: ebb.v1.NamespaceDeletion
-	(*Dictionary)(nil),                // 14: ebb.v1.Dictionary
-	(*Rollups)(nil),                   // 15: ebb.v1.Rollups
-	(*Sizes)(nil),                     // 16: ebb.v1.Sizes
-	(*Increment)(nil),                 // 17: ebb.v1.Increment
-	(*SessionIdentity)(nil),           // 18: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),            // 19: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),            // 20: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),          // 21: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                   // 22: ebb.v1.Refusal
-	(*DeleteRequest)(nil),             // 23: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),            // 24: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),             // 25: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),            // 26: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),             // 27: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),            // 28: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),         // 29: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),               // 30: ebb.v1.BitsRequest
-	(*BitChange)(nil),                 // 31: ebb.v1.BitChange
-	(*BitRange)(nil),                  // 32: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),        // 33: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),       // 34: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),              // 35: ebb.v1.BitsResponse
-	(*Command)(nil),                   // 36: ebb.v1.Command
-	(*PutPiece)(nil),                  // 37: ebb.v1.PutPiece
-	(*PurgeNamespace)(nil),            // 38: ebb.v1.PurgeNamespace
-	(*PurgeProgress)(nil),             // 39: ebb.v1.PurgeProgress
-	(*Audit)(nil),                     // 40: ebb.v1.Audit
-	(*RestoreShard)(nil),              // 41: ebb.v1.RestoreShard
-	(*RestoreBegin)(nil),              // 42: ebb.v1.RestoreBegin
-	(*RestorePiece)(nil),              // 43: ebb.v1.RestorePiece
-	(*RestoreCommit)(nil),             // 44: ebb.v1.RestoreCommit
-	(*RestoreCancel)(nil),             // 45: ebb.v1.RestoreCancel
-	(*RestoreProgress)(nil),           // 46: ebb.v1.RestoreProgress
-	(*SnapshotRequest)(nil),           // 47: ebb.v1.SnapshotRequest
-	(*SnapshotPart)(nil),              // 48: ebb.v1.SnapshotPart
-	(*SnapshotChunk)(nil),             // 49: ebb.v1.SnapshotChunk
-	(*SnapshotSummary)(nil),           // 50: ebb.v1.SnapshotSummary
-	(*Names)(nil),                     // 51: ebb.v1.Names
-	(*HomeCommand)(nil),               // 52: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),                // 53: ebb.v1.HomeNumber
-	(*HomePut)(nil),                   // 54: ebb.v1.HomePut
-	(*HomeSwept)(nil),                 // 55: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),               // 56: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),                  // 57: ebb.v1.BitEdits
-	(*BitEdit)(nil),                   // 58: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),                // 59: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                    // 60: ebb.v1.PutKey
-	(*ExpireKeys)(nil),                // 61: ebb.v1.ExpireKeys
-	(*Increments)(nil),                // 62: ebb.v1.Increments
-	(*OpenSession)(nil),               // 63: ebb.v1.OpenSession
-	(*CloseSession)(nil),              // 64: ebb.v1.CloseSession
-	(*OpenSource)(nil),                // 65: ebb.v1.OpenSource
-	(*DropSource)(nil),                // 66: ebb.v1.DropSource
-	(*Behaviour)(nil),                 // 67: ebb.v1.Behaviour
-	(*Tick)(nil),                      // 68: ebb.v1.Tick
-	(*Entry)(nil),                     // 69: ebb.v1.Entry
-	(*CommandResult)(nil),             // 70: ebb.v1.CommandResult
-	(*ShardCommand)(nil),              // 71: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),              // 72: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),             // 73: ebb.v1.ApplyResponse
-	(*Question)(nil),                  // 74: ebb.v1.Question
-	(*SourcesQuestion)(nil),           // 75: ebb.v1.SourcesQuestion
-	(*NamesQuestion)(nil),             // 76: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),                // 77: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),                 // 78: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),          // 79: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),               // 80: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),                 // 81: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),             // 82: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),            // 83: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),                // 84: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),                 // 85: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),                // 86: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),      // 87: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),      // 88: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),        // 89: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),           // 90: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),             // 91: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),              // 92: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),          // 93: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),            // 94: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),             // 95: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),             // 96: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),          // 97: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),           // 98: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),      // 99: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                   // 100: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),         // 101: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),                // 102: ebb.v1.AskRequest
-	(*AskResponse)(nil),               // 103: ebb.v1.AskResponse
-	(*WatchRequest)(nil),              // 104: ebb.v1.WatchRequest
-	(*Alert)(nil),                     // 105: ebb.v1.Alert
-	(*WatchEvent)(nil),                // 106: ebb.v1.WatchEvent
-	(*Answer)(nil),                    // 107: ebb.v1.Answer
-	(*SourceList)(nil),                // 108: ebb.v1.SourceList
-	(*SourceInfo)(nil),                // 109: ebb.v1.SourceInfo
-	(*BitmapGroups)(nil),              // 110: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),               // 111: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),              // 112: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),           // 113: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),              // 114: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),               // 115: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                   // 116: ebb.v1.Overlap
-	(*SizedSet)(nil),                  // 117: ebb.v1.SizedSet
-	(*Graph)(nil),                     // 118: ebb.v1.Graph
-	(*GraphNode)(nil),                 // 119: ebb.v1.GraphNode
-	(*GraphLink)(nil),                 // 120: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                   // 121: ebb.v1.KeyInfo
-	(*KeyList)(nil),                   // 122: ebb.v1.KeyList
-	(*KeyDescription)(nil),            // 123: ebb.v1.KeyDescription
-	(*Property)(nil),                  // 124: ebb.v1.Property
-	(*KeyExport)(nil),                 // 125: ebb.v1.KeyExport
-	(*SketchState)(nil),               // 126: ebb.v1.SketchState
-	(*Matches)(nil),                   // 127: ebb.v1.Matches
-	(*Match)(nil),                     // 128: ebb.v1.Match
-	(*FeedRequest)(nil),               // 129: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),              // 130: ebb.v1.FeedResponse
-	(*Found)(nil),                     // 131: ebb.v1.Found
-	(*Trend)(nil),                     // 132: ebb.v1.Trend
-	(*Change)(nil),                    // 133: ebb.v1.Change
-	(*Surprise)(nil),                  // 134: ebb.v1.Surprise
-	(*SurprisingBin)(nil),             // 135: ebb.v1.SurprisingBin
-	(*Summary)(nil),                   // 136: ebb.v1.Summary
-	(*Membership)(nil),                // 137: ebb.v1.Membership
-	(*Item)(nil),                      // 138: ebb.v1.Item
-	(*Estimate)(nil),                  // 139: ebb.v1.Estimate
-	(*Coverage)(nil),                  // 140: ebb.v1.Coverage
-	(*Distribution)(nil),              // 141: ebb.v1.Distribution
-	(*Bin)(nil),                       // 142: ebb.v1.Bin
-	(*KeyCount)(nil),                  // 143: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),             // 144: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),           // 145: ebb.v1.ShardAskRequest
-	(*ReadIndexRequest)(nil),          // 146: ebb.v1.ReadIndexRequest
-	(*AuditedRequest)(nil),            // 147: ebb.v1.AuditedRequest
-	(*AuditedResponse)(nil),           // 148: ebb.v1.AuditedResponse
-	(*RepairRequest)(nil),             // 149: ebb.v1.RepairRequest
-	(*RepairResponse)(nil),            // 150: ebb.v1.RepairResponse
-	(*ReadIndexResponse)(nil),         // 151: ebb.v1.ReadIndexResponse
-	(*ReadIndex)(nil),                 // 152: ebb.v1.ReadIndex
-	(*ShardAskResponse)(nil),          // 153: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),               // 154: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),                // 155: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),             // 156: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),               // 157: ebb.v1.ShardRecord
-	(*Table)(nil),                     // 158: ebb.v1.Table
-	(*Move)(nil),                      // 159: ebb.v1.Move
-	(*ChangeClusterRequest)(nil),      // 160: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 161: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 162: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 163: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 164: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 165: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 166: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 167: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 168: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 169: ebb.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),    // 170: ebb.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),   // 171: ebb.v1.DeleteNamespaceResponse
-	(*UndeleteNamespaceRequest)(nil),  // 172: ebb.v1.UndeleteNamespaceRequest
-	(*UndeleteNamespaceResponse)(nil), // 173: ebb.v1.UndeleteNamespaceResponse
-	(*NamespaceUsageRequest)(nil),     // 174: ebb.v1.NamespaceUsageRequest
-	(*NamespaceUsageResponse)(nil),    // 175: ebb.v1.NamespaceUsageResponse
-	(*NamespaceUsage)(nil),            // 176: ebb.v1.NamespaceUsage
-	(*NodeUsageRequest)(nil),          // 177: ebb.v1.NodeUsageRequest
-	(*NodeUsageResponse)(nil),         // 178: ebb.v1.NodeUsageResponse
-	(*NodeNamespace)(nil),             // 179: ebb.v1.NodeNamespace
-	(*StatusRequest)(nil),             // 180: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 181: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 182: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 183: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 184: ebb.v1.StatusResponse
-	(*Error)(nil),                     // 185: ebb.v1.Error
-	(*TokenRecord)(nil),               // 186: ebb.v1.TokenRecord
+	(*ClockSetting)(nil),              // 12: ebb.v1.ClockSetting
+	(*EventClock)(nil),                // 13: ebb.v1.EventClock
+	(*NamespaceBudget)(nil),           // 14: ebb.v1.NamespaceBudget
+	(*NamespaceDeletion)(nil),         // 15: ebb.v1.NamespaceDeletion
+	(*Dictionary)(nil),                // 16: ebb.v1.Dictionary
+	(*Rollups)(nil),                   // 17: ebb.v1.Rollups
+	(*Sizes)(nil),                     // 18: ebb.v1.Sizes
+	(*Increment)(nil),                 // 19: ebb.v1.Increment
+	(*SessionIdentity)(nil),           // 20: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),            // 21: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),            // 22: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),          // 23: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                   // 24: ebb.v1.Refusal
+	(*DeleteRequest)(nil),             // 25: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),            // 26: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),             // 27: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),            // 28: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),             // 29: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),            // 30: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),         // 31: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),               // 32: ebb.v1.BitsRequest
+	(*BitChange)(nil),                 // 33: ebb.v1.BitChange
+	(*BitRange)(nil),                  // 34: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),        // 35: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),       // 36: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),              // 37: ebb.v1.BitsResponse
+	(*Command)(nil),                   // 38: ebb.v1.Command
+	(*PutPiece)(nil),                  // 39: ebb.v1.PutPiece
+	(*PurgeNamespace)(nil),            // 40: ebb.v1.PurgeNamespace
+	(*PurgeProgress)(nil),             // 41: ebb.v1.PurgeProgress
+	(*Audit)(nil),                     // 42: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 43: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 44: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 45: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 46: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 47: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 48: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 49: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 50: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 51: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 52: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 53: ebb.v1.Names
+	(*HomeCommand)(nil),               // 54: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 55: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 56: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 57: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 58: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 59: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 60: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 61: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 62: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 63: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 64: ebb.v1.Increments
+	(*OpenSession)(nil),               // 65: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 66: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 67: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 68: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 69: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 70: ebb.v1.Tick
+	(*Entry)(nil),                     // 71: ebb.v1.Entry
+	(*CommandResult)(nil),             // 72: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 73: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 74: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 75: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 76: ebb.v1.Question
+	(*EventClockQuestion)(nil),        // 77: ebb.v1.EventClockQuestion
+	(*EventClockAnswer)(nil),          // 78: ebb.v1.EventClockAnswer
+	(*SourcesQuestion)(nil),           // 79: ebb.v1.SourcesQuestion
+	(*NamesQuestion)(nil),             // 80: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 81: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 82: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 83: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 84: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 85: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 86: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 87: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 88: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 89: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 90: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 91: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 92: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 93: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 94: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 95: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 96: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 97: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 98: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 99: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 100: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 101: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 102: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 103: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 104: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 105: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 106: ebb.v1.AskRequest
+	(*SeenClock)(nil),                 // 107: ebb.v1.SeenClock
+	(*AskResponse)(nil),               // 108: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 109: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 110: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 111: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 112: ebb.v1.Answer
+	(*SourceList)(nil),                // 113: ebb.v1.SourceList
+	(*SourceInfo)(nil),                // 114: ebb.v1.SourceInfo
+	(*BitmapGroups)(nil),              // 115: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 116: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 117: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 118: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 119: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 120: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 121: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 122: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 123: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 124: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 125: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 126: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 127: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 128: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 129: ebb.v1.Property
+	(*KeyExport)(nil),                 // 130: ebb.v1.KeyExport
+	(*SketchState)(nil),               // 131: ebb.v1.SketchState
+	(*Matches)(nil),                   // 132: ebb.v1.Matches
+	(*Match)(nil),                     // 133: ebb.v1.Match
+	(*FeedRequest)(nil),               // 134: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 135: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 136: ebb.v1.Found
+	(*Trend)(nil),                     // 137: ebb.v1.Trend
+	(*Change)(nil),                    // 138: ebb.v1.Change
+	(*Surprise)(nil),                  // 139: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 140: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 141: ebb.v1.Summary
+	(*Membership)(nil),                // 142: ebb.v1.Membership
+	(*Item)(nil),                      // 143: ebb.v1.Item
+	(*Estimate)(nil),                  // 144: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 145: ebb.v1.Coverage
+	(*Distribution)(nil),              // 146: ebb.v1.Distribution
+	(*Bin)(nil),                       // 147: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 148: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 149: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 150: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 151: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 152: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 153: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 154: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 155: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 156: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 157: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 158: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 159: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 160: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 161: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 162: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 163: ebb.v1.Table
+	(*Move)(nil),                      // 164: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 165: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 166: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 167: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 168: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 169: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 170: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 171: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 172: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 173: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 174: ebb.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),    // 175: ebb.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),   // 176: ebb.v1.DeleteNamespaceResponse
+	(*UndeleteNamespaceRequest)(nil),  // 177: ebb.v1.UndeleteNamespaceRequest
+	(*UndeleteNamespaceResponse)(nil), // 178: ebb.v1.UndeleteNamespaceResponse
+	(*NamespaceUsageRequest)(nil),     // 179: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 180: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 181: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 182: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 183: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 184: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 185: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 186: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 187: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 188: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 189: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 190: ebb.v1.Error
+	(*TokenRecord)(nil),               // 191: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -15969,221 +16362,230 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
 	6,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	16,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	18,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
-	15,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
-	14,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
-	12,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
-	13,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
-	5,   // 11: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
-	6,   // 12: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	17,  // 13: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	20,  // 14: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	185, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	20,  // 16: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 17: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	20,  // 18: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 19: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	20,  // 20: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 21: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	31,  // 22: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	20,  // 23: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	7,   // 24: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	32,  // 25: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	77,  // 26: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	20,  // 27: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 28: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	18,  // 29: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	19,  // 30: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	20,  // 31: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	62,  // 32: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	11,  // 33: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	63,  // 34: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	64,  // 35: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	65,  // 36: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	66,  // 37: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	67,  // 38: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	68,  // 39: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	59,  // 40: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	60,  // 41: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	61,  // 42: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	57,  // 43: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	56,  // 44: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	51,  // 45: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	52,  // 46: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	41,  // 47: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
-	40,  // 48: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
-	38,  // 49: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
-	37,  // 50: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
-	42,  // 51: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
-	43,  // 52: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
-	44,  // 53: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
-	45,  // 54: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
-	49,  // 55: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
-	50,  // 56: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
-	53,  // 57: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	54,  // 58: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	55,  // 59: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	53,  // 60: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	77,  // 61: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	58,  // 62: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	7,   // 63: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	32,  // 64: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	17,  // 65: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	185, // 66: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	22,  // 67: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	46,  // 68: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
-	39,  // 69: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
-	71,  // 70: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	70,  // 71: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	99,  // 72: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	101, // 73: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	98,  // 74: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	97,  // 75: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	90,  // 76: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	91,  // 77: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	92,  // 78: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	93,  // 79: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	94,  // 80: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	95,  // 81: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	96,  // 82: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	83,  // 83: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	87,  // 84: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	88,  // 85: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	76,  // 86: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	75,  // 87: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
-	32,  // 88: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	80,  // 89: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	80,  // 90: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	80,  // 91: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	80,  // 92: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	81,  // 93: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	82,  // 94: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	79,  // 95: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	78,  // 96: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	77,  // 97: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 98: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 99: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 100: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	77,  // 101: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 102: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 103: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	84,  // 104: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	85,  // 105: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	86,  // 106: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	77,  // 107: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 108: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	89,  // 109: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	77,  // 110: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	32,  // 111: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	77,  // 112: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	77,  // 113: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
-	6,   // 114: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 115: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	100, // 116: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	74,  // 117: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 118: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	107, // 119: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	74,  // 120: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 121: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	105, // 122: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	107, // 123: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	185, // 124: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	140, // 125: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	141, // 126: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	143, // 127: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	136, // 128: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	134, // 129: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	116, // 130: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	118, // 131: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	122, // 132: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	123, // 133: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	125, // 134: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	127, // 135: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	132, // 136: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	114, // 137: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	115, // 138: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	108, // 139: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
-	110, // 140: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	112, // 141: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	109, // 142: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
-	111, // 143: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	113, // 144: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	117, // 145: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	139, // 146: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	139, // 147: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	139, // 148: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	139, // 149: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	139, // 150: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
-	139, // 151: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	119, // 152: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	117, // 153: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	120, // 154: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	139, // 155: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 156: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	139, // 157: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	121, // 158: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	121, // 159: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 160: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 161: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	124, // 162: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	11,  // 163: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
-	6,   // 164: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
-	128, // 165: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 166: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	20,  // 167: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	131, // 168: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	22,  // 169: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	133, // 170: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	133, // 171: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	133, // 172: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	133, // 173: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	135, // 174: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 175: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	139, // 176: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	139, // 177: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	139, // 178: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	138, // 179: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	137, // 180: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	139, // 181: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	142, // 182: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 183: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 184: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	74,  // 185: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	144, // 186: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 187: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	152, // 188: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	185, // 189: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	154, // 190: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	185, // 191: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	107, // 192: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	10,  // 193: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	156, // 194: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	155, // 195: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	157, // 196: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	11,  // 197: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	186, // 198: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	159, // 199: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	158, // 200: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	11,  // 201: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	11,  // 202: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 203: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 204: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 205: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	11,  // 206: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 207: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	176, // 208: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	12,  // 209: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	179, // 210: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	181, // 211: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	155, // 212: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	182, // 213: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	183, // 214: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	215, // [215:215] is the sub-list for method output_type
-	215, // [215:215] is the sub-list for method input_type
-	215, // [215:215] is the sub-list for extension type_name
-	215, // [215:215] is the sub-list for extension extendee
-	0,   // [0:215] is the sub-list for field type_name
+	17,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
+	16,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
+	14,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
+	15,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
+	12,  // 11: ebb.v1.Namespace.clock_setting:type_name -> ebb.v1.ClockSetting
+	5,   // 12: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
+	6,   // 13: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	19,  // 14: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	22,  // 15: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	190, // 16: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	22,  // 17: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 18: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	22,  // 19: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 20: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	22,  // 21: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 22: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	33,  // 23: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	22,  // 24: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	7,   // 25: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	34,  // 26: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	81,  // 27: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	22,  // 28: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 29: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	20,  // 30: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	21,  // 31: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	22,  // 32: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	64,  // 33: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	11,  // 34: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	65,  // 35: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	66,  // 36: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	67,  // 37: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	68,  // 38: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	69,  // 39: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	70,  // 40: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	61,  // 41: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	62,  // 42: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	63,  // 43: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	59,  // 44: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	58,  // 45: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	53,  // 46: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	54,  // 47: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	43,  // 48: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	42,  // 49: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	40,  // 50: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
+	39,  // 51: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
+	13,  // 52: ebb.v1.Command.event_clock:type_name -> ebb.v1.EventClock
+	44,  // 53: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	45,  // 54: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	46,  // 55: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	47,  // 56: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	51,  // 57: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	52,  // 58: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	55,  // 59: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	56,  // 60: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	57,  // 61: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	55,  // 62: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	81,  // 63: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	60,  // 64: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	7,   // 65: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	34,  // 66: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	19,  // 67: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	190, // 68: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	24,  // 69: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	48,  // 70: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	41,  // 71: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
+	73,  // 72: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	72,  // 73: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	103, // 74: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	105, // 75: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	102, // 76: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	101, // 77: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	94,  // 78: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	95,  // 79: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	96,  // 80: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	97,  // 81: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	98,  // 82: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	99,  // 83: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	100, // 84: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	87,  // 85: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	91,  // 86: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	92,  // 87: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	80,  // 88: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	79,  // 89: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
+	77,  // 90: ebb.v1.Question.event_clock:type_name -> ebb.v1.EventClockQuestion
+	13,  // 91: ebb.v1.EventClockAnswer.clock:type_name -> ebb.v1.EventClock
+	34,  // 92: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	84,  // 93: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	84,  // 94: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	84,  // 95: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	84,  // 96: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	85,  // 97: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	86,  // 98: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	83,  // 99: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	82,  // 100: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	81,  // 101: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 102: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 103: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 104: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	81,  // 105: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 106: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	34,  // 107: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	88,  // 108: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	89,  // 109: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	90,  // 110: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	81,  // 111: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	34,  // 112: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	93,  // 113: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	81,  // 114: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	34,  // 115: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	81,  // 116: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	81,  // 117: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
+	6,   // 118: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	9,   // 119: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	104, // 120: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	76,  // 121: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	8,   // 122: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	107, // 123: ebb.v1.AskRequest.seen:type_name -> ebb.v1.SeenClock
+	13,  // 124: ebb.v1.SeenClock.clock:type_name -> ebb.v1.EventClock
+	112, // 125: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	76,  // 126: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	8,   // 127: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	110, // 128: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	112, // 129: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	190, // 130: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	145, // 131: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	146, // 132: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	148, // 133: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	141, // 134: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	139, // 135: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	121, // 136: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	123, // 137: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	127, // 138: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	128, // 139: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	130, // 140: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	132, // 141: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	137, // 142: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	119, // 143: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	120, // 144: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	113, // 145: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
+	78,  // 146: ebb.v1.Answer.event_clock:type_name -> ebb.v1.EventClockAnswer
+	115, // 147: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	117, // 148: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	114, // 149: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
+	116, // 150: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	118, // 151: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	122, // 152: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	144, // 153: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	144, // 154: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	144, // 155: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	144, // 156: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	144, // 157: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
+	144, // 158: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	124, // 159: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	122, // 160: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	125, // 161: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	144, // 162: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	6,   // 163: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	144, // 164: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	126, // 165: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	126, // 166: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 167: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 168: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	129, // 169: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	11,  // 170: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
+	6,   // 171: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
+	133, // 172: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	6,   // 173: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	22,  // 174: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	136, // 175: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	24,  // 176: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	138, // 177: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	138, // 178: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	138, // 179: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	138, // 180: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	140, // 181: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	6,   // 182: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	144, // 183: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	144, // 184: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	144, // 185: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	143, // 186: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	142, // 187: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	144, // 188: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	13,  // 189: ebb.v1.Coverage.clock:type_name -> ebb.v1.EventClock
+	147, // 190: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 191: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 192: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	76,  // 193: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	13,  // 194: ebb.v1.ShardQuestion.clock:type_name -> ebb.v1.EventClock
+	149, // 195: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	8,   // 196: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	157, // 197: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	190, // 198: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	159, // 199: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	190, // 200: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	112, // 201: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	10,  // 202: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	161, // 203: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	160, // 204: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	162, // 205: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	11,  // 206: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	191, // 207: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	164, // 208: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	163, // 209: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	11,  // 210: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	11,  // 211: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 212: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 213: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 214: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	11,  // 215: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 216: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	181, // 217: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	14,  // 218: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	184, // 219: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	186, // 220: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	160, // 221: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	187, // 222: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	188, // 223: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	224, // [224:224] is the sub-list for method output_type
+	224, // [224:224] is the sub-list for method input_type
+	224, // [224:224] is the sub-list for extension type_name
+	224, // [224:224] is the sub-list for extension extendee
+	0,   // [0:224] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -16194,9 +16596,9 @@ func file_ebb_v1_ebb_proto_init() {
 	file_ebb_v1_access_proto_init()
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[1].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[6].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[3].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[8].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -16219,33 +16621,34 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Audit)(nil),
 		(*Command_PurgeNamespace)(nil),
 		(*Command_PutPiece)(nil),
+		(*Command_EventClock)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[30].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{
 		(*RestoreShard_Begin)(nil),
 		(*RestoreShard_Piece)(nil),
 		(*RestoreShard_Commit)(nil),
 		(*RestoreShard_Cancel)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[37].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[39].OneofWrappers = []any{
 		(*SnapshotPart_Chunk)(nil),
 		(*SnapshotPart_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[41].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[43].OneofWrappers = []any{
 		(*HomeCommand_Reserve)(nil),
 		(*HomeCommand_Put)(nil),
 		(*HomeCommand_Swept)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[48].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[51].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 		(*PutKey_Upload)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[52].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[63].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[65].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -16262,8 +16665,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_BitmapCohort)(nil),
 		(*Question_Names)(nil),
 		(*Question_Sources)(nil),
+		(*Question_EventClock)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[66].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[70].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -16275,7 +16679,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[72].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[76].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -16284,14 +16688,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[88].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[92].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[93].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[94].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[96].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[98].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[99].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[101].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -16306,28 +16710,29 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Bitmap)(nil),
 		(*Answer_Names)(nil),
 		(*Answer_Sources)(nil),
+		(*Answer_EventClock)(nil),
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[143].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[148].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[149].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[154].OneofWrappers = []any{
 		(*ChangeClusterRequest_Drain)(nil),
 		(*ChangeClusterRequest_Activate)(nil),
 		(*ChangeClusterRequest_Remove)(nil),
 		(*ChangeClusterRequest_Replication)(nil),
 		(*ChangeClusterRequest_Rebalance)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[159].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[164].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   174,
+			NumMessages:   179,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -67,14 +67,16 @@ const (
 	Code_CODE_UNMERGEABLE         Code = 2019
 	Code_CODE_OVERFLOW            Code = 2020
 	Code_CODE_RESOURCE_EXHAUSTED  Code = 2021
-	Code_CODE_KEY_NOT_FOUND       Code = 2030
-	Code_CODE_KEY_EXISTS          Code = 2031
-	Code_CODE_KEY_TOO_LARGE       Code = 2032
-	Code_CODE_MISSING_KEYS        Code = 2033
-	Code_CODE_BAD_QUERY           Code = 2040
-	Code_CODE_QUERY_TOO_COSTLY    Code = 2041
-	Code_CODE_UNAUTHENTICATED     Code = 2050
-	Code_CODE_PERMISSION_DENIED   Code = 2051
+	// an event is dated further ahead of its namespace's event clock than max_jump allows
+	Code_CODE_TIME_JUMP         Code = 2022
+	Code_CODE_KEY_NOT_FOUND     Code = 2030
+	Code_CODE_KEY_EXISTS        Code = 2031
+	Code_CODE_KEY_TOO_LARGE     Code = 2032
+	Code_CODE_MISSING_KEYS      Code = 2033
+	Code_CODE_BAD_QUERY         Code = 2040
+	Code_CODE_QUERY_TOO_COSTLY  Code = 2041
+	Code_CODE_UNAUTHENTICATED   Code = 2050
+	Code_CODE_PERMISSION_DENIED Code = 2051
 	// 3xxx: exactly-once
 	Code_CODE_SESSION_EXPIRED           Code = 3001
 	Code_CODE_SEQUENCE_TOO_OLD          Code = 3002
@@ -133,6 +135,7 @@ var (
 		2019: "CODE_UNMERGEABLE",
 		2020: "CODE_OVERFLOW",
 		2021: "CODE_RESOURCE_EXHAUSTED",
+		2022: "CODE_TIME_JUMP",
 		2030: "CODE_KEY_NOT_FOUND",
 		2031: "CODE_KEY_EXISTS",
 		2032: "CODE_KEY_TOO_LARGE",
@@ -194,6 +197,7 @@ var (
 		"CODE_UNMERGEABLE":               2019,
 		"CODE_OVERFLOW":                  2020,
 		"CODE_RESOURCE_EXHAUSTED":        2021,
+		"CODE_TIME_JUMP":                 2022,
 		"CODE_KEY_NOT_FOUND":             2030,
 		"CODE_KEY_EXISTS":                2031,
 		"CODE_KEY_TOO_LARGE":             2032,
@@ -366,7 +370,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
 	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs\x12\x12\n" +
 	"\x04line\x18\a \x01(\rR\x04line\x12\x16\n" +
-	"\x06column\x18\b \x01(\rR\x06column*\x9e\v\n" +
+	"\x06column\x18\b \x01(\rR\x06column*\xb3\v\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x10CODE_UNREACHABLE\x10\xe9\a\x12\x14\n" +
@@ -403,7 +407,8 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x10CODE_WRONG_SHARD\x10\xe2\x0f\x12\x15\n" +
 	"\x10CODE_UNMERGEABLE\x10\xe3\x0f\x12\x12\n" +
 	"\rCODE_OVERFLOW\x10\xe4\x0f\x12\x1c\n" +
-	"\x17CODE_RESOURCE_EXHAUSTED\x10\xe5\x0f\x12\x17\n" +
+	"\x17CODE_RESOURCE_EXHAUSTED\x10\xe5\x0f\x12\x13\n" +
+	"\x0eCODE_TIME_JUMP\x10\xe6\x0f\x12\x17\n" +
 	"\x12CODE_KEY_NOT_FOUND\x10\xee\x0f\x12\x14\n" +
 	"\x0fCODE_KEY_EXISTS\x10\xef\x0f\x12\x17\n" +
 	"\x12CODE_KEY_TOO_LARGE\x10\xf0\x0f\x12\x16\n" +

@@ -1947,7 +1947,9 @@ type QueryRequest struct {
 	// say what would be done, and do nothing
 	Explain bool `protobuf:"varint,4,opt,name=explain,proto3" json:"explain,omitempty"`
 	// refuse an answer that lacks keys, patterns or ranges that the question names, with MISSING_KEYS
-	Strict        bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
+	Strict bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
+	// as in AskRequest
+	Seen          []*SeenClock `protobuf:"bytes,6,rep,name=seen,proto3" json:"seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2015,6 +2017,13 @@ func (x *QueryRequest) GetStrict() bool {
 		return x.Strict
 	}
 	return false
+}
+
+func (x *QueryRequest) GetSeen() []*SeenClock {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
 }
 
 // QueryResponse answers a query.
@@ -2371,13 +2380,14 @@ const file_ebb_v1_query_proto_rawDesc = "" +
 	"\beveryone\x18\x04 \x01(\bR\beveryone\"U\n" +
 	"\tPlanStore\x12 \n" +
 	"\x02to\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermR\x02to\x12&\n" +
-	"\x02of\x18\x02 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"\x94\x01\n" +
+	"\x02of\x18\x02 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"\xbb\x01\n" +
 	"\fQueryRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12 \n" +
 	"\x04plan\x18\x02 \x01(\v2\f.ebb.v1.PlanR\x04plan\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x18\n" +
 	"\aexplain\x18\x04 \x01(\bR\aexplain\x12\x16\n" +
-	"\x06strict\x18\x05 \x01(\bR\x06strict\"\xa4\x01\n" +
+	"\x06strict\x18\x05 \x01(\bR\x06strict\x12%\n" +
+	"\x04seen\x18\x06 \x03(\v2\x11.ebb.v1.SeenClockR\x04seen\"\xa4\x01\n" +
 	"\rQueryResponse\x12 \n" +
 	"\x04plan\x18\x01 \x01(\v2\f.ebb.v1.PlanR\x04plan\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12&\n" +
@@ -2466,8 +2476,9 @@ var file_ebb_v1_query_proto_goTypes = []any{
 	(*ExplainedStep)(nil),    // 27: ebb.v1.ExplainedStep
 	(Consistency)(0),         // 28: ebb.v1.Consistency
 	(KeyOrder)(0),            // 29: ebb.v1.KeyOrder
-	(*Answer)(nil),           // 30: ebb.v1.Answer
-	(*Error)(nil),            // 31: ebb.v1.Error
+	(*SeenClock)(nil),        // 30: ebb.v1.SeenClock
+	(*Answer)(nil),           // 31: ebb.v1.Answer
+	(*Error)(nil),            // 32: ebb.v1.Error
 }
 var file_ebb_v1_query_proto_depIdxs = []int32{
 	28, // 0: ebb.v1.Plan.consistency:type_name -> ebb.v1.Consistency
@@ -2520,17 +2531,18 @@ var file_ebb_v1_query_proto_depIdxs = []int32{
 	4,  // 47: ebb.v1.PlanStore.to:type_name -> ebb.v1.PlanTerm
 	6,  // 48: ebb.v1.PlanStore.of:type_name -> ebb.v1.PlanExpression
 	3,  // 49: ebb.v1.QueryRequest.plan:type_name -> ebb.v1.Plan
-	3,  // 50: ebb.v1.QueryResponse.plan:type_name -> ebb.v1.Plan
-	30, // 51: ebb.v1.QueryResponse.answer:type_name -> ebb.v1.Answer
-	26, // 52: ebb.v1.QueryResponse.explanation:type_name -> ebb.v1.Explanation
-	27, // 53: ebb.v1.Explanation.root:type_name -> ebb.v1.ExplainedStep
-	31, // 54: ebb.v1.Explanation.refusal:type_name -> ebb.v1.Error
-	27, // 55: ebb.v1.ExplainedStep.steps:type_name -> ebb.v1.ExplainedStep
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	30, // 50: ebb.v1.QueryRequest.seen:type_name -> ebb.v1.SeenClock
+	3,  // 51: ebb.v1.QueryResponse.plan:type_name -> ebb.v1.Plan
+	31, // 52: ebb.v1.QueryResponse.answer:type_name -> ebb.v1.Answer
+	26, // 53: ebb.v1.QueryResponse.explanation:type_name -> ebb.v1.Explanation
+	27, // 54: ebb.v1.Explanation.root:type_name -> ebb.v1.ExplainedStep
+	32, // 55: ebb.v1.Explanation.refusal:type_name -> ebb.v1.Error
+	27, // 56: ebb.v1.ExplainedStep.steps:type_name -> ebb.v1.ExplainedStep
+	57, // [57:57] is the sub-list for method output_type
+	57, // [57:57] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_query_proto_init() }

@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// clockAge is how old what a node knows of an event clock may be when it is used, and clockRenew from when on it is
+	// asked for again, while who comes uses it.
+	clockAge   = time.Second
+	clockRenew = clockAge / 2
+	// clockWait is how long a question, or a write, waits for the other shards to say how far they are.
+	clockWait = 300 * time.Millisecond
+)
+
+// eventClocks is what a node knows of the event clocks of namespaces: how far each has come in any shard.
+type eventClocks struct {
+	mu     sync.Mutex // guards what follows; not held while asking
+	clocks map[string]*knownClock
+}
+
+type knownClock struct {
+	clock  *ebbv1.EventClock // never changed
+	at     time.Time         // of the asking
+	asking chan struct{}     // closed when it ends; nil while none is under way
+}
+
+// find returns what is known, whether the caller is to ask all shards now, and what to wait for if it is too old.
+func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventClock, ask bool, wait <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	k := e.clocks[namespace]
+	if k == nil {
+		if e.clocks == nil || len(e.clocks) >= proto.NamespacesMax {
+			e.clocks = make(map[string]*knownClock)
+		}
+		k = &knownClock{}
+		e.clocks[namespace] = k
+	}
+	old := k.clock == nil || now.Sub(k.at) >= clockAge || now.Before(k.at)
+	switch {
+	case k.asking == nil && (old || now.Sub(k.at) >= clockRenew):
+		k.asking = make(chan struct{})
+		return k.clock, true, nil
+	case old:
+		return k.clock, false, k.asking
+	}
+	return k.clock, false, nil
+}
+
+// told notes what the shards said to who asked at a time, nil if they did not, and returns what is known then.
+func (e *eventClocks) told(namespace string, clock *ebbv1.EventClock, at time.Time) *ebbv1.EventClock {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	k := e.clocks[namespace]
+	if k == nil {
+		return clock
+	}
+	if k.asking != nil {
+		close(k.asking)
+		k.asking = nil
+	}
+	if clock != nil {
+		k.at = at
+		if k.clock == nil || proto.Later(clock, k.clock) {
+			k.clock = clock
+		}
+	}
+	return k.clock
+}
+
+// known returns what was last heard, however long ago; nil for nothing.
+func (e *eventClocks) known(namespace string) *ebbv1.EventClock {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if k := e.clocks[namespace]; k != nil {
+		return k.clock
+	}
+	return nil
+}
+
+// EventClock returns how far the event clock of a namespace has come in any shard, a second ago or later; nil if it has
+// none, or before storage version 11. If the shards do not answer in time, it is what was known before.
+func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.EventClock {
+	table := c.cfg.Table()
+	ns := table.Namespace(namespace)
+	if ns == nil || !proto.OnEventTime(ns) || table.Version() < proto.VersionEventClocks || proto.BySlice(ns) {
+		return nil
+	}
+	namespace = ns.GetName()
+	at := c.cfg.Now()
+	known, ask, wait := c.clocks.find(namespace, at)
+	if !ask && wait == nil {
+		return known
+	}
+	ctx, cancel := context.WithTimeout(ctx, clockWait)
+	defer cancel()
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+		return c.clocks.known(namespace)
+	}
+	return c.clocks.told(namespace, c.askClock(ctx, table, namespace), at)
+}
+
+// KnownEventClock returns what this node has last heard of an event clock; nil for nothing.
+func (c *Coordinator) KnownEventClock(namespace string) *ebbv1.EventClock { return c.clocks.known(namespace) }
+
+// askClock asks all shards: this node's own replicas first, if they are not behind.
+func (c *Coordinator) askClock(ctx context.Context, table *Table, namespace string) *ebbv1.EventClock {
+	p, err := plan(table, &ebbv1.AskRequest{
+		Questions: []*ebbv1.Question{{
+			Namespace: namespace, Ask: &ebbv1.Question_EventClock{EventClock: &ebbv1.EventClockQuestion{}},
+		}},
+		Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED, MaxStalenessUs: clockAge.Microseconds(), AllowPartial: true,
+	})
+	if err != nil {
+		return nil
+	}
+	c.scatter(ctx, table, p)
+	answer := p.fold(ctx)[0]
+	if answer.GetError() != nil {
+		return nil
+	}
+	return answer.GetEventClock().GetClock()
+}
+
+// date puts into the parts of questions about namespaces with an event clock how far that has come: as far as this node
+// knows, or the caller.
+func (c *Coordinator) date(ctx context.Context, p *askPlan) {
+	for i, q := range p.req.GetQuestions() {
+		if p.refused != nil && p.refused[i] != nil || q.GetEventClock() != nil {
+			continue
+		}
+		ns := p.table.Namespace(q.GetNamespace())
+		if ns == nil || !proto.OnEventTime(ns) {
+			continue
+		}
+		clock := c.EventClock(ctx, ns.GetName())
+		for _, seen := range p.req.GetSeen() {
+			if p.table.Namespace(seen.GetNamespace()) == ns && (clock == nil || proto.Later(seen.GetClock(), clock)) {
+				clock = seen.GetClock()
+			}
+		}
+		parts := p.parts[p.first[i]:p.first[i+1]]
+		for j := range parts {
+			parts[j].question.Clock = clock
+		}
+	}
+}
+
+// coverClock notes in a coverage the time of an event clock at which a shard answered.
+func coverClock(c *ebbv1.Coverage, part *askPart) {
+	if part.question.GetClock() == nil || proto.QuestionAsOf(part.question.GetQuestion()) != 0 {
+		return
+	}
+	said := &ebbv1.EventClock{Epoch: part.answer.GetClockEpoch(), NowUs: part.answer.GetAsOfUs()}
+	if c.Clock == nil || proto.Later(said, c.Clock) {
+		c.Clock = said
+	}
+}

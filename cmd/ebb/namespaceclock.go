@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+)
+
+func newNamespaceClock(s *session) *cobra.Command {
+	var set string
+	cmd := &cobra.Command{
+		Use: "clock NAME", Short: "Show or set the event clock of a namespace", Args: argsBetween(1, 1, "NAME"),
+		Long: `The event clock of a namespace is the latest time of its events, in any shard. Answers are
+of that time, and events age by it. An event that is dated more than max_jump ahead of it is
+refused, since one wrong date would make all others look old (ebb namespace set --max-jump).
+
+--set sets the clock in all shards, forward or back: forward where a gap in the times is
+real, back where a wrong date was taken. Where it goes back, a key that a later time has been
+written to begins anew; the others are as they were at that time. It needs the role admin,
+is in the audit log, and cannot be undone.`,
+		Example: `  ebb namespace clock visits
+  ebb namespace clock visits --set 2026-11-26T08:00:00Z`,
+		RunE: func(cmd *cobra.Command, args []string) error { return s.namespaceClock(cmd, args[0], set) },
+	}
+	cmd.Flags().StringVar(&set, "set", "", "`time` ("+timeForms+") to set the clock to")
+	return cmd
+}
+
+func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
+	to, err := instant(set)
+	if err != nil {
+		return err
+	}
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := mustExist(ctx, c, name); err != nil {
+		return err
+	}
+	var clock *client.EventClock
+	if set != "" {
+		clock, err = c.SetEventClock(ctx, name, time.UnixMicro(to))
+	} else {
+		clock, err = c.EventClock(ctx, name)
+	}
+	switch {
+	case err != nil:
+		return err
+	case clock == nil:
+		return proto.ErrStarting.Errorf("event clocks are shown and set from storage version %d on", proto.VersionEventClocks).
+			WithHint("upgrade all nodes: see ebb cluster status")
+	}
+	return s.printClock(name, clock)
+}
+
+func (s *session) printClock(name string, clock *client.EventClock) error {
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]any{
+			"namespace": name, "epoch": clock.Epoch, "now": stampOf(clock.Now), "oldest": stampOf(clock.Oldest),
+		})
+	}
+	if clock.Now.IsZero() {
+		fmt.Fprintf(s.term.out, "the event clock of namespace %s has not begun: there was no event yet\n", name)
+		return nil
+	}
+	fmt.Fprintf(s.term.out, "the event clock of namespace %s is at %s\n", name, stampOf(clock.Now))
+	if clock.Oldest != clock.Now {
+		oldest := "has had no event yet"
+		if !clock.Oldest.IsZero() {
+			oldest = "is at " + stampOf(clock.Oldest)
+		}
+		fmt.Fprintf(s.term.out, "the shard that is behind most %s; it goes on to the same time when it is written to\n", oldest)
+	}
+	return nil
+}
+
+// stampOf writes a time, "" for none.
+func stampOf(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}

@@ -1,0 +1,196 @@
+package shard
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// The event clock of a namespace is the largest time of its events, in any shard. A shard knows its own, and is told
+// that of the others: by a command before those of a namespace whose clock has come further elsewhere, and with each
+// question. So an old key is as old wherever it lies.
+//
+// An event that is dated further ahead than max_jump is refused. An operator can set the clock: that begins a new epoch,
+// whose number is the version of the definition that says so, and what is told of an earlier epoch changes nothing.
+// Where the clock goes back, a key that a later time has been written to begins anew, when it is next touched or read;
+// the others are as they were at that time.
+
+func (ns *namespace) clockEpoch() uint64 { return ns.definition.GetClockSetting().GetEpoch() }
+
+// jumps says whether an event is dated further ahead of its namespace's clock than it may be. The first event of a
+// namespace is not.
+func (s *State) jumps(ns *namespace, t sketch.Tick) bool {
+	if s.behaviour < BehaviourEventClocks || !ns.onEventTime() || ns.eventTime == 0 {
+		return false
+	}
+	most := sketch.Tick(proto.MaxJumpUS(ns.definition))
+	return most > 0 && t-ns.eventTime > most
+}
+
+func refusedJump(ns *namespace, us int64) *proto.Error {
+	if ns == nil {
+		return proto.ErrTimeJump.Errorf("time %s is too far ahead of the event clock", clockText(sketch.Tick(us)))
+	}
+	name := ns.definition.GetName()
+	return proto.ErrTimeJump.Errorf("time %s is more than max_jump, %v, ahead of the event clock of namespace %s",
+		clockText(sketch.Tick(us)), text(sketch.Tick(proto.MaxJumpUS(ns.definition))), name).
+		WithHint("if the date is right: ebb namespace clock " + name + " --set " + time.UnixMicro(us).UTC().Format(time.RFC3339) +
+			", then send it again (ebb import --recheck)")
+}
+
+// setsClock says whether a definition sets the clock of a namespace.
+func (s *State) setsClock(ns *namespace, def *ebbv1.Namespace) bool {
+	return s.behaviour >= BehaviourEventClocks && ns.onEventTime() && def.GetClockSetting().GetEpoch() > ns.clockEpoch() &&
+		def.GetClockSetting().GetTimeUs() > 0
+}
+
+// settingOf is the time to which a definition sets the clock: no later than the shard's own.
+func (s *State) settingOf(def *ebbv1.Namespace) sketch.Tick {
+	return min(sketch.Tick(def.GetClockSetting().GetTimeUs()), s.now)
+}
+
+// setClock sets the clock, forward or back.
+func (ns *namespace) setClock(to sketch.Tick) {
+	if to < ns.eventTime {
+		for i := range ns.eras {
+			ns.eras[i].from = min(ns.eras[i].from, to)
+		}
+		ns.eras = append(ns.eras, era{params: *ns.params(), from: to, rewound: true})
+		ns.count(noEra, noEra)
+		if ns.exposure.From > to {
+			ns.exposure = sketch.Exposure{From: to}
+		}
+		ns.began = min(ns.began, to)
+	}
+	ns.eventTime = to
+}
+
+// timed is a body to which times mean something.
+type timed interface {
+	// Reached is the latest time that a write has brought into it.
+	Reached() sketch.Tick
+}
+
+// rewound says whether the clock was set back, since a body was last touched, to a time before one that was written
+// to it.
+func (ns *namespace) rewound(b body, touched uint32) bool {
+	t, ok := b.(timed)
+	if !ok {
+		return false
+	}
+	for _, e := range ns.eras[touched-ns.eraBase+1:] {
+		if e.rewound && t.Reached() > e.from {
+			return true
+		}
+	}
+	return false
+}
+
+// advance brings the event clock of a namespace to a time that it has reached elsewhere.
+func (s *State) advance(c *command) *ebbv1.CommandResult {
+	if s.behaviour < BehaviourEventClocks {
+		return failed(proto.ErrBadRequest.Errorf("event clocks follow each other from behaviour version %d on, and shard %d has %d",
+			BehaviourEventClocks, s.id, s.behaviour))
+	}
+	ns := s.lookup(c.namespace)
+	if ns == nil {
+		return failed(namespaceNotFound(c.namespace))
+	}
+	var epoch, now uint64
+	fields(c.body, func(num protowire.Number, v uint64, _ []byte) {
+		switch num {
+		case fieldEventClockEpoch:
+			epoch = v
+		case fieldEventClockNow:
+			now = v
+		}
+	})
+	to := sketch.Tick(min(now, uint64(s.now)))
+	if !ns.onEventTime() || epoch != ns.clockEpoch() || to <= ns.eventTime {
+		return &ebbv1.CommandResult{}
+	}
+	ns = s.editNamespace(ns.space)
+	ns.eventTime = to
+	s.reap(s.eventDeaths[ns.space], to, visitsMin)
+	if slow := s.editCompanion(ns); slow != nil {
+		slow.eventTime = to
+		s.reap(s.eventDeaths[slow.space], to, visitsMin)
+	}
+	return &ebbv1.CommandResult{}
+}
+
+// Floor is the time before which a question about a namespace is not evaluated: that of the coordinator's clock, or of
+// the namespace's own, as far as the coordinator knows it.
+func (f *frame) Floor(q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
+	ns := f.lookup([]byte(q.GetQuestion().GetNamespace()))
+	if ns == nil || !ns.onEventTime() {
+		return at
+	}
+	if c := q.GetClock(); c != nil && c.GetEpoch() == ns.clockEpoch() {
+		return min(sketch.Tick(c.GetNowUs()), clockMax)
+	}
+	return 0
+}
+
+// dated says in an answer which epoch its time is of.
+func (f *frame) dated(q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
+	if ns := f.lookup([]byte(q.GetQuestion().GetNamespace())); a != nil && ns != nil && ns.onEventTime() {
+		a.ClockEpoch = ns.clockEpoch()
+	}
+	return a
+}
+
+// askEventClock says how far the clock of a namespace has come here.
+func (f *frame) askEventClock(q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
+	clock := &ebbv1.EventClock{}
+	if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil && ns.onEventTime() {
+		clock = &ebbv1.EventClock{Epoch: ns.clockEpoch(), NowUs: int64(ns.eventTime)}
+	}
+	if q.Partial {
+		return f.answerPart(appendEventClock(nil, clock), sketch.Tick(clock.NowUs))
+	}
+	return &ebbv1.ShardAnswer{
+		Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_EventClock{
+			EventClock: &ebbv1.EventClockAnswer{Clock: clock, OldestUs: clock.NowUs},
+		}}},
+		AsOfUs: clock.NowUs,
+	}
+}
+
+// mergeEventClocks takes the newest epoch, and the newest time of it. A shard of an earlier epoch has no time.
+func mergeEventClocks(answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+	all := &ebbv1.EventClockAnswer{Clock: &ebbv1.EventClock{}}
+	for i, a := range answers {
+		r := reader{rest: a.GetPart()}
+		kind := r.byte()
+		epoch, now := r.uvarint(), int64(r.uvarint())
+		if r.bad || kind != partEventClock || len(r.rest) > 0 || now < 0 {
+			return nil, errPart(i)
+		}
+		c := all.Clock
+		switch {
+		case i == 0:
+			c.Epoch, c.NowUs, all.OldestUs = epoch, now, now
+		case epoch == c.Epoch:
+			c.NowUs, all.OldestUs = max(c.NowUs, now), min(all.OldestUs, now)
+		case epoch > c.Epoch:
+			c.Epoch, c.NowUs, all.OldestUs = epoch, now, 0
+		default:
+			all.OldestUs = 0
+		}
+	}
+	return &ebbv1.Answer{Value: &ebbv1.Answer_EventClock{EventClock: all}}, nil
+}
+
+// EventClock returns the epoch and the time of the event clock of a namespace, in microseconds; 0 for none.
+func (s *State) EventClock(name string) (epoch uint64, us int64) {
+	space, ok := s.spaces[name]
+	if !ok || !s.namespaces[space].onEventTime() {
+		return 0, 0
+	}
+	return s.namespaces[space].clockEpoch(), int64(s.namespaces[space].eventTime)
+}
