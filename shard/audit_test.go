@@ -59,7 +59,7 @@ func auditBins(t fataler, s *State) {
 	t.Helper()
 	refs := map[uint32]uint32{}
 	for key := range s.summaries.keys.all {
-		sum := s.summary(key)
+		sum := s.stored(key)
 		sum.dist.Each(func(bin uint32) { refs[bin]++ })
 	}
 	for bin, n := range s.bins.names.all {
@@ -79,7 +79,7 @@ func auditKeys(t fataler, s *State) {
 	eras := map[[2]uint32]uint32{}
 	scheduled, held := 0, 0
 	for key := range s.summaries.keys.all {
-		sum := s.summary(key)
+		sum := s.stored(key)
 		ns := s.namespaces[sum.space]
 		keys[sum.space]++
 		if sum.body != nil {

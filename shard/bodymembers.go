@@ -85,6 +85,9 @@ func (l *linear) add(e *event) error {
 
 func (l *linear) last() sketch.Tick { return l.latest }
 
+// Reached implements timed.
+func (l *linear) Reached() sketch.Tick { return l.latest }
+
 func (l *linear) death(threshold float64) sketch.Tick {
 	return sketch.Faded(1, l.latest, l.halfLife, threshold)
 }

@@ -156,6 +156,9 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 		return failed(proto.ErrBadRequest.Errorf("malformed namespace definition"))
 	}
 	def.Budget = nil // leaders judge by it before the log, and snapshots do not have it
+	if def.GetClockSetting().GetEpoch() == 0 {
+		def.ClockSetting = nil // it sets nothing
+	}
 	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
 	if err := proto.CheckNamespace(def); err != nil {
 		return failed(err)

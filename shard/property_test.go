@@ -39,6 +39,8 @@ type script struct {
 	past     []*ebbv1.Command
 	kinds    bool // keys of all kinds, not only distributions
 	owners   bool // BehaviourNamespaces is in force, or is to be
+	clocks   bool // event clocks follow each other, and are set
+	setting  *ebbv1.ClockSetting
 }
 
 func newScript(t *rapid.T) *script {
@@ -55,6 +57,12 @@ func (d *script) entry() (stamp int64, commands []*ebbv1.Command) {
 }
 
 func (d *script) command() *ebbv1.Command {
+	if d.clocks && rapid.IntRange(0, 9).Draw(d.t, "advance") == 0 {
+		return &ebbv1.Command{Namespace: "history", Body: &ebbv1.Command_EventClock{EventClock: &ebbv1.EventClock{
+			Epoch: d.setting.GetEpoch() - min(d.setting.GetEpoch(), rapid.Uint64Range(0, 1).Draw(d.t, "earlier epoch")),
+			NowUs: d.now + rapid.SampledFrom([]int64{-40 * second, 0, 5 * second, 4000 * second}).Draw(d.t, "elsewhere"),
+		}}}
+	}
 	switch kind := rapid.IntRange(0, 19).Draw(d.t, "kind"); {
 	case kind < 4 && len(d.past) > 0:
 		return rapid.SampledFrom(d.past[max(0, len(d.past)-20):]).Draw(d.t, "again")
@@ -183,6 +191,9 @@ func (d *script) namespace() *ebbv1.Namespace {
 	switch def.Name {
 	case "history":
 		def.Clock = ebbv1.Clock_CLOCK_EVENT
+		if d.clocks {
+			d.setClock(def)
+		}
 	case "signed":
 		def.BinsMax, def.AllowNegative = 3, new(rapid.Bool().Draw(d.t, "negative"))
 	case "plain":
@@ -194,6 +205,15 @@ func (d *script) namespace() *ebbv1.Namespace {
 		}
 	}
 	return def
+}
+
+// setClock sets the clock of a definition, mostly back, or leaves it as it is.
+func (d *script) setClock(def *ebbv1.Namespace) {
+	def.MaxJumpUs = new(rapid.SampledFrom([]int64{0, second, 100 * second}).Draw(d.t, "max jump"))
+	if back := rapid.SampledFrom([]int64{-1, 0, second, 60 * second, 4000 * second}).Draw(d.t, "set back by"); back >= 0 {
+		d.setting = &ebbv1.ClockSetting{Epoch: def.Version, TimeUs: d.now - back}
+	}
+	def.ClockSetting = d.setting
 }
 
 // session draws one that may exist.
@@ -276,6 +296,11 @@ func TestReplicasForgetAlike(t *testing.T) {
 		script := newScript(t)
 		script.kinds = rapid.Bool().Draw(t, "kinds")
 		one, two := New(1, &wiping{}), New(1, Heap{})
+		if script.clocks = rapid.Bool().Draw(t, "clocks"); script.clocks {
+			script.owners = true
+			one.setBehaviour(BehaviourEventClocks)
+			two.setBehaviour(BehaviourEventClocks)
+		}
 		limits := DefaultLimits()
 		limits.SessionResultBytes, limits.IdempotencyResultBytes, limits.SourceRefusals = 40, 60, 3
 		one.SetLimits(limits)

@@ -23,7 +23,7 @@ func auditUsage(t fataler, s *State) {
 	}
 	b := &s.summaries.bins
 	for key := range s.summaries.keys.all {
-		sum, r := s.summary(key), s.summaries.record(key)
+		sum, r := s.stored(key), s.summaries.record(key)
 		h := &want[want[sum.space].owner]
 		h.records++
 		if want[sum.space].owner == sum.space {
