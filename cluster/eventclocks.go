@@ -11,9 +11,10 @@ import (
 
 const (
 	// clockAge is how old what a node knows of an event clock may be when it is used, and clockRenew from when on it is
-	// asked for again, while who comes uses it.
-	clockAge   = time.Second
+	// asked for again, while who comes uses it. What the shards say may be older by clockLag.
+	clockAge   = 100 * time.Millisecond
 	clockRenew = clockAge / 2
+	clockLag   = time.Second - clockAge
 	// clockWait is how long a question, or a write, waits for the other shards to say how far they are.
 	clockWait = 300 * time.Millisecond
 )
@@ -34,15 +35,8 @@ type knownClock struct {
 func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventClock, ask bool, wait <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	k := e.clocks[namespace]
-	if k == nil {
-		if e.clocks == nil || len(e.clocks) >= proto.NamespacesMax {
-			e.clocks = make(map[string]*knownClock)
-		}
-		k = &knownClock{}
-		e.clocks[namespace] = k
-	}
-	old := k.clock == nil || now.Sub(k.at) >= clockAge || now.Before(k.at)
+	k := e.of(namespace)
+	old := k.at.IsZero() || now.Sub(k.at) >= clockAge || now.Before(k.at)
 	switch {
 	case k.asking == nil && (old || now.Sub(k.at) >= clockRenew):
 		k.asking = make(chan struct{})
@@ -51,6 +45,28 @@ func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventC
 		return k.clock, false, k.asking
 	}
 	return k.clock, false, nil
+}
+
+// of returns what is known of a namespace. e.mu is held.
+func (e *eventClocks) of(namespace string) *knownClock {
+	k := e.clocks[namespace]
+	if k == nil {
+		if e.clocks == nil || len(e.clocks) >= proto.NamespacesMax {
+			e.clocks = make(map[string]*knownClock)
+		}
+		k = &knownClock{}
+		e.clocks[namespace] = k
+	}
+	return k
+}
+
+// note notes the clock of one shard.
+func (e *eventClocks) note(namespace string, clock *ebbv1.EventClock) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if k := e.of(namespace); k.clock == nil || proto.Later(clock, k.clock) {
+		k.clock = clock
+	}
 }
 
 // told notes what the shards said to who asked at a time, nil if they did not, and returns what is known then.
@@ -110,8 +126,15 @@ func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.E
 	return c.clocks.told(namespace, c.askClock(ctx, table, namespace), at)
 }
 
+// NoteEventClock notes how far the event clock of a namespace has come in a shard of this node.
+func (c *Coordinator) NoteEventClock(namespace string, clock *ebbv1.EventClock) {
+	c.clocks.note(namespace, clock)
+}
+
 // KnownEventClock returns what this node has last heard of an event clock; nil for nothing.
-func (c *Coordinator) KnownEventClock(namespace string) *ebbv1.EventClock { return c.clocks.known(namespace) }
+func (c *Coordinator) KnownEventClock(namespace string) *ebbv1.EventClock {
+	return c.clocks.known(namespace)
+}
 
 // askClock asks all shards: this node's own replicas first, if they are not behind.
 func (c *Coordinator) askClock(ctx context.Context, table *Table, namespace string) *ebbv1.EventClock {
@@ -119,7 +142,7 @@ func (c *Coordinator) askClock(ctx context.Context, table *Table, namespace stri
 		Questions: []*ebbv1.Question{{
 			Namespace: namespace, Ask: &ebbv1.Question_EventClock{EventClock: &ebbv1.EventClockQuestion{}},
 		}},
-		Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED, MaxStalenessUs: clockAge.Microseconds(), AllowPartial: true,
+		Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED, MaxStalenessUs: clockLag.Microseconds(), AllowPartial: true,
 	})
 	if err != nil {
 		return nil

@@ -2,7 +2,7 @@ package load
 
 import (
 	"context"
-	"io"
+	"errors"
 	"time"
 
 	"github.com/ebbdb/ebb/client"
@@ -20,6 +20,7 @@ type gaps struct {
 	next    func() (Row, error)
 	tell    func(ctx context.Context, t time.Time) error // tells all shards that the clock has come there
 	maxJump time.Duration                                // 0: nothing is looked at
+	rows    int                                          // to be read ahead
 
 	event   bool // the namespace has an event clock
 	ahead   []readRow
@@ -34,8 +35,10 @@ type readRow struct {
 }
 
 const (
-	// gapRows is how many rows are read ahead to judge one.
-	gapRows = 1000
+	// gapRows is how many rows are read ahead to judge one. Of a stream, which may have no more for now, it is
+	// gapRowsStream, and the first row is taken as it is.
+	gapRows       = 1000
+	gapRowsStream = 10
 	// gapShare of them, but gapLeast at least, must be as late; all of them if there are fewer.
 	gapShare = 100
 	gapLeast = 3
@@ -47,8 +50,17 @@ func (g *gaps) Next(ctx context.Context) (Row, error) {
 		return g.next()
 	}
 	if g.clock.IsZero() {
-		g.fill()
-		g.clock = g.earliest()
+		if g.rows == gapRows {
+			g.fill()
+		} else {
+			g.ahead = append(g.ahead, g.take())
+		}
+		if g.clock = g.earliest(); !g.clock.IsZero() { // else a wrong date could be the first event of a shard
+			if err := g.tell(ctx, g.clock); err != nil {
+				return Row{}, err
+			}
+			g.told = g.clock
+		}
 	}
 	r := g.take()
 	if r.err != nil || r.row.Time.IsZero() || !r.row.Time.After(g.clock) {
@@ -88,10 +100,11 @@ func (g *gaps) take() readRow {
 	return r
 }
 
-// fill reads ahead. After the end it is the end again.
+// fill reads ahead, up to the end or an error that ends the import.
 func (g *gaps) fill() {
-	for len(g.ahead) < gapRows {
-		if n := len(g.ahead); n > 0 && g.ahead[n-1].err == io.EOF {
+	for len(g.ahead) < g.rows {
+		var refused *Refused
+		if n := len(g.ahead); n > 0 && g.ahead[n-1].err != nil && !errors.As(g.ahead[n-1].err, &refused) {
 			return
 		}
 		row, err := g.next()
@@ -126,10 +139,13 @@ func (g *gaps) confirmed(t time.Time) bool {
 }
 
 // newGaps returns gaps of the rows of a reader, that does nothing in a namespace without an event clock.
-func newGaps(ctx context.Context, c *client.Client, ns client.Namespace, next func() (Row, error), source *client.Source) (*gaps, error) {
-	g := &gaps{next: next, event: ns.Clock == client.ClockEvent}
+func newGaps(ctx context.Context, c *client.Client, ns client.Namespace, r *Reader, source *client.Source) (*gaps, error) {
+	g := &gaps{next: r.Next, rows: gapRows, event: ns.Clock == client.ClockEvent}
 	if ns.Clock != client.ClockEvent || ns.MaxJump == nil || *ns.MaxJump == 0 {
 		return g, nil
+	}
+	if !r.Regular() {
+		g.rows = gapRowsStream
 	}
 	clock, err := c.EventClock(ctx, ns.Name)
 	if err != nil {

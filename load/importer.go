@@ -89,7 +89,7 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run.source = source
-	if run.gaps, err = newGaps(ctx, im.Client, ns, r.Next, source); err != nil {
+	if run.gaps, err = newGaps(ctx, im.Client, ns, r, source); err != nil {
 		return Progress{}, errors.Join(fmt.Errorf("import: %w", err), run.finish(ctx))
 	}
 	if newest := source.Resume().Newest; newest > 0 && im.OnResume != nil {

@@ -32,7 +32,13 @@ type backend struct {
 	lead     func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
 	count    *readMetrics
 
-	eventClock func(ctx context.Context, namespace string) *ebbv1.EventClock // of all shards; see cluster.Coordinator
+	clocks eventClocks
+}
+
+// eventClocks is what a node knows of the event clocks of namespaces in all shards: see cluster.Coordinator.
+type eventClocks interface {
+	EventClock(ctx context.Context, namespace string) *ebbv1.EventClock
+	NoteEventClock(namespace string, clock *ebbv1.EventClock)
 }
 
 var _ cluster.Backend = (*backend)(nil)
@@ -75,7 +81,27 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	}
 	ctx, applied := stage.Begin(ctx, "wait for apply", stage.Node.String(b.node), stage.Shards.Int(len(commands)))
 	defer applied()
-	return &ebbv1.ApplyResponse{Results: c.wait(ctx, b.disk.begun())}, nil
+	results := c.wait(ctx, b.disk.begun())
+	b.noteClocks(commands, last.dated)
+	return &ebbv1.ApplyResponse{Results: results}, nil
+}
+
+// noteClocks notes how far event clocks have come by commands that were applied, so that who asks this node next is
+// answered as of then. dated is the namespace that has one; mostly, all commands of a request have the same.
+func (b *backend) noteClocks(commands []*ebbv1.ShardCommand, dated string) {
+	if dated == "" {
+		return
+	}
+	for i, cmd := range commands {
+		if i > 0 && cmd.GetShard() == commands[i-1].GetShard() {
+			continue
+		}
+		if r, err := b.replica(cmd.GetShard()); err == nil {
+			if epoch, now := r.state.eventClock(dated); now > 0 {
+				b.clocks.NoteEventClock(dated, &ebbv1.EventClock{Epoch: epoch, NowUs: now})
+			}
+		}
+	}
 }
 
 // admission is what was found out about the last command's namespace: mostly,
@@ -84,6 +110,7 @@ type admission struct {
 	asked     bool
 	namespace []byte
 	err       *proto.Error
+	dated     string // the last namespace that has an event clock; "" for none
 }
 
 // admit refuses a command that memory is too small for, one that would take too long to apply, and one whose namespace neither this node nor the shard knows
@@ -107,9 +134,10 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 	}
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {
-		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name)}
+		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name), dated: last.dated}
 		if ns := b.lore.table().Namespace(string(name)); proto.OnEventTime(ns) {
-			b.eventClock(ctx, ns.GetName()) // for the proposer, which does not wait
+			last.dated = ns.GetName()
+			b.clocks.EventClock(ctx, last.dated) // for the proposer, which does not wait
 		}
 	}
 	if last.err != nil && r.state.version(string(name)) == 0 {

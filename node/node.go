@@ -208,11 +208,11 @@ func (n *Node) wire() {
 	n.connectRoom(n.room)
 	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
 	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
-	n.backend.eventClock = func(ctx context.Context, ns string) *ebbv1.EventClock { return n.coordinator.EventClock(ctx, ns) }
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
 		Now: n.cfg.Clock.Now,
 	})
+	n.backend.clocks = n.coordinator
 	n.planner = newPlanner(n)
 	n.rivals = newRivals(n)
 	n.cfg.Registry.MustRegister(newCollector(n))

@@ -211,6 +211,9 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 		return 0, proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
 			WithHint("try again in a moment")
 	}
+	if c.Merge && s.jumps(ns, img.at) { // of another cluster, it may be of any time
+		return 0, refusedJump(ns, int64(img.at))
+	}
 	clock := ns.clock(s.now)
 	if ns.onEventTime() {
 		clock = max(clock, img.at)

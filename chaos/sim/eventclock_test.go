@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+)
+
+// dialNode is a client of one node alone.
+func dialNode(t *testing.T, c *Cluster, i int) *ebb.Client {
+	t.Helper()
+	client, err := ebb.DialOptions(t.Context(), c.Addrs()[i:i+1], ebb.WithDialer(c.Dialer("10.0.1.2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// A namespace has one event clock: a key that had its last event long ago is as old as that, whichever node is asked, and
+// whether it is asked alone or with others. A wrong date is refused in every shard. An operator sets the clock back: late
+// clients, restarts of all nodes and nodes that were away change nothing about it.
+func TestOneEventClock(t *testing.T) {
+	inBubble(t, Options{}, func(t *testing.T, c *Cluster) {
+		ctx, admin := t.Context(), dial(t, c)
+		defer admin.Close()
+		if _, err := admin.CreateNamespace(ctx, ebb.Namespace{Name: "n", Clock: ebb.ClockEvent, HalfLife: 240 * time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now().Add(-3000 * time.Hour)
+		at := func(hours float64) time.Time { return began.Add(time.Duration(hours * float64(time.Hour))) }
+		// after is what an event of the beginning counts for at an hour.
+		after := func(hours float64) float64 { return math.Exp2(-hours / 240) }
+		count := func(key string, hours float64) error {
+			in := ebb.One(key, "b")
+			in.Time = at(hours)
+			return admin.Increment(ctx, "n", in)
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 20 {
+			must(count(fmt.Sprint("old", i), 0))
+		}
+		must(count("new", 48)) // in one shard of all
+		time.Sleep(1100 * time.Millisecond)
+
+		// sees asks a client for a key alone, and says how many hours after the beginning the answer is of.
+		sees := func(client *ebb.Client, key string) (z, hours float64) {
+			t.Helper()
+			d, err := client.Distribution(ctx, "n", key)
+			must(err)
+			return d.Z, math.Round(d.AsOf.Sub(began).Hours()*1e6) / 1e6
+		}
+		agrees := func(client *ebb.Client, hours, z float64, when string) {
+			t.Helper()
+			for i := range 20 {
+				got, as := sees(client, fmt.Sprint("old", i))
+				if as != hours || math.Abs(got-z) > 1e-6 {
+					t.Fatalf("%s: key old%d is %v as of hour %v, want %v as of hour %v", when, i, got, as, z, hours)
+				}
+			}
+			all, err := client.MergedMatching(ctx, "n", "old*", 0)
+			must(err)
+			if math.Abs(all.Z-20*z) > 1e-5 {
+				t.Fatalf("%s: together they are %v, want %v", when, all.Z, 20*z)
+			}
+		}
+		for i := range c.Nodes() {
+			client := dialNode(t, c, i)
+			agrees(client, 48, after(48), "asked of "+c.Name(i))
+			must(client.Close())
+		}
+
+		// 40 days ahead is a wrong date, also for a shard that has had no event for long, and for one that has had none.
+		for _, key := range []string{"new", "old3", "another", "yet another"} {
+			if err := count(key, 48+24*40); !errors.Is(err, ebb.ErrTimeJump) {
+				t.Fatalf("key %s: %v", key, err)
+			}
+		}
+		must(count("old1", 48+24*20)) // is no more than 30 days ahead of the namespace, and of no shard's own
+
+		// The clock is set back while a node is away. What had a later event begins anew.
+		late := dialNode(t, c, 0)
+		defer late.Close()
+		if _, as := sees(late, "old1"); as != 48+24*20 {
+			t.Fatalf("as of hour %v", as)
+		}
+		c.Kill(2)
+		clock, err := admin.SetEventClock(ctx, "n", at(24))
+		must(err)
+		if !clock.Now.Equal(at(24).Truncate(time.Microsecond)) || !clock.Oldest.Equal(clock.Now) {
+			t.Fatalf("set to %v, %v", clock.Now, clock.Oldest)
+		}
+		if z, as := sees(late, "old1"); z != 0 || as != 24 {
+			t.Errorf("a key that a later time was written to: %v as of hour %v", z, as)
+		}
+		if z, as := sees(late, "old2"); math.Abs(z-after(24)) > 1e-6 || as != 24 {
+			t.Errorf("a client that has seen a later time: %v as of hour %v", z, as)
+		}
+		must(c.Restart(ctx, 2))
+		must(c.Ready(ctx))
+		for i := range c.Nodes() {
+			c.PowerLoss(i)
+		}
+		for i := range c.Nodes() {
+			must(c.Restart(ctx, i))
+		}
+		must(c.Ready(ctx))
+		must(count("old1", 24))
+		for i := range c.Nodes() {
+			client := dialNode(t, c, i)
+			for key, want := range map[string]float64{"old1": 1, "old2": after(24), "old9": after(24), "new": 0} {
+				if z, as := sees(client, key); math.Abs(z-want) > 1e-6 || as != 24 {
+					t.Errorf("after power cuts %s says that key %s is %v as of hour %v, want %v", c.Name(i), key, z, as, want)
+				}
+			}
+			must(client.Close())
+		}
+		// Events age again.
+		must(count("old1", 48))
+		time.Sleep(1100 * time.Millisecond)
+		if z, as := sees(admin, "old2"); math.Abs(z-after(48)) > 1e-6 || as != 48 {
+			t.Errorf("a day later: %v as of hour %v", z, as)
+		}
+	})
+}
