@@ -54,12 +54,15 @@ var duties = []duty{
 	{"switches", nil, newSwitchers},
 	{"writes-log", nil, newScribes},
 	{deletes, nil, func(w *world) []client { return []client{newDeleter(w)} }},
+	{dates, []ebb.Namespace{datedSpace}, func(w *world) []client { return []client{newDater(w)} }},
 }
 
-// deletes is drawn by itself, so that seeds keep the other duties that they had before it came.
+// deletes and dates are drawn by themselves, so that seeds keep the other duties that they had before these came.
 const (
 	deletes    = "deletes"
 	deletesOne = 3 // of so many seeds
+	dates      = "dates"
+	datesOne   = 3
 )
 
 // crew draws the duties of a seed, or takes those that a test wants.
@@ -67,11 +70,14 @@ func (w *world) crew() []duty {
 	if w.opts.Crew != nil {
 		return slices.DeleteFunc(slices.Clone(duties), func(d duty) bool { return !slices.Contains(w.opts.Crew, d.name) })
 	}
-	last := len(duties) - 1
-	drawn := w.rng(7000).Perm(last)[:dutiesDrawn]
+	others := len(duties) - 2
+	drawn := w.rng(7000).Perm(others)[:dutiesDrawn]
 	slices.Sort(drawn)
 	if w.rng(7001).IntN(deletesOne) == 0 {
-		drawn = append(drawn, last)
+		drawn = append(drawn, others)
+	}
+	if w.rng(7002).IntN(datesOne) == 0 {
+		drawn = append(drawn, others+1)
 	}
 	var crew []duty
 	for _, i := range drawn {
