@@ -929,7 +929,7 @@ type ClockSetting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// the version of the namespace that has it; 0 in a request
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// the time that the clock is set to, above 0
+	// the time that the clock was set to, above 0 in a request; 0 where the epoch began with the event clock itself
 	TimeUs        int64 `protobuf:"varint,2,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
