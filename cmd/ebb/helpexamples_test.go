@@ -63,6 +63,7 @@ ebb -n clicks incr link/4711 US
 ebb bits set play/2011-11-01 17 42 && ebb bits set premium 17
 ebb namespace create users --dictionary && ebb namespace create hourly --kind distinct --window 1h
 ebb -n hourly incr visitors ann
+ebb namespace create archive --clock event && ebb -n archive incr songs x --at 2026-11-20
 `
 
 // live waits until the namespace visits is there: one of its name may still be purged.

@@ -162,6 +162,9 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	if e := f.report(s, source, once, p, err); e != nil && err == nil {
 		err = e
 	}
+	if refusals.jump != "" {
+		fmt.Fprintf(s.term.err, "of a row that is dated too far ahead: %s\n", refusals.jump)
+	}
 	if err == nil && p.Refused > 0 {
 		err = fmt.Errorf("%d of %d rows: %w", p.Refused, p.Rows, errRefusedRows)
 	}
@@ -254,12 +257,16 @@ type refusals struct {
 	most int
 	seen int
 	w    io.Writer
+	jump string // what to do about the first row that is dated too far ahead; "" without one
 }
 
 func (r *refusals) add(line load.Refused) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen++
+	if e := proto.AsError(line.Reason); r.jump == "" && e.Code == ebbv1.Code_CODE_TIME_JUMP {
+		r.jump = e.Hint
+	}
 	if r.seen <= r.most {
 		fmt.Fprintf(r.w, "refused: %v\n", &line)
 	}

@@ -22,8 +22,8 @@ refused, since one wrong date would make all others look old (ebb namespace set 
 real, back where a wrong date was taken. Where it goes back, a key that a later time has been
 written to begins anew; the others are as they were at that time. It needs the role admin,
 is in the audit log, and cannot be undone.`,
-		Example: `  ebb namespace clock visits
-  ebb namespace clock visits --set 2026-11-26T08:00:00Z`,
+		Example: `  ebb namespace clock archive
+  ebb namespace clock archive --set 2026-11-26T08:00:00Z`,
 		RunE: func(cmd *cobra.Command, args []string) error { return s.namespaceClock(cmd, args[0], set) },
 	}
 	cmd.Flags().StringVar(&set, "set", "", "`time` ("+timeForms+") to set the clock to")
