@@ -214,7 +214,7 @@ func (cp *namespaceCopy) byIDs() bool {
 func copySettings(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	names := proto.HasDictionary(ns)
 	ns = protobuf.CloneOf(ns)
-	ns.Name, ns.Version, ns.Budget, ns.Deletion, ns.Dictionary = "", 0, nil, nil, nil
+	ns.Name, ns.Version, ns.Budget, ns.Deletion, ns.Dictionary, ns.ClockSetting = "", 0, nil, nil, nil, nil
 	if names {
 		ns.Dictionary = &ebbv1.Dictionary{}
 	}

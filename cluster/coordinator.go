@@ -144,7 +144,6 @@ func (c *Coordinator) answerWhole(ctx context.Context, table *Table, req *ebbv1.
 	if err != nil {
 		return nil, err
 	}
-	c.date(ctx, p)
 	shards, held := budget.Stage(ctx)
 	defer held.Close()
 	held.Limit(budget.From(ctx))
@@ -175,6 +174,9 @@ func checkAsk(table *Table, req *ebbv1.AskRequest) error {
 	if n := len(req.GetQuestions()); n > proto.QuestionsMax {
 		return proto.ErrBatchTooLarge.Errorf("batch of %d questions: the limit is %d", n, proto.QuestionsMax)
 	}
+	if n := len(req.GetSeen()); n > proto.NamespacesMax {
+		return proto.ErrBatchTooLarge.Errorf("clocks of %d namespaces: the limit is %d", n, proto.NamespacesMax)
+	}
 	switch req.GetConsistency() {
 	case ebbv1.Consistency_CONSISTENCY_UNSPECIFIED, ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, ebbv1.Consistency_CONSISTENCY_ANY:
 		return nil
@@ -195,6 +197,7 @@ func (c *Coordinator) scatter(ctx context.Context, table *Table, p *askPlan) {
 		MaxStalenessUs: p.req.GetMaxStalenessUs(),
 		NowUs:          c.cfg.Now().UnixMicro(),
 	}
+	c.date(ctx, table, p)
 	c.address(table, p)
 	calls := p.calls(envelope, nil)
 	for try := 1; len(calls) > 0; try++ {

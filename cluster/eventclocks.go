@@ -14,7 +14,7 @@ const (
 	// asked for again, while who comes uses it. What the shards say may be older by clockLag.
 	clockAge   = 100 * time.Millisecond
 	clockRenew = clockAge / 2
-	clockLag   = time.Second - clockAge
+	clockLag   = time.Second - clockAge - clockWait
 	// clockWait is how long a question, or a write, waits for the other shards to say how far they are.
 	clockWait = 300 * time.Millisecond
 )
@@ -31,7 +31,8 @@ type knownClock struct {
 	asking chan struct{}     // closed when it ends; nil while none is under way
 }
 
-// find returns what is known, whether the caller is to ask all shards now, and what to wait for if it is too old.
+// find returns what is known, and whether the caller is to ask all shards now. While another one asks, what is known is used,
+// however old; if there is nothing, there is something to wait for.
 func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventClock, ask bool, wait <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,8 +42,8 @@ func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventC
 	case k.asking == nil && (old || now.Sub(k.at) >= clockRenew):
 		k.asking = make(chan struct{})
 		return k.clock, true, nil
-	case old:
-		return k.clock, false, k.asking
+	case old && k.clock == nil:
+		return nil, false, k.asking
 	}
 	return k.clock, false, nil
 }
@@ -81,11 +82,11 @@ func (e *eventClocks) told(namespace string, clock *ebbv1.EventClock, at time.Ti
 		close(k.asking)
 		k.asking = nil
 	}
-	if clock != nil {
+	if clock != nil || k.clock != nil { // else the next one asks at once
 		k.at = at
-		if k.clock == nil || proto.Later(clock, k.clock) {
-			k.clock = clock
-		}
+	}
+	if clock != nil && (k.clock == nil || proto.Later(clock, k.clock)) {
+		k.clock = clock
 	}
 	return k.clock
 }
@@ -155,28 +156,32 @@ func (c *Coordinator) askClock(ctx context.Context, table *Table, namespace stri
 	return answer.GetEventClock().GetClock()
 }
 
-// date puts into the parts of questions about namespaces with an event clock how far that has come: as far as this node
+// date puts into the questions to shards about namespaces with an event clock how far that has come: as far as this node
 // knows, or the caller.
-func (c *Coordinator) date(ctx context.Context, p *askPlan) {
-	for i, q := range p.req.GetQuestions() {
-		if p.refused != nil && p.refused[i] != nil || q.GetEventClock() != nil {
+func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
+	var of *ebbv1.Namespace
+	var clock *ebbv1.EventClock
+	for i := range p.parts {
+		q := p.parts[i].question
+		ns := table.Namespace(q.GetQuestion().GetNamespace())
+		if ns == nil || !proto.OnEventTime(ns) || q.GetQuestion().GetEventClock() != nil {
 			continue
 		}
-		ns := p.table.Namespace(q.GetNamespace())
-		if ns == nil || !proto.OnEventTime(ns) {
-			continue
+		if ns != of {
+			of, clock = ns, p.seenClock(table, ns, c.EventClock(ctx, ns.GetName()))
 		}
-		clock := c.EventClock(ctx, ns.GetName())
-		for _, seen := range p.req.GetSeen() {
-			if p.table.Namespace(seen.GetNamespace()) == ns && (clock == nil || proto.Later(seen.GetClock(), clock)) {
-				clock = seen.GetClock()
-			}
-		}
-		parts := p.parts[p.first[i]:p.first[i+1]]
-		for j := range parts {
-			parts[j].question.Clock = clock
+		q.Clock = clock
+	}
+}
+
+// seenClock is the later of a clock and what the caller has seen of it.
+func (p *askPlan) seenClock(table *Table, ns *ebbv1.Namespace, clock *ebbv1.EventClock) *ebbv1.EventClock {
+	for _, seen := range p.req.GetSeen() {
+		if proto.Later(seen.GetClock(), clock) && table.Namespace(seen.GetNamespace()) == ns {
+			clock = seen.GetClock()
 		}
 	}
+	return clock
 }
 
 // coverClock notes in a coverage the time of an event clock at which a shard answered.

@@ -50,8 +50,9 @@ type proposals interface {
 	namespace(name []byte) *ebbv1.Namespace
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
-	// eventClock returns how far the event clock of a namespace has come in other shards; nil if that is not further.
-	eventClock(ns *ebbv1.Namespace) *ebbv1.EventClock
+	// eventClock returns how far the event clock of a namespace has come in other shards; nil if that is not further
+	// than the shard's, or than what the log already tells of.
+	eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1.EventClock
 	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force
 	// calls for.
 	behaviour() (has, wants uint32)
@@ -84,11 +85,12 @@ type proposer struct {
 	closed  bool
 	idle    chan struct{} // closed when flights falls to 0; nil when nobody waits
 
-	order   sync.Mutex        // held from choosing an entry's commands until Raft has it
-	last    int64             // newest stamp given; guarded by order
-	term    uint64            // of which defined speaks; guarded by order
-	defined map[string]uint64 // versions that this term's log defines; guarded by order
-	behaves uint32            // the behaviour version that this term's log switches on; guarded by order
+	order   sync.Mutex                   // held from choosing an entry's commands until Raft has it
+	last    int64                        // newest stamp given; guarded by order
+	term    uint64                       // of which defined speaks; guarded by order
+	defined map[string]uint64            // versions that this term's log defines; guarded by order
+	clocks  map[string]*ebbv1.EventClock // of namespaces, that this term's log tells of; guarded by order
+	behaves uint32                       // the behaviour version that this term's log switches on; guarded by order
 }
 
 // waiting is a command in the queue.
@@ -99,7 +101,7 @@ type waiting struct {
 }
 
 func newProposer(shard uint32, to proposals, count *proposeMetrics) *proposer {
-	return &proposer{shard: shard, to: to, count: count, defined: make(map[string]uint64)}
+	return &proposer{shard: shard, to: to, count: count, defined: make(map[string]uint64), clocks: make(map[string]*ebbv1.EventClock)}
 }
 
 // enqueue adds a command, whose result goes to c. It takes effect with kick, so
@@ -463,10 +465,11 @@ func (p *proposer) clockAhead(ns *ebbv1.Namespace) []byte {
 	if ns == nil || !proto.OnEventTime(ns) {
 		return nil
 	}
-	clock := p.to.eventClock(ns)
+	clock := p.to.eventClock(ns, p.clocks[ns.GetName()])
 	if clock == nil {
 		return nil
 	}
+	p.clocks[ns.GetName()] = clock
 	raw, _ := protobuf.Marshal(&ebbv1.Command{ // cannot fail
 		Namespace: ns.GetName(), Body: &ebbv1.Command_EventClock{EventClock: clock},
 	})
@@ -484,6 +487,7 @@ func (p *proposer) forget() {
 // believeNothing drops what the log was believed to say. p.order is held.
 func (p *proposer) believeNothing() {
 	clear(p.defined)
+	clear(p.clocks)
 	p.behaves = 0
 }
 

@@ -75,7 +75,12 @@ func (l *fakeLog) stamp() (int64, error) {
 
 func (l *fakeLog) clockUS() int64 { return l.shardNow }
 
-func (l *fakeLog) eventClock(ns *ebbv1.Namespace) *ebbv1.EventClock { return l.clocks[ns.GetName()] }
+func (l *fakeLog) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1.EventClock {
+	if clock := l.clocks[ns.GetName()]; proto.Later(clock, told) {
+		return clock
+	}
+	return nil
+}
 
 func (l *fakeLog) namespace(name []byte) *ebbv1.Namespace { return l.table[string(name)] }
 

@@ -112,9 +112,9 @@ func (r *replica) namespace(name []byte) *ebbv1.Namespace { return r.lore.namesp
 func (r *replica) version(name string) uint64 { return r.state.version(name) }
 
 // eventClock implements proposals.
-func (r *replica) eventClock(ns *ebbv1.Namespace) *ebbv1.EventClock {
+func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1.EventClock {
 	known := r.knownClock(ns.GetName())
-	if known == nil || shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
+	if known == nil || !proto.Later(known, told) || shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
 		return nil
 	}
 	epoch, now := r.state.eventClock(ns.GetName())

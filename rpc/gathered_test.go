@@ -31,9 +31,13 @@ func TestQuestionsToManyShardsTravelOnce(t *testing.T) {
 	add(a, true, 10)
 	add(b, true, 2, 3)
 	add(a, false, 1)
+	clock := &ebbv1.EventClock{Epoch: 3, NowUs: 4}
+	add(b, true, 5, 6)
+	req.Questions[len(req.Questions)-2].Clock, req.Questions[len(req.Questions)-1].Clock = clock, clock
+	add(b, true, 8)
 	packed := gathered(req)
-	if n := len(packed.GetQuestions()); n != 5 {
-		t.Fatalf("%d questions travel, want 5", n)
+	if n := len(packed.GetQuestions()); n != 7 {
+		t.Fatalf("%d questions travel, want 7", n)
 	}
 	raw, err := proto.Marshal(packed)
 	if err != nil || len(raw) > ebb.MessageBytesMax {

@@ -139,7 +139,8 @@ func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 // gathered makes one question of those that follow each other and ask several shards the same, which travel once.
 func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	same := func(a, b *ebbv1.ShardQuestion) bool {
-		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial()
+		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() &&
+			protobuf.Equal(a.GetClock(), b.GetClock())
 	}
 	list, any := req.GetQuestions(), false
 	for i := 1; i < len(list) && !any; i++ {
@@ -155,7 +156,9 @@ func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 			last.Also = append(last.Also, q.GetShard())
 			continue
 		}
-		out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: q.GetShard(), Question: q.GetQuestion(), Partial: q.GetPartial()})
+		out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
+			Shard: q.GetShard(), Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
+		})
 	}
 	return out
 }
@@ -172,7 +175,9 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 			continue
 		}
 		for _, number := range append([]uint32{q.GetShard()}, q.GetAlso()...) {
-			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial()})
+			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
+				Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
+			})
 		}
 	}
 	return out

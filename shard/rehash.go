@@ -95,6 +95,10 @@ func (h *rehash) take(old *State) error {
 			return namespaceNotFound([]byte(ns.definition.GetName()))
 		}
 		spaces[i] = h.editNamespace(spaces[i].space)
+		if def := spaces[i].definition; old.setsClock(ns, def) { // it had not heard of that
+			ns = old.editNamespace(ns.space)
+			ns.setClock(old.settingOf(def))
+		}
 		spaces[i].eventTime = max(spaces[i].eventTime, ns.eventTime)
 		spaces[i].signed = spaces[i].signed || ns.signed
 	}
