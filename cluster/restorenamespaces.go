@@ -68,6 +68,9 @@ func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	if t.Version() < proto.VersionDeletion {
 		want.Budget = nil // nodes of older builds read none
 	}
+	if t.Version() < proto.VersionSetHash {
+		want.SetHash = nil
+	}
 	have := t.Defined(want.Name)
 	if have == nil {
 		want.Version = max(want.Version, t.DroppedVersion()) // shards may remember one of that name

@@ -131,6 +131,7 @@ func (s *State) readNamespaces(b *blockReader) {
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		ns := &namespace{definition: readDefinition(b)}
 		readDeletion(b, ns)
+		readSetHash(b, ns.definition)
 		ns.seed = ns.definition.HashSeed
 		ns.signed = b.bool()
 		ns.eventTime = b.tick()
@@ -165,6 +166,15 @@ func readDeletion(b *blockReader, ns *namespace) {
 		ns.definition.Deletion = &ebbv1.NamespaceDeletion{
 			DeletedUs: int64(b.tick()), PurgeUs: int64(b.tick()), Purging: state != deletedInGrace,
 		}
+	}
+}
+
+func readSetHash(b *blockReader, def *ebbv1.Namespace) {
+	if b.format < formatUploads {
+		return
+	}
+	if h := ebbv1.SetHash(b.uint32()); h != ebbv1.SetHash_SET_HASH_UNSPECIFIED {
+		def.SetHash = &h
 	}
 }
 

@@ -294,6 +294,59 @@ func (BitmapPlacement) EnumDescriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
 }
 
+// SetHash is how the members of sets are hashed.
+type SetHash int32
+
+const (
+	SetHash_SET_HASH_UNSPECIFIED SetHash = 0
+	// xxh3-64 with the namespace's hash seed
+	SetHash_SET_HASH_XXH3 SetHash = 1
+	// murmur3 x64 128 with seed 0, of which the first 8 bytes in little endian: the hash of gocountme, so that its stored
+	// values come in and go out
+	SetHash_SET_HASH_MURMUR3 SetHash = 2
+)
+
+// Enum value maps for SetHash.
+var (
+	SetHash_name = map[int32]string{
+		0: "SET_HASH_UNSPECIFIED",
+		1: "SET_HASH_XXH3",
+		2: "SET_HASH_MURMUR3",
+	}
+	SetHash_value = map[string]int32{
+		"SET_HASH_UNSPECIFIED": 0,
+		"SET_HASH_XXH3":        1,
+		"SET_HASH_MURMUR3":     2,
+	}
+)
+
+func (x SetHash) Enum() *SetHash {
+	p := new(SetHash)
+	*p = x
+	return p
+}
+
+func (x SetHash) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SetHash) Descriptor() protoreflect.EnumDescriptor {
+	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
+}
+
+func (SetHash) Type() protoreflect.EnumType {
+	return &file_ebb_v1_ebb_proto_enumTypes[5]
+}
+
+func (x SetHash) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SetHash.Descriptor instead.
+func (SetHash) EnumDescriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+}
+
 // Period is a length of periods, in UTC.
 type Period int32
 
@@ -342,11 +395,11 @@ func (x Period) String() string {
 }
 
 func (Period) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
 }
 
 func (Period) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[5]
+	return &file_ebb_v1_ebb_proto_enumTypes[6]
 }
 
 func (x Period) Number() protoreflect.EnumNumber {
@@ -355,7 +408,7 @@ func (x Period) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Period.Descriptor instead.
 func (Period) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 // Kind says what a key holds. The write that makes a key decides it.
@@ -435,11 +488,11 @@ func (x Kind) String() string {
 }
 
 func (Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[7].Descriptor()
 }
 
 func (Kind) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[6]
+	return &file_ebb_v1_ebb_proto_enumTypes[7]
 }
 
 func (x Kind) Number() protoreflect.EnumNumber {
@@ -448,7 +501,7 @@ func (x Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kind.Descriptor instead.
 func (Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 // BitOp is what becomes of the ids of a bitmap.
@@ -491,11 +544,11 @@ func (x BitOp) String() string {
 }
 
 func (BitOp) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[7].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[8].Descriptor()
 }
 
 func (BitOp) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[7]
+	return &file_ebb_v1_ebb_proto_enumTypes[8]
 }
 
 func (x BitOp) Number() protoreflect.EnumNumber {
@@ -504,7 +557,7 @@ func (x BitOp) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BitOp.Descriptor instead.
 func (BitOp) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 // Consistency is how fresh an answer must be.
@@ -547,11 +600,11 @@ func (x Consistency) String() string {
 }
 
 func (Consistency) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[8].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[9].Descriptor()
 }
 
 func (Consistency) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[8]
+	return &file_ebb_v1_ebb_proto_enumTypes[9]
 }
 
 func (x Consistency) Number() protoreflect.EnumNumber {
@@ -560,7 +613,7 @@ func (x Consistency) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency.Descriptor instead.
 func (Consistency) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
 // KeyOrder is how keys are listed.
@@ -603,11 +656,11 @@ func (x KeyOrder) String() string {
 }
 
 func (KeyOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[9].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[10].Descriptor()
 }
 
 func (KeyOrder) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[9]
+	return &file_ebb_v1_ebb_proto_enumTypes[10]
 }
 
 func (x KeyOrder) Number() protoreflect.EnumNumber {
@@ -616,7 +669,7 @@ func (x KeyOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KeyOrder.Descriptor instead.
 func (KeyOrder) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
 }
 
 // NodeState is what operators want of a node.
@@ -656,11 +709,11 @@ func (x NodeState) String() string {
 }
 
 func (NodeState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[10].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[11].Descriptor()
 }
 
 func (NodeState) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[10]
+	return &file_ebb_v1_ebb_proto_enumTypes[11]
 }
 
 func (x NodeState) Number() protoreflect.EnumNumber {
@@ -669,7 +722,7 @@ func (x NodeState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeState.Descriptor instead.
 func (NodeState) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 // Namespace is a family of keys with defaults.
@@ -716,7 +769,10 @@ type Namespace struct {
 	// how much it may hold; only operators set it
 	Budget *NamespaceBudget `protobuf:"bytes,21,opt,name=budget,proto3" json:"budget,omitempty"`
 	// absent unless it was deleted; set by the control group alone
-	Deletion      *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
+	Deletion *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
+	// how members of its sets are hashed, by xxh3 when absent; chosen when it is created, and never changed; from storage
+	// version 11 on
+	SetHash       *SetHash `protobuf:"varint,25,opt,name=set_hash,json=setHash,proto3,enum=ebb.v1.SetHash,oneof" json:"set_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -903,6 +959,13 @@ func (x *Namespace) GetDeletion() *NamespaceDeletion {
 		return x.Deletion
 	}
 	return nil
+}
+
+func (x *Namespace) GetSetHash() SetHash {
+	if x != nil && x.SetHash != nil {
+		return *x.SetHash
+	}
+	return SetHash_SET_HASH_UNSPECIFIED
 }
 
 // NamespaceBudget limits what a namespace holds in the whole cluster, replicas counted once. A write that would make it
@@ -4446,6 +4509,7 @@ type PutKey struct {
 	//	*PutKey_Image
 	//	*PutKey_From
 	//	*PutKey_Upload
+	//	*PutKey_Kmv
 	What isPutKey_What `protobuf_oneof:"what"`
 	// also if the key is there, whatever it holds
 	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
@@ -4528,6 +4592,15 @@ func (x *PutKey) GetUpload() uint64 {
 	return 0
 }
 
+func (x *PutKey) GetKmv() []byte {
+	if x != nil {
+		if x, ok := x.What.(*PutKey_Kmv); ok {
+			return x.Kmv
+		}
+	}
+	return nil
+}
+
 func (x *PutKey) GetOverwrite() bool {
 	if x != nil {
 		return x.Overwrite
@@ -4568,11 +4641,19 @@ type PutKey_Upload struct {
 	Upload uint64 `protobuf:"fixed64,6,opt,name=upload,proto3,oneof"`
 }
 
+type PutKey_Kmv struct {
+	// hashes of the members of a set, in a namespace whose set hash is murmur3: a stored value of gocountme, which is k
+	// and the least k hashes, largest first, each 8 bytes in big endian. From storage version 11 on
+	Kmv []byte `protobuf:"bytes,8,opt,name=kmv,proto3,oneof"`
+}
+
 func (*PutKey_Image) isPutKey_What() {}
 
 func (*PutKey_From) isPutKey_What() {}
 
 func (*PutKey_Upload) isPutKey_What() {}
+
+func (*PutKey_Kmv) isPutKey_What() {}
 
 // ExpireKeys says until when keys live at most, by the clock of their namespace; without a time and a duration as long as they
 // do by themselves. The result counts those that were there.
@@ -7181,7 +7262,9 @@ type ExportQuestion struct {
 	// in a namespace with two half-lives also what the second one counts; shards take such an image from storage version 9 on
 	Both bool `protobuf:"varint,2,opt,name=both,proto3" json:"both,omitempty"`
 	// also an image of up to 4,128,768 bytes, which goes to another shard in pieces; from storage version 11 on
-	Large         bool `protobuf:"varint,3,opt,name=large,proto3" json:"large,omitempty"`
+	Large bool `protobuf:"varint,3,opt,name=large,proto3" json:"large,omitempty"`
+	// of a set instead of its image: its hashes, as PutKey takes them; from storage version 11 on
+	Kmv           bool `protobuf:"varint,4,opt,name=kmv,proto3" json:"kmv,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7233,6 +7316,13 @@ func (x *ExportQuestion) GetBoth() bool {
 func (x *ExportQuestion) GetLarge() bool {
 	if x != nil {
 		return x.Large
+	}
+	return false
+}
+
+func (x *ExportQuestion) GetKmv() bool {
+	if x != nil {
+		return x.Kmv
 	}
 	return false
 }
@@ -14607,7 +14697,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\x9c\a\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\xda\a\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -14634,12 +14724,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"dictionary\x18\x14 \x01(\v2\x12.ebb.v1.DictionaryR\n" +
 	"dictionary\x12/\n" +
 	"\x06budget\x18\x15 \x01(\v2\x17.ebb.v1.NamespaceBudgetR\x06budget\x125\n" +
-	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletionB\x11\n" +
+	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletion\x12/\n" +
+	"\bset_hash\x18\x19 \x01(\x0e2\x0f.ebb.v1.SetHashH\x04R\asetHash\x88\x01\x01B\x11\n" +
 	"\x0f_allow_negativeB\x14\n" +
 	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
 	"_window_usB\v\n" +
-	"\t_universe\"X\n" +
+	"\t_universeB\v\n" +
+	"\t_set_hash\"X\n" +
 	"\x0fNamespaceBudget\x12\x19\n" +
 	"\x05bytes\x18\x01 \x01(\x04H\x00R\x05bytes\x88\x01\x01\x12\x17\n" +
 	"\x04keys\x18\x02 \x01(\x04H\x01R\x04keys\x88\x01\x01B\b\n" +
@@ -14885,12 +14977,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
 	"\bchecksum\x18\x02 \x01(\x06H\x00R\bchecksum\x88\x01\x01\x12\x19\n" +
 	"\bafter_us\x18\x03 \x01(\x03R\aafterUsB\v\n" +
-	"\t_checksum\"\xc9\x01\n" +
+	"\t_checksum\"\xdd\x01\n" +
 	"\x06PutKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x05image\x18\x02 \x01(\fH\x00R\x05image\x12\x14\n" +
 	"\x04from\x18\x03 \x01(\fH\x00R\x04from\x12\x18\n" +
-	"\x06upload\x18\x06 \x01(\x06H\x00R\x06upload\x12\x1c\n" +
+	"\x06upload\x18\x06 \x01(\x06H\x00R\x06upload\x12\x12\n" +
+	"\x03kmv\x18\b \x01(\fH\x00R\x03kmv\x12\x1c\n" +
 	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x1d\n" +
 	"\areplace\x18\x05 \x01(\x06H\x01R\areplace\x88\x01\x01\x12\x14\n" +
 	"\x05merge\x18\a \x01(\bR\x05mergeB\x06\n" +
@@ -15077,11 +15170,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\">\n" +
 	"\x10DescribeQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
-	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"L\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"^\n" +
 	"\x0eExportQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04both\x18\x02 \x01(\bR\x04both\x12\x14\n" +
-	"\x05large\x18\x03 \x01(\bR\x05large\"5\n" +
+	"\x05large\x18\x03 \x01(\bR\x05large\x12\x10\n" +
+	"\x03kmv\x18\x04 \x01(\bR\x03kmv\"5\n" +
 	"\rMatchQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"\x83\x01\n" +
@@ -15714,7 +15808,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fBitmapPlacement\x12 \n" +
 	"\x1cBITMAP_PLACEMENT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BITMAP_PLACEMENT_KEY\x10\x01\x12\x1a\n" +
-	"\x16BITMAP_PLACEMENT_SLICE\x10\x02*x\n" +
+	"\x16BITMAP_PLACEMENT_SLICE\x10\x02*L\n" +
+	"\aSetHash\x12\x18\n" +
+	"\x14SET_HASH_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSET_HASH_XXH3\x10\x01\x12\x14\n" +
+	"\x10SET_HASH_MURMUR3\x10\x02*x\n" +
 	"\x06Period\x12\x16\n" +
 	"\x12PERIOD_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -15772,7 +15870,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_ebb_proto_rawDescData
 }
 
-var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
 var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 174)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
@@ -15780,410 +15878,412 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Clock)(0),                        // 2: ebb.v1.Clock
 	(Precision)(0),                    // 3: ebb.v1.Precision
 	(BitmapPlacement)(0),              // 4: ebb.v1.BitmapPlacement
-	(Period)(0),                       // 5: ebb.v1.Period
-	(Kind)(0),                         // 6: ebb.v1.Kind
-	(BitOp)(0),                        // 7: ebb.v1.BitOp
-	(Consistency)(0),                  // 8: ebb.v1.Consistency
-	(KeyOrder)(0),                     // 9: ebb.v1.KeyOrder
-	(NodeState)(0),                    // 10: ebb.v1.NodeState
-	(*Namespace)(nil),                 // 11: ebb.v1.Namespace
-	(*NamespaceBudget)(nil),           // 12: ebb.v1.NamespaceBudget
-	(*NamespaceDeletion)(nil),         // 13: ebb.v1.NamespaceDeletion
-	(*Dictionary)(nil),                // 14: ebb.v1.Dictionary
-	(*Rollups)(nil),                   // 15: ebb.v1.Rollups
-	(*Sizes)(nil),                     // 16: ebb.v1.Sizes
-	(*Increment)(nil),                 // 17: ebb.v1.Increment
-	(*SessionIdentity)(nil),           // 18: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),            // 19: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),            // 20: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),          // 21: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                   // 22: ebb.v1.Refusal
-	(*DeleteRequest)(nil),             // 23: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),            // 24: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),             // 25: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),            // 26: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),             // 27: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),            // 28: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),         // 29: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),               // 30: ebb.v1.BitsRequest
-	(*BitChange)(nil),                 // 31: ebb.v1.BitChange
-	(*BitRange)(nil),                  // 32: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),        // 33: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),       // 34: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),              // 35: ebb.v1.BitsResponse
-	(*Command)(nil),                   // 36: ebb.v1.Command
-	(*PutPiece)(nil),                  // 37: ebb.v1.PutPiece
-	(*PurgeNamespace)(nil),            // 38: ebb.v1.PurgeNamespace
-	(*PurgeProgress)(nil),             // 39: ebb.v1.PurgeProgress
-	(*Audit)(nil),                     // 40: ebb.v1.Audit
-	(*RestoreShard)(nil),              // 41: ebb.v1.RestoreShard
-	(*RestoreBegin)(nil),              // 42: ebb.v1.RestoreBegin
-	(*RestorePiece)(nil),              // 43: ebb.v1.RestorePiece
-	(*RestoreCommit)(nil),             // 44: ebb.v1.RestoreCommit
-	(*RestoreCancel)(nil),             // 45: ebb.v1.RestoreCancel
-	(*RestoreProgress)(nil),           // 46: ebb.v1.RestoreProgress
-	(*SnapshotRequest)(nil),           // 47: ebb.v1.SnapshotRequest
-	(*SnapshotPart)(nil),              // 48: ebb.v1.SnapshotPart
-	(*SnapshotChunk)(nil),             // 49: ebb.v1.SnapshotChunk
-	(*SnapshotSummary)(nil),           // 50: ebb.v1.SnapshotSummary
-	(*Names)(nil),                     // 51: ebb.v1.Names
-	(*HomeCommand)(nil),               // 52: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),                // 53: ebb.v1.HomeNumber
-	(*HomePut)(nil),                   // 54: ebb.v1.HomePut
-	(*HomeSwept)(nil),                 // 55: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),               // 56: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),                  // 57: ebb.v1.BitEdits
-	(*BitEdit)(nil),                   // 58: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),                // 59: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                    // 60: ebb.v1.PutKey
-	(*ExpireKeys)(nil),                // 61: ebb.v1.ExpireKeys
-	(*Increments)(nil),                // 62: ebb.v1.Increments
-	(*OpenSession)(nil),               // 63: ebb.v1.OpenSession
-	(*CloseSession)(nil),              // 64: ebb.v1.CloseSession
-	(*OpenSource)(nil),                // 65: ebb.v1.OpenSource
-	(*DropSource)(nil),                // 66: ebb.v1.DropSource
-	(*Behaviour)(nil),                 // 67: ebb.v1.Behaviour
-	(*Tick)(nil),                      // 68: ebb.v1.Tick
-	(*Entry)(nil),                     // 69: ebb.v1.Entry
-	(*CommandResult)(nil),             // 70: ebb.v1.CommandResult
-	(*ShardCommand)(nil),              // 71: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),              // 72: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),             // 73: ebb.v1.ApplyResponse
-	(*Question)(nil),                  // 74: ebb.v1.Question
-	(*SourcesQuestion)(nil),           // 75: ebb.v1.SourcesQuestion
-	(*NamesQuestion)(nil),             // 76: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),                // 77: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),                 // 78: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),          // 79: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),               // 80: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),                 // 81: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),             // 82: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),            // 83: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),                // 84: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),                 // 85: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),                // 86: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),      // 87: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),      // 88: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),        // 89: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),           // 90: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),             // 91: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),              // 92: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),          // 93: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),            // 94: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),             // 95: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),             // 96: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),          // 97: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),           // 98: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),      // 99: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                   // 100: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),         // 101: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),                // 102: ebb.v1.AskRequest
-	(*AskResponse)(nil),               // 103: ebb.v1.AskResponse
-	(*WatchRequest)(nil),              // 104: ebb.v1.WatchRequest
-	(*Alert)(nil),                     // 105: ebb.v1.Alert
-	(*WatchEvent)(nil),                // 106: ebb.v1.WatchEvent
-	(*Answer)(nil),                    // 107: ebb.v1.Answer
-	(*SourceList)(nil),                // 108: ebb.v1.SourceList
-	(*SourceInfo)(nil),                // 109: ebb.v1.SourceInfo
-	(*BitmapGroups)(nil),              // 110: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),               // 111: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),              // 112: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),           // 113: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),              // 114: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),               // 115: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                   // 116: ebb.v1.Overlap
-	(*SizedSet)(nil),                  // 117: ebb.v1.SizedSet
-	(*Graph)(nil),                     // 118: ebb.v1.Graph
-	(*GraphNode)(nil),                 // 119: ebb.v1.GraphNode
-	(*GraphLink)(nil),                 // 120: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                   // 121: ebb.v1.KeyInfo
-	(*KeyList)(nil),                   // 122: ebb.v1.KeyList
-	(*KeyDescription)(nil),            // 123: ebb.v1.KeyDescription
-	(*Property)(nil),                  // 124: ebb.v1.Property
-	(*KeyExport)(nil),                 // 125: ebb.v1.KeyExport
-	(*SketchState)(nil),               // 126: ebb.v1.SketchState
-	(*Matches)(nil),                   // 127: ebb.v1.Matches
-	(*Match)(nil),                     // 128: ebb.v1.Match
-	(*FeedRequest)(nil),               // 129: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),              // 130: ebb.v1.FeedResponse
-	(*Found)(nil),                     // 131: ebb.v1.Found
-	(*Trend)(nil),                     // 132: ebb.v1.Trend
-	(*Change)(nil),                    // 133: ebb.v1.Change
-	(*Surprise)(nil),                  // 134: ebb.v1.Surprise
-	(*SurprisingBin)(nil),             // 135: ebb.v1.SurprisingBin
-	(*Summary)(nil),                   // 136: ebb.v1.Summary
-	(*Membership)(nil),                // 137: ebb.v1.Membership
-	(*Item)(nil),                      // 138: ebb.v1.Item
-	(*Estimate)(nil),                  // 139: ebb.v1.Estimate
-	(*Coverage)(nil),                  // 140: ebb.v1.Coverage
-	(*Distribution)(nil),              // 141: ebb.v1.Distribution
-	(*Bin)(nil),                       // 142: ebb.v1.Bin
-	(*KeyCount)(nil),                  // 143: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),             // 144: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),           // 145: ebb.v1.ShardAskRequest
-	(*ReadIndexRequest)(nil),          // 146: ebb.v1.ReadIndexRequest
-	(*AuditedRequest)(nil),            // 147: ebb.v1.AuditedRequest
-	(*AuditedResponse)(nil),           // 148: ebb.v1.AuditedResponse
-	(*RepairRequest)(nil),             // 149: ebb.v1.RepairRequest
-	(*RepairResponse)(nil),            // 150: ebb.v1.RepairResponse
-	(*ReadIndexResponse)(nil),         // 151: ebb.v1.ReadIndexResponse
-	(*ReadIndex)(nil),                 // 152: ebb.v1.ReadIndex
-	(*ShardAskResponse)(nil),          // 153: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),               // 154: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),                // 155: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),             // 156: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),               // 157: ebb.v1.ShardRecord
-	(*Table)(nil),                     // 158: ebb.v1.Table
-	(*Move)(nil),                      // 159: ebb.v1.Move
-	(*ChangeClusterRequest)(nil),      // 160: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 161: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 162: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 163: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 164: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 165: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 166: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 167: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 168: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 169: ebb.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),    // 170: ebb.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),   // 171: ebb.v1.DeleteNamespaceResponse
-	(*UndeleteNamespaceRequest)(nil),  // 172: ebb.v1.UndeleteNamespaceRequest
-	(*UndeleteNamespaceResponse)(nil), // 173: ebb.v1.UndeleteNamespaceResponse
-	(*NamespaceUsageRequest)(nil),     // 174: ebb.v1.NamespaceUsageRequest
-	(*NamespaceUsageResponse)(nil),    // 175: ebb.v1.NamespaceUsageResponse
-	(*NamespaceUsage)(nil),            // 176: ebb.v1.NamespaceUsage
-	(*NodeUsageRequest)(nil),          // 177: ebb.v1.NodeUsageRequest
-	(*NodeUsageResponse)(nil),         // 178: ebb.v1.NodeUsageResponse
-	(*NodeNamespace)(nil),             // 179: ebb.v1.NodeNamespace
-	(*StatusRequest)(nil),             // 180: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 181: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 182: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 183: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 184: ebb.v1.StatusResponse
-	(*Error)(nil),                     // 185: ebb.v1.Error
-	(*TokenRecord)(nil),               // 186: ebb.v1.TokenRecord
+	(SetHash)(0),                      // 5: ebb.v1.SetHash
+	(Period)(0),                       // 6: ebb.v1.Period
+	(Kind)(0),                         // 7: ebb.v1.Kind
+	(BitOp)(0),                        // 8: ebb.v1.BitOp
+	(Consistency)(0),                  // 9: ebb.v1.Consistency
+	(KeyOrder)(0),                     // 10: ebb.v1.KeyOrder
+	(NodeState)(0),                    // 11: ebb.v1.NodeState
+	(*Namespace)(nil),                 // 12: ebb.v1.Namespace
+	(*NamespaceBudget)(nil),           // 13: ebb.v1.NamespaceBudget
+	(*NamespaceDeletion)(nil),         // 14: ebb.v1.NamespaceDeletion
+	(*Dictionary)(nil),                // 15: ebb.v1.Dictionary
+	(*Rollups)(nil),                   // 16: ebb.v1.Rollups
+	(*Sizes)(nil),                     // 17: ebb.v1.Sizes
+	(*Increment)(nil),                 // 18: ebb.v1.Increment
+	(*SessionIdentity)(nil),           // 19: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),            // 20: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),            // 21: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),          // 22: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                   // 23: ebb.v1.Refusal
+	(*DeleteRequest)(nil),             // 24: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),            // 25: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),             // 26: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),            // 27: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),             // 28: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),            // 29: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),         // 30: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),               // 31: ebb.v1.BitsRequest
+	(*BitChange)(nil),                 // 32: ebb.v1.BitChange
+	(*BitRange)(nil),                  // 33: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),        // 34: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),       // 35: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),              // 36: ebb.v1.BitsResponse
+	(*Command)(nil),                   // 37: ebb.v1.Command
+	(*PutPiece)(nil),                  // 38: ebb.v1.PutPiece
+	(*PurgeNamespace)(nil),            // 39: ebb.v1.PurgeNamespace
+	(*PurgeProgress)(nil),             // 40: ebb.v1.PurgeProgress
+	(*Audit)(nil),                     // 41: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 42: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 43: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 44: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 45: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 46: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 47: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 48: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 49: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 50: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 51: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 52: ebb.v1.Names
+	(*HomeCommand)(nil),               // 53: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 54: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 55: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 56: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 57: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 58: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 59: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 60: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 61: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 62: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 63: ebb.v1.Increments
+	(*OpenSession)(nil),               // 64: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 65: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 66: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 67: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 68: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 69: ebb.v1.Tick
+	(*Entry)(nil),                     // 70: ebb.v1.Entry
+	(*CommandResult)(nil),             // 71: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 72: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 73: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 74: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 75: ebb.v1.Question
+	(*SourcesQuestion)(nil),           // 76: ebb.v1.SourcesQuestion
+	(*NamesQuestion)(nil),             // 77: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 78: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 79: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 80: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 81: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 82: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 83: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 84: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 85: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 86: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 87: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 88: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 89: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 90: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 91: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 92: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 93: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 94: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 95: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 96: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 97: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 98: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 99: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 100: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 101: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 102: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 103: ebb.v1.AskRequest
+	(*AskResponse)(nil),               // 104: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 105: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 106: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 107: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 108: ebb.v1.Answer
+	(*SourceList)(nil),                // 109: ebb.v1.SourceList
+	(*SourceInfo)(nil),                // 110: ebb.v1.SourceInfo
+	(*BitmapGroups)(nil),              // 111: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 112: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 113: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 114: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 115: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 116: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 117: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 118: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 119: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 120: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 121: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 122: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 123: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 124: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 125: ebb.v1.Property
+	(*KeyExport)(nil),                 // 126: ebb.v1.KeyExport
+	(*SketchState)(nil),               // 127: ebb.v1.SketchState
+	(*Matches)(nil),                   // 128: ebb.v1.Matches
+	(*Match)(nil),                     // 129: ebb.v1.Match
+	(*FeedRequest)(nil),               // 130: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 131: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 132: ebb.v1.Found
+	(*Trend)(nil),                     // 133: ebb.v1.Trend
+	(*Change)(nil),                    // 134: ebb.v1.Change
+	(*Surprise)(nil),                  // 135: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 136: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 137: ebb.v1.Summary
+	(*Membership)(nil),                // 138: ebb.v1.Membership
+	(*Item)(nil),                      // 139: ebb.v1.Item
+	(*Estimate)(nil),                  // 140: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 141: ebb.v1.Coverage
+	(*Distribution)(nil),              // 142: ebb.v1.Distribution
+	(*Bin)(nil),                       // 143: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 144: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 145: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 146: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 147: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 148: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 149: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 150: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 151: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 152: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 153: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 154: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 155: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 156: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 157: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 158: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 159: ebb.v1.Table
+	(*Move)(nil),                      // 160: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 161: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 162: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 163: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 164: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 165: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 166: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 167: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 168: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 169: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 170: ebb.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),    // 171: ebb.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),   // 172: ebb.v1.DeleteNamespaceResponse
+	(*UndeleteNamespaceRequest)(nil),  // 173: ebb.v1.UndeleteNamespaceRequest
+	(*UndeleteNamespaceResponse)(nil), // 174: ebb.v1.UndeleteNamespaceResponse
+	(*NamespaceUsageRequest)(nil),     // 175: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 176: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 177: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 178: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 179: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 180: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 181: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 182: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 183: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 184: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 185: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 186: ebb.v1.Error
+	(*TokenRecord)(nil),               // 187: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
 	1,   // 1: ebb.v1.Namespace.floor:type_name -> ebb.v1.Floor
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
-	6,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	16,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	7,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
+	17,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
-	15,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
-	14,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
-	12,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
-	13,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
-	5,   // 11: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
-	6,   // 12: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	17,  // 13: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	20,  // 14: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	185, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	20,  // 16: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 17: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	20,  // 18: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 19: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	20,  // 20: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 21: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	31,  // 22: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	20,  // 23: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	7,   // 24: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	32,  // 25: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	77,  // 26: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	20,  // 27: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	22,  // 28: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	18,  // 29: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	19,  // 30: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	20,  // 31: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	62,  // 32: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	11,  // 33: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	63,  // 34: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	64,  // 35: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	65,  // 36: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	66,  // 37: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	67,  // 38: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	68,  // 39: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	59,  // 40: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	60,  // 41: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	61,  // 42: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	57,  // 43: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	56,  // 44: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	51,  // 45: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	52,  // 46: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	41,  // 47: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
-	40,  // 48: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
-	38,  // 49: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
-	37,  // 50: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
-	42,  // 51: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
-	43,  // 52: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
-	44,  // 53: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
-	45,  // 54: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
-	49,  // 55: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
-	50,  // 56: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
-	53,  // 57: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	54,  // 58: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	55,  // 59: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	53,  // 60: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	77,  // 61: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	58,  // 62: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	7,   // 63: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	32,  // 64: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	17,  // 65: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	185, // 66: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	22,  // 67: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	46,  // 68: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
-	39,  // 69: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
-	71,  // 70: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	70,  // 71: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	99,  // 72: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	101, // 73: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	98,  // 74: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	97,  // 75: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	90,  // 76: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	91,  // 77: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	92,  // 78: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	93,  // 79: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	94,  // 80: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	95,  // 81: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	96,  // 82: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	83,  // 83: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	87,  // 84: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	88,  // 85: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	76,  // 86: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	75,  // 87: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
-	32,  // 88: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	80,  // 89: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	80,  // 90: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	80,  // 91: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	80,  // 92: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	81,  // 93: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	82,  // 94: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	79,  // 95: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	78,  // 96: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	77,  // 97: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 98: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 99: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 100: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	77,  // 101: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	77,  // 102: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 103: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	84,  // 104: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	85,  // 105: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	86,  // 106: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	77,  // 107: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 108: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	89,  // 109: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	77,  // 110: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	32,  // 111: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	77,  // 112: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	77,  // 113: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
-	6,   // 114: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 115: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	100, // 116: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	74,  // 117: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 118: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	107, // 119: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	74,  // 120: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 121: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	105, // 122: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	107, // 123: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	185, // 124: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	140, // 125: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	141, // 126: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	143, // 127: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	136, // 128: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	134, // 129: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	116, // 130: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	118, // 131: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	122, // 132: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	123, // 133: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	125, // 134: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	127, // 135: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	132, // 136: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	114, // 137: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	115, // 138: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	108, // 139: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
-	110, // 140: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	112, // 141: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	109, // 142: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
-	111, // 143: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	113, // 144: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	117, // 145: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	139, // 146: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	139, // 147: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	139, // 148: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	139, // 149: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	139, // 150: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
-	139, // 151: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	119, // 152: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	117, // 153: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	120, // 154: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	139, // 155: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 156: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	139, // 157: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	121, // 158: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	121, // 159: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 160: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 161: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	124, // 162: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	11,  // 163: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
-	6,   // 164: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
-	128, // 165: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 166: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	20,  // 167: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	131, // 168: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	22,  // 169: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	133, // 170: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	133, // 171: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	133, // 172: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	133, // 173: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	135, // 174: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 175: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	139, // 176: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	139, // 177: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	139, // 178: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	138, // 179: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	137, // 180: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	139, // 181: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	142, // 182: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 183: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 184: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	74,  // 185: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	144, // 186: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 187: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	152, // 188: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	185, // 189: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	154, // 190: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	185, // 191: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	107, // 192: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	10,  // 193: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	156, // 194: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	155, // 195: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	157, // 196: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	11,  // 197: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	186, // 198: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	159, // 199: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	158, // 200: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	11,  // 201: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	11,  // 202: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 203: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 204: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 205: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	11,  // 206: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 207: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	176, // 208: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	12,  // 209: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	179, // 210: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	181, // 211: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	155, // 212: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	182, // 213: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	183, // 214: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	215, // [215:215] is the sub-list for method output_type
-	215, // [215:215] is the sub-list for method input_type
-	215, // [215:215] is the sub-list for extension type_name
-	215, // [215:215] is the sub-list for extension extendee
-	0,   // [0:215] is the sub-list for field type_name
+	16,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
+	15,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
+	13,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
+	14,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
+	5,   // 11: ebb.v1.Namespace.set_hash:type_name -> ebb.v1.SetHash
+	6,   // 12: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
+	7,   // 13: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	18,  // 14: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	21,  // 15: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	186, // 16: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	21,  // 17: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	23,  // 18: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	21,  // 19: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	23,  // 20: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	21,  // 21: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	23,  // 22: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	32,  // 23: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	21,  // 24: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	8,   // 25: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	33,  // 26: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	78,  // 27: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	21,  // 28: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	23,  // 29: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	19,  // 30: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	20,  // 31: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	21,  // 32: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	63,  // 33: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	12,  // 34: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	64,  // 35: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	65,  // 36: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	66,  // 37: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	67,  // 38: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	68,  // 39: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	69,  // 40: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	60,  // 41: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	61,  // 42: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	62,  // 43: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	58,  // 44: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	57,  // 45: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	52,  // 46: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	53,  // 47: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	42,  // 48: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	41,  // 49: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	39,  // 50: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
+	38,  // 51: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
+	43,  // 52: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	44,  // 53: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	45,  // 54: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	46,  // 55: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	50,  // 56: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	51,  // 57: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	54,  // 58: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	55,  // 59: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	56,  // 60: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	54,  // 61: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	78,  // 62: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	59,  // 63: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	8,   // 64: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	33,  // 65: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	18,  // 66: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	186, // 67: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	23,  // 68: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	47,  // 69: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	40,  // 70: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
+	72,  // 71: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	71,  // 72: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	100, // 73: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	102, // 74: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	99,  // 75: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	98,  // 76: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	91,  // 77: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	92,  // 78: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	93,  // 79: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	94,  // 80: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	95,  // 81: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	96,  // 82: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	97,  // 83: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	84,  // 84: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	88,  // 85: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	89,  // 86: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	77,  // 87: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	76,  // 88: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
+	33,  // 89: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	81,  // 90: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	81,  // 91: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	81,  // 92: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	81,  // 93: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	82,  // 94: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	83,  // 95: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	80,  // 96: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	79,  // 97: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	78,  // 98: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	78,  // 99: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	78,  // 100: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	78,  // 101: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	78,  // 102: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	78,  // 103: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	33,  // 104: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	85,  // 105: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	86,  // 106: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	87,  // 107: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	78,  // 108: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	33,  // 109: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	90,  // 110: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	78,  // 111: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	33,  // 112: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	78,  // 113: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	78,  // 114: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
+	7,   // 115: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	10,  // 116: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	101, // 117: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	75,  // 118: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	9,   // 119: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	108, // 120: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	75,  // 121: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	9,   // 122: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	106, // 123: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	108, // 124: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	186, // 125: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	141, // 126: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	142, // 127: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	144, // 128: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	137, // 129: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	135, // 130: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	117, // 131: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	119, // 132: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	123, // 133: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	124, // 134: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	126, // 135: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	128, // 136: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	133, // 137: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	115, // 138: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	116, // 139: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	109, // 140: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
+	111, // 141: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	113, // 142: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	110, // 143: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
+	112, // 144: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	114, // 145: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	118, // 146: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	140, // 147: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	140, // 148: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	140, // 149: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	140, // 150: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	140, // 151: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
+	140, // 152: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	120, // 153: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	118, // 154: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	121, // 155: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	140, // 156: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	7,   // 157: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	140, // 158: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	122, // 159: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	122, // 160: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 161: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 162: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	125, // 163: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	12,  // 164: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
+	7,   // 165: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
+	129, // 166: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	7,   // 167: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	21,  // 168: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	132, // 169: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	23,  // 170: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	134, // 171: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	134, // 172: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	134, // 173: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	134, // 174: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	136, // 175: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	7,   // 176: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	140, // 177: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	140, // 178: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	140, // 179: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	139, // 180: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	138, // 181: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	140, // 182: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	143, // 183: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 184: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 185: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	75,  // 186: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	145, // 187: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	9,   // 188: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	153, // 189: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	186, // 190: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	155, // 191: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	186, // 192: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	108, // 193: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	11,  // 194: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	157, // 195: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	156, // 196: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	158, // 197: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	12,  // 198: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	187, // 199: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	160, // 200: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	159, // 201: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	12,  // 202: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	12,  // 203: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	12,  // 204: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	12,  // 205: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	12,  // 206: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	12,  // 207: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	12,  // 208: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	177, // 209: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	13,  // 210: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	180, // 211: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	182, // 212: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	156, // 213: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	183, // 214: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	184, // 215: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	216, // [216:216] is the sub-list for method output_type
+	216, // [216:216] is the sub-list for method input_type
+	216, // [216:216] is the sub-list for extension type_name
+	216, // [216:216] is the sub-list for extension extendee
+	0,   // [0:216] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -16240,6 +16340,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 		(*PutKey_Upload)(nil),
+		(*PutKey_Kmv)(nil),
 	}
 	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
@@ -16326,7 +16427,7 @@ func file_ebb_v1_ebb_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
-			NumEnums:      11,
+			NumEnums:      12,
 			NumMessages:   174,
 			NumExtensions: 0,
 			NumServices:   0,
