@@ -70,6 +70,8 @@ type Namespace struct {
 	SlowHalfLife *time.Duration
 	// BitmapPlacement is chosen when the namespace is created: with PlaceBySlice it holds bitmaps only, and their ids lie in all shards.
 	BitmapPlacement BitmapPlacement
+	// SetHash is chosen when the namespace is created: how the members of its sets are hashed, SetHashXXH3 by default.
+	SetHash SetHash
 	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps what the namespace has.
 	Universe *string
 	// Dictionary is chosen when the namespace is created: ids of its bitmaps stand for strings. See SetNames.
@@ -108,6 +110,15 @@ const (
 	PlaceBySlice = ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE
 )
 
+// SetHash says how the members of sets are hashed.
+type SetHash = ebbv1.SetHash
+
+// The hashes of members. The zero value is SetHashXXH3.
+const (
+	SetHashXXH3    = ebbv1.SetHash_SET_HASH_XXH3
+	SetHashMurmur3 = ebbv1.SetHash_SET_HASH_MURMUR3 // that of gocountme
+)
+
 func (n Namespace) wire() *ebbv1.Namespace {
 	var dictionary *ebbv1.Dictionary
 	var budget *ebbv1.NamespaceBudget
@@ -117,13 +128,17 @@ func (n Namespace) wire() *ebbv1.Namespace {
 	if n.Dictionary {
 		dictionary = &ebbv1.Dictionary{}
 	}
+	var setHash *SetHash
+	if n.SetHash != 0 {
+		setHash = &n.SetHash
+	}
 	return &ebbv1.Namespace{
 		Name: n.Name, Decay: n.Decay, HalfLifeUs: n.HalfLife.Microseconds(), Floor: n.Floor,
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
 		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary, Rollups: rollupsOf(n.Rollups),
-		Budget: budget,
+		Budget: budget, SetHash: setHash,
 	}
 }
 
@@ -158,7 +173,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
 		Kind: w.GetKind(), Sizes: w.GetSizes(),
 		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
-		BitmapPlacement: w.GetBitmapPlacement(), Universe: new(string(w.GetUniverse())),
+		BitmapPlacement: w.GetBitmapPlacement(), SetHash: max(w.GetSetHash(), SetHashXXH3), Universe: new(string(w.GetUniverse())),
 		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
 		Rollups:  append([]Period{}, w.GetRollups().GetUnits()...),
 		MaxBytes: new(w.GetBudget().GetBytes()), MaxKeys: new(w.GetBudget().GetKeys()),
@@ -209,7 +224,13 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 		return Namespace{}, err
 	}
 	c.renewal()
-	return namespaceOf(resp.GetNamespace()), nil
+	got := namespaceOf(resp.GetNamespace())
+	if n.SetHash == SetHashMurmur3 && got.SetHash != n.SetHash {
+		return Namespace{}, c.fail(attempt{op: op, key: n.Name}, proto.ErrBadNamespace.
+			Errorf("namespace %s hashes the members of sets by xxh3: the node that was asked does not know murmur3", n.Name).
+			WithHint("upgrade all nodes (ebb cluster status), and create another namespace"))
+	}
+	return got, nil
 }
 
 // Deletion is the state of a deleted namespace.
