@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"testing"
 
 	"github.com/ebbdb/ebb/proto"
@@ -32,4 +33,24 @@ func FuzzKMVLine(f *testing.F) {
 			t.Fatalf("%q is written as %q: %v", line, raw, err)
 		}
 	})
+}
+
+// The line of docs/doors.md that makes rows of Redis is the one that the script forgettable runs.
+func TestRedisRecipeIsTheOneThatIsRun(t *testing.T) {
+	script, err := os.ReadFile("testdata/script/forgettable.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/doors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(script, []byte("redis-cli --raw EVAL"))
+	if at < 0 {
+		t.Fatal("the script has no recipe")
+	}
+	recipe, _, _ := bytes.Cut(script[at:], []byte("\n"))
+	if !bytes.Contains(page, recipe) {
+		t.Errorf("docs/doors.md does not have the line\n%s", recipe)
+	}
 }
