@@ -7,9 +7,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// ImportKMV brings the hashes of a set into a key, which then has the members of both: a stored value of gocountme, which
-// is k and the least k hashes from the largest on, each 8 bytes in big endian. The namespace must have SetHashMurmur3.
-// A second import of the same value changes nothing.
+// ImportKMV brings the hashes of a set into a key, which then has the members of both: a stored value of gocountme,
+// which is k and the least k hashes from the largest on, each 8 bytes in big endian. The namespace must have
+// SetHashMurmur3. A second import of the same value changes nothing.
 //
 // A value with more hashes than the namespace keeps of a set is cut to that.
 func (c *Client) ImportKMV(ctx context.Context, ns, key string, value []byte) error {
@@ -62,7 +62,8 @@ func (c *Client) kmvTravels(ctx context.Context, ns string) error {
 	}
 	if v := table.GetVersion(); v < proto.VersionSetHash {
 		return proto.ErrBadRequest.Errorf(
-			"hashes of sets go in and out from storage version %d on, and this cluster has %d", proto.VersionSetHash, v).
+			"hashes of sets go in and out from storage version %d on, and this cluster has %d",
+			proto.VersionSetHash, v).
 			WithHint("upgrade all nodes: see ebb cluster status")
 	}
 	settings, err := c.settingsOf(ctx, ns)
@@ -70,9 +71,10 @@ func (c *Client) kmvTravels(ctx context.Context, ns string) error {
 		return err
 	}
 	if !proto.ByMurmur3(settings) {
-		return proto.ErrBadNamespace.Errorf("namespace %s hashes the members of sets by a seed of its own: its hashes do not "+
-			"go out, nor others in", settings.GetName()).
-			WithHint("use a namespace with the hash of gocountme: ebb namespace create NAME --set-hash murmur3 --decay none")
+		return proto.ErrBadNamespace.Errorf(
+			"namespace %s hashes the members of sets by a seed of its own: its hashes do not go out, nor others in",
+			settings.GetName()).
+			WithHint("use one with the hash of gocountme: ebb namespace create NAME --set-hash murmur3 --decay none")
 	}
 	return nil
 }

@@ -173,7 +173,8 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
 		Kind: w.GetKind(), Sizes: w.GetSizes(),
 		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
-		BitmapPlacement: w.GetBitmapPlacement(), SetHash: max(w.GetSetHash(), SetHashXXH3), Universe: new(string(w.GetUniverse())),
+		BitmapPlacement: w.GetBitmapPlacement(), SetHash: max(w.GetSetHash(), SetHashXXH3),
+		Universe:   new(string(w.GetUniverse())),
 		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
 		Rollups:  append([]Period{}, w.GetRollups().GetUnits()...),
 		MaxBytes: new(w.GetBudget().GetBytes()), MaxKeys: new(w.GetBudget().GetKeys()),
@@ -227,7 +228,7 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 	got := namespaceOf(resp.GetNamespace())
 	if n.SetHash == SetHashMurmur3 && got.SetHash != n.SetHash {
 		return Namespace{}, c.fail(attempt{op: op, key: n.Name}, proto.ErrBadNamespace.
-			Errorf("namespace %s hashes the members of sets by xxh3: the node that was asked does not know murmur3", n.Name).
+			Errorf("namespace %s hashes members of sets by xxh3: the node that was asked does not know murmur3", n.Name).
 			WithHint("upgrade all nodes (ebb cluster status), and create another namespace"))
 	}
 	return got, nil

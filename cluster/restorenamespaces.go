@@ -137,7 +137,7 @@ func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 		if have == nil {
 			fresh[ns.GetName()] = true
 		} else if t.Version() >= proto.VersionSetHash && proto.ByMurmur3(have) != proto.ByMurmur3(ns) {
-			return proto.ErrBadNamespace.Errorf("namespace %s hashes the members of sets in another way than in the backup",
+			return proto.ErrBadNamespace.Errorf("namespace %s hashes members of sets in another way than in the backup",
 				ns.GetName()).WithHint("delete it first: ebb namespace delete")
 		}
 	}

@@ -177,7 +177,7 @@ func (n *Node) hashable(ns *ebbv1.Namespace) error {
 	if version := n.Table().Version(); proto.ByMurmur3(ns) && version < proto.VersionSetHash {
 		return proto.ErrStarting.Errorf("set hashes of namespaces need storage version %d, and %d is in force",
 			proto.VersionSetHash, version).
-			WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for some seconds")
+			WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for a while")
 	}
 	return nil
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A stored value of gocountme is k and the least hashes of the members of a set, at most k of them, largest first, each 8
-// bytes in big endian. With k hashes it is full: the set has more members, and the largest hash is where its sample ends.
-// A set of ebb that keeps n hashes is such a value of k = n + 1.
+// A stored value of gocountme is k and the least hashes of the members of a set, at most k of them, largest first,
+// each 8 bytes in big endian. With k hashes it is full: the set has more members, and the largest hash is where its
+// sample ends. A set of ebb that keeps n hashes is such a value of k = n + 1.
 const (
 	KMVSizeMin  = 17
 	KMVSizeMax  = 65537
@@ -32,14 +32,15 @@ func CheckKMV(raw []byte) *Error {
 	k, n := binary.BigEndian.Uint64(raw), uint64(len(raw)/8-1)
 	switch {
 	case k < KMVSizeMin || k > KMVSizeMax:
-		return ErrBadRequest.Errorf("a value of gocountme with k of %d: it must be from %d to %d", k, KMVSizeMin, KMVSizeMax).
+		return ErrBadRequest.
+			Errorf("a value of gocountme with k of %d: it must be from %d to %d", k, KMVSizeMin, KMVSizeMax).
 			WithHint("add the members again, to a set of another size: ebb incr KEY MEMBER --kind set")
 	case n > k:
 		return ErrBadRequest.Errorf("a value of gocountme of %d hashes: its k is %d", n, k)
 	}
 	for at := 16; at < len(raw); at += 8 {
 		if binary.BigEndian.Uint64(raw[at:]) >= binary.BigEndian.Uint64(raw[at-8:]) {
-			return ErrBadRequest.Errorf("a value of gocountme whose hash %d is not smaller than the one before it", at/8)
+			return ErrBadRequest.Errorf("a value of gocountme whose hash %d is not below the one before it", at/8)
 		}
 	}
 	return nil

@@ -73,7 +73,8 @@ const VersionWindows = 11
 // VersionSketches is from when on images merge with what keys hold, and large ones go from shard to shard in pieces.
 const VersionSketches = 11
 
-// VersionSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into sets and out.
+// VersionSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into sets and
+// out.
 const VersionSetHash = 11
 
 // Versions are the storage versions that a build can run with.

@@ -512,8 +512,8 @@ const (
 	fieldPutKMV       = 8
 )
 
-// putKeyActs has every put: from another key, which is gone then, or over one. Hashes that are added to a set take nothing
-// away.
+// putKeyActs has every put: from another key, which is gone then, or over one. Hashes that are added to a set take
+// nothing away.
 func putKeyActs(body []byte) []auditRecord {
 	what, keys := actPut, keyList{}
 	merges, adds, more := false, false, false

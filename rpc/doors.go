@@ -92,8 +92,8 @@ func (op *doorOp) known() bool {
 	return len(of) > 0
 }
 
-// choose says which door answers, by the arguments: distribution is of goforget, key of the others, and at /get key with
-// bin is of pyforget. Without any of these it is goforget.
+// choose says which door answers, by the arguments: distribution is of goforget, key of the others, and at /get key
+// with bin is of pyforget. Without any of these it is goforget.
 func (op *doorOp) choose(args url.Values) {
 	switch {
 	case op.door != anyOrigin:

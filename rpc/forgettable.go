@@ -140,11 +140,14 @@ func (f *forgettable) nMostProbable(ctx context.Context, op doorOp, args url.Val
 }
 
 // distribution asks q, and answers with code when that fails.
-func (f *forgettable) distribution(ctx context.Context, op doorOp, args url.Values, q *ebbv1.DistributionQuestion, code string) (doorReply, *doorError) {
+func (f *forgettable) distribution(
+	ctx context.Context, op doorOp, args url.Values, q *ebbv1.DistributionQuestion, code string,
+) (doorReply, *doorError) {
 	if raw := args.Get("rate"); raw != "" {
 		rate, err := strconv.ParseFloat(raw, 64)
 		if err != nil || !(rate >= 0 && rate <= rateMax) {
-			return doorReply{}, refuse(codeBadRate, proto.ErrBadRequest.Errorf("rate %s: it must be a number per second from 0 to %g", quote(raw), float64(rateMax)))
+			return doorReply{}, refuse(codeBadRate, proto.ErrBadRequest.Errorf(
+				"rate %s: it must be a number per second from 0 to %g", quote(raw), float64(rateMax)))
 		}
 		q.Rate = &rate
 	}
@@ -183,7 +186,9 @@ func (f *forgettable) ask(ctx context.Context, q *ebbv1.Question) (*ebbv1.Answer
 }
 
 // appendDistribution writes forgettable's Distribution, in the order of its fields.
-func (f *forgettable) appendDistribution(b []byte, op doorOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution) ([]byte, error) {
+func (f *forgettable) appendDistribution(
+	b []byte, op doorOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution,
+) ([]byte, error) {
 	name := string(q.GetKeys()[0])
 	if err := checkText("distribution", name); err != nil {
 		return nil, err
@@ -216,7 +221,9 @@ func (f *forgettable) appendDistribution(b []byte, op doorOp, q *ebbv1.Distribut
 
 // settings are the rate (asked for, or ln 2 / half-life a second) and whether
 // the floor prunes. A distribution that does not exist has its namespace's.
-func (f *forgettable) settings(op doorOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution) (rate float64, prune bool) {
+func (f *forgettable) settings(
+	op doorOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution,
+) (rate float64, prune bool) {
 	decay, halfLifeUS, floor := d.GetDecay(), d.GetHalfLifeUs(), d.GetFloor()
 	if decay == ebbv1.Decay_DECAY_UNSPECIFIED {
 		ns := f.namespace(op.namespace)

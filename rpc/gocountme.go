@@ -31,8 +31,8 @@ import (
 //	/query?q={"method":M,...}    {"key":..,"set":..,"result":..}; see kmvQuery
 //	/exit                        403
 //
-// under /, /kmv and /ns/NAME (see doorOperation), in the envelope {"status_code":200,"status_txt":"","data":...}. Errors
-// have HTTP status 500: those of arguments stand in status_txt, all others in data.
+// under /, /kmv and /ns/NAME (see doorOperation), in the envelope {"status_code":200,"status_txt":"","data":...}.
+// Errors have HTTP status 500: those of arguments stand in status_txt, all others in data.
 type gocountme struct {
 	ebb *ebbServer
 }
@@ -64,8 +64,8 @@ func (g *gocountme) run(ctx context.Context, op doorOp, args url.Values) (doorRe
 	case "query":
 		return g.query(ctx, op, args)
 	case "jaccard":
-		if len(args["key"]) != 2 {
-			return doorReply{}, refuse(codeTwoKeys, proto.ErrBadCount.Errorf("%d keys: there must be 2", len(args["key"])))
+		if n := len(args["key"]); n != 2 {
+			return doorReply{}, refuse(codeTwoKeys, proto.ErrBadCount.Errorf("%d keys: there must be 2", n))
 		}
 	}
 	keys := args["key"]
@@ -253,7 +253,8 @@ func refusedCommand(resp *ebbv1.ApplyResponse) error {
 func (g *gocountme) kmvKnown(table *ebbv1.Table) error {
 	if v := table.GetVersion(); v < proto.VersionSetHash {
 		return proto.ErrBadRequest.Errorf(
-			"hashes of sets go in and out from storage version %d on, and this cluster has %d", proto.VersionSetHash, v).
+			"hashes of sets go in and out from storage version %d on, and this cluster has %d",
+			proto.VersionSetHash, v).
 			WithHint("upgrade all nodes: see ebb cluster status")
 	}
 	return nil
@@ -506,8 +507,8 @@ func decodeKMVSet(raw []byte) (*kmvSet, error) {
 	return s, nil
 }
 
-// kmvOf makes a set of others: of the hashes below the least limit of all. Its k is the least of theirs, or, if it holds
-// fewer hashes of more members, so many that gocountme's estimate is right.
+// kmvOf makes a set of others: of the hashes below the least limit of all. Its k is the least of theirs, or, if it
+// holds fewer hashes of more members, so many that gocountme's estimate is right.
 func kmvOf(of *ebbv1.BitmapExpr, sets map[string]*kmvSet) *kmvSet {
 	limit, out := uint64(0), &kmvSet{}
 	for _, key := range proto.ExprKeys(of) {

@@ -21,7 +21,8 @@ import (
 //	/dist?key=K
 //
 // under /, /py and /ns/NAME (see doorOperation). Of an argument that is given twice the last one counts. What is not
-// there has HTTP status 200, and 404 in the answer. The other errors have the HTTP status that fits, and the same shape.
+// there has HTTP status 200, and 404 in the answer. The other errors have the HTTP status that fits, and the same
+// shape.
 type pyforget struct {
 	ebb *ebbServer
 }

@@ -226,8 +226,8 @@ func (ns *namespace) setHash() sketch.Hash {
 	return sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
 }
 
-// hashedAs says whether a set's hash is the one of a namespace. Of the others that are not murmur3 the seed alone decides,
-// as it did before there was a choice.
+// hashedAs says whether a set's hash is the one of a namespace. Of the others that are not murmur3 the seed alone
+// decides, as it did before there was a choice.
 func (ns *namespace) hashedAs(h sketch.Hash) bool {
 	own := ns.setHash()
 	return h.Seed == own.Seed && (h.ID == sketch.HashMurmur3) == (own.ID == sketch.HashMurmur3)
@@ -302,7 +302,8 @@ func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 	case ebbv1.Kind_KIND_SET:
 		k := int(size.GetSetMembers())
 		if halfLife > 0 {
-			s, err := sketch.NewSetDecayed(sketch.SetDecayedParams{K: k, HalfLife: halfLife, Members: true, Hash: ns.setHash()})
+			params := sketch.SetDecayedParams{K: k, HalfLife: halfLife, Members: true, Hash: ns.setHash()}
+			s, err := sketch.NewSetDecayed(params)
 			return sound(&setDecayed{s}, err)
 		}
 		s, err := sketch.NewSet(sketch.SetParams{K: k, Members: true, Signature: setSignature, Hash: ns.setHash()})

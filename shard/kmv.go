@@ -10,8 +10,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// imageOfKMV makes an image of the hashes that a put brings (see proto.CheckKMV). A set of k-1 things or fewer keeps them
-// all; of a full one the largest hash is the least that is left out, so that its estimate is that of gocountme,
+// imageOfKMV makes an image of the hashes that a put brings (see proto.CheckKMV). A set of k-1 things or fewer keeps
+// them all; of a full one the largest hash is the least that is left out, so that its estimate is that of gocountme,
 // (k-1)/largest. It is no larger than the namespace makes its sets. Of the members themselves nothing is known: their
 // names are ~ and the hash, which gives way to a name that sorts before it.
 func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte, *proto.Error) {
@@ -43,16 +43,17 @@ func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte
 	case *setDecayed:
 		if uint64(n) == k {
 			return nil, proto.ErrBadNamespace.
-				Errorf("the hashes for key %s are a sample of a set, and in namespace %s sets forget: a sample does not say "+
-					"when its members were seen", quote(c.Key), quote([]byte(ns.definition.GetName()))).
-				WithHint("put it into a namespace without decay: ebb namespace create NAME --set-hash murmur3 --decay none")
+				Errorf("the hashes for key %s are a sample of a set, and in namespace %s sets forget: "+
+					"a sample does not say when its members were seen", quote(c.Key), quote([]byte(ns.definition.GetName()))).
+				WithHint("put it into another one: ebb namespace create NAME --set-hash murmur3 --decay none")
 		}
 		for i := n; i > 0; i-- {
 			b.Add(clock, clock, hash(i), nameOfHash(hash(i)))
 		}
 		made = b
 	default:
-		return nil, proto.ErrBadNamespace.Errorf("namespace %s cannot have sets", quote([]byte(ns.definition.GetName())))
+		name := quote([]byte(ns.definition.GetName()))
+		return nil, proto.ErrBadNamespace.Errorf("namespace %s cannot have sets", name)
 	}
 	raw := binary.AppendUvarint([]byte{imageMagic, imageVersion}, uint64(clock))
 	raw = append(binary.AppendUvarint(raw, 0), byte(made.form()))
@@ -70,7 +71,7 @@ func checkMurmur3(ns *namespace) *proto.Error {
 	return proto.ErrBadNamespace.
 		Errorf("namespace %s hashes the members of sets by a seed of its own: its hashes do not go out, nor others in",
 			quote([]byte(ns.definition.GetName()))).
-		WithHint("use a namespace with the hash of gocountme: ebb namespace create NAME --set-hash murmur3 --decay none")
+		WithHint("use one with the hash of gocountme: ebb namespace create NAME --set-hash murmur3 --decay none")
 }
 
 // byMurmur3 says whether an image is of a set that is hashed by murmur3.
@@ -104,8 +105,8 @@ func (f *frame) askKMV(ns *namespace, key uint32, out *ebbv1.KeyExport) *ebbv1.S
 		all := false
 		if hashes, all = b.Hashes(); !all {
 			return f.unanswered(proto.ErrBadRequest.
-				Errorf("key %s forgets, and keeps a sample of its members: the hashes of these alone do not say how many "+
-					"there are", quote(name)).
+				Errorf("key %s forgets, and keeps a sample of its members: "+
+					"the hashes of these alone do not say how many there are", quote(name)).
 				WithHint("ask for its cardinality, or keep the set in a namespace without decay"))
 		}
 		k = b.Params().K

@@ -58,7 +58,8 @@ func addMembers(t testing.TB, s *State, key string, members ...string) {
 	t.Helper()
 	c := &ebbv1.Increments{}
 	for _, m := range members {
-		c.Increments = append(c.Increments, &ebbv1.Increment{Key: []byte(key), Bin: []byte(m), Kind: ebbv1.Kind_KIND_SET})
+		in := &ebbv1.Increment{Key: []byte(key), Bin: []byte(m), Kind: ebbv1.Kind_KIND_SET}
+		c.Increments = append(c.Increments, in)
 	}
 	r := applied(t, s, &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: c}})
 	if r.Error != nil || len(r.Refused) > 0 {
@@ -110,7 +111,8 @@ func randomHashes(r *rand.Rand, n int) []uint64 {
 // The hash of this door is murmur3 x64 128 with seed 0, of which the first 8 bytes in little endian.
 func TestMurmur3OfGocountme(t *testing.T) {
 	for member, want := range map[string]uint64{
-		"hello": 0xcbd8a7b341bd9b02, "hello, world": 0x342fac623a5ebc8e, "19 Jan 2038 at 3:14:07 AM": 0xb89e5988b737affc,
+		"hello": 0xcbd8a7b341bd9b02, "hello, world": 0x342fac623a5ebc8e,
+		"19 Jan 2038 at 3:14:07 AM":                    0xb89e5988b737affc,
 		"The quick brown fox jumps over the lazy dog.": 0xcd99481f9ee902c9,
 	} {
 		if got := (&event{bin: []byte(member), murmur: true}).memberHash(); got != want {
@@ -218,14 +220,16 @@ func TestKMVRefusals(t *testing.T) {
 	if err := putKMV(t, old, "k", good); err == nil || err.Error() != proto.AsError(errMalformedCommand()).Error() {
 		t.Errorf("before it is known: %v", err)
 	}
-	if _, r := newMurmur(t, BehaviourSetHash-1, plainSets(16)); proto.FromWire(r.Error).Is(proto.ErrBadNamespace) == false {
+	_, r := newMurmur(t, BehaviourSetHash-1, plainSets(16))
+	if e := proto.FromWire(r.Error); e == nil || !e.Is(proto.ErrBadNamespace) {
 		t.Errorf("a definition before it is known: %v", r)
 	}
 	murmur := murmurShard(t, plainSets(16))
 	for name, value := range map[string][]byte{
-		"nothing": nil, "half a number": good[:12], "k of 16": valueOf(16, []uint64{1}), "k of 65538": valueOf(65538, nil),
-		"too many": append(valueOf(17, randomHashes(rand.New(rand.NewPCG(7, 8)), 17)), make([]byte, 8)...),
-		"rising":   proto.AppendKMV(nil, 17, 1, 2), "twice": proto.AppendKMV(nil, 17, 2, 2),
+		"nothing": nil, "half a number": good[:12], "k of 16": valueOf(16, []uint64{1}),
+		"k of 65538": valueOf(65538, nil),
+		"too many":   append(valueOf(17, randomHashes(rand.New(rand.NewPCG(7, 8)), 17)), make([]byte, 8)...),
+		"rising":     proto.AppendKMV(nil, 17, 1, 2), "twice": proto.AppendKMV(nil, 17, 2, 2),
 	} {
 		if err := putKMV(t, murmur, "k", value); !errors.Is(err, proto.ErrBadRequest) {
 			t.Errorf("%s: %v", name, err)
@@ -233,7 +237,8 @@ func TestKMVRefusals(t *testing.T) {
 	}
 	addMembers(t, murmur, "k", "a")
 	image := exportOf(t, murmur, "k")
-	if r := s.put(&ebbv1.PutKey{Key: []byte("k"), Merge: true, What: &ebbv1.PutKey_Image{Image: image}}); r.Error == nil {
+	merge := &ebbv1.PutKey{Key: []byte("k"), Merge: true, What: &ebbv1.PutKey_Image{Image: image}}
+	if r := s.put(merge); r.Error == nil {
 		t.Error("an image by murmur3 merged where members are hashed by xxh3")
 	}
 	if r := applied(t, murmur, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{

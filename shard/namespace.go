@@ -203,7 +203,7 @@ func (s *State) checkDeletion(def *ebbv1.Namespace) *proto.Error {
 // checkSetHash refuses the definition of a namespace that hashes by murmur3 before shards know what that is.
 func (s *State) checkSetHash(def *ebbv1.Namespace) *proto.Error {
 	if proto.ByMurmur3(def) && s.behaviour < BehaviourSetHash {
-		return proto.ErrBadNamespace.Errorf("namespace %s: a shard knows set hashes from behaviour version %d on, and has %d",
+		return proto.ErrBadNamespace.Errorf("namespace %s: shards know set hashes from behaviour version %d on, this has %d",
 			def.GetName(), BehaviourSetHash, s.behaviour)
 	}
 	return nil

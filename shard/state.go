@@ -46,8 +46,8 @@ const (
 	// BehaviourSketches is from when on images merge with what keys hold, and large ones come in pieces.
 	BehaviourSketches = BehaviourWindows
 
-	// BehaviourSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into sets and
-	// out.
+	// BehaviourSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into
+	// sets and out.
 	BehaviourSetHash = BehaviourWindows
 
 	// BehaviourMax is the newest that this package implements.

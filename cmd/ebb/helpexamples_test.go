@@ -63,7 +63,8 @@ ebb -n clicks incr link/4711 US
 ebb bits set play/2011-11-01 17 42 && ebb bits set premium 17
 ebb namespace create users --dictionary && ebb namespace create hourly --kind distinct --window 1h
 ebb -n hourly incr visitors ann
-ebb namespace create sets --kind set --decay none --set-hash murmur3 && ebb -n sets incr stars/go ann && ebb -n sets incr stars/rust ann
+ebb namespace create sets --kind set --decay none --set-hash murmur3
+ebb -n sets incr stars/go ann && ebb -n sets incr stars/rust ann
 `
 
 // live waits until the namespace visits is there: one of its name may still be purged.

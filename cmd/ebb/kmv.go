@@ -90,10 +90,11 @@ func appendKMVLine(b []byte, key string, value []byte) ([]byte, error) {
 func newKMVImport(s *session) *cobra.Command {
 	var most int
 	cmd := &cobra.Command{
-		Use: "import FILE", Short: "Bring stored sets of gocountme into keys", Args: argsBetween(1, 1, "FILE (- for standard input)"),
-		Long: `A key that is there then has the members of both, so that a file can be imported again: what is there already changes
-nothing. A value of a larger k than the namespace keeps is cut to that: --size set.members=N keeps up to k = N + 1.
-Lines that cannot be right are reported and left out.`,
+		Use: "import FILE", Short: "Bring stored sets of gocountme into keys",
+		Args: argsBetween(1, 1, "FILE (- for standard input)"),
+		Long: `A key that is there then has the members of both, so that a file can be imported again: what is there
+already changes nothing. A value of a larger k than the namespace keeps is cut to that: --size set.members=N
+keeps up to k = N + 1. Lines that cannot be right are reported and left out.`,
 		Example: "  ebb kmv import sets.jsonl -n sets\n" +
 			"  zcat sets.jsonl.gz | ebb kmv import - -n sets",
 		RunE: func(cmd *cobra.Command, args []string) error { return s.importKMV(cmd, args[0], most) },
@@ -134,7 +135,8 @@ func (s *session) importKMV(cmd *cobra.Command, file string, most int) error {
 		line, read := r.ReadSlice('\n')
 		switch {
 		case errors.Is(read, bufio.ErrBufferFull):
-			return proto.ErrBadRequest.Errorf("line %d has more than %d bytes: no stored value of gocountme takes so many", lines+1, kmvLineMax)
+			return proto.ErrBadRequest.Errorf("line %d has more than %d bytes: no stored value of gocountme takes so many",
+				lines+1, kmvLineMax)
 		case read != nil && read != io.EOF:
 			return read
 		}
@@ -148,7 +150,8 @@ func (s *session) importKMV(cmd *cobra.Command, file string, most int) error {
 			case isKMVRefusal(err):
 				refuse(err)
 			default:
-				fmt.Fprintf(s.term.err, "%s imported; import the file again: what is there already changes nothing\n", plural(done, "key is", "keys are"))
+				fmt.Fprintf(s.term.err, "%s imported; import the file again: what is there already changes nothing\n",
+					plural(done, "key is", "keys are"))
 				return err
 			}
 		}
@@ -202,8 +205,10 @@ func (s *session) kmvBar(what string, size int64) (done func(int64)) {
 	if !interactive(s.term.err) {
 		return func(int64) {}
 	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
-		progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	bar := progressbar.NewOptions64(size,
+		progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
+		progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
+		progressbar.OptionThrottle(100*time.Millisecond))
 	return func(n int64) { _ = bar.Add64(n) }
 }
 
@@ -212,8 +217,8 @@ func newKMVExport(s *session) *cobra.Command {
 	var patterns []string
 	cmd := &cobra.Command{
 		Use: "export [KEY...]", Short: "Write sets as gocountme stores them", Args: argsBetween(0, -1, "[KEY...]"),
-		Long: `Each set is written as it is at a moment of its own. A set of n hashes is a value of k = n + 1, so what came from
-gocountme goes out as it came. A set that forgets is refused when it keeps a sample only.`,
+		Long: `Each set is written as it is at a moment of its own. A set of n hashes is a value of k = n + 1, so what
+came from gocountme goes out as it came. A set that forgets is refused when it keeps a sample only.`,
 		Example: "  ebb kmv export stars/go stars/rust -n sets -f sets.jsonl\n" +
 			"  ebb kmv export --matching 'stars/*' -n sets -f -",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -239,7 +244,8 @@ func (s *session) exportKMV(cmd *cobra.Command, keys, patterns []string, file st
 	}
 	defer c.Close()
 	for _, pattern := range patterns {
-		for key, err := range c.Keys(cmd.Context(), s.namespace, client.KeysQuery{Pattern: pattern, Kind: client.KindSet}) {
+		q := client.KeysQuery{Pattern: pattern, Kind: client.KindSet}
+		for key, err := range c.Keys(cmd.Context(), s.namespace, q) {
 			if err != nil {
 				return err
 			}

@@ -11,8 +11,10 @@ import (
 // FuzzKMVLine: a line of a file of sets is refused, or is written as it was read.
 func FuzzKMVLine(f *testing.F) {
 	for _, line := range []string{
-		`{"key":"stars/go","value_base64":"AAAAAAAAABEAAAAAAAAACQAAAAAAAAAH"}`, `{"key_base64":"//4=","value_base64":"AAAAAAAAABE="}`,
-		`{"key":"a","key_base64":"YQ==","value_base64":""}`, `{"key":"\ud800","value_base64":"AAAAAAAAABE="}`, `[]`, `{"key":1}`,
+		`{"key":"stars/go","value_base64":"AAAAAAAAABEAAAAAAAAACQAAAAAAAAAH"}`,
+		`{"key_base64":"//4=","value_base64":"AAAAAAAAABE="}`,
+		`{"key":"a","key_base64":"YQ==","value_base64":""}`,
+		`{"key":"\ud800","value_base64":"AAAAAAAAABE="}`, `[]`, `{"key":1}`,
 	} {
 		f.Add([]byte(line))
 	}

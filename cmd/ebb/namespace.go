@@ -104,7 +104,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.kind, "kind", "", "`kind` of the keys that writes without a kind make: "+proto.KindNames()+" (default distribution)")
 	f.Var(&nf.sizes, "size", "how large new keys are made, as `NAME=NUMBER` (repeatable): "+strings.Join(proto.SizeNames(), ", "))
 	f.StringVar(&nf.setHash, "set-hash", "",
-		"how members of sets are hashed, chosen at creation: xxh3 (by a seed of the namespace) or murmur3 (as gocountme does)")
+		"how members of sets are hashed, chosen at creation: xxh3 (by the namespace's seed) or murmur3 (as gocountme)")
 	f.StringVar(&nf.placement, "bitmap-placement", "", "where bitmaps lie, chosen at creation: key (whole on the shard of the key) or slice (in all shards; such a namespace holds bitmaps only)")
 	f.BoolVar(&nf.dictionary, "dictionary", false, "ids of bitmaps are strings (uuids, names), chosen at creation: each gets a number that stays")
 	f.StringVar(&nf.universe, "universe", "", "`key` of the bitmap of all ids, for a not that names none; an empty one ends that")

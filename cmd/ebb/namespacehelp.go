@@ -3,8 +3,8 @@ package main
 // namespaceHelp and namespaceExamples are those of creating a namespace (true) and of changing one (false).
 var (
 	namespaceHelp = map[bool]string{
-		true: `Creates a namespace. What is not named has its default. Where bitmaps lie (--bitmap-placement), how members of
-sets are hashed (--set-hash) and --dictionary are chosen here, and stay.`,
+		true: `Creates a namespace. What is not named has its default. Where bitmaps lie (--bitmap-placement), how
+members of sets are hashed (--set-hash) and --dictionary are chosen here, and stay.`,
 		false: `Changes settings of a namespace that exists; what is not named stays. --bitmap-placement,
 --set-hash and --dictionary stay as they were chosen when it was created.
 
