@@ -73,6 +73,8 @@ type Namespace struct {
 	MaxJump *time.Duration
 	// BitmapPlacement is chosen when the namespace is created: with PlaceBySlice it holds bitmaps only, and their ids lie in all shards.
 	BitmapPlacement BitmapPlacement
+	// SetHash is chosen when the namespace is created: how the members of its sets are hashed, SetHashXXH3 by default.
+	SetHash SetHash
 	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps what the namespace has.
 	Universe *string
 	// Dictionary is chosen when the namespace is created: ids of its bitmaps stand for strings. See SetNames.
@@ -111,6 +113,15 @@ const (
 	PlaceBySlice = ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE
 )
 
+// SetHash says how the members of sets are hashed.
+type SetHash = ebbv1.SetHash
+
+// The hashes of members. The zero value is SetHashXXH3.
+const (
+	SetHashXXH3    = ebbv1.SetHash_SET_HASH_XXH3
+	SetHashMurmur3 = ebbv1.SetHash_SET_HASH_MURMUR3 // that of gocountme
+)
+
 func (n Namespace) wire() *ebbv1.Namespace {
 	var dictionary *ebbv1.Dictionary
 	var budget *ebbv1.NamespaceBudget
@@ -120,13 +131,17 @@ func (n Namespace) wire() *ebbv1.Namespace {
 	if n.Dictionary {
 		dictionary = &ebbv1.Dictionary{}
 	}
+	var setHash *SetHash
+	if n.SetHash != 0 {
+		setHash = &n.SetHash
+	}
 	return &ebbv1.Namespace{
 		Name: n.Name, Decay: n.Decay, HalfLifeUs: n.HalfLife.Microseconds(), Floor: n.Floor,
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
 		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary, Rollups: rollupsOf(n.Rollups),
-		Budget: budget, MaxJumpUs: microsOf(n.MaxJump),
+		Budget: budget, MaxJumpUs: microsOf(n.MaxJump), SetHash: setHash,
 	}
 }
 
@@ -161,7 +176,8 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
 		Kind: w.GetKind(), Sizes: w.GetSizes(),
 		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
-		BitmapPlacement: w.GetBitmapPlacement(), Universe: new(string(w.GetUniverse())),
+		BitmapPlacement: w.GetBitmapPlacement(), SetHash: max(w.GetSetHash(), SetHashXXH3),
+		Universe:   new(string(w.GetUniverse())),
 		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
 		Rollups:  append([]Period{}, w.GetRollups().GetUnits()...),
 		MaxBytes: new(w.GetBudget().GetBytes()), MaxKeys: new(w.GetBudget().GetKeys()),
@@ -197,11 +213,17 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 	if err := n.check(); err != nil {
 		return Namespace{}, c.fail(attempt{op: op, key: n.Name}, err)
 	}
-	got, err := c.putNamespace(ctx, op, n.wire(), create)
+	wire, err := c.putNamespace(ctx, op, n.wire(), create)
 	if err != nil {
 		return Namespace{}, err
 	}
-	return namespaceOf(got), nil
+	got := namespaceOf(wire)
+	if n.SetHash == SetHashMurmur3 && got.SetHash != n.SetHash {
+		return Namespace{}, c.fail(attempt{op: op, key: n.Name}, proto.ErrBadNamespace.
+			Errorf("namespace %s hashes members of sets by xxh3: the node that was asked does not know murmur3", n.Name).
+			WithHint("upgrade all nodes (ebb cluster status), and create another namespace"))
+	}
+	return got, nil
 }
 
 // putNamespace creates or changes a namespace as it travels.

@@ -270,7 +270,11 @@ func suits(s *ebbv1.SketchState, ns *ebbv1.Namespace) error {
 		return nil
 	case KindDistribution, KindMorris, KindQuantile:
 	default:
-		if of.GetHashSeed() != ns.GetHashSeed() {
+		murmur3 := s.GetKind() == KindSet && proto.ByMurmur3(of)
+		switch {
+		case s.GetKind() == KindSet && murmur3 != proto.ByMurmur3(ns):
+			return differs("set hash")
+		case !murmur3 && of.GetHashSeed() != ns.GetHashSeed(): // murmur3 has none
 			return differs("hash seed")
 		}
 	}

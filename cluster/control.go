@@ -221,6 +221,10 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	} else if have != nil {
 		want.Dictionary = have.Dictionary
 	}
+	if have != nil && want.GetSetHash() != 0 && proto.ByMurmur3(want) != proto.ByMurmur3(have) {
+		return nil, proto.ErrBadNamespace.Errorf("namespace %s: the hash of its sets cannot change", want.Name).
+			WithHint("create another namespace with --set-hash")
+	}
 	want.Version = base.Version
 	if err := c.mergeClock(want, have, base.Version); err != nil {
 		return nil, err
@@ -229,6 +233,12 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 		want.Budget = nil // nodes of older builds read none, and refuse nothing
 	}
 	proto.FillNamespace(want, base)
+	switch {
+	case have != nil:
+		want.SetHash = have.SetHash
+	case table.Version() < proto.VersionSetHash || !proto.ByMurmur3(want):
+		want.SetHash = nil // nodes of older builds do not know it
+	}
 	if err := proto.CheckNamespace(want); err != nil {
 		return nil, err
 	}

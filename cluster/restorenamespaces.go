@@ -68,6 +68,9 @@ func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	if t.Version() < proto.VersionDeletion {
 		want.Budget = nil // nodes of older builds read none
 	}
+	if t.Version() < proto.VersionSetHash {
+		want.SetHash = nil
+	}
 	have := t.Defined(want.Name)
 	if have == nil {
 		want.Version = max(want.Version, t.DroppedVersion()) // shards may remember one of that name
@@ -133,6 +136,9 @@ func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 		}
 		if have == nil {
 			fresh[ns.GetName()] = true
+		} else if t.Version() >= proto.VersionSetHash && proto.ByMurmur3(have) != proto.ByMurmur3(ns) {
+			return proto.ErrBadNamespace.Errorf("namespace %s hashes members of sets in another way than in the backup",
+				ns.GetName()).WithHint("delete it first: ebb namespace delete")
 		}
 	}
 	if n := len(t.AllNamespaces()) + len(fresh); n > proto.NamespacesMax {

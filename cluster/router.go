@@ -63,6 +63,20 @@ func (r *Router) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.App
 	return r.apply(ctx, table, req, onceMore), nil
 }
 
+// ApplyWaiting is Apply that waits, while the context lasts, for shards that are electing a leader.
+func (r *Router) ApplyWaiting(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	table := r.cfg.Table()
+	if table.Shards() == 0 {
+		return nil, errStarting()
+	}
+	if err := checkParts(table, req); err != nil {
+		return nil, err
+	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	return r.apply(ctx, table, req, untilLeader), nil
+}
+
 // patience says which commands to try again, all of them known not to be appended.
 type patience int
 

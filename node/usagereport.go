@@ -172,6 +172,16 @@ func (v clusterView) NamespaceUsage(
 	return out, nil
 }
 
+// hashable refuses a hash of sets that nodes of older builds would not keep.
+func (n *Node) hashable(ns *ebbv1.Namespace) error {
+	if version := n.Table().Version(); proto.ByMurmur3(ns) && version < proto.VersionSetHash {
+		return proto.ErrStarting.Errorf("set hashes of namespaces need storage version %d, and %d is in force",
+			proto.VersionSetHash, version).
+			WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for a while")
+	}
+	return nil
+}
+
 // budgetable refuses a budget that nodes of older builds would not keep.
 func (n *Node) budgetable(ns *ebbv1.Namespace) error {
 	b, version := ns.GetBudget(), n.Table().Version()

@@ -470,6 +470,8 @@ func checkNamespaceEnums(ns *ebbv1.Namespace) *Error {
 		return ErrBadNamespace.Errorf("precision %d is unknown: default or compact", ns.GetPrecision())
 	case ns.GetBitmapPlacement() < ebbv1.BitmapPlacement_BITMAP_PLACEMENT_UNSPECIFIED || ns.GetBitmapPlacement() > ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE:
 		return ErrBadNamespace.Errorf("bitmap placement %d is unknown: key or slice", ns.GetBitmapPlacement())
+	case ns.GetSetHash() < ebbv1.SetHash_SET_HASH_UNSPECIFIED || ns.GetSetHash() > ebbv1.SetHash_SET_HASH_MURMUR3:
+		return ErrBadNamespace.Errorf("set hash %d is unknown: xxh3 or murmur3", ns.GetSetHash())
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ package proto
 //	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree
 //	11 shards name the keys of a question that are missing; windows and expiring Bloom filters keep what they promise:
 //	   see shard.BehaviourWindows;
-//	   images of keys merge, and large ones come in pieces: see shard.BehaviourSketches
+//	   images of keys merge, and large ones come in pieces: see shard.BehaviourSketches;
+//	   namespaces say how members of sets are hashed, and hashes go in and out: see shard.BehaviourSetHash
 //
 // 7 was never released.
 const (
@@ -74,6 +75,10 @@ const VersionSketches = 11
 
 // VersionEventClocks is from when on a namespace has one event clock, which can be set, and events that jump are refused.
 const VersionEventClocks = 11
+
+// VersionSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into sets and
+// out.
+const VersionSetHash = 11
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

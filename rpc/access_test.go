@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -282,8 +283,13 @@ func routeSamples(t *testing.T) []string {
 		}
 		out = append(out, rt.method+" "+path)
 	}
-	for _, op := range forgettableOperations {
+	for _, op := range originPaths[ofGoforget].operations {
 		out = append(out, "GET /ns/clicks/"+op)
+	}
+	for _, has := range originPaths[ofPyforget:] {
+		for _, op := range has.operations {
+			out = append(out, "GET /ns/clicks/"+has.prefix+"/"+op)
+		}
 	}
 	return append(out, "GET /openapi.json")
 }
@@ -309,6 +315,13 @@ func tryHTTP(h http.Handler, request, who string) string {
 	}
 	query := ""
 	switch {
+	case strings.Contains(path, "/py/"):
+		query = "?key=k&bin=b"
+	case strings.Contains(path, "/kmv/"):
+		query = "?key=k&key=l&value=v&hash=1&q=" + url.QueryEscape(`{"method":"get","keys":["k"]}`)
+		if strings.HasSuffix(path, "/addmulti") {
+			query = "?value=k,v"
+		}
 	case strings.HasSuffix(path, "/incr") || strings.HasSuffix(path, "/get"):
 		query = "?distribution=k&field=f"
 	case strings.HasSuffix(path, "/dist") || strings.HasSuffix(path, "/nmostprobable"):

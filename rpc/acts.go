@@ -508,12 +508,24 @@ const (
 	fieldPutFrom      = 3
 	fieldPutOverwrite = 4
 	fieldPutReplace   = 5
+	fieldPutMerge     = 7
+	fieldPutKMV       = 8
 )
 
-// putKeyActs has every put: from another key, which is gone then, or over one.
+// putKeyActs has every put: from another key, which is gone then, or over one. Hashes that are added to a set take
+// nothing away.
 func putKeyActs(body []byte) []auditRecord {
 	what, keys := actPut, keyList{}
+	merges, adds, more := false, false, false
 	proto.WalkFields(body, func(num protowire.Number, v uint64, b []byte) bool {
+		switch num {
+		case fieldPutMerge:
+			merges = v != 0
+		case fieldPutKMV:
+			adds = true
+		default:
+			more = more || num != fieldPutKey
+		}
 		switch num {
 		case fieldPutKey, fieldPutFrom:
 			keys.add(b)
@@ -524,6 +536,9 @@ func putKeyActs(body []byte) []auditRecord {
 		}
 		return true
 	})
+	if adds && merges && !more {
+		return nil
+	}
 	return []auditRecord{{what: what, keys: keys}}
 }
 

@@ -46,7 +46,8 @@ func TestEveryActSaysWhetherItDestroys(t *testing.T) {
 	}
 	// what a new field of these could do is not known to the rules that look for destruction field by field
 	for message, fields := range map[protobuf.Message]int{
-		&ebbv1.PutKey{}: 7, &ebbv1.HomeCommand{}: 3, &ebbv1.RestoreShard{}: 5, &ebbv1.BitEdit{}: 7, &ebbv1.Increment{}: 8, &ebbv1.ExpireKeys{}: 3, &ebbv1.ExpireRequest{}: 6,
+		&ebbv1.PutKey{}:      8,
+		&ebbv1.HomeCommand{}: 3, &ebbv1.RestoreShard{}: 5, &ebbv1.BitEdit{}: 7, &ebbv1.Increment{}: 8, &ebbv1.ExpireKeys{}: 3, &ebbv1.ExpireRequest{}: 6,
 	} {
 		if d := message.ProtoReflect().Descriptor(); d.Fields().Len() != fields {
 			t.Errorf("%s has %d fields, and the audit knows %d", d.Name(), d.Fields().Len(), fields)
@@ -63,7 +64,10 @@ func TestEveryActSaysWhetherItDestroys(t *testing.T) {
 		t.Errorf("%d of %d questions of the language write; the audit knows of 1 of 15", writes, ask.Len())
 	}
 	put := (&ebbv1.PutKey{}).ProtoReflect().Descriptor().Fields()
-	for name, number := range map[string]protoreflect.FieldNumber{"key": fieldPutKey, "from": fieldPutFrom, "overwrite": fieldPutOverwrite, "replace": fieldPutReplace} {
+	for name, number := range map[string]protoreflect.FieldNumber{
+		"key": fieldPutKey, "from": fieldPutFrom, "overwrite": fieldPutOverwrite, "replace": fieldPutReplace,
+		"merge": fieldPutMerge, "kmv": fieldPutKMV,
+	} {
 		if put.ByName(protoreflect.Name(name)).Number() != number {
 			t.Errorf("PutKey.%s is not field %d", name, number)
 		}
@@ -103,6 +107,7 @@ func TestDestructionIsAudited(t *testing.T) {
 	}
 	home := func(h *ebbv1.HomeCommand) *ebbv1.Command { return &ebbv1.Command{Body: &ebbv1.Command_Home{Home: h}} }
 	number := &ebbv1.HomeNumber{Key: k, Number: 1}
+	hashes := &ebbv1.PutKey_Kmv{Kmv: []byte("v")}
 	for _, c := range []struct {
 		name string
 		req  any
@@ -140,6 +145,8 @@ func TestDestructionIsAudited(t *testing.T) {
 		{"command: rename", put(&ebbv1.PutKey{What: &ebbv1.PutKey_From{From: k2}}), `"act":"put key","on":"2 keys`},
 		{"command: put over", put(&ebbv1.PutKey{What: &ebbv1.PutKey_Image{Image: []byte("i")}, Overwrite: true}), `"act":"put key over","on":"key \"k\"`},
 		{"command: put over a state", put(&ebbv1.PutKey{What: &ebbv1.PutKey_Image{Image: []byte("i")}, Replace: protobuf.Uint64(0)}), `"act":"put key over"`},
+		{"command: hashes", put(&ebbv1.PutKey{What: hashes, Merge: true}), ""},
+		{"command: hashes over", put(&ebbv1.PutKey{What: hashes, Merge: true, Overwrite: true}), `"act":"put key over"`},
 		{"command: names", &ebbv1.Command{Body: &ebbv1.Command_Names{Names: &ebbv1.Names{Names: [][]byte{k}, Shards: 1}}}, ""},
 		{"command: home reserve", home(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: number}}), ""},
 		{"command: home put", home(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Put{Put: &ebbv1.HomePut{Number: number}}}), `"act":"store bitmap","on":"key \"k\"`},

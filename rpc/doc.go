@@ -8,5 +8,7 @@
 //
 //	           ┌ grpc.go         status with ebbv1.Error as detail
 //	proto.Error┼ http.go         {"error":{"code":"EBB-2002","message":..,"hint":..}}
-//	           └ forgettable.go  HTTP 500, {"status_code":500,"status_txt":CODE,"data":null}
+//	           ├ forgettable.go  HTTP 500, {"status_code":500,"status_txt":CODE,"data":null}
+//	           ├ pyforget.go     {"status_code":400,"data":[],"error_message":..}
+//	           └ gocountme.go    HTTP 500, {"status_code":500,"status_txt":"","data":..}
 package rpc

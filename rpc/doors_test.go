@@ -52,6 +52,11 @@ func newOneNode(t testing.TB, namespaces ...*ebbv1.Namespace) Services {
 			n.apply(t, i, &ebbv1.Command{Namespace: ns.GetName(), Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}})
 		}
 	}
+	return n.services(table)
+}
+
+// services are those of a node with these shards and this table.
+func (n *oneNode) services(table *cluster.Table) Services {
 	leaders := cluster.NewLeaders(oneNodeShards)
 	nobody := NewPeers(PeersConfig{})
 	tableFunc := func() *cluster.Table { return table }
@@ -62,6 +67,11 @@ func newOneNode(t testing.TB, namespaces ...*ebbv1.Namespace) Services {
 		Now: func() time.Time { return time.UnixMicro(n.nowUS) },
 	})
 	s.Local = n
+	if r, ok := s.Router.(*cluster.Router); ok {
+		if c, ok := s.Coordinator.(*cluster.Coordinator); ok {
+			s.Keys = cluster.NewKeys(r, c)
+		}
+	}
 	return s
 }
 

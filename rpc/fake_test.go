@@ -229,3 +229,7 @@ func (f *fake) StoreBitmap(context.Context, *ebbv1.StoreBitmapRequest) (*ebbv1.S
 func (f *fake) Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
 	return &ebbv1.RenameResponse{BytesMoved: 1}, nil
 }
+
+func (f *fake) ApplyWaiting(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	return f.Apply(ctx, req)
+}

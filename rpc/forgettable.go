@@ -4,13 +4,9 @@ import (
 	"context"
 	"io"
 	"math"
-	"mime"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
@@ -27,18 +23,14 @@ import (
 //	/dbsize
 //	/exit                                              403
 //
-// under /, /forget and /ns/NAME, by any method, with arguments in the query or
+// under /, /forget and /ns/NAME (see doorOperation), by any method, with arguments in the query or
 // in a form. Reads also take as_of, which goforget did not have (microseconds
 // since 1970, or RFC 3339). Z and counts are rounded to integers, p is not. Errors have HTTP
 // status 500 and one of the codes that its clients know; what exactly was wrong
 // is in the header Ebb-Error.
 type forgettable struct {
-	ebb     *ebbServer
-	metrics *metrics
+	ebb *ebbServer
 }
-
-// forgettableOperations are the paths of the door.
-var forgettableOperations = []string{"incr", "get", "dist", "nmostprobable", "dbsize", "exit"}
 
 // The codes of forgettable.
 const (
@@ -59,102 +51,13 @@ const (
 	rateMax        = 1e6 // as proto.CheckQuestion has it
 )
 
-func newForgettable(s *ebbServer, m *metrics) *forgettable {
-	return &forgettable{ebb: s, metrics: m}
-}
-
-// forgetOp is what a path asks of the door.
-type forgetOp struct {
-	name      string
-	namespace string // "" for the default
-}
-
-// operation recognises the door's paths: /incr, /ns/NAME/incr, /forget/incr.
-func (f *forgettable) operation(path string) (forgetOp, bool) {
-	var op forgetOp
-	path = strings.TrimPrefix(path, "/forget/")
-	path = strings.TrimPrefix(path, "/")
-	if rest, ok := strings.CutPrefix(path, "ns/"); ok {
-		name, rest, _ := strings.Cut(rest, "/")
-		ns, err := url.PathUnescape(name)
-		if err != nil || ns == "" {
-			return op, false
-		}
-		op.namespace, path = ns, strings.TrimPrefix(rest, "forget/")
-	}
-	op.name = path
-	return op, slices.Contains(forgettableOperations, path)
-}
-
-// forgetError is a refusal: the door's code, and ours.
-type forgetError struct {
-	code string
-	err  *proto.Error
-}
-
-func refuse(code string, err error) *forgetError {
-	return &forgetError{code: code, err: asError(err)}
-}
-
-// forgetReply is what goes out when all is well: text as it is, else data in the envelope.
-type forgetReply struct {
-	text string
-	data []byte
-}
-
-func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp) {
-	start := time.Now()
-	if op.name == "exit" { // of anybody, and nothing is read of it
-		err := proto.ErrBadRequest.Errorf("a node is not stopped over HTTP")
-		writeForgetError(w, op, refuse(codeForbidden, err))
-		f.metrics.observe("/"+op.name, start, err)
-		return
-	}
-	ctx, err := f.ebb.Access.identifyHTTP(r, "/"+op.name)
-	if err != nil {
-		writeForgetError(w, op, refuse("", err))
-		f.metrics.observe("/"+op.name, start, err)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
-	defer cancel()
-	ctx, held := f.ebb.Budget.charged(ctx)
-	defer held.end()
-	ctx, answers := f.ebb.begin(ctx, answersMax)
-	defer answers.Close()
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked(f.ebb.Services, op.name, p)
-			writeForgetError(w, op, refuse(codeNotRetrieved, err))
-		}
-		f.metrics.observe("/"+op.name, start, err)
-	}()
-	reply, refused := f.run(ctx, w, r, op)
-	if refused != nil {
-		err = refused.err
-		writeForgetError(w, op, refused)
-		return
-	}
-	writeForget(w, reply)
-}
-
-func (f *forgettable) run(ctx context.Context, w http.ResponseWriter, r *http.Request, op forgetOp) (forgetReply, *forgetError) {
-	method := ebbv1grpc.Ebb_Ask_FullMethodName
-	if op.name == "incr" {
-		method = ebbv1grpc.Ebb_Increment_FullMethodName
-	}
-	if err := f.ebb.Access.begin(ctx, method, orName(op.namespace, proto.DefaultNamespace)); err != nil {
-		return forgetReply{}, refuse("", err)
-	}
-	args, err := formArgs(ctx, w, r)
-	if err != nil {
-		return forgetReply{}, refuse(codeInvalidURI, err)
-	}
+// run answers an operation whose arguments are here.
+func (f *forgettable) run(ctx context.Context, op doorOp, args url.Values) (doorReply, *doorError) {
 	if op.name == "dbsize" {
 		return f.dbsize(ctx, op)
 	}
 	if args.Get("distribution") == "" {
-		return forgetReply{}, refuse(codeNoDistribution, proto.ErrBadKey.Errorf("argument distribution is missing"))
+		return doorReply{}, refuse(codeNoDistribution, proto.ErrBadKey.Errorf("argument distribution is missing"))
 	}
 	switch op.name {
 	case "incr":
@@ -168,51 +71,23 @@ func (f *forgettable) run(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return f.nMostProbable(ctx, op, args)
 }
 
-// formArgs reads the query, and the body when it is a form.
-func formArgs(ctx context.Context, w http.ResponseWriter, r *http.Request) (url.Values, error) {
-	args, err := parseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, err
-	}
-	if t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); t != "application/x-www-form-urlencoded" {
-		return args, nil
-	}
-	body, err := readBody(ctx, w, r)
-	if err != nil {
-		return nil, err
-	}
-	done, err := chargeOf(ctx).slot(len(body))
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	form, err := parseQuery(string(body))
-	if err != nil {
-		return nil, err
-	}
-	for name, values := range form {
-		args[name] = append(args[name], values...)
-	}
-	return args, nil
-}
-
-func (f *forgettable) incr(ctx context.Context, op forgetOp, args url.Values) (forgetReply, *forgetError) {
+func (f *forgettable) incr(ctx context.Context, op doorOp, args url.Values) (doorReply, *doorError) {
 	fields := args["field"]
 	if len(fields) == 0 {
-		return forgetReply{}, refuse(codeNoField, proto.ErrBadBin.Errorf("argument field is missing"))
+		return doorReply{}, refuse(codeNoField, proto.ErrBadBin.Errorf("argument field is missing"))
 	}
 	n, refused := parseN(args, 1, codeBadIncrN)
 	if refused != nil {
-		return forgetReply{}, refused
+		return doorReply{}, refused
 	}
 	if err := checkText("distribution", args.Get("distribution")); err != nil {
-		return forgetReply{}, refuse("", err)
+		return doorReply{}, refuse("", err)
 	}
 	amount := float64(n)
 	req := &ebbv1.IncrementRequest{Namespace: op.namespace}
 	for _, field := range fields {
 		if err := checkText("field", field); err != nil {
-			return forgetReply{}, refuse("", err) // it could never be read here again
+			return doorReply{}, refuse("", err) // it could never be read here again
 		}
 		req.Increments = append(req.Increments, &ebbv1.Increment{
 			Key: []byte(args.Get("distribution")), Bin: []byte(field), Amount: &amount,
@@ -223,9 +98,9 @@ func (f *forgettable) incr(ctx context.Context, op forgetOp, args url.Values) (f
 		err = firstRefusal(resp, len(fields))
 	}
 	if err != nil {
-		return forgetReply{}, refuse("", err)
+		return doorReply{}, refuse("", err)
 	}
-	return forgetReply{text: "OK"}, nil
+	return doorReply{text: "OK"}, nil
 }
 
 // firstRefusal says how much of a batch was not counted, and why.
@@ -240,9 +115,9 @@ func firstRefusal(resp *ebbv1.IncrementResponse, total int) error {
 	return e.Errorf("%d of %d fields were not counted; field %d: %s", len(resp.GetRefused()), total, resp.GetRefused()[0].GetIndex(), e.Message)
 }
 
-func (f *forgettable) field(ctx context.Context, op forgetOp, args url.Values) (forgetReply, *forgetError) {
+func (f *forgettable) field(ctx context.Context, op doorOp, args url.Values) (doorReply, *doorError) {
 	if args.Get("field") == "" {
-		return forgetReply{}, refuse(codeNoField, proto.ErrBadBin.Errorf("argument field is missing"))
+		return doorReply{}, refuse(codeNoField, proto.ErrBadBin.Errorf("argument field is missing"))
 	}
 	list := &ebbv1.BinList{}
 	for _, field := range args["field"] {
@@ -252,55 +127,58 @@ func (f *forgettable) field(ctx context.Context, op forgetOp, args url.Values) (
 	return f.distribution(ctx, op, args, q, codeFieldNotFound)
 }
 
-func (f *forgettable) nMostProbable(ctx context.Context, op forgetOp, args url.Values) (forgetReply, *forgetError) {
+func (f *forgettable) nMostProbable(ctx context.Context, op doorOp, args url.Values) (doorReply, *doorError) {
 	n, refused := parseN(args, forgettableTop, codeBadN)
 	if refused != nil {
-		return forgetReply{}, refused
+		return doorReply{}, refused
 	}
 	if err := proto.CheckTop(n); err != nil {
-		return forgetReply{}, refuse(codeBadN, err)
+		return doorReply{}, refuse(codeBadN, err)
 	}
 	q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}}
 	return f.distribution(ctx, op, args, q, codeNotRetrieved)
 }
 
 // distribution asks q, and answers with code when that fails.
-func (f *forgettable) distribution(ctx context.Context, op forgetOp, args url.Values, q *ebbv1.DistributionQuestion, code string) (forgetReply, *forgetError) {
+func (f *forgettable) distribution(
+	ctx context.Context, op doorOp, args url.Values, q *ebbv1.DistributionQuestion, code string,
+) (doorReply, *doorError) {
 	if raw := args.Get("rate"); raw != "" {
 		rate, err := strconv.ParseFloat(raw, 64)
 		if err != nil || !(rate >= 0 && rate <= rateMax) {
-			return forgetReply{}, refuse(codeBadRate, proto.ErrBadRequest.Errorf("rate %s: it must be a number per second from 0 to %g", quote(raw), float64(rateMax)))
+			return doorReply{}, refuse(codeBadRate, proto.ErrBadRequest.Errorf(
+				"rate %s: it must be a number per second from 0 to %g", quote(raw), float64(rateMax)))
 		}
 		q.Rate = &rate
 	}
 	if raw := args.Get("as_of"); raw != "" {
 		v, err := parseNumeral(q.ProtoReflect().Descriptor().Fields().ByName("as_of_us"), raw)
 		if err != nil {
-			return forgetReply{}, refuse(code, err)
+			return doorReply{}, refuse(code, err)
 		}
 		q.AsOfUs = v.Int()
 	}
 	q.Keys = [][]byte{[]byte(args.Get("distribution"))}
 	a, err := f.ask(ctx, &ebbv1.Question{Namespace: op.namespace, Ask: &ebbv1.Question_Distribution{Distribution: q}})
 	if err != nil {
-		return forgetReply{}, refuse(code, err)
+		return doorReply{}, refuse(code, err)
 	}
 	if err := budget.From(ctx).Charge(ctx, forgetBytes(a.GetDistribution())); err != nil {
-		return forgetReply{}, refuse(code, err)
+		return doorReply{}, refuse(code, err)
 	}
 	data, err := f.appendDistribution(nil, op, q, a.GetDistribution())
 	if err != nil {
-		return forgetReply{}, refuse(code, err)
+		return doorReply{}, refuse(code, err)
 	}
-	return forgetReply{data: data}, nil
+	return doorReply{data: data}, nil
 }
 
-func (f *forgettable) dbsize(ctx context.Context, op forgetOp) (forgetReply, *forgetError) {
+func (f *forgettable) dbsize(ctx context.Context, op doorOp) (doorReply, *doorError) {
 	a, err := f.ask(ctx, &ebbv1.Question{Namespace: op.namespace, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}})
 	if err != nil {
-		return forgetReply{}, refuse(codeSizeNotRead, err)
+		return doorReply{}, refuse(codeSizeNotRead, err)
 	}
-	return forgetReply{data: strconv.AppendUint(nil, a.GetCountKeys().GetKeys(), 10)}, nil
+	return doorReply{data: strconv.AppendUint(nil, a.GetCountKeys().GetKeys(), 10)}, nil
 }
 
 func (f *forgettable) ask(ctx context.Context, q *ebbv1.Question) (*ebbv1.Answer, error) {
@@ -308,7 +186,9 @@ func (f *forgettable) ask(ctx context.Context, q *ebbv1.Question) (*ebbv1.Answer
 }
 
 // appendDistribution writes forgettable's Distribution, in the order of its fields.
-func (f *forgettable) appendDistribution(b []byte, op forgetOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution) ([]byte, error) {
+func (f *forgettable) appendDistribution(
+	b []byte, op doorOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution,
+) ([]byte, error) {
 	name := string(q.GetKeys()[0])
 	if err := checkText("distribution", name); err != nil {
 		return nil, err
@@ -341,7 +221,9 @@ func (f *forgettable) appendDistribution(b []byte, op forgetOp, q *ebbv1.Distrib
 
 // settings are the rate (asked for, or ln 2 / half-life a second) and whether
 // the floor prunes. A distribution that does not exist has its namespace's.
-func (f *forgettable) settings(op forgetOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution) (rate float64, prune bool) {
+func (f *forgettable) settings(
+	op doorOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution,
+) (rate float64, prune bool) {
 	decay, halfLifeUS, floor := d.GetDecay(), d.GetHalfLifeUs(), d.GetFloor()
 	if decay == ebbv1.Decay_DECAY_UNSPECIFIED {
 		ns := f.namespace(op.namespace)
@@ -370,7 +252,7 @@ func (f *forgettable) namespace(name string) *ebbv1.Namespace {
 }
 
 // parseN reads argument N, fallback when it is absent.
-func parseN(args url.Values, fallback int64, code string) (int64, *forgetError) {
+func parseN(args url.Values, fallback int64, code string) (int64, *doorError) {
 	raw := args.Get("N")
 	if raw == "" {
 		return fallback, nil
@@ -407,48 +289,24 @@ func appendSeconds(b []byte, us int64) []byte {
 	return strconv.AppendInt(b, us/1e6, 10)
 }
 
-func writeForget(w http.ResponseWriter, reply forgetReply) {
+func (*forgettable) write(w http.ResponseWriter, reply doorReply) {
 	if reply.text != "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, reply.text) // the caller went away
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	b := append([]byte(`{"status_code":200,"status_txt":"","data":`), reply.data...)
-	_, _ = w.Write(append(b, '}'))
+	writeEnvelope(w, http.StatusOK, "", reply.data)
 }
 
-// writeForgetError answers as forgettable did: FAIL to a failed increment, else
+// writeError answers as forgettable did: FAIL to a failed increment, else
 // the envelope. Our own error goes where its clients do not look.
-func writeForgetError(w http.ResponseWriter, op forgetOp, e *forgetError) {
-	status := http.StatusInternalServerError
-	switch {
-	case e.code == codeForbidden:
-		status = http.StatusForbidden
-	case e.err.Is(proto.ErrUnauthenticated) || e.err.Is(proto.ErrPermissionDenied):
-		e.code, status = codeForbidden, httpStatus(e.err.Code)
-	}
-	w.Header().Set("Ebb-Error", headerText(codeText(e.err.Code)+" "+e.err.Message))
-	setRetryAfter(w, e.err)
+func (*forgettable) writeError(w http.ResponseWriter, op doorOp, e *doorError) {
+	status := e.status(w)
 	if op.name == "incr" && (e.code == "" || e.code == codeNotRetrieved) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, "FAIL: "+e.err.Error())
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	b := strconv.AppendInt([]byte(`{"status_code":`), int64(status), 10)
-	b = appendString(append(b, `,"status_txt":`...), e.code)
-	_, _ = w.Write(append(b, `,"data":null}`...))
-}
-
-// headerText is s without what a header must not hold.
-func headerText(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s)
+	writeEnvelope(w, status, e.code, []byte("null"))
 }

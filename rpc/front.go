@@ -13,6 +13,8 @@ const frontPage = `{
   "POST /v1/increment": "count; bodies are JSON, with the header Content-Type: application/json",
   "POST /v1/query": "ask in the query language: {\"text\": \"top 10 KEY\"}",
   "GET /incr, /get, /dist, /nmostprobable, /dbsize": "as forgettable has them",
+  "GET /incr, /get, /bin, /dist with key, /ping": "as the Python forgettable has them",
+  "GET /add, /addhash, /addmulti, /get, /cardinality, /jaccard, /correlation, /query": "as gocountme has them",
   "gRPC": "another port, 7070 unless ebb serve --grpc says otherwise: the ebb command and the SDK speak to that one",
   "metrics, health": "the admin port, 7081 unless ebb serve --admin says otherwise: /metrics, /livez, /startupz, /readyz"
 }`

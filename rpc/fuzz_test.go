@@ -109,7 +109,12 @@ func FuzzForgettable(f *testing.F) {
 	h := NewHTTP(fixture().services())
 	f.Fuzz(func(t *testing.T, target string) {
 		path, query, _ := strings.Cut(target, "?")
-		if _, ok := (&forgettable{}).operation("/" + path); !ok {
+		op, ok := doorOperation("/" + path)
+		args, err := parseQuery(query)
+		if ok && err == nil {
+			op.choose(args)
+		}
+		if !ok || op.door != ofGoforget && op.door != anyOrigin {
 			t.Skip()
 		}
 		r := httptest.NewRequest("GET", "/"+path, nil)

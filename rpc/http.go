@@ -19,7 +19,7 @@ import (
 )
 
 // NewHTTP returns the public HTTP handler: every method of service Ebb as JSON
-// under /v1/, its OpenAPI document at /openapi.json, and the forgettable door.
+// under /v1/, its OpenAPI document at /openapi.json, and the doors of other programs.
 func NewHTTP(s Services) http.Handler {
 	if s.Watches == nil {
 		s.Watches = NewWatches(s.Registerer)
@@ -33,7 +33,7 @@ func NewHTTP(s Services) http.Handler {
 		metrics:  newMetrics("http", s.Registerer),
 		pages:    newPages("http", &s),
 	}
-	h.forgettable = newForgettable(h.ebb, newMetrics("forgettable", s.Registerer))
+	h.origins = newOrigins(h.ebb)
 	return h
 }
 
@@ -41,23 +41,23 @@ func NewHTTP(s Services) http.Handler {
 // whose cleaning of paths would turn the key a//b into a/b.
 type httpServer struct {
 	*Services
-	ebb         *ebbServer
-	forgettable *forgettable
-	metrics     *metrics
-	pages       *pages
+	ebb     *ebbServer
+	origins *origins
+	metrics *metrics
+	pages   *pages
 }
 
 func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	isolate(w.Header())
 	path := r.URL.EscapedPath()
-	op, forgets := h.forgettable.operation(path)
+	op, isDoor := doorOperation(path)
 	rt, values, methods := findRoute(r.Method, path)
-	if !forgets {
-		op = forgetOp{}
+	if !isDoor {
+		op = doorOp{}
 	}
 	if refused := h.checkPage(r, rt, op); refused != nil {
-		if forgets {
-			writeForgetError(w, op, refuse(codeForbidden, refused.err))
+		if isDoor {
+			h.origins.doors[op.door].writeError(w, op, refuse(codeForbidden, refused.err))
 			return
 		}
 		writeErrorStatus(w, refused.status, refused.err)
@@ -71,8 +71,8 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serveFront(w, r)
 		return
 	}
-	if forgets {
-		h.forgettable.serve(w, r, op)
+	if isDoor {
+		h.origins.serve(w, r, op)
 		return
 	}
 	if rt != nil {
@@ -108,14 +108,11 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // checkPage refuses what a web page of another origin asks. What it may not ask depends on the route or the operation, if
 // the request has one.
-func (h *httpServer) checkPage(r *http.Request, rt *route, op forgetOp) *pageError {
+func (h *httpServer) checkPage(r *http.Request, rt *route, op doorOp) *pageError {
 	pattern, does := "/...", reads
 	switch {
 	case op.name != "":
-		pattern = "/" + op.name
-		if op.name == "incr" {
-			does = counts
-		}
+		pattern, does = "/"+op.name, op.effect()
 	case rt != nil:
 		pattern = rt.pattern
 		if rt.watch != nil {

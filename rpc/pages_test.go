@@ -75,6 +75,10 @@ func (f *touched) Apply(context.Context, *ebbv1.ApplyRequest) (*ebbv1.ApplyRespo
 	return nil, proto.ErrInternal
 }
 
+func (f *touched) ApplyWaiting(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	return f.Apply(ctx, req)
+}
+
 func (f *touched) Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	f.t.Error("a change of bits is handed over")
 	return nil, proto.ErrInternal
@@ -99,9 +103,11 @@ func (f *touched) UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceReq
 func doorSamples(t *testing.T) []string {
 	t.Helper()
 	out := routeSamples(t)
-	for _, op := range forgettableOperations {
-		for _, prefix := range []string{"/", "/forget/", "/ns/clicks/forget/"} {
-			out = append(out, "GET "+prefix+op, "POST "+prefix+op)
+	for _, has := range originPaths[ofGoforget:] {
+		for _, op := range has.operations {
+			for _, prefix := range []string{"/", "/" + has.prefix + "/", "/ns/clicks/" + has.prefix + "/"} {
+				out = append(out, "GET "+prefix+op, "POST "+prefix+op)
+			}
 		}
 	}
 	return append(out, "GET /", "GET /nothing/here")
@@ -116,7 +122,8 @@ func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 		method, path, _ := strings.Cut(sample, " ")
 		for _, from := range pageRequests {
 			for _, m := range from.methods {
-				if m != method && m != "OPTIONS" && m != "HEAD" && !strings.Contains(path, "incr") {
+				op, _ := doorOperation(path)
+				if m != method && m != "OPTIONS" && m != "HEAD" && (op.name == "" || op.effect() != counts) {
 					continue // another route, or none
 				}
 				sent++

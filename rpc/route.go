@@ -425,8 +425,10 @@ func pathHint(path string) string {
 	for _, rt := range routes {
 		names = append(names, likeness(rt.pattern, path))
 	}
-	for _, op := range forgettableOperations {
-		names = append(names, "/"+op)
+	for _, has := range originPaths {
+		for _, op := range has.operations {
+			names = append(names, "/"+op)
+		}
 	}
 	if near := spell.Nearest(path, names); near != "" {
 		return "did you mean " + near + "?"

@@ -17,6 +17,8 @@ type Router interface {
 	// Apply sends each command to its shard. A request marked as forwarded is
 	// never forwarded again.
 	Apply(context.Context, *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
+	// ApplyWaiting is Apply that waits for shards which are electing a leader.
+	ApplyWaiting(context.Context, *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
 	// Increment splits a batch by shard and applies it.
 	Increment(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error)
 	// Bits edits bitmaps, each by a command of its own.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/twmb/murmur3"
 	"github.com/zeebo/xxh3"
 
 	"github.com/ebbdb/ebb/proto"
@@ -23,8 +24,8 @@ type body interface {
 	// from which on nothing is left, MaxTick for never.
 	last() sketch.Tick
 	death(threshold float64) sketch.Tick
-	// suits says whether a namespace with this seed may have made it.
-	suits(seed uint64) bool
+	// suits says whether a namespace may have made it.
+	suits(ns *namespace) bool
 	// merge adds what another of the same form holds.
 	merge(o body) error
 	clone() body
@@ -197,6 +198,7 @@ type event struct {
 	now, at sketch.Tick
 	bin     []byte // of the log: who keeps it copies it
 	seed    uint64 // of the namespace
+	murmur  bool   // its sets are hashed by murmur3
 	amount  float64
 	value   float64
 	text    []byte // of the log
@@ -207,7 +209,7 @@ type event struct {
 func eventOf(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) event {
 	return event{
 		now: clock, at: t, bin: in.Bin, seed: ns.seed, amount: in.Amount, value: in.Value, text: in.Text,
-		all: ns.params().OrderFree,
+		all: ns.params().OrderFree, murmur: proto.ByMurmur3(ns.definition),
 	}
 }
 
@@ -215,6 +217,30 @@ func (e *event) hash() uint64 { return hashOf(e.bin, e.seed) }
 
 // hashOf is the hash that newBody promises its sketches: xxh3 of the bin, by the namespace's seed.
 func hashOf(bin []byte, seed uint64) uint64 { return xxh3.HashSeed(bin, seed) }
+
+// setHash is how members of a namespace's sets are hashed.
+func (ns *namespace) setHash() sketch.Hash {
+	if proto.ByMurmur3(ns.definition) {
+		return sketch.Hash{ID: sketch.HashMurmur3}
+	}
+	return sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
+}
+
+// hashedAs says whether a set's hash is the one of a namespace. Of the others that are not murmur3 the seed alone
+// decides, as it did before there was a choice.
+func (ns *namespace) hashedAs(h sketch.Hash) bool {
+	own := ns.setHash()
+	return h.Seed == own.Seed && (h.ID == sketch.HashMurmur3) == (own.ID == sketch.HashMurmur3)
+}
+
+// memberHash is the hash of a member of a set.
+func (e *event) memberHash() uint64 {
+	if !e.murmur {
+		return e.hash()
+	}
+	h, _ := murmur3.Sum128(e.bin)
+	return h
+}
 
 // newBody makes an empty body to the sizes of its namespace, as a behaviour has it; nil if the namespace
 // cannot hold the kind: a leaky bucket is a thing of distributions.
@@ -276,10 +302,11 @@ func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 	case ebbv1.Kind_KIND_SET:
 		k := int(size.GetSetMembers())
 		if halfLife > 0 {
-			s, err := sketch.NewSetDecayed(sketch.SetDecayedParams{K: k, HalfLife: halfLife, Members: true, Hash: hash})
+			params := sketch.SetDecayedParams{K: k, HalfLife: halfLife, Members: true, Hash: ns.setHash()}
+			s, err := sketch.NewSetDecayed(params)
 			return sound(&setDecayed{s}, err)
 		}
-		s, err := sketch.NewSet(sketch.SetParams{K: k, Members: true, Signature: setSignature, Hash: hash})
+		s, err := sketch.NewSet(sketch.SetParams{K: k, Members: true, Signature: setSignature, Hash: ns.setHash()})
 		return sound(&set{s}, err)
 	case ebbv1.Kind_KIND_STRING:
 		return &stringValue{}

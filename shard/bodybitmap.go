@@ -31,7 +31,7 @@ func (v *bitmapValue) form() form                { return formBitmap }
 func (v *bitmapValue) add(*event) error          { return errOtherForm } // see fits
 func (v *bitmapValue) last() sketch.Tick         { return 0 }
 func (v *bitmapValue) death(float64) sketch.Tick { return sketch.MaxTick }
-func (v *bitmapValue) suits(uint64) bool         { return true }
+func (v *bitmapValue) suits(*namespace) bool     { return true }
 func (v *bitmapValue) merge(body) error          { return errNoBitmapMerge }
 func (v *bitmapValue) clone() body               { return v }
 

@@ -27,7 +27,7 @@ func (f *bloomTimed) add(e *event) error {
 
 func (f *bloomTimed) last() sketch.Tick               { return f.Last() }
 func (f *bloomTimed) death(float64) sketch.Tick       { return f.Death() }
-func (f *bloomTimed) suits(seed uint64) bool          { return f.Params().Hash.Seed == seed }
+func (f *bloomTimed) suits(ns *namespace) bool        { return f.Params().Hash.Seed == ns.seed }
 func (f *bloomTimed) clone() body                     { return &bloomTimed{f.Clone()} }
 func (f *bloomTimed) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
 func (f *bloomTimed) decode(b []byte) ([]byte, error) { return f.Decode(b) }

@@ -18,7 +18,7 @@ func (c *countMin) form() form                          { return formCountMin }
 func (c *countMin) add(e *event) error                  { return c.Add(e.now, e.at, e.hash(), e.amount) }
 func (c *countMin) last() sketch.Tick                   { return c.Last() }
 func (c *countMin) death(threshold float64) sketch.Tick { return c.Death(threshold) }
-func (c *countMin) suits(seed uint64) bool              { return c.Params().Hash.Seed == seed }
+func (c *countMin) suits(ns *namespace) bool            { return c.Params().Hash.Seed == ns.seed }
 func (c *countMin) clone() body                         { return &countMin{c.Clone()} }
 func (c *countMin) appendBinary(b []byte) []byte        { return c.AppendBinary(b) }
 func (c *countMin) decode(b []byte) ([]byte, error)     { return c.Decode(b) }
@@ -45,7 +45,7 @@ func (k *topK) form() form                          { return formTopK }
 func (k *topK) add(e *event) error                  { return k.Add(e.now, e.at, e.bin, e.amount) }
 func (k *topK) last() sketch.Tick                   { return k.Last() }
 func (k *topK) death(threshold float64) sketch.Tick { return k.Death(threshold) }
-func (k *topK) suits(seed uint64) bool              { return k.Params().Hash.Seed == seed }
+func (k *topK) suits(ns *namespace) bool            { return k.Params().Hash.Seed == ns.seed }
 func (k *topK) clone() body                         { return &topK{k.Clone()} }
 func (k *topK) appendBinary(b []byte) []byte        { return k.AppendBinary(b) }
 func (k *topK) decode(b []byte) ([]byte, error)     { return k.Decode(b) }
@@ -74,7 +74,7 @@ func (m *morris) form() form                          { return formMorris }
 func (m *morris) add(e *event) error                  { return m.Add(e.now, e.at, e.amount, e.chance) }
 func (m *morris) last() sketch.Tick                   { return m.Last() }
 func (m *morris) death(threshold float64) sketch.Tick { return m.Death(threshold) }
-func (m *morris) suits(uint64) bool                   { return true }
+func (m *morris) suits(*namespace) bool               { return true }
 func (m *morris) clone() body                         { return &morris{m.Morris} }
 func (m *morris) appendBinary(b []byte) []byte        { return m.AppendBinary(b) }
 func (m *morris) decode(b []byte) ([]byte, error)     { return m.Decode(b) }

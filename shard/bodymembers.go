@@ -24,7 +24,7 @@ func (d *distinct) add(e *event) error {
 
 func (d *distinct) last() sketch.Tick               { return 0 }
 func (d *distinct) death(float64) sketch.Tick       { return sketch.MaxTick }
-func (d *distinct) suits(seed uint64) bool          { return d.Params().Hash.Seed == seed }
+func (d *distinct) suits(ns *namespace) bool        { return d.Params().Hash.Seed == ns.seed }
 func (d *distinct) clone() body                     { return &distinct{d.Clone()} }
 func (d *distinct) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
 func (d *distinct) decode(b []byte) ([]byte, error) { return d.Decode(b) }
@@ -50,7 +50,7 @@ func (d *distinctDecayed) add(e *event) error {
 
 func (d *distinctDecayed) last() sketch.Tick                   { return d.Last() }
 func (d *distinctDecayed) death(threshold float64) sketch.Tick { return d.Death(threshold) }
-func (d *distinctDecayed) suits(seed uint64) bool              { return d.Params().Hash.Seed == seed }
+func (d *distinctDecayed) suits(ns *namespace) bool            { return d.Params().Hash.Seed == ns.seed }
 
 func (d *distinctDecayed) clone() body                     { return &distinctDecayed{d.Clone()} }
 func (d *distinctDecayed) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
@@ -92,7 +92,7 @@ func (l *linear) death(threshold float64) sketch.Tick {
 	return sketch.Faded(1, l.latest, l.halfLife, threshold)
 }
 
-func (l *linear) suits(seed uint64) bool { return l.Params().Hash.Seed == seed }
+func (l *linear) suits(ns *namespace) bool { return l.Params().Hash.Seed == ns.seed }
 
 func (l *linear) clone() body {
 	return &linear{LinearCounter: l.Clone(), halfLife: l.halfLife, latest: l.latest}
@@ -165,7 +165,7 @@ func (f *bloom) add(e *event) error {
 
 func (f *bloom) last() sketch.Tick               { return 0 }
 func (f *bloom) death(float64) sketch.Tick       { return sketch.MaxTick }
-func (f *bloom) suits(seed uint64) bool          { return f.Params().Hash.Seed == seed }
+func (f *bloom) suits(ns *namespace) bool        { return f.Params().Hash.Seed == ns.seed }
 func (f *bloom) clone() body                     { return &bloom{f.Clone()} }
 func (f *bloom) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
 func (f *bloom) decode(b []byte) ([]byte, error) { return f.Decode(b) }
@@ -201,7 +201,7 @@ func (f *bloomExpiring) add(e *event) error {
 
 func (f *bloomExpiring) last() sketch.Tick               { return f.Last() }
 func (f *bloomExpiring) death(float64) sketch.Tick       { return f.Death() }
-func (f *bloomExpiring) suits(seed uint64) bool          { return f.Params().Hash.Seed == seed }
+func (f *bloomExpiring) suits(ns *namespace) bool        { return f.Params().Hash.Seed == ns.seed }
 func (f *bloomExpiring) clone() body                     { return &bloomExpiring{f.Clone()} }
 func (f *bloomExpiring) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
 func (f *bloomExpiring) decode(b []byte) ([]byte, error) { return f.Decode(b) }

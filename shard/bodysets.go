@@ -21,13 +21,13 @@ type set struct{ sketch.Set }
 func (s *set) form() form { return formSet }
 
 func (s *set) add(e *event) error {
-	s.Add(e.hash(), e.bin)
+	s.Add(e.memberHash(), e.bin)
 	return nil
 }
 
 func (s *set) last() sketch.Tick               { return 0 }
 func (s *set) death(float64) sketch.Tick       { return sketch.MaxTick }
-func (s *set) suits(seed uint64) bool          { return s.Params().Hash.Seed == seed }
+func (s *set) suits(ns *namespace) bool        { return ns.hashedAs(s.Params().Hash) }
 func (s *set) clone() body                     { return &set{s.Clone()} }
 func (s *set) appendBinary(b []byte) []byte    { return s.AppendBinary(b) }
 func (s *set) decode(b []byte) ([]byte, error) { return s.Decode(b) }
@@ -49,13 +49,13 @@ type setDecayed struct{ sketch.SetDecayed }
 func (s *setDecayed) form() form { return formSetDecayed }
 
 func (s *setDecayed) add(e *event) error {
-	s.Add(e.now, e.at, e.hash(), e.bin)
+	s.Add(e.now, e.at, e.memberHash(), e.bin)
 	return nil
 }
 
 func (s *setDecayed) last() sketch.Tick                   { return s.Last() }
 func (s *setDecayed) death(threshold float64) sketch.Tick { return s.Death(threshold) }
-func (s *setDecayed) suits(seed uint64) bool              { return s.Params().Hash.Seed == seed }
+func (s *setDecayed) suits(ns *namespace) bool            { return ns.hashedAs(s.Params().Hash) }
 func (s *setDecayed) clone() body                         { return &setDecayed{s.Clone()} }
 func (s *setDecayed) appendBinary(b []byte) []byte        { return s.AppendBinary(b) }
 func (s *setDecayed) decode(b []byte) ([]byte, error)     { return s.Decode(b) }

@@ -26,7 +26,7 @@ func (w *distinctSliding) add(e *event) error {
 
 func (w *distinctSliding) last() sketch.Tick               { return w.Last() }
 func (w *distinctSliding) death(float64) sketch.Tick       { return w.Death() }
-func (w *distinctSliding) suits(seed uint64) bool          { return w.Params().Distinct.Hash.Seed == seed }
+func (w *distinctSliding) suits(ns *namespace) bool        { return w.Params().Distinct.Hash.Seed == ns.seed }
 func (w *distinctSliding) clone() body                     { return &distinctSliding{w.Clone()} }
 func (w *distinctSliding) appendBinary(b []byte) []byte    { return w.AppendBinary(b) }
 func (w *distinctSliding) decode(b []byte) ([]byte, error) { return w.Decode(b) }

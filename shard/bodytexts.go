@@ -29,7 +29,7 @@ func (v *stringValue) add(e *event) error {
 
 func (v *stringValue) last() sketch.Tick         { return 0 }
 func (v *stringValue) death(float64) sketch.Tick { return sketch.MaxTick }
-func (v *stringValue) suits(uint64) bool         { return true }
+func (v *stringValue) suits(*namespace) bool     { return true }
 func (v *stringValue) merge(body) error          { return errValues }
 func (v *stringValue) clone() body               { return &stringValue{v.value} } // values are replaced, never written to
 func (v *stringValue) Held() int                 { return 48 + len(v.value) }
@@ -79,7 +79,7 @@ func (p *phrases) death(float64) sketch.Tick {
 	return sketch.MaxTick
 }
 
-func (p *phrases) suits(seed uint64) bool          { return p.Hash().Seed == seed && p.Len() > 0 }
+func (p *phrases) suits(ns *namespace) bool        { return p.Hash().Seed == ns.seed && p.Len() > 0 }
 func (p *phrases) clone() body                     { return &phrases{p.Clone()} }
 func (p *phrases) appendBinary(b []byte) []byte    { return p.AppendBinary(b) }
 func (p *phrases) decode(b []byte) ([]byte, error) { return p.Decode(b) }

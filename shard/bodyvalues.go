@@ -11,7 +11,7 @@ type quantile struct{ sketch.Quantile }
 func (d *quantile) form() form                      { return formQuantile }
 func (d *quantile) last() sketch.Tick               { return d.Last() }
 func (d *quantile) death(float64) sketch.Tick       { return d.Death() }
-func (d *quantile) suits(uint64) bool               { return true }
+func (d *quantile) suits(*namespace) bool           { return true }
 func (d *quantile) clone() body                     { return &quantile{d.Clone()} }
 func (d *quantile) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
 func (d *quantile) decode(b []byte) ([]byte, error) { return d.Decode(b) }

@@ -43,7 +43,7 @@ func (w *distinctWindow) add(e *event) error {
 
 func (w *distinctWindow) last() sketch.Tick               { return w.Last() }
 func (w *distinctWindow) death(float64) sketch.Tick       { return w.Death() }
-func (w *distinctWindow) suits(seed uint64) bool          { return w.Params().Distinct.Hash.Seed == seed }
+func (w *distinctWindow) suits(ns *namespace) bool        { return w.Params().Distinct.Hash.Seed == ns.seed }
 func (w *distinctWindow) clone() body                     { return &distinctWindow{w.Clone()} }
 func (w *distinctWindow) appendBinary(b []byte) []byte    { return w.AppendBinary(b) }
 func (w *distinctWindow) decode(b []byte) ([]byte, error) { return w.Decode(b) }

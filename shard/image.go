@@ -275,7 +275,7 @@ func (img *image) decodeDistribution(r *reader) bool {
 func (img *image) convert(ns *namespace, clock sketch.Tick) *proto.Error {
 	p := ns.params()
 	switch {
-	case img.body != nil && (p.Decay == sketch.Linear || !img.body.suits(ns.seed) || img.body.last() > clock):
+	case img.body != nil && (p.Decay == sketch.Linear || !img.body.suits(ns) || img.body.last() > clock):
 		return proto.ErrBadRequest.Errorf("the image is of a %s that namespace %s cannot have", proto.KindName(img.body.form().kind()), quote([]byte(ns.definition.GetName())))
 	case img.body != nil:
 		return nil
@@ -306,6 +306,9 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 	}
 	if ns != nil {
 		if key, ok := f.findKey(ns, ask.Key); ok && f.alive(ns, key, ns.clock(f.now)) {
+			if ask.Kmv {
+				return f.askKMV(ns, key, out)
+			}
 			if n := f.imageLeast(key); n > most {
 				return f.unanswered(keyTooLarge(ask.Key, n, most))
 			}

@@ -169,6 +169,9 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	if err := s.checkDeletion(def); err != nil {
 		return failed(err)
 	}
+	if err := s.checkSetHash(def); err != nil {
+		return failed(err)
+	}
 	space, known := s.spaces[def.GetName()]
 	if !known {
 		return s.newNamespace(def)
@@ -201,6 +204,15 @@ func (s *State) checkDeletion(def *ebbv1.Namespace) *proto.Error {
 			def.GetName(), BehaviourDeletion, s.behaviour)
 	}
 	return proto.CheckDeletion(def)
+}
+
+// checkSetHash refuses the definition of a namespace that hashes by murmur3 before shards know what that is.
+func (s *State) checkSetHash(def *ebbv1.Namespace) *proto.Error {
+	if proto.ByMurmur3(def) && s.behaviour < BehaviourSetHash {
+		return proto.ErrBadNamespace.Errorf("namespace %s: shards know set hashes from behaviour version %d on, this has %d",
+			def.GetName(), BehaviourSetHash, s.behaviour)
+	}
+	return nil
 }
 
 func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
@@ -263,6 +275,7 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 		ns.count(noEra, noEra)
 	}
 	def.HashSeed, def.Dictionary = ns.seed, ns.definition.GetDictionary()
+	def.SetHash = ns.definition.SetHash
 	ns.signed = ns.signed || def.GetAllowNegative()
 	ns.definition = def
 	// The clock never runs backwards, not even when it becomes another one.

@@ -30,7 +30,8 @@ import (
 //
 //	roster = slots first-free { 0 item | 1 + next free }
 //
-// Uploads are there from format 8 on, which a shard has from BehaviourSketches on. What stands in [] is there from
+// Uploads and set hashes are there from format 8 on, which a shard has from BehaviourSketches on. What stands in []
+// is there from
 // format 6 on, a deletion and emptied from format 7 on, which a shard has from BehaviourDeletion on. A shard has format
 // 6 from BehaviourNamespaces on, and 5 before: so builds of both can install it.
 //

@@ -142,7 +142,7 @@ func bodyBytesOver(limit int) int { return limit + limit/8 + 2*sketch.BloomBytes
 // sound reports whether what a restored key holds may have been written in its namespace by now.
 func (sum *summary) sound(ns *namespace, now sketch.Tick) bool {
 	if sum.body != nil {
-		return sum.body.last() <= now && sum.body.suits(ns.seed)
+		return sum.body.last() <= now && sum.body.suits(ns)
 	}
 	return sum.dist.Last() <= now && sum.dist.Suits(&ns.eras[sum.era-ns.eraBase].params, ns.until(sum.era, now), ns.signed)
 }

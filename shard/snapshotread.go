@@ -134,6 +134,7 @@ func (s *State) readNamespaces(b *blockReader) {
 			readClock(b, ns.definition)
 		}
 		readDeletion(b, ns)
+		readSetHash(b, ns.definition)
 		ns.seed = ns.definition.HashSeed
 		ns.signed = b.bool()
 		ns.eventTime = b.tick()
@@ -170,6 +171,15 @@ func readDeletion(b *blockReader, ns *namespace) {
 		ns.definition.Deletion = &ebbv1.NamespaceDeletion{
 			DeletedUs: int64(b.tick()), PurgeUs: int64(b.tick()), Purging: state != deletedInGrace,
 		}
+	}
+}
+
+func readSetHash(b *blockReader, def *ebbv1.Namespace) {
+	if b.format < formatUploads {
+		return
+	}
+	if h := ebbv1.SetHash(b.uint32()); h != ebbv1.SetHash_SET_HASH_UNSPECIFIED {
+		def.SetHash = &h
 	}
 }
 

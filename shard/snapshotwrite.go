@@ -45,6 +45,9 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 		if f.format() >= formatDeletion {
 			writeDeletion(b, ns)
 		}
+		if f.format() >= formatUploads {
+			b.uvarint(uint64(ns.definition.GetSetHash()))
+		}
 		b.bool(ns.signed)
 		b.tick(ns.eventTime)
 		b.tick(ns.began)

@@ -48,6 +48,9 @@ const (
 
 	// BehaviourEventClocks is from when on event clocks follow each other, and events that jump are refused.
 	BehaviourEventClocks = BehaviourWindows
+	// BehaviourSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into
+	// sets and out.
+	BehaviourSetHash = BehaviourWindows
 
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourWindows

@@ -9,6 +9,8 @@ type HashID uint8
 const (
 	HashXXH3 HashID = 1 // xxh3-64 with a seed
 	HashSip  HashID = 2 // SipHash-2-4 with a key; Seed tells keys apart
+
+	HashMurmur3 HashID = 3 // murmur3 x64 128 with a seed, its first 8 bytes in little endian
 )
 
 // Hash says how the caller makes the hashes that it passes to a sketch. It travels in the header of each, and sketches that
@@ -39,7 +41,7 @@ func (r *reader) hash() Hash {
 	return h
 }
 
-func (h Hash) known() bool { return h.ID == HashXXH3 || h.ID == HashSip }
+func (h Hash) known() bool { return h.ID >= HashXXH3 && h.ID <= HashMurmur3 }
 
 // remix derives the i-th of a family of hashes from one: the finaliser of splitmix64 (Steele, Lea, Flood 2014) over a step of
 // the golden ratio.

@@ -84,6 +84,10 @@ func (s *Set) Params() SetParams { return s.p }
 // Len is how many hashes are kept.
 func (s *Set) Len() int { return len(s.hashes) }
 
+// Hashes are the hashes kept, rising, good to be read until s changes, and theta, the least that was left out; 0 if
+// none was.
+func (s *Set) Hashes() (hashes []uint64, theta uint64) { return s.hashes, s.theta }
+
 // Exact says whether every thing is kept: all answers are exact then, save for equal hashes.
 func (s *Set) Exact() bool { return s.theta == 0 }
 

@@ -80,6 +80,9 @@ func (s *SetDecayed) Params() SetDecayedParams { return s.p }
 // Len is how many things are kept.
 func (s *SetDecayed) Len() int { return len(s.hashes) }
 
+// Hashes are the hashes kept, rising, good to be read until s changes, and whether these are all that still count.
+func (s *SetDecayed) Hashes() (hashes []uint64, all bool) { return s.hashes, s.threshold() == noRank }
+
 // Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. member is kept as Set.Add does.
 // It takes time proportional to k when the thing is new and among the k largest.
 func (s *SetDecayed) Add(now, t Tick, hash uint64, member []byte) {

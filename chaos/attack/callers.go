@@ -587,6 +587,8 @@ func pathsWithout(ctx context.Context, a *Arena) error {
 	for _, path := range []string{
 		"/v1/status", "/v1/table", "/v1/tokens", "/v1/namespaces", "/v1/ns/clicks/key/k", "/get?distribution=k&field=b",
 		"/dist?distribution=k", "/dbsize", "/incr?distribution=k&field=b",
+		"/ping", "/py/dist?key=k", "/py/incr?key=k&bin=b", "/add?key=k&value=b", "/addhash?key=k&hash=1",
+		"/addmulti?value=k,b", "/delete?key=k", "/get?key=k", "/cardinality?key=k", "/kmv/query?q=%7B%7D",
 		"//v1/tokens", "/v1//tokens", "/./v1/tokens", "/v1/../v1/tokens", "/%76%31/tokens", "/forget/dbsize",
 		"/ns/clicks/dbsize", "/v1/tokens/", "/V1/tokens", "/v1/tokens%00", "/v1/tokens;x",
 	} {

@@ -38,6 +38,7 @@ func flagWords() map[string][]string {
 		"clock":            wordsOf(clocks),
 		"precision":        wordsOf(precisions),
 		"bitmap-placement": wordsOf(placements),
+		"set-hash":         wordsOf(setHashes),
 		"rollups":          append(wordsOf(rollups), "none"),
 		"format":           formats,
 		"time-unit":        timeUnits,

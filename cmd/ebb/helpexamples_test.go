@@ -64,6 +64,8 @@ ebb bits set play/2011-11-01 17 42 && ebb bits set premium 17
 ebb namespace create users --dictionary && ebb namespace create hourly --kind distinct --window 1h
 ebb -n hourly incr visitors ann
 ebb namespace create archive --clock event && ebb -n archive incr songs x --at 2026-11-20
+ebb namespace create sets --kind set --decay none --set-hash murmur3
+ebb -n sets incr stars/go ann && ebb -n sets incr stars/rust ann
 `
 
 // live waits until the namespace visits is there: one of its name may still be purged.
@@ -97,6 +99,7 @@ var exampleFiles = map[string]string{
 	"clicks.tsv":    "t\tg\tcountry\tuser\n1790000000\ta\tUS\tann\n",
 	"requests.csv":  "path,seconds\n/a,0.5\n",
 	"plays.csv":     "t,song\n17/05/2026 21:04,x\n",
+	"sets.jsonl":    `{"key":"stars/go","value_base64":"AAAAAAAAABEAAAAAAAAACQAAAAAAAAAH"}` + "\n",
 	"premium.txt":   "17\n42\n",
 	"places.txt":    "London\nRome\n",
 	"article.txt":   "From New York to Paris.\n",
@@ -109,6 +112,7 @@ var exampleFiles = map[string]string{
 // zippedFiles are what examples read compressed.
 var zippedFiles = map[string]string{
 	"clicks.tsv.gz": exampleFiles["clicks.tsv"],
+	"sets.jsonl.gz": exampleFiles["sets.jsonl"],
 	"log.gz":        "{\"code\":\"200\"}\n",
 	"plays.csv.gz":  "day,user_id\n2011-11-01,17\n",
 }

@@ -24,6 +24,7 @@ var (
 	floors     = map[string]ebbv1.Floor{"prune": ebbv1.Floor_FLOOR_PRUNE, "clamp": ebbv1.Floor_FLOOR_CLAMP, "prior": ebbv1.Floor_FLOOR_PRIOR}
 	clocks     = map[string]ebbv1.Clock{"wall": ebbv1.Clock_CLOCK_WALL, "event": ebbv1.Clock_CLOCK_EVENT}
 	rollups    = map[string]ebbv1.Period{"day": client.PeriodDay, "week": client.PeriodWeek, "month": client.PeriodMonth, "quarter": client.PeriodQuarter, "year": client.PeriodYear}
+	setHashes  = map[string]ebbv1.SetHash{"xxh3": client.SetHashXXH3, "murmur3": client.SetHashMurmur3}
 	placements = map[string]ebbv1.BitmapPlacement{"key": client.PlaceByKey, "slice": client.PlaceBySlice}
 	precisions = map[string]ebbv1.Precision{"default": ebbv1.Precision_PRECISION_DEFAULT, "compact": ebbv1.Precision_PRECISION_COMPACT}
 )
@@ -70,6 +71,7 @@ type namespaceFlags struct {
 	binsMax                                                        uint32
 	kind                                                           string
 	sizes                                                          words
+	setHash                                                        string
 	placement, universe, rollups                                   string
 	dictionary                                                     bool
 	maxBytes, maxKeys, maxJump                                     string
@@ -104,6 +106,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.Uint32Var(&nf.binsMax, "bins-max", 0, "bins a distribution may have (default 100000)")
 	f.StringVar(&nf.kind, "kind", "", "`kind` of the keys that writes without a kind make: "+proto.KindNames()+" (default distribution)")
 	f.Var(&nf.sizes, "size", "how large new keys are made, as `NAME=NUMBER` (repeatable): "+strings.Join(proto.SizeNames(), ", "))
+	f.StringVar(&nf.setHash, "set-hash", "",
+		"how members of sets are hashed, chosen at creation: xxh3 (by the namespace's seed) or murmur3 (as gocountme)")
 	f.StringVar(&nf.placement, "bitmap-placement", "", "where bitmaps lie, chosen at creation: key (whole on the shard of the key) or slice (in all shards; such a namespace holds bitmaps only)")
 	f.BoolVar(&nf.dictionary, "dictionary", false, "ids of bitmaps are strings (uuids, names), chosen at creation: each gets a number that stays")
 	f.StringVar(&nf.universe, "universe", "", "`key` of the bitmap of all ids, for a not that names none; an empty one ends that")
@@ -290,6 +294,11 @@ func (nf *namespaceFlags) setWords(ns *client.Namespace) (err error) {
 			return err
 		}
 	}
+	if nf.setHash != "" {
+		if ns.SetHash, err = choice("set-hash", nf.setHash, setHashes); err != nil {
+			return err
+		}
+	}
 	if nf.precision != "" {
 		ns.Precision, err = choice("precision", nf.precision, precisions)
 	}
@@ -409,6 +418,7 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"kind", r.Kind},
 		{"window", r.window()},
 		{"bitmap-placement", r.BitmapPlacement},
+		{"set-hash", r.SetHash},
 		{"universe", cmp.Or(r.Universe, "-")},
 		{"dictionary", r.dictionary()},
 		{"rollups", cmp.Or(strings.Join(r.Rollups, ", "), "-")},
@@ -453,6 +463,8 @@ type namespaceJSON struct {
 	SlowHalfLifeS float64 `json:"slow_half_life_s"`
 	// key or slice
 	BitmapPlacement string `json:"bitmap_placement"`
+	// xxh3 or murmur3
+	SetHash string `json:"set_hash"`
 	// a key; empty: there is none
 	Universe string `json:"universe"`
 	// 0: there is none
@@ -497,6 +509,7 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		ns.Window.Seconds(),
 		ns.SlowHalfLife.Seconds(),
 		nameOf(placements, ns.BitmapPlacement),
+		nameOf(setHashes, ns.SetHash),
 		*ns.Universe,
 		ns.DictionaryParts,
 		[]string{},

@@ -80,7 +80,7 @@ Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR)
 	root.AddCommand(
 		newServe(s), newDemo(s), newNamespace(s), newIncr(s), newPhrases(s), newFeed(s), newString(s), newBits(s), newImport(s), newSource(s),
 		newGet(s), newTop(s), newDist(s), newEstimate(s), newSurprise(s), newTrend(s), newAlert(s), newOverlap(s), newGraph(s), newMatch(s), newQuery(s), newKeys(s), newDescribe(s), newDel(s), newExpire(s), newRename(s), newSketch(s), newStatus(s), newCluster(s), newProbe(s), newBackup(s), newRestore(s), newCert(s), newToken(s), newBench(s), newChaos(s),
-		newAccuracy(s), newVersion(s), newExitCodes(s),
+		newKMV(s), newAccuracy(s), newVersion(s), newExitCodes(s),
 	)
 	settleDefaults(root)
 	s.addCompletion(root)

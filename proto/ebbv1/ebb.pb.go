@@ -294,6 +294,59 @@ func (BitmapPlacement) EnumDescriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
 }
 
+// SetHash is how the members of sets are hashed.
+type SetHash int32
+
+const (
+	SetHash_SET_HASH_UNSPECIFIED SetHash = 0
+	// xxh3-64 with the namespace's hash seed
+	SetHash_SET_HASH_XXH3 SetHash = 1
+	// murmur3 x64 128 with seed 0, of which the first 8 bytes in little endian: the hash of gocountme, so that its stored
+	// values come in and go out
+	SetHash_SET_HASH_MURMUR3 SetHash = 2
+)
+
+// Enum value maps for SetHash.
+var (
+	SetHash_name = map[int32]string{
+		0: "SET_HASH_UNSPECIFIED",
+		1: "SET_HASH_XXH3",
+		2: "SET_HASH_MURMUR3",
+	}
+	SetHash_value = map[string]int32{
+		"SET_HASH_UNSPECIFIED": 0,
+		"SET_HASH_XXH3":        1,
+		"SET_HASH_MURMUR3":     2,
+	}
+)
+
+func (x SetHash) Enum() *SetHash {
+	p := new(SetHash)
+	*p = x
+	return p
+}
+
+func (x SetHash) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SetHash) Descriptor() protoreflect.EnumDescriptor {
+	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
+}
+
+func (SetHash) Type() protoreflect.EnumType {
+	return &file_ebb_v1_ebb_proto_enumTypes[5]
+}
+
+func (x SetHash) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SetHash.Descriptor instead.
+func (SetHash) EnumDescriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+}
+
 // Period is a length of periods, in UTC.
 type Period int32
 
@@ -342,11 +395,11 @@ func (x Period) String() string {
 }
 
 func (Period) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
 }
 
 func (Period) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[5]
+	return &file_ebb_v1_ebb_proto_enumTypes[6]
 }
 
 func (x Period) Number() protoreflect.EnumNumber {
@@ -355,7 +408,7 @@ func (x Period) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Period.Descriptor instead.
 func (Period) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 // Kind says what a key holds. The write that makes a key decides it.
@@ -435,11 +488,11 @@ func (x Kind) String() string {
 }
 
 func (Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[7].Descriptor()
 }
 
 func (Kind) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[6]
+	return &file_ebb_v1_ebb_proto_enumTypes[7]
 }
 
 func (x Kind) Number() protoreflect.EnumNumber {
@@ -448,7 +501,7 @@ func (x Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kind.Descriptor instead.
 func (Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 // BitOp is what becomes of the ids of a bitmap.
@@ -491,11 +544,11 @@ func (x BitOp) String() string {
 }
 
 func (BitOp) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[7].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[8].Descriptor()
 }
 
 func (BitOp) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[7]
+	return &file_ebb_v1_ebb_proto_enumTypes[8]
 }
 
 func (x BitOp) Number() protoreflect.EnumNumber {
@@ -504,7 +557,7 @@ func (x BitOp) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BitOp.Descriptor instead.
 func (BitOp) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 // Consistency is how fresh an answer must be.
@@ -547,11 +600,11 @@ func (x Consistency) String() string {
 }
 
 func (Consistency) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[8].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[9].Descriptor()
 }
 
 func (Consistency) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[8]
+	return &file_ebb_v1_ebb_proto_enumTypes[9]
 }
 
 func (x Consistency) Number() protoreflect.EnumNumber {
@@ -560,7 +613,7 @@ func (x Consistency) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency.Descriptor instead.
 func (Consistency) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
 // KeyOrder is how keys are listed.
@@ -603,11 +656,11 @@ func (x KeyOrder) String() string {
 }
 
 func (KeyOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[9].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[10].Descriptor()
 }
 
 func (KeyOrder) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[9]
+	return &file_ebb_v1_ebb_proto_enumTypes[10]
 }
 
 func (x KeyOrder) Number() protoreflect.EnumNumber {
@@ -616,7 +669,7 @@ func (x KeyOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KeyOrder.Descriptor instead.
 func (KeyOrder) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
 }
 
 // NodeState is what operators want of a node.
@@ -656,11 +709,11 @@ func (x NodeState) String() string {
 }
 
 func (NodeState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[10].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[11].Descriptor()
 }
 
 func (NodeState) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[10]
+	return &file_ebb_v1_ebb_proto_enumTypes[11]
 }
 
 func (x NodeState) Number() protoreflect.EnumNumber {
@@ -669,7 +722,7 @@ func (x NodeState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeState.Descriptor instead.
 func (NodeState) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 // Namespace is a family of keys with defaults.
@@ -717,6 +770,9 @@ type Namespace struct {
 	Budget *NamespaceBudget `protobuf:"bytes,21,opt,name=budget,proto3" json:"budget,omitempty"`
 	// absent unless it was deleted; set by the control group alone
 	Deletion *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
+	// how members of its sets are hashed, by xxh3 when absent; chosen when it is created, and never changed; from storage
+	// version 11 on
+	SetHash *SetHash `protobuf:"varint,25,opt,name=set_hash,json=setHash,proto3,enum=ebb.v1.SetHash,oneof" json:"set_hash,omitempty"`
 	// of an event clock: an event that is dated later than the clock by more is refused with TIME_JUMP, since one wrong date would make
 	// everything before it look old; 1 s to 100 years, 0 for no limit, 30 days when absent
 	MaxJumpUs *int64 `protobuf:"varint,26,opt,name=max_jump_us,json=maxJumpUs,proto3,oneof" json:"max_jump_us,omitempty"`
@@ -908,6 +964,13 @@ func (x *Namespace) GetDeletion() *NamespaceDeletion {
 		return x.Deletion
 	}
 	return nil
+}
+
+func (x *Namespace) GetSetHash() SetHash {
+	if x != nil && x.SetHash != nil {
+		return *x.SetHash
+	}
+	return SetHash_SET_HASH_UNSPECIFIED
 }
 
 func (x *Namespace) GetMaxJumpUs() int64 {
@@ -4592,6 +4655,7 @@ type PutKey struct {
 	//	*PutKey_Image
 	//	*PutKey_From
 	//	*PutKey_Upload
+	//	*PutKey_Kmv
 	What isPutKey_What `protobuf_oneof:"what"`
 	// also if the key is there, whatever it holds
 	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
@@ -4674,6 +4738,15 @@ func (x *PutKey) GetUpload() uint64 {
 	return 0
 }
 
+func (x *PutKey) GetKmv() []byte {
+	if x != nil {
+		if x, ok := x.What.(*PutKey_Kmv); ok {
+			return x.Kmv
+		}
+	}
+	return nil
+}
+
 func (x *PutKey) GetOverwrite() bool {
 	if x != nil {
 		return x.Overwrite
@@ -4714,11 +4787,19 @@ type PutKey_Upload struct {
 	Upload uint64 `protobuf:"fixed64,6,opt,name=upload,proto3,oneof"`
 }
 
+type PutKey_Kmv struct {
+	// hashes of the members of a set, in a namespace whose set hash is murmur3: a stored value of gocountme, which is k
+	// and the least k hashes, largest first, each 8 bytes in big endian. From storage version 11 on
+	Kmv []byte `protobuf:"bytes,8,opt,name=kmv,proto3,oneof"`
+}
+
 func (*PutKey_Image) isPutKey_What() {}
 
 func (*PutKey_From) isPutKey_What() {}
 
 func (*PutKey_Upload) isPutKey_What() {}
+
+func (*PutKey_Kmv) isPutKey_What() {}
 
 // ExpireKeys says until when keys live at most, by the clock of their namespace; without a time and a duration as long as they
 // do by themselves. The result counts those that were there.
@@ -7435,7 +7516,9 @@ type ExportQuestion struct {
 	// in a namespace with two half-lives also what the second one counts; shards take such an image from storage version 9 on
 	Both bool `protobuf:"varint,2,opt,name=both,proto3" json:"both,omitempty"`
 	// also an image of up to 4,128,768 bytes, which goes to another shard in pieces; from storage version 11 on
-	Large         bool `protobuf:"varint,3,opt,name=large,proto3" json:"large,omitempty"`
+	Large bool `protobuf:"varint,3,opt,name=large,proto3" json:"large,omitempty"`
+	// of a set instead of its image: its hashes, as PutKey takes them; from storage version 11 on
+	Kmv           bool `protobuf:"varint,4,opt,name=kmv,proto3" json:"kmv,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7487,6 +7570,13 @@ func (x *ExportQuestion) GetBoth() bool {
 func (x *ExportQuestion) GetLarge() bool {
 	if x != nil {
 		return x.Large
+	}
+	return false
+}
+
+func (x *ExportQuestion) GetKmv() bool {
+	if x != nil {
+		return x.Kmv
 	}
 	return false
 }
@@ -14967,7 +15057,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\x8c\b\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\xca\b\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -14994,14 +15084,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"dictionary\x18\x14 \x01(\v2\x12.ebb.v1.DictionaryR\n" +
 	"dictionary\x12/\n" +
 	"\x06budget\x18\x15 \x01(\v2\x17.ebb.v1.NamespaceBudgetR\x06budget\x125\n" +
-	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletion\x12#\n" +
-	"\vmax_jump_us\x18\x1a \x01(\x03H\x04R\tmaxJumpUs\x88\x01\x01\x129\n" +
+	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletion\x12/\n" +
+	"\bset_hash\x18\x19 \x01(\x0e2\x0f.ebb.v1.SetHashH\x04R\asetHash\x88\x01\x01\x12#\n" +
+	"\vmax_jump_us\x18\x1a \x01(\x03H\x05R\tmaxJumpUs\x88\x01\x01\x129\n" +
 	"\rclock_setting\x18\x1b \x01(\v2\x14.ebb.v1.ClockSettingR\fclockSettingB\x11\n" +
 	"\x0f_allow_negativeB\x14\n" +
 	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
 	"_window_usB\v\n" +
-	"\t_universeB\x0e\n" +
+	"\t_universeB\v\n" +
+	"\t_set_hashB\x0e\n" +
 	"\f_max_jump_us\"=\n" +
 	"\fClockSetting\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x17\n" +
@@ -15257,12 +15349,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
 	"\bchecksum\x18\x02 \x01(\x06H\x00R\bchecksum\x88\x01\x01\x12\x19\n" +
 	"\bafter_us\x18\x03 \x01(\x03R\aafterUsB\v\n" +
-	"\t_checksum\"\xc9\x01\n" +
+	"\t_checksum\"\xdd\x01\n" +
 	"\x06PutKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
 	"\x05image\x18\x02 \x01(\fH\x00R\x05image\x12\x14\n" +
 	"\x04from\x18\x03 \x01(\fH\x00R\x04from\x12\x18\n" +
-	"\x06upload\x18\x06 \x01(\x06H\x00R\x06upload\x12\x1c\n" +
+	"\x06upload\x18\x06 \x01(\x06H\x00R\x06upload\x12\x12\n" +
+	"\x03kmv\x18\b \x01(\fH\x00R\x03kmv\x12\x1c\n" +
 	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x1d\n" +
 	"\areplace\x18\x05 \x01(\x06H\x01R\areplace\x88\x01\x01\x12\x14\n" +
 	"\x05merge\x18\a \x01(\bR\x05mergeB\x06\n" +
@@ -15455,11 +15548,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\">\n" +
 	"\x10DescribeQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
-	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"L\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"^\n" +
 	"\x0eExportQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04both\x18\x02 \x01(\bR\x04both\x12\x14\n" +
-	"\x05large\x18\x03 \x01(\bR\x05large\"5\n" +
+	"\x05large\x18\x03 \x01(\bR\x05large\x12\x10\n" +
+	"\x03kmv\x18\x04 \x01(\bR\x03kmv\"5\n" +
 	"\rMatchQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"\x83\x01\n" +
@@ -16102,7 +16196,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fBitmapPlacement\x12 \n" +
 	"\x1cBITMAP_PLACEMENT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14BITMAP_PLACEMENT_KEY\x10\x01\x12\x1a\n" +
-	"\x16BITMAP_PLACEMENT_SLICE\x10\x02*x\n" +
+	"\x16BITMAP_PLACEMENT_SLICE\x10\x02*L\n" +
+	"\aSetHash\x12\x18\n" +
+	"\x14SET_HASH_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSET_HASH_XXH3\x10\x01\x12\x14\n" +
+	"\x10SET_HASH_MURMUR3\x10\x02*x\n" +
 	"\x06Period\x12\x16\n" +
 	"\x12PERIOD_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -16160,7 +16258,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_ebb_proto_rawDescData
 }
 
-var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
 var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 179)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
@@ -16168,424 +16266,426 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Clock)(0),                        // 2: ebb.v1.Clock
 	(Precision)(0),                    // 3: ebb.v1.Precision
 	(BitmapPlacement)(0),              // 4: ebb.v1.BitmapPlacement
-	(Period)(0),                       // 5: ebb.v1.Period
-	(Kind)(0),                         // 6: ebb.v1.Kind
-	(BitOp)(0),                        // 7: ebb.v1.BitOp
-	(Consistency)(0),                  // 8: ebb.v1.Consistency
-	(KeyOrder)(0),                     // 9: ebb.v1.KeyOrder
-	(NodeState)(0),                    // 10: ebb.v1.NodeState
-	(*Namespace)(nil),                 // 11: ebb.v1.Namespace
-	(*ClockSetting)(nil),              // 12: ebb.v1.ClockSetting
-	(*EventClock)(nil),                // 13: ebb.v1.EventClock
-	(*NamespaceBudget)(nil),           // 14: ebb.v1.NamespaceBudget
-	(*NamespaceDeletion)(nil),         // 15: ebb.v1.NamespaceDeletion
-	(*Dictionary)(nil),                // 16: ebb.v1.Dictionary
-	(*Rollups)(nil),                   // 17: ebb.v1.Rollups
-	(*Sizes)(nil),                     // 18: ebb.v1.Sizes
-	(*Increment)(nil),                 // 19: ebb.v1.Increment
-	(*SessionIdentity)(nil),           // 20: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),            // 21: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),            // 22: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),          // 23: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                   // 24: ebb.v1.Refusal
-	(*DeleteRequest)(nil),             // 25: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),            // 26: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),             // 27: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),            // 28: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),             // 29: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),            // 30: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),         // 31: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),               // 32: ebb.v1.BitsRequest
-	(*BitChange)(nil),                 // 33: ebb.v1.BitChange
-	(*BitRange)(nil),                  // 34: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),        // 35: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),       // 36: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),              // 37: ebb.v1.BitsResponse
-	(*Command)(nil),                   // 38: ebb.v1.Command
-	(*PutPiece)(nil),                  // 39: ebb.v1.PutPiece
-	(*PurgeNamespace)(nil),            // 40: ebb.v1.PurgeNamespace
-	(*PurgeProgress)(nil),             // 41: ebb.v1.PurgeProgress
-	(*Audit)(nil),                     // 42: ebb.v1.Audit
-	(*RestoreShard)(nil),              // 43: ebb.v1.RestoreShard
-	(*RestoreBegin)(nil),              // 44: ebb.v1.RestoreBegin
-	(*RestorePiece)(nil),              // 45: ebb.v1.RestorePiece
-	(*RestoreCommit)(nil),             // 46: ebb.v1.RestoreCommit
-	(*RestoreCancel)(nil),             // 47: ebb.v1.RestoreCancel
-	(*RestoreProgress)(nil),           // 48: ebb.v1.RestoreProgress
-	(*SnapshotRequest)(nil),           // 49: ebb.v1.SnapshotRequest
-	(*SnapshotPart)(nil),              // 50: ebb.v1.SnapshotPart
-	(*SnapshotChunk)(nil),             // 51: ebb.v1.SnapshotChunk
-	(*SnapshotSummary)(nil),           // 52: ebb.v1.SnapshotSummary
-	(*Names)(nil),                     // 53: ebb.v1.Names
-	(*HomeCommand)(nil),               // 54: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),                // 55: ebb.v1.HomeNumber
-	(*HomePut)(nil),                   // 56: ebb.v1.HomePut
-	(*HomeSwept)(nil),                 // 57: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),               // 58: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),                  // 59: ebb.v1.BitEdits
-	(*BitEdit)(nil),                   // 60: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),                // 61: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                    // 62: ebb.v1.PutKey
-	(*ExpireKeys)(nil),                // 63: ebb.v1.ExpireKeys
-	(*Increments)(nil),                // 64: ebb.v1.Increments
-	(*OpenSession)(nil),               // 65: ebb.v1.OpenSession
-	(*CloseSession)(nil),              // 66: ebb.v1.CloseSession
-	(*OpenSource)(nil),                // 67: ebb.v1.OpenSource
-	(*DropSource)(nil),                // 68: ebb.v1.DropSource
-	(*Behaviour)(nil),                 // 69: ebb.v1.Behaviour
-	(*Tick)(nil),                      // 70: ebb.v1.Tick
-	(*Entry)(nil),                     // 71: ebb.v1.Entry
-	(*CommandResult)(nil),             // 72: ebb.v1.CommandResult
-	(*ShardCommand)(nil),              // 73: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),              // 74: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),             // 75: ebb.v1.ApplyResponse
-	(*Question)(nil),                  // 76: ebb.v1.Question
-	(*EventClockQuestion)(nil),        // 77: ebb.v1.EventClockQuestion
-	(*EventClockAnswer)(nil),          // 78: ebb.v1.EventClockAnswer
-	(*SourcesQuestion)(nil),           // 79: ebb.v1.SourcesQuestion
-	(*NamesQuestion)(nil),             // 80: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),                // 81: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),                 // 82: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),          // 83: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),               // 84: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),                 // 85: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),             // 86: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),            // 87: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),                // 88: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),                 // 89: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),                // 90: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),      // 91: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),      // 92: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),        // 93: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),           // 94: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),             // 95: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),              // 96: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),          // 97: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),            // 98: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),             // 99: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),             // 100: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),          // 101: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),           // 102: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),      // 103: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                   // 104: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),         // 105: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),                // 106: ebb.v1.AskRequest
-	(*SeenClock)(nil),                 // 107: ebb.v1.SeenClock
-	(*AskResponse)(nil),               // 108: ebb.v1.AskResponse
-	(*WatchRequest)(nil),              // 109: ebb.v1.WatchRequest
-	(*Alert)(nil),                     // 110: ebb.v1.Alert
-	(*WatchEvent)(nil),                // 111: ebb.v1.WatchEvent
-	(*Answer)(nil),                    // 112: ebb.v1.Answer
-	(*SourceList)(nil),                // 113: ebb.v1.SourceList
-	(*SourceInfo)(nil),                // 114: ebb.v1.SourceInfo
-	(*BitmapGroups)(nil),              // 115: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),               // 116: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),              // 117: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),           // 118: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),              // 119: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),               // 120: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                   // 121: ebb.v1.Overlap
-	(*SizedSet)(nil),                  // 122: ebb.v1.SizedSet
-	(*Graph)(nil),                     // 123: ebb.v1.Graph
-	(*GraphNode)(nil),                 // 124: ebb.v1.GraphNode
-	(*GraphLink)(nil),                 // 125: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                   // 126: ebb.v1.KeyInfo
-	(*KeyList)(nil),                   // 127: ebb.v1.KeyList
-	(*KeyDescription)(nil),            // 128: ebb.v1.KeyDescription
-	(*Property)(nil),                  // 129: ebb.v1.Property
-	(*KeyExport)(nil),                 // 130: ebb.v1.KeyExport
-	(*SketchState)(nil),               // 131: ebb.v1.SketchState
-	(*Matches)(nil),                   // 132: ebb.v1.Matches
-	(*Match)(nil),                     // 133: ebb.v1.Match
-	(*FeedRequest)(nil),               // 134: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),              // 135: ebb.v1.FeedResponse
-	(*Found)(nil),                     // 136: ebb.v1.Found
-	(*Trend)(nil),                     // 137: ebb.v1.Trend
-	(*Change)(nil),                    // 138: ebb.v1.Change
-	(*Surprise)(nil),                  // 139: ebb.v1.Surprise
-	(*SurprisingBin)(nil),             // 140: ebb.v1.SurprisingBin
-	(*Summary)(nil),                   // 141: ebb.v1.Summary
-	(*Membership)(nil),                // 142: ebb.v1.Membership
-	(*Item)(nil),                      // 143: ebb.v1.Item
-	(*Estimate)(nil),                  // 144: ebb.v1.Estimate
-	(*Coverage)(nil),                  // 145: ebb.v1.Coverage
-	(*Distribution)(nil),              // 146: ebb.v1.Distribution
-	(*Bin)(nil),                       // 147: ebb.v1.Bin
-	(*KeyCount)(nil),                  // 148: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),             // 149: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),           // 150: ebb.v1.ShardAskRequest
-	(*ReadIndexRequest)(nil),          // 151: ebb.v1.ReadIndexRequest
-	(*AuditedRequest)(nil),            // 152: ebb.v1.AuditedRequest
-	(*AuditedResponse)(nil),           // 153: ebb.v1.AuditedResponse
-	(*RepairRequest)(nil),             // 154: ebb.v1.RepairRequest
-	(*RepairResponse)(nil),            // 155: ebb.v1.RepairResponse
-	(*ReadIndexResponse)(nil),         // 156: ebb.v1.ReadIndexResponse
-	(*ReadIndex)(nil),                 // 157: ebb.v1.ReadIndex
-	(*ShardAskResponse)(nil),          // 158: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),               // 159: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),                // 160: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),             // 161: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),               // 162: ebb.v1.ShardRecord
-	(*Table)(nil),                     // 163: ebb.v1.Table
-	(*Move)(nil),                      // 164: ebb.v1.Move
-	(*ChangeClusterRequest)(nil),      // 165: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 166: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 167: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 168: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 169: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 170: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 171: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 172: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 173: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 174: ebb.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),    // 175: ebb.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),   // 176: ebb.v1.DeleteNamespaceResponse
-	(*UndeleteNamespaceRequest)(nil),  // 177: ebb.v1.UndeleteNamespaceRequest
-	(*UndeleteNamespaceResponse)(nil), // 178: ebb.v1.UndeleteNamespaceResponse
-	(*NamespaceUsageRequest)(nil),     // 179: ebb.v1.NamespaceUsageRequest
-	(*NamespaceUsageResponse)(nil),    // 180: ebb.v1.NamespaceUsageResponse
-	(*NamespaceUsage)(nil),            // 181: ebb.v1.NamespaceUsage
-	(*NodeUsageRequest)(nil),          // 182: ebb.v1.NodeUsageRequest
-	(*NodeUsageResponse)(nil),         // 183: ebb.v1.NodeUsageResponse
-	(*NodeNamespace)(nil),             // 184: ebb.v1.NodeNamespace
-	(*StatusRequest)(nil),             // 185: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 186: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 187: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 188: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 189: ebb.v1.StatusResponse
-	(*Error)(nil),                     // 190: ebb.v1.Error
-	(*TokenRecord)(nil),               // 191: ebb.v1.TokenRecord
+	(SetHash)(0),                      // 5: ebb.v1.SetHash
+	(Period)(0),                       // 6: ebb.v1.Period
+	(Kind)(0),                         // 7: ebb.v1.Kind
+	(BitOp)(0),                        // 8: ebb.v1.BitOp
+	(Consistency)(0),                  // 9: ebb.v1.Consistency
+	(KeyOrder)(0),                     // 10: ebb.v1.KeyOrder
+	(NodeState)(0),                    // 11: ebb.v1.NodeState
+	(*Namespace)(nil),                 // 12: ebb.v1.Namespace
+	(*ClockSetting)(nil),              // 13: ebb.v1.ClockSetting
+	(*EventClock)(nil),                // 14: ebb.v1.EventClock
+	(*NamespaceBudget)(nil),           // 15: ebb.v1.NamespaceBudget
+	(*NamespaceDeletion)(nil),         // 16: ebb.v1.NamespaceDeletion
+	(*Dictionary)(nil),                // 17: ebb.v1.Dictionary
+	(*Rollups)(nil),                   // 18: ebb.v1.Rollups
+	(*Sizes)(nil),                     // 19: ebb.v1.Sizes
+	(*Increment)(nil),                 // 20: ebb.v1.Increment
+	(*SessionIdentity)(nil),           // 21: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),            // 22: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),            // 23: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),          // 24: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                   // 25: ebb.v1.Refusal
+	(*DeleteRequest)(nil),             // 26: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),            // 27: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),             // 28: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),            // 29: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),             // 30: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),            // 31: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),         // 32: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),               // 33: ebb.v1.BitsRequest
+	(*BitChange)(nil),                 // 34: ebb.v1.BitChange
+	(*BitRange)(nil),                  // 35: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),        // 36: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),       // 37: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),              // 38: ebb.v1.BitsResponse
+	(*Command)(nil),                   // 39: ebb.v1.Command
+	(*PutPiece)(nil),                  // 40: ebb.v1.PutPiece
+	(*PurgeNamespace)(nil),            // 41: ebb.v1.PurgeNamespace
+	(*PurgeProgress)(nil),             // 42: ebb.v1.PurgeProgress
+	(*Audit)(nil),                     // 43: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 44: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 45: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 46: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 47: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 48: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 49: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 50: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 51: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 52: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 53: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 54: ebb.v1.Names
+	(*HomeCommand)(nil),               // 55: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 56: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 57: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 58: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 59: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 60: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 61: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 62: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 63: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 64: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 65: ebb.v1.Increments
+	(*OpenSession)(nil),               // 66: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 67: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 68: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 69: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 70: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 71: ebb.v1.Tick
+	(*Entry)(nil),                     // 72: ebb.v1.Entry
+	(*CommandResult)(nil),             // 73: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 74: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 75: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 76: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 77: ebb.v1.Question
+	(*EventClockQuestion)(nil),        // 78: ebb.v1.EventClockQuestion
+	(*EventClockAnswer)(nil),          // 79: ebb.v1.EventClockAnswer
+	(*SourcesQuestion)(nil),           // 80: ebb.v1.SourcesQuestion
+	(*NamesQuestion)(nil),             // 81: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 82: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 83: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 84: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 85: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 86: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 87: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 88: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 89: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 90: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 91: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 92: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 93: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 94: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 95: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 96: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 97: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 98: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 99: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 100: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 101: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 102: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 103: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 104: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 105: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 106: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 107: ebb.v1.AskRequest
+	(*SeenClock)(nil),                 // 108: ebb.v1.SeenClock
+	(*AskResponse)(nil),               // 109: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 110: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 111: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 112: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 113: ebb.v1.Answer
+	(*SourceList)(nil),                // 114: ebb.v1.SourceList
+	(*SourceInfo)(nil),                // 115: ebb.v1.SourceInfo
+	(*BitmapGroups)(nil),              // 116: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 117: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 118: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 119: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 120: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 121: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 122: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 123: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 124: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 125: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 126: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 127: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 128: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 129: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 130: ebb.v1.Property
+	(*KeyExport)(nil),                 // 131: ebb.v1.KeyExport
+	(*SketchState)(nil),               // 132: ebb.v1.SketchState
+	(*Matches)(nil),                   // 133: ebb.v1.Matches
+	(*Match)(nil),                     // 134: ebb.v1.Match
+	(*FeedRequest)(nil),               // 135: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 136: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 137: ebb.v1.Found
+	(*Trend)(nil),                     // 138: ebb.v1.Trend
+	(*Change)(nil),                    // 139: ebb.v1.Change
+	(*Surprise)(nil),                  // 140: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 141: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 142: ebb.v1.Summary
+	(*Membership)(nil),                // 143: ebb.v1.Membership
+	(*Item)(nil),                      // 144: ebb.v1.Item
+	(*Estimate)(nil),                  // 145: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 146: ebb.v1.Coverage
+	(*Distribution)(nil),              // 147: ebb.v1.Distribution
+	(*Bin)(nil),                       // 148: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 149: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 150: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 151: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 152: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 153: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 154: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 155: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 156: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 157: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 158: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 159: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 160: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 161: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 162: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 163: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 164: ebb.v1.Table
+	(*Move)(nil),                      // 165: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 166: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 167: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 168: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 169: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 170: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 171: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 172: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 173: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 174: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 175: ebb.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),    // 176: ebb.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),   // 177: ebb.v1.DeleteNamespaceResponse
+	(*UndeleteNamespaceRequest)(nil),  // 178: ebb.v1.UndeleteNamespaceRequest
+	(*UndeleteNamespaceResponse)(nil), // 179: ebb.v1.UndeleteNamespaceResponse
+	(*NamespaceUsageRequest)(nil),     // 180: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 181: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 182: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 183: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 184: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 185: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 186: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 187: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 188: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 189: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 190: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 191: ebb.v1.Error
+	(*TokenRecord)(nil),               // 192: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
 	1,   // 1: ebb.v1.Namespace.floor:type_name -> ebb.v1.Floor
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
-	6,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	18,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	7,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
+	19,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
-	17,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
-	16,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
-	14,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
-	15,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
-	12,  // 11: ebb.v1.Namespace.clock_setting:type_name -> ebb.v1.ClockSetting
-	5,   // 12: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
-	6,   // 13: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	19,  // 14: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	22,  // 15: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	190, // 16: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	22,  // 17: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	24,  // 18: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	22,  // 19: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	24,  // 20: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	22,  // 21: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	24,  // 22: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	33,  // 23: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	22,  // 24: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	7,   // 25: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	34,  // 26: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	81,  // 27: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	22,  // 28: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	24,  // 29: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	20,  // 30: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	21,  // 31: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	22,  // 32: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	64,  // 33: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	11,  // 34: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	65,  // 35: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	66,  // 36: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	67,  // 37: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	68,  // 38: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	69,  // 39: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	70,  // 40: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	61,  // 41: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	62,  // 42: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	63,  // 43: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	59,  // 44: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	58,  // 45: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	53,  // 46: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	54,  // 47: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	43,  // 48: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
-	42,  // 49: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
-	40,  // 50: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
-	39,  // 51: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
-	13,  // 52: ebb.v1.Command.event_clock:type_name -> ebb.v1.EventClock
-	44,  // 53: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
-	45,  // 54: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
-	46,  // 55: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
-	47,  // 56: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
-	51,  // 57: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
-	52,  // 58: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
-	55,  // 59: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	56,  // 60: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	57,  // 61: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	55,  // 62: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	81,  // 63: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	60,  // 64: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	7,   // 65: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	34,  // 66: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	19,  // 67: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	190, // 68: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	24,  // 69: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	48,  // 70: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
-	41,  // 71: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
-	73,  // 72: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	72,  // 73: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	103, // 74: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	105, // 75: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	102, // 76: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	101, // 77: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	94,  // 78: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	95,  // 79: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	96,  // 80: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	97,  // 81: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	98,  // 82: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	99,  // 83: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	100, // 84: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	87,  // 85: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	91,  // 86: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	92,  // 87: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	80,  // 88: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	79,  // 89: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
-	77,  // 90: ebb.v1.Question.event_clock:type_name -> ebb.v1.EventClockQuestion
-	13,  // 91: ebb.v1.EventClockAnswer.clock:type_name -> ebb.v1.EventClock
-	34,  // 92: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	84,  // 93: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	84,  // 94: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	84,  // 95: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	84,  // 96: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	85,  // 97: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	86,  // 98: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	83,  // 99: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	82,  // 100: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	81,  // 101: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	81,  // 102: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	81,  // 103: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	81,  // 104: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	81,  // 105: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	81,  // 106: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	34,  // 107: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	88,  // 108: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	89,  // 109: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	90,  // 110: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	81,  // 111: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	34,  // 112: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	93,  // 113: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	81,  // 114: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	34,  // 115: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	81,  // 116: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	81,  // 117: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
-	6,   // 118: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 119: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	104, // 120: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	76,  // 121: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 122: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	107, // 123: ebb.v1.AskRequest.seen:type_name -> ebb.v1.SeenClock
-	13,  // 124: ebb.v1.SeenClock.clock:type_name -> ebb.v1.EventClock
-	112, // 125: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	76,  // 126: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 127: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	110, // 128: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	112, // 129: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	190, // 130: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	145, // 131: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	146, // 132: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	148, // 133: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	141, // 134: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	139, // 135: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	121, // 136: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	123, // 137: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	127, // 138: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	128, // 139: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	130, // 140: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	132, // 141: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	137, // 142: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	119, // 143: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	120, // 144: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	113, // 145: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
-	78,  // 146: ebb.v1.Answer.event_clock:type_name -> ebb.v1.EventClockAnswer
-	115, // 147: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	117, // 148: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	114, // 149: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
-	116, // 150: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	118, // 151: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	122, // 152: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	144, // 153: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	144, // 154: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	144, // 155: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	144, // 156: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	144, // 157: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
-	144, // 158: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	124, // 159: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	122, // 160: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	125, // 161: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	144, // 162: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 163: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	144, // 164: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	126, // 165: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	126, // 166: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 167: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 168: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	129, // 169: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	11,  // 170: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
-	6,   // 171: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
-	133, // 172: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 173: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	22,  // 174: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	136, // 175: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	24,  // 176: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	138, // 177: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	138, // 178: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	138, // 179: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	138, // 180: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	140, // 181: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 182: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	144, // 183: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	144, // 184: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	144, // 185: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	143, // 186: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	142, // 187: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	144, // 188: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	13,  // 189: ebb.v1.Coverage.clock:type_name -> ebb.v1.EventClock
-	147, // 190: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 191: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 192: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	76,  // 193: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	13,  // 194: ebb.v1.ShardQuestion.clock:type_name -> ebb.v1.EventClock
-	149, // 195: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 196: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	157, // 197: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	190, // 198: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	159, // 199: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	190, // 200: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	112, // 201: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	10,  // 202: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	161, // 203: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	160, // 204: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	162, // 205: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	11,  // 206: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	191, // 207: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	164, // 208: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	163, // 209: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	11,  // 210: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	11,  // 211: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 212: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 213: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 214: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	11,  // 215: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 216: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	181, // 217: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	14,  // 218: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	184, // 219: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	186, // 220: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	160, // 221: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	187, // 222: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	188, // 223: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	224, // [224:224] is the sub-list for method output_type
-	224, // [224:224] is the sub-list for method input_type
-	224, // [224:224] is the sub-list for extension type_name
-	224, // [224:224] is the sub-list for extension extendee
-	0,   // [0:224] is the sub-list for field type_name
+	18,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
+	17,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
+	15,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
+	16,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
+	5,   // 11: ebb.v1.Namespace.set_hash:type_name -> ebb.v1.SetHash
+	13,  // 12: ebb.v1.Namespace.clock_setting:type_name -> ebb.v1.ClockSetting
+	6,   // 13: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
+	7,   // 14: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	20,  // 15: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	23,  // 16: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 17: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	23,  // 18: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	25,  // 19: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	23,  // 20: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	25,  // 21: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	23,  // 22: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	25,  // 23: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	34,  // 24: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	23,  // 25: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	8,   // 26: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	35,  // 27: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	82,  // 28: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	23,  // 29: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	25,  // 30: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	21,  // 31: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	22,  // 32: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	23,  // 33: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	65,  // 34: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	12,  // 35: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	66,  // 36: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	67,  // 37: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	68,  // 38: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	69,  // 39: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	70,  // 40: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	71,  // 41: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	62,  // 42: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	63,  // 43: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	64,  // 44: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	60,  // 45: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	59,  // 46: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	54,  // 47: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	55,  // 48: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	44,  // 49: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	43,  // 50: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	41,  // 51: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
+	40,  // 52: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
+	14,  // 53: ebb.v1.Command.event_clock:type_name -> ebb.v1.EventClock
+	45,  // 54: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	46,  // 55: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	47,  // 56: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	48,  // 57: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	52,  // 58: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	53,  // 59: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	56,  // 60: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	57,  // 61: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	58,  // 62: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	56,  // 63: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	82,  // 64: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	61,  // 65: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	8,   // 66: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	35,  // 67: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	20,  // 68: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	191, // 69: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	25,  // 70: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	49,  // 71: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	42,  // 72: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
+	74,  // 73: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	73,  // 74: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	104, // 75: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	106, // 76: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	103, // 77: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	102, // 78: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	95,  // 79: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	96,  // 80: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	97,  // 81: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	98,  // 82: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	99,  // 83: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	100, // 84: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	101, // 85: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	88,  // 86: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	92,  // 87: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	93,  // 88: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	81,  // 89: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	80,  // 90: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
+	78,  // 91: ebb.v1.Question.event_clock:type_name -> ebb.v1.EventClockQuestion
+	14,  // 92: ebb.v1.EventClockAnswer.clock:type_name -> ebb.v1.EventClock
+	35,  // 93: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	85,  // 94: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	85,  // 95: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	85,  // 96: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	85,  // 97: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	86,  // 98: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	87,  // 99: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	84,  // 100: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	83,  // 101: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	82,  // 102: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	82,  // 103: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	82,  // 104: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	82,  // 105: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	82,  // 106: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	82,  // 107: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	35,  // 108: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	89,  // 109: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	90,  // 110: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	91,  // 111: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	82,  // 112: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	35,  // 113: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	94,  // 114: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	82,  // 115: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	35,  // 116: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	82,  // 117: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	82,  // 118: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
+	7,   // 119: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	10,  // 120: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	105, // 121: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	77,  // 122: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	9,   // 123: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	108, // 124: ebb.v1.AskRequest.seen:type_name -> ebb.v1.SeenClock
+	14,  // 125: ebb.v1.SeenClock.clock:type_name -> ebb.v1.EventClock
+	113, // 126: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	77,  // 127: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	9,   // 128: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	111, // 129: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	113, // 130: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	191, // 131: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	146, // 132: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	147, // 133: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	149, // 134: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	142, // 135: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	140, // 136: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	122, // 137: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	124, // 138: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	128, // 139: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	129, // 140: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	131, // 141: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	133, // 142: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	138, // 143: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	120, // 144: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	121, // 145: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	114, // 146: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
+	79,  // 147: ebb.v1.Answer.event_clock:type_name -> ebb.v1.EventClockAnswer
+	116, // 148: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	118, // 149: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	115, // 150: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
+	117, // 151: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	119, // 152: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	123, // 153: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	145, // 154: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	145, // 155: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	145, // 156: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	145, // 157: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	145, // 158: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
+	145, // 159: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	125, // 160: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	123, // 161: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	126, // 162: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	145, // 163: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	7,   // 164: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	145, // 165: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	127, // 166: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	127, // 167: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 168: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 169: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	130, // 170: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	12,  // 171: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
+	7,   // 172: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
+	134, // 173: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	7,   // 174: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	23,  // 175: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	137, // 176: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	25,  // 177: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	139, // 178: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	139, // 179: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	139, // 180: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	139, // 181: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	141, // 182: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	7,   // 183: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	145, // 184: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	145, // 185: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	145, // 186: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	144, // 187: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	143, // 188: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	145, // 189: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	14,  // 190: ebb.v1.Coverage.clock:type_name -> ebb.v1.EventClock
+	148, // 191: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 192: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 193: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	77,  // 194: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	14,  // 195: ebb.v1.ShardQuestion.clock:type_name -> ebb.v1.EventClock
+	150, // 196: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	9,   // 197: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	158, // 198: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	191, // 199: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	160, // 200: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	191, // 201: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	113, // 202: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	11,  // 203: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	162, // 204: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	161, // 205: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	163, // 206: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	12,  // 207: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	192, // 208: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	165, // 209: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	164, // 210: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	12,  // 211: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	12,  // 212: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	12,  // 213: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	12,  // 214: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	12,  // 215: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	12,  // 216: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	12,  // 217: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	182, // 218: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	15,  // 219: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	185, // 220: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	187, // 221: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	161, // 222: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	188, // 223: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	189, // 224: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	225, // [225:225] is the sub-list for method output_type
+	225, // [225:225] is the sub-list for method input_type
+	225, // [225:225] is the sub-list for extension type_name
+	225, // [225:225] is the sub-list for extension extendee
+	0,   // [0:225] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -16643,6 +16743,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 		(*PutKey_Upload)(nil),
+		(*PutKey_Kmv)(nil),
 	}
 	file_ebb_v1_ebb_proto_msgTypes[52].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
@@ -16731,7 +16832,7 @@ func file_ebb_v1_ebb_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
-			NumEnums:      11,
+			NumEnums:      12,
 			NumMessages:   179,
 			NumExtensions: 0,
 			NumServices:   0,
