@@ -43,6 +43,9 @@ const (
 	// makes of several, and parts of it that say what sets that are not there may have held.
 	BehaviourSets = BehaviourWindows
 
+	// BehaviourMorris is from when on a new Morris counter keeps the variance of what it has rounded.
+	BehaviourMorris = BehaviourWindows
+
 	// BehaviourSketches is from when on images merge with what keys hold, and large ones come in pieces.
 	BehaviourSketches = BehaviourWindows
 
