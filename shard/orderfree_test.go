@@ -40,6 +40,8 @@ type orderCase struct {
 	within   int64 // on wall time: all events come in so many microseconds
 	orders   int
 	boundTop float64 // of what is lost, in thresholds a key
+
+	behaviour uint32 // 0: BehaviourOrderFree
 }
 
 func (c *orderCase) halfLife() float64 { return float64(c.def.GetHalfLifeUs()) }
@@ -59,7 +61,9 @@ func (c *orderCase) run(t *testing.T, rng *rand.Rand, id ID, events []orderEvent
 			}
 		}
 	}
-	apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourOrderFree}}},
+	apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{
+		Version: cmp.Or(c.behaviour, BehaviourOrderFree),
+	}}},
 		&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: c.def}})
 	restart := rng.IntN(3)
 	for sent := 0; sent < len(events); {
