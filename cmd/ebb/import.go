@@ -70,7 +70,7 @@ A shard remembers 4,096 sources, for ever: ebb source list shows them, and ebb s
 forgets those that are done. An import of which no row was counted leaves none behind.
 
 What ebb del deletes stays decided: importing the file again counts nothing, until its
-source is dropped. Rows older than the namespace remembers are counted, and weigh nothing:
+source is dropped. Rows older than the namespace remembers are counted, and weigh less than it keeps:
 the summary says how many. A namespace with --clock event lives by the times of the rows.
 
 In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is in.`,
