@@ -23,7 +23,8 @@ package proto
 //	10 answers do not depend on the order of events, and say what is lost: see shard.BehaviourOrderFree
 //	11 shards name the keys of a question that are missing; windows and expiring Bloom filters keep what they promise:
 //	   see shard.BehaviourWindows;
-//	   images of keys merge, and large ones come in pieces: see shard.BehaviourSketches
+//	   images of keys merge, and large ones come in pieces: see shard.BehaviourSketches;
+//	   Morris counters and linear decay keep what events in any order cost: see shard.BehaviourMorris and BehaviourBounded
 //
 // 7 was never released.
 const (

@@ -153,7 +153,7 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 		accuracy = fmt.Sprintf("exact up to %d bins, then standard error %.2g%% up to %d",
 			sketch.LinearExactMax, 100*p.StandardError, p.Capacity)
 		if b.halfLife > 0 {
-			accuracy += "; it counts all bins until the key fades as a whole"
+			accuracy += "; it counts all bins that come until the key fades as a whole"
 		}
 		return []*ebbv1.Property{
 			property("capacity", float64(p.Capacity)), property("exact_max", sketch.LinearExactMax),
