@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// leakyEvent is an event of a leaky bucket, and the clock when it comes.
+// leakyEvent is an event of a leaky bucket.
 type leakyEvent struct {
-	at, clock Tick
-	bin       uint32
-	n         float64
+	at  Tick
+	bin uint32
+	n   float64
 }
 
 // leaky is what buckets have in the end, with their events in the order of times.

@@ -409,8 +409,14 @@ func TestMorrisIntervals(t *testing.T) {
 		events int
 		most   float64 // the largest amount; 0: all are 1
 	}{
-		{16, hour, 400, 0}, {16, hour, 3000, 0}, {16, hour, 400, 0.05}, {16, 0, 3000, 0}, {16, 0, 3000, 0.05},
-		{8, hour, 400, 0}, {8, 0, 400, 0}, {8, 0, 1500, 0.05},
+		{16, hour, 400, 0},
+		{16, hour, 3000, 0},
+		{16, hour, 400, 0.05},
+		{16, 0, 3000, 0},
+		{16, 0, 3000, 0.05},
+		{8, hour, 400, 0},
+		{8, 0, 400, 0},
+		{8, 0, 1500, 0.05},
 	} {
 		for _, order := range morrisOrders {
 			if c.h == 0 && order != "any" {
