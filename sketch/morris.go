@@ -200,10 +200,15 @@ func (m *Morris) inTheory(sum, each float64) float64 {
 
 // Interval contains the count at a time with a confidence from 0.5 to 0.9999, whatever order events came in: the counts from
 // which the estimate is no further than their own standard errors allow, see SetEstimate.Interval. Of a counter that is not
-// measured it is the widest that may be needed: a unit of late events is rounded with a variance of up to 1.
+// measured and has a half-life it is the widest that may be needed: a unit of late events is rounded with a variance of up
+// to 1. Without a half-life such a counter takes amounts for whole numbers.
 func (m *Morris) Interval(at Tick, confidence float64) (low, high float64) {
 	sum, variance := m.stands(m.register), m.variance
-	if !m.measured {
+	switch {
+	case m.measured:
+	case m.halfLife == 0:
+		return Around(sum, math.Sqrt(m.inTheory(sum, 0)), confidence)
+	default:
 		variance = m.inTheory(sum, 1)
 	}
 	low, high = SetEstimate{Value: sum, StdErr: math.Sqrt(variance)}.Interval(confidence)
