@@ -1,7 +1,10 @@
 package sketch
 
 import (
+	"bytes"
 	"cmp"
+	"fmt"
+	"hash/fnv"
 	"math"
 	"slices"
 	"testing"
@@ -199,4 +202,32 @@ func TestLinearOfABusyStream(t *testing.T) {
 	if reading.Lost > 0.02*reading.Z {
 		t.Errorf("%v of %v may be lost", reading.Lost, reading.Z)
 	}
+}
+
+// TestGoldenBounded: every machine computes the same bytes of linear decay with late events.
+func TestGoldenBounded(t *testing.T) {
+	var b bytes.Buffer
+	for _, signed := range []bool{false, true} {
+		p := &Params{Decay: Linear, HalfLife: hour, Threshold: 0.01, OrderFree: true, Bounded: true, AllowNegative: signed, BinsMax: 40}
+		var d Distribution
+		h, r := fnv.New64a(), rng(5)
+		for i := range 5000 {
+			now := epoch + Tick(i)*hour/50
+			at := now - Tick(r.below(int(hour)))*Tick(r.below(3))
+			n := r.float() * 2
+			if signed && r.below(4) == 0 {
+				n = -n
+			}
+			if err := d.Add(p, now, at, uint32(r.below(1+r.below(60))), n); err != nil && err != ErrTooManyBins {
+				t.Fatal(err)
+			}
+			if i%40 == 0 {
+				d.Prune(p, now, nil)
+			}
+			reading := d.At(p, now)
+			fmt.Fprintf(h, "%x %x %x %d,", d.AppendBinary(nil), reading.Z, reading.Lost, d.Death(p))
+		}
+		fmt.Fprintf(&b, "signed %t: %x\nhash %016x\n", signed, d.AppendBinary(nil), h.Sum64())
+	}
+	golden(t, "golden-bounded.txt", b.Bytes())
 }
