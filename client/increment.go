@@ -34,8 +34,8 @@ const (
 	// its own: in a namespace with one, all of it leaves when its latest event has faded.
 	KindLinear = ebbv1.Kind_KIND_LINEAR
 	// KindMorris knows the sum of all amounts with a standard error of 1.6%, in a
-	// register of two bytes, 64 with all that belongs to it. Each event is rounded by chance, so that sums are right on average; in a namespace with
-	// half-life sums below some hundreds are less precise, and each says how precise it is.
+	// register of two bytes, 64 with all that belongs to it. Each event is rounded by chance, so that sums are right on
+	// average, and each says how precise it is.
 	KindMorris = ebbv1.Kind_KIND_MORRIS
 	// KindSet knows how many different bins there were, a sample of them, and what it has
 	// in common with other sets (Overlap, Graph): exactly up to 1,024 bins, with a

@@ -89,7 +89,7 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 		return nil, err
 	}
 	c.withNames(ctx, table, req, answers)
-	nameMissing(table, asked, answers, strict, missingMax)
+	nameMissing(table, asked, req.GetQuestions(), answers, strict, missingMax)
 	for i, err := range unknown {
 		answers[i] = &ebbv1.Answer{Error: err.Wire()}
 	}

@@ -47,9 +47,11 @@ func missingIn(table *Table, part *askPart) (names [][]byte) {
 }
 
 // nameMissing puts into the coverage of answers which keys of their questions are missing, as they were asked for: a
-// period that is rolled up is missing if all that it is made of is. Where answers are to be strict, those that lack
-// keys become errors.
-func nameMissing(table *Table, asked []*ebbv1.Question, answers []*ebbv1.Answer, strict bool, most int) {
+// period that is rolled up is missing if all that it was spelled out to is. So is the universe, which a question need
+// not name. Where answers are to be strict, those that lack keys become errors.
+func nameMissing(
+	table *Table, asked, spelled []*ebbv1.Question, answers []*ebbv1.Answer, strict bool, most int,
+) {
 	for i, q := range asked {
 		c := answers[i].GetCoverage()
 		patterns := proto.QuestionPatterns(q)
@@ -62,11 +64,19 @@ func nameMissing(table *Table, asked []*ebbv1.Question, answers []*ebbv1.Answer,
 			gone[string(key)] = true
 		}
 		ns := table.Namespace(q.GetNamespace())
+		there := map[string]bool{}
+		for _, key := range proto.QuestionKeys(spelled[i]) {
+			there[string(key)] = !gone[string(key)]
+		}
 		var missing [][]byte
 		for _, key := range distinct(slices.Clone(proto.QuestionKeys(q))) {
-			if gone[string(key)] && allGone(gone, rollup(ns, key)) {
+			part := func(key []byte) bool { return there[string(key)] }
+			if gone[string(key)] && !slices.ContainsFunc(rollup(ns, key), part) {
 				missing = append(missing, key)
 			}
+		}
+		if universe := ns.GetUniverse(); len(universe) > 0 && gone[string(universe)] {
+			missing = distinct(append(missing, universe))
 		}
 		if none {
 			missing = append(missing, distinct(slices.Clone(patterns))...)

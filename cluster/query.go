@@ -194,11 +194,24 @@ func (i *inquiry) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
 	for _, key := range a.Coverage.GetMissingKeys() {
 		gone[string(key)] = true
 	}
-	setMissing(a.Coverage, missingTerms(terms, gone, i.unmatched), missingNamedMax)
+	setMissing(a.Coverage, i.withUniverse(missingTerms(terms, gone, i.unmatched), terms, gone), missingNamedMax)
 	if strict {
 		return lacking(a.Coverage)
 	}
 	return nil
+}
+
+// withUniverse adds the universe of the namespace to what is missing, if the question needed it and it is not there.
+func (i *inquiry) withUniverse(missing [][]byte, terms []*ebbv1.PlanTerm, gone map[string]bool) [][]byte {
+	namespace := i.plan.GetNamespace()
+	if len(terms) > 0 {
+		namespace = cmp.Or(terms[0].GetNamespace(), namespace)
+	}
+	universe := i.table.Namespace(cmp.Or(namespace, proto.DefaultNamespace)).GetUniverse()
+	if len(universe) > 0 && gone[string(universe)] {
+		missing = distinct(append(missing, universe))
+	}
+	return missing
 }
 
 // matchedNone says whether an answer about patterns says that they match no key.

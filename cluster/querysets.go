@@ -131,9 +131,10 @@ func (i *inquiry) idsAsTotal(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 }
 
 // orUnionOfBitmaps counts the ids of several bitmaps where an errand finds that the keys are of another kind than
-// summaries that merge.
+// summaries that merge, or nothing under periods that are rolled up.
 func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
-	if len(terms) == 1 && terms[0].GetKey() != nil || i.plan.GetAsOfUs() != 0 {
+	periods := slices.ContainsFunc(terms, i.isRolledUp)
+	if len(terms) == 1 && terms[0].GetKey() != nil && !periods || i.plan.GetAsOfUs() != 0 {
 		return e
 	}
 	of := &ebbv1.PlanOperation{Operator: ebbv1.PlanOperator_PLAN_OPERATOR_UNION}
@@ -141,20 +142,28 @@ func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
 		of.Operands = append(of.Operands, &ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Term{Term: t}})
 	}
 	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
-		if bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND {
+		empty := periods && bad == nil && a.GetError() == nil && !a.GetSummary().GetFound()
+		if !empty && (bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
 			return nil, a, bad
 		}
 		other, err := i.idsAsTotal(&ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Operation{Operation: of}})
 		if err != nil {
-			return nil, nil, bad
+			return nil, a, bad
 		}
 		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
 			if worse != nil {
-				return nil, nil, bad
+				return nil, a, bad
 			}
 			return nil, b, nil
 		}), nil, nil
 	})
+}
+
+// isRolledUp says whether a term is a period that its namespace rolls up: of bitmaps it may have ids without a key.
+func (i *inquiry) isRolledUp(t *ebbv1.PlanTerm) bool {
+	ns := i.table.Namespace(cmp.Or(t.GetNamespace(), i.plan.GetNamespace(), proto.DefaultNamespace))
+	_, _, ok := rollsUp(ns, t.GetKey())
+	return ok
 }
 
 // followed is an errand at whose end something else is made of what it found.
@@ -186,7 +195,7 @@ func (i *inquiry) sizeOf(
 		}
 		other, err := second(of)
 		if err != nil {
-			return nil, a, cmp.Or(bad, err)
+			return nil, a, bad // which of the two it is does not matter where no key is there
 		}
 		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
 			if worse != nil || !wrong && namesNothing(of, i, b) {

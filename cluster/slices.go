@@ -12,6 +12,7 @@ import (
 	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 	"github.com/ebbdb/ebb/shard"
 )
 
@@ -92,6 +93,11 @@ func checkSliced(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 			}
 		}
 		return nil
+	}
+	if ask := q.GetExport(); ask != nil {
+		return proto.ErrWrongKind.Errorf("key %s is not exported: namespace %s places bitmaps by slice, and no shard has a bitmap as a whole",
+			query.Quote(ask.GetKey()), ns.GetName()).
+			WithHint("take its ids to a file: ebb bits export KEY > FILE; ebb bits load KEY FILE puts them into another key")
 	}
 	return proto.ErrWrongKind.Errorf("namespace %s places bitmaps by slice, and holds nothing else", ns.GetName()).WithHint("ask for ids: ebb bits count, ebb bits ids")
 }

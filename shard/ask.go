@@ -381,7 +381,7 @@ func (t *total) add(d *sketch.Distribution, remap func(uint32) uint32) {
 		t.dist, t.owned = new(sketch.Distribution), true
 	}
 	if t.params.OrderFree {
-		t.dist.Merge(&t.params, d, remap)
+		t.dist.MergeAt(&t.params, d, t.at, remap)
 		return
 	}
 	visible := d.Clone()

@@ -143,7 +143,7 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 		return nil, err
 	}
 	body.answer(q, u.at, out)
-	if halving(body) && out.Kind != ebbv1.Kind_KIND_MORRIS {
+	if halving(body) {
 		u.widen(out)
 	}
 	return out, nil

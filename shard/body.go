@@ -42,10 +42,15 @@ type body interface {
 	answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary)
 }
 
-// losing is a body whose counts may be short of what an earlier one of the same key held when it had died.
-type losing interface {
+// born is a body of which an earlier one of the same key may have died.
+type born interface {
 	// Born says when it began, and below what it will die.
 	Born(now sketch.Tick, threshold float64)
+}
+
+// losing is a body whose counts may be short of what an earlier one of the same key held when it had died.
+type losing interface {
+	born
 	// Lost is how much is missing at most.
 	Lost(at sketch.Tick) float64
 }
@@ -99,7 +104,10 @@ func (ns *namespace) room(f form, bytes int) int {
 // roomOf is room for a body of a form that is new since BehaviourWindows, with few bytes.
 func (ns *namespace) roomOf(f form) int {
 	size, hash := ns.definition.GetSizes(), sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
-	if f == formBloomTimed {
+	switch f {
+	case formMorrisMeasured:
+		return newMorris(0, size, true).Reserved()
+	case formBloomTimed:
 		b := newBloomTimed(max(ns.params().HalfLife, sketch.BloomTimedParts), size, hash)
 		return b.ReservedMost()
 	}
@@ -133,6 +141,7 @@ const (
 	formBitmap          form = 15
 	formDistinctSliding form = 16
 	formBloomTimed      form = 17
+	formMorrisMeasured  form = 18
 )
 
 // since is the behaviour from which on a form may be in a log.
@@ -151,7 +160,8 @@ var forms = map[form]func() body{
 	formQuantile:        func() body { return new(quantile) },
 	formTopK:            func() body { return new(topK) },
 	formLinear:          func() body { return new(linear) },
-	formMorris:          func() body { return new(morris) },
+	formMorris:          func() body { return emptyMorris(false) },
+	formMorrisMeasured:  func() body { return emptyMorris(true) },
 	formBloom:           func() body { return new(bloom) },
 	formBloomExpiring:   func() body { return new(bloomExpiring) },
 	formString:          func() body { return new(stringValue) },
@@ -177,7 +187,7 @@ func (f form) kind() ebbv1.Kind {
 		return ebbv1.Kind_KIND_TOPK
 	case formLinear:
 		return ebbv1.Kind_KIND_LINEAR
-	case formMorris:
+	case formMorris, formMorrisMeasured:
 		return ebbv1.Kind_KIND_MORRIS
 	case formBloom, formBloomExpiring, formBloomTimed:
 		return ebbv1.Kind_KIND_BLOOM
@@ -285,8 +295,7 @@ func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 		l, err := sketch.NewLinearCounter(sketch.LinearParams{Capacity: size.GetLinearCapacity(), StandardError: size.GetLinearError(), Members: true, Hash: hash})
 		return sound(&linear{LinearCounter: l, halfLife: halfLife}, err)
 	case ebbv1.Kind_KIND_MORRIS:
-		m, err := sketch.NewMorris(sketch.MorrisParams{Bits: int(size.GetMorrisBits()), A: size.GetMorrisBase(), HalfLife: halfLife})
-		return sound(&morris{m}, err)
+		return newMorris(halfLife, size, behaviour >= BehaviourMorris)
 	case ebbv1.Kind_KIND_BLOOM:
 		if halfLife > 0 && behaviour >= BehaviourWindows {
 			return newBloomTimed(halfLife, size, hash)
@@ -353,7 +362,7 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	b := sum.body
 	if created {
 		b = newBody(kind, ns, s.behaviour)
-		if l, ok := b.(losing); ok && ns.params().OrderFree {
+		if l, ok := b.(born); ok && ns.params().OrderFree {
 			l.Born(clock, lifeline(ns.params()))
 		}
 	}

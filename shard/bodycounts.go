@@ -70,14 +70,46 @@ func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summa
 // morris knows the sum of all amounts, about.
 type morris struct{ sketch.Morris }
 
-func (m *morris) form() form                          { return formMorris }
+// newMorris makes a counter; measured ones are made since BehaviourMorris.
+func newMorris(halfLife sketch.Tick, size *ebbv1.Sizes, measured bool) *morris {
+	m, err := sketch.NewMorris(sketch.MorrisParams{
+		Bits: int(size.GetMorrisBits()), A: size.GetMorrisBase(), HalfLife: halfLife, Measured: measured,
+	})
+	if err != nil {
+		panic("shard: " + err.Error()) // sizes are in range
+	}
+	return &morris{m}
+}
+
+// emptyMorris is one of a form, to be decoded into.
+func emptyMorris(measured bool) *morris {
+	m, _ := sketch.NewMorris(sketch.MorrisParams{Bits: 16, Measured: measured})
+	return &morris{m}
+}
+
+func (m *morris) form() form {
+	if m.Params().Measured {
+		return formMorrisMeasured
+	}
+	return formMorris
+}
+
 func (m *morris) add(e *event) error                  { return m.Add(e.now, e.at, e.amount, e.chance) }
 func (m *morris) last() sketch.Tick                   { return m.Last() }
 func (m *morris) death(threshold float64) sketch.Tick { return m.Death(threshold) }
 func (m *morris) suits(*namespace) bool               { return true }
 func (m *morris) clone() body                         { return &morris{m.Morris} }
 func (m *morris) appendBinary(b []byte) []byte        { return m.AppendBinary(b) }
-func (m *morris) decode(b []byte) ([]byte, error)     { return m.Decode(b) }
+
+// decode refuses a counter of the other form.
+func (m *morris) decode(b []byte) ([]byte, error) {
+	f := m.form()
+	rest, err := m.Decode(b)
+	if err == nil && m.form() != f {
+		return nil, sketch.ErrCorrupt
+	}
+	return rest, err
+}
 
 // merge rounds by what both hold: the same question about the same counters has the same answer, in any order of two.
 func (m *morris) merge(o body) error {
@@ -88,8 +120,10 @@ func (m *morris) merge(o body) error {
 
 func (m *morris) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	e := m.Estimate(at)
-	out.Total, out.Over = about(q, e.Count, e.StandardError), e.Saturated
-	if e.Saturated {
+	if out.Over = e.Saturated; e.Saturated {
 		out.Total = atLeast(q, e.Count)
+		return
 	}
+	out.Total = &ebbv1.Estimate{Value: e.Count, StdError: e.StandardError, Confidence: sureness(q)}
+	out.Total.Low, out.Total.High = m.Interval(at, out.Total.Confidence)
 }

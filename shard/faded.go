@@ -24,10 +24,16 @@ func (s *State) faded(ns *namespace, in *proto.IncrementWire) bool {
 	if kind == 0 {
 		kind = ns.definition.GetKind()
 	}
+	key, there := s.findKey(ns, in.Key)
+	if there {
+		kind = s.kind(key)
+	}
 	window := float64(ns.definition.GetWindowUs())
 	switch {
 	case kind == ebbv1.Kind_KIND_STRING || kind == ebbv1.Kind_KIND_PHRASES:
 		return false
+	case kind == ebbv1.Kind_KIND_LINEAR:
+		return !there // it counts all that comes while it lives
 	case kind == ebbv1.Kind_KIND_DISTINCT && window > 0:
 		return age > window
 	case p.Decay == sketch.None:

@@ -26,6 +26,8 @@ func TestFadedAreCounted(t *testing.T) {
 		{"linear: all has leaked in two", &ebbv1.Namespace{Decay: ebbv1.Decay_DECAY_LINEAR}, 0, 2 * hour, 1, 1},
 		{"a sketch as a distribution", &ebbv1.Namespace{}, ebbv1.Kind_KIND_DISTINCT, 10 * hour, 1, 1},
 		{"a bloom forgets after 1.2", &ebbv1.Namespace{}, ebbv1.Kind_KIND_BLOOM, 2 * hour, 1, 1},
+		{"a linear that is not there does not begin in the past", &ebbv1.Namespace{}, ebbv1.Kind_KIND_LINEAR, 10 * hour, 1, 1},
+		{"but may begin late", &ebbv1.Namespace{}, ebbv1.Kind_KIND_LINEAR, 9 * hour, 1, 0},
 		{"phrases stay", &ebbv1.Namespace{}, ebbv1.Kind_KIND_PHRASES, 100 * hour, 1, 0},
 	} {
 		o := newOwners(t, 0)
@@ -43,6 +45,15 @@ func TestFadedAreCounted(t *testing.T) {
 		}
 	}
 	o := newOwners(t, 0)
+	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
+		Name: "l", Version: 1, Kind: ebbv1.Kind_KIND_LINEAR,
+	}}})
+	late := increments("k", "old")
+	late.GetIncrements().GetIncrements()[0].TimeUs = o.now - 100*hour
+	if first, r := o.apply("l", increments("k", "new")), o.apply("l", late); first.GetFaded() != 0 || r.GetFaded() != 0 {
+		t.Errorf("a late event counts in a linear that lives: %v, then %v", first, r)
+	}
+	o = newOwners(t, 0)
 	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
 		Name: "e", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT,
 	}}})

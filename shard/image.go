@@ -274,6 +274,7 @@ func (img *image) decodeDistribution(r *reader) bool {
 // convert brings the image under a namespace's present settings, and refuses what cannot have been written in it by its clock.
 func (img *image) convert(ns *namespace, clock sketch.Tick) *proto.Error {
 	p := ns.params()
+	img.params.Bounded = p.Bounded
 	switch {
 	case img.body != nil && (p.Decay == sketch.Linear || !img.body.suits(ns) || img.body.last() > clock):
 		return proto.ErrBadRequest.Errorf("the image is of a %s that namespace %s cannot have", proto.KindName(img.body.form().kind()), quote([]byte(ns.definition.GetName())))

@@ -302,7 +302,7 @@ func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
 			WithHint("give kind and value: ebb incr KEY --kind quantile --value 0.25, ebb string set KEY VALUE, ebb bits set KEY ID")
 	}
 	return proto.ErrWrongKind.Errorf("kind %s for key %s: it holds another", proto.KindName(in.Kind), quote(in.Key)).
-		WithHint("a key keeps the kind of its first write until it has faded; choose another key")
+		WithHint("a key keeps the kind of its first write until it has faded; ebb describe KEY says which; choose another key")
 }
 
 func binsMax(ns *namespace) int {

@@ -133,6 +133,7 @@ func (f *frame) paramsOf(def *ebbv1.Namespace) sketch.Params {
 		AllowNegative: def.GetAllowNegative(),
 		BinsMax:       int(def.GetBinsMax()),
 		OrderFree:     f.behaviour >= BehaviourOrderFree,
+		Bounded:       f.behaviour >= BehaviourBounded,
 	}
 }
 

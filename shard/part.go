@@ -29,6 +29,7 @@ const (
 	flagNegative  = 1
 	flagFound     = 2
 	flagOrderFree = 4
+	flagBounded   = 8 // of parts under linear decay
 )
 
 func appendEventClock(b []byte, c *ebbv1.EventClock) []byte {
@@ -55,6 +56,9 @@ func (t *total) appendPart(b []byte, words lexicon) []byte {
 	}
 	if p.OrderFree {
 		flags |= flagOrderFree
+	}
+	if p.Bounded && p.Decay == sketch.Linear {
+		flags |= flagBounded
 	}
 	b = append(b, byte(p.Decay), byte(p.Floor), flags)
 	b = binary.AppendUvarint(b, uint64(p.HalfLife))
@@ -107,7 +111,7 @@ func decodePart(raw []byte) (*part, bool) {
 	p.params.HalfLife = sketch.Tick(r.uvarint())
 	p.params.Threshold, p.params.Prior = r.float(), r.float()
 	p.params.AllowNegative = flags&flagNegative != 0
-	p.params.OrderFree = flags&flagOrderFree != 0
+	p.params.OrderFree, p.params.Bounded = flags&flagOrderFree != 0, flags&flagBounded != 0
 	p.at = sketch.Tick(r.uvarint())
 	if p.params.OrderFree {
 		p.missed = r.float()

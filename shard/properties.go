@@ -153,7 +153,7 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 		accuracy = fmt.Sprintf("exact up to %d bins, then standard error %.2g%% up to %d",
 			sketch.LinearExactMax, 100*p.StandardError, p.Capacity)
 		if b.halfLife > 0 {
-			accuracy += "; it counts all bins until the key fades as a whole"
+			accuracy += "; it counts all bins that come until the key fades as a whole"
 		}
 		return []*ebbv1.Property{
 			property("capacity", float64(p.Capacity)), property("exact_max", sketch.LinearExactMax),
@@ -162,8 +162,12 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 	case *morris:
 		p := b.Params()
 		err := math.Sqrt(p.A / 2)
-		return []*ebbv1.Property{property("bits", float64(p.Bits)), property("standard_error", err)},
-			fmt.Sprintf("standard error %.2g%%", 100*err)
+		out = []*ebbv1.Property{property("bits", float64(p.Bits)), property("standard_error", err)}
+		if !p.Measured {
+			return out, fmt.Sprintf("standard error %.2g%%, and more where events come late", 100*err)
+		}
+		out = append(out, property("present_error", b.Estimate(at).StandardError))
+		return out, fmt.Sprintf("standard error about %.2g%%; answers have that of what was rounded, whatever order events came in", 100*err)
 	case *bloom:
 		p := b.Params()
 		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate)}, bloomAccuracy(p.FalseRate)

@@ -16,7 +16,7 @@ import (
 //	2  last event (57) | when to look for faded bins (5) | 2 unused
 //	3  landmark (48) | moment of the last look for faded bins (16)
 //	4  z; the highest level under linear decay
-//	5  z2
+//	5  z2; what is lost under linear decay
 //	name, 8 bytes a word, the last ones 0
 //	room: the bins
 //
@@ -224,7 +224,7 @@ func (r record) header(h *sketch.Header) {
 	h.Mark, h.Bins = int64(r[3]&(1<<markBits-1)), r.bins()
 	h.Compact, h.Micro = f == recordCompact, f == recordMicro
 	if h.Micro {
-		h.Mark, h.Z = int64(r[4]), 0
+		h.Mark, h.Z, h.Z2, h.Lost = int64(r[4]), 0, 0, math.Float64frombits(r[5])
 	}
 	if r[1]&lostBit != 0 {
 		h.Mark = int64(r[3] & (1<<lostMarkBits - 1))
@@ -278,7 +278,7 @@ func (r record) storeDistribution(sum *summary) {
 	switch {
 	case h.Micro:
 		form = recordMicro
-		r[4] = uint64(h.Mark)
+		r[4], r[5] = uint64(h.Mark), math.Float64bits(h.Lost)
 	case h.Compact:
 		form = recordCompact
 		fallthrough
@@ -292,7 +292,7 @@ func (r record) storeDistribution(sum *summary) {
 		r[1] |= lateBit
 	}
 	r[2] = uint64(h.Last) | uint64(bits.Len32(sum.pruneAt|1)-1)<<tickBits
-	if h.Lost > 0 {
+	if h.Lost > 0 && !h.Micro {
 		r.storeLost(&h)
 	}
 }

@@ -17,7 +17,7 @@ func TestRecordOfADistribution(t *testing.T) {
 			}
 			h := sketch.Header{Z: 1.5, Z2: 2.5, Last: clockMax, Mark: 1<<markBits - 1, Bins: bins, Compact: !micro, Micro: micro}
 			if micro {
-				h.Z, h.Mark = 0, -7 // a level
+				h.Z, h.Z2, h.Lost, h.Mark = 0, 0, 2.5, -7 // a level
 			}
 			want.dist.Load(&h, make([]uint64, 64))
 			r := make(record, 80)

@@ -246,6 +246,7 @@ func (s *State) readParams(b *blockReader) sketch.Params {
 		AllowNegative: b.bool(),
 		BinsMax:       int(b.uint32()),
 		OrderFree:     s.behaviour >= BehaviourOrderFree,
+		Bounded:       s.behaviour >= BehaviourBounded,
 	}
 	if !soundParams(&p) {
 		b.corrupt("settings out of range")

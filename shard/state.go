@@ -43,6 +43,12 @@ const (
 	// makes of several, and parts of it that say what sets that are not there may have held.
 	BehaviourSets = BehaviourWindows
 
+	// BehaviourMorris is from when on a new Morris counter keeps the variance of what it has rounded.
+	BehaviourMorris = BehaviourWindows
+
+	// BehaviourBounded is from when on counts under linear decay say by how much late events may have made them too low.
+	BehaviourBounded = BehaviourWindows
+
 	// BehaviourSketches is from when on images merge with what keys hold, and large ones come in pieces.
 	BehaviourSketches = BehaviourWindows
 
@@ -341,17 +347,18 @@ func (s *State) behave(body []byte) *ebbv1.CommandResult {
 // that takes time in proportion to them.
 func (s *State) setBehaviour(version uint32) {
 	recount := s.behaviour < BehaviourDeletion && version >= BehaviourDeletion
-	free := s.behaviour < BehaviourOrderFree && version >= BehaviourOrderFree
+	before := s.behaviour
 	if s.behaviour = version; recount {
 		s.recount()
 	}
-	if !free {
+	if version < BehaviourOrderFree || before >= version {
 		return
 	}
 	for space := range s.namespaces {
 		ns := s.editNamespace(uint16(space))
 		for i := range ns.eras {
-			ns.eras[i].params.OrderFree = true
+			ns.eras[i].params.OrderFree = version >= BehaviourOrderFree
+			ns.eras[i].params.Bounded = version >= BehaviourBounded
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 //	mark     varint (zigzag): landmark in half-lives, or the highest level; 0 when nothing is stored
 //	last     uvarint: tick of the latest event
 //	z, z2    8 bytes each, little endian doubles; absent in micro
-//	lost     4 bytes, the upper half of a double above 0; absent in version 1 and in micro
+//	lost     4 bytes, the upper half of a double above 0; absent in version 1
 //	ids      uvarints: the first, then how far each is beyond its predecessor, less 1
 //	values   8 bytes each, little endian (4 when compact)
 
@@ -66,7 +66,7 @@ func (d *Distribution) AppendBinary(b []byte) []byte {
 }
 
 // tellsLost says whether an encoding has what is lost.
-func (d *Distribution) tellsLost() bool { return d.lost > 0 && !d.fresh() && d.form() != micro }
+func (d *Distribution) tellsLost() bool { return d.lost > 0 && !d.fresh() }
 
 // byID is id << 32 | position of every bin, sorted.
 func (d *Distribution) byID() []uint64 {
@@ -109,7 +109,7 @@ func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	}
 	if version == codecLostVersion {
 		h.Lost = r.lost()
-		r.ok = r.ok && f != micro && (h.Z != 0 || h.Z2 != 0 || bins > 0)
+		r.ok = r.ok && (h.Z != 0 || h.Z2 != 0 || bins > 0)
 	}
 	if !r.ok || f > micro || h.Last < 0 || h.Z2 < 0 || f == micro && h.Mark < 0 {
 		return nil, ErrCorrupt
@@ -145,7 +145,7 @@ func (d *Distribution) DecodeBins(h *Header, b []byte, words []uint64) (rest []b
 // number of bins.
 func (d *Distribution) Suits(p *Params, until Tick, signed bool) bool {
 	if p.Decay == Linear {
-		return d.z == 0 && d.z2 == 0 && (d.form() == micro || d.Len() == 0)
+		return d.z == 0 && d.z2 == 0 && (p.Bounded || d.lost == 0) && (d.form() == micro || d.Len() == 0)
 	}
 	if d.form() == micro || d.form() == compact && !p.Compact || d.mark < 0 || d.mark > p.landmark(until) {
 		return false

@@ -101,6 +101,7 @@ func (d *Distribution) levelsToCounts(old, new *Params, at Tick) {
 	z := (float64(float64(hi)*(1<<32)) + float64(lo)) / microPerCount
 	d.z = float64(z * w)
 	d.z2 = float64(d.z * w)
+	d.lost = lostUp(float64(d.lost * w))
 }
 
 func (d *Distribution) countsToLevels(old, new *Params, at Tick) {
@@ -108,7 +109,11 @@ func (d *Distribution) countsToLevels(old, new *Params, at Tick) {
 	shrink, leaked := old.shrink(at, d.mark), new.leaked(at)
 	values := d.rawValues()
 	d.setShape(d.Len(), micro)
+	lost := d.lost
 	d.z, d.z2, d.lost, d.mark = 0, 0, 0, 0
+	if new.Bounded && len(values) > 0 {
+		d.lost = lostUp(float64(lost * shrink))
+	}
 	for i, v := range values {
 		d.convertLevel(i, toMicro(float64(math.Float64frombits(v)*shrink)), leaked)
 	}
@@ -124,6 +129,12 @@ func (d *Distribution) rawValues() []uint64 { return d.values()[:d.Len()] }
 // It commutes, bit for bit. It associates except for the rounding of sums, so fold in a fixed order. Under Linear the contents
 // at the later of the two last events are added, and neither law is promised of the bytes.
 func (d *Distribution) Merge(p *Params, o *Distribution, remap func(uint32) uint32) {
+	d.MergeAt(p, o, 0, remap)
+}
+
+// MergeAt is Merge to be read at a time or later: under Linear the contents at that time are added, if it is after the last
+// events.
+func (d *Distribution) MergeAt(p *Params, o *Distribution, at Tick, remap func(uint32) uint32) {
 	d.widen()
 	if o.fresh() {
 		d.last = max(d.last, o.last)
@@ -133,7 +144,7 @@ func (d *Distribution) Merge(p *Params, o *Distribution, remap func(uint32) uint
 		remap = func(bin uint32) uint32 { return bin }
 	}
 	if p.Decay == Linear {
-		d.mergeLevels(p, o, remap)
+		d.mergeLevels(p, o, p.leaked(max(d.last, o.last, at)), remap)
 	} else {
 		d.mergeCounts(o, remap)
 	}
@@ -169,12 +180,12 @@ func (d *Distribution) addBin(bin uint32, v float64) {
 	d.push(bin, math.Float64bits(v))
 }
 
-func (d *Distribution) mergeLevels(p *Params, o *Distribution, remap func(uint32) uint32) {
+func (d *Distribution) mergeLevels(p *Params, o *Distribution, leaked int64, remap func(uint32) uint32) {
 	if d.Len() == 0 {
 		*d = Distribution{last: d.last}
 		d.choose(p)
 	}
-	leaked := p.leaked(max(d.last, o.last))
+	d.lost = lostUp(d.lost + o.lost)
 	for i := range d.Len() {
 		d.setRaw(i, uint64(max(int64(d.raw(i)), leaked)))
 	}

@@ -41,6 +41,9 @@ func (d *Distribution) AddNow(p *Params, now *Now, t Tick, bin uint32, n float64
 	if n == 0 {
 		return nil
 	}
+	if p.Decay == Linear && p.Bounded {
+		return d.addBounded(p, now.at, t, bin, n)
+	}
 	if p.Decay == Linear {
 		return d.addLevel(p, now.at, t, bin, n)
 	}
@@ -318,7 +321,7 @@ func (d *Distribution) Reached(p *Params) Tick {
 // distribution and one of None are not dead, nor, where the order of events does not matter, one of Clamp and Prior.
 func (d *Distribution) Dead(p *Params, now Tick) bool {
 	if d.form() == micro {
-		return d.Len() > 0 && d.mark-p.leaked(now) < p.microThreshold() && !p.keeps()
+		return d.Len() > 0 && d.dry(p.leaked(now), p.microThreshold()) && !p.keeps()
 	}
 	return d.faded(p, p.weight(now, d.mark))
 }
@@ -333,7 +336,11 @@ func (d *Distribution) Death(p *Params) Tick {
 		if p.keeps() {
 			return MaxTick
 		}
-		return p.leakedBy(d.mark - p.microThreshold() + 1)
+		level, ok := sumLevels(d.mark, d.microLost())
+		if !ok {
+			level = math.MaxInt64
+		}
+		return p.leakedBy(level - p.microThreshold() + 1)
 	}
 	if p.OrderFree {
 		return d.spentBy(p)
@@ -354,6 +361,10 @@ func (d *Distribution) Prune(p *Params, now Tick, gone func(bin uint32)) {
 	cut := d.cut(p, p.weight(now, d.mark))
 	if p.OrderFree && !dead && !p.keeps() && d.form() != micro {
 		d.removeBelow(cut, gone)
+		return
+	}
+	if p.Bounded && !dead && !p.keeps() && d.form() == micro {
+		d.removeDry(p, p.leaked(now), gone)
 		return
 	}
 	kept := 0

@@ -13,6 +13,14 @@ import (
 //
 // An event of n at t makes level = max(level, R(t)) + n. Levels are integers and leave no rounding behind, but the order of
 // events matters: linear is exempt from the laws of merging.
+//
+// Under Params.Bounded what is stored is the least that a bin can have, whatever order its events came in. A late event
+// counts what a leak since its time has left of it. In the order of times it would count more, up to all of it, if the bin
+// had something left for all that time: nobody can tell later. What it may count more is added to lost, and so is what
+// removed bins had. It does not leak: a bin that never runs dry keeps what was put into it late. But no bin has more than
+// the highest level and lost, less what has leaked, and when that is gone the summary dies.
+//
+//	truth of a bin lies in [content, content + min(lost, highest level + lost - R(T))]
 
 // microPerCount is the unit of the linear mode.
 const microPerCount = 1e6
@@ -29,6 +37,116 @@ func (p *Params) leaked(t Tick) int64 {
 		return math.MaxInt64
 	}
 	return int64(hi<<24 | lo>>40)
+}
+
+// addBounded is addLevel under Params.Bounded.
+func (d *Distribution) addBounded(p *Params, now, t Tick, bin uint32, n float64) error {
+	drained, floor := p.leaked(now), p.microThreshold()
+	if d.Len() > 0 && d.dry(drained, floor) && !p.keeps() {
+		*d = Distribution{}
+	}
+	if math.Abs(n) >= 0x1p63/microPerCount {
+		return ErrOverflow
+	}
+	counts, short := inTime(toMicro(n), drained-p.leaked(t), p.AllowNegative)
+	level, i, lost := drained, d.find(bin), d.lost
+	if i >= 0 {
+		level = max(level, int64(d.raw(i)))
+	}
+	sum, ok := sumLevels(level, counts)
+	if !ok {
+		return ErrOverflow
+	}
+	sum = max(sum, drained)
+	if d.Len() == 0 {
+		lost = p.LostAtBirth()
+	}
+	full := i < 0 && d.Len() >= p.binsMax()
+	if full && sum-drained >= floor {
+		return ErrTooManyBins
+	}
+	if full {
+		short += sum - drained
+	} else {
+		d.storeLevel(p, i, bin, sum)
+	}
+	d.lost = lostUp(lost + float64(short)/microPerCount)
+	d.last = max(d.last, t)
+	return nil
+}
+
+// inTime is what an event counts at the least, when so much has leaked since its time, and how much more it may count. Where
+// amounts may be negative, a bin may have been empty for that reason as well.
+func inTime(n, leaked int64, signed bool) (counts, short int64) {
+	switch {
+	case leaked <= 0:
+		return n, 0
+	case n < 0:
+		return n, -max(n, -math.MaxInt64)
+	case signed:
+		return 0, n
+	}
+	short = min(n, leaked)
+	return n - short, short
+}
+
+// dry: not even the highest level and what is lost have anything left.
+func (d *Distribution) dry(drained, floor int64) bool {
+	level, ok := sumLevels(d.mark-drained, d.microLost())
+	return ok && level < floor
+}
+
+// microLost is what is lost in micro-counts, rounded up.
+func (d *Distribution) microLost() int64 {
+	if d.lost == 0 {
+		return 0
+	}
+	return toMicro(float64(d.lost*(1+0x1p-40))) | 1
+}
+
+// shortAt is by how much any bin may be too low when so much has leaked.
+func (d *Distribution) shortAt(p *Params, leaked int64) float64 {
+	if d.lost == 0 {
+		return 0
+	}
+	most, ok := sumLevels(d.mark-leaked, d.microLost())
+	switch {
+	case !ok || p.keeps():
+		return d.lost
+	case most < p.microThreshold():
+		return p.LostAtBirth()
+	}
+	return min(d.lost, float64(most)/microPerCount)
+}
+
+// removeDry removes the bins below the floor, but for one if there would be none left, and counts them all as lost.
+func (d *Distribution) removeDry(p *Params, drained int64, gone func(bin uint32)) {
+	floor, kept, lost := p.microThreshold(), 0, int64(0)
+	stays, highest := uint32(0), int64(-1)
+	for i := range d.Len() {
+		if level := int64(d.raw(i)); level > highest || level == highest && d.id(i) < stays {
+			stays, highest = d.id(i), level
+		}
+	}
+	for i := range d.Len() {
+		content := int64(d.raw(i)) - drained
+		if content >= floor || highest-drained < floor && d.id(i) == stays {
+			d.move(i, kept)
+			kept++
+			continue
+		}
+		lost += max(content, 0)
+		if gone != nil {
+			gone(d.id(i))
+		}
+	}
+	if kept == d.Len() {
+		return
+	}
+	if lost > 0 {
+		d.lost = lostUp(d.lost + float64(lost)/microPerCount)
+	}
+	d.truncate(kept)
 }
 
 // leakedBy is the first tick (or one soon after) at which R reaches a level; MaxTick when there is none.

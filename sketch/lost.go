@@ -43,7 +43,10 @@ func (p *Params) keeps() bool { return p.OrderFree && (p.Floor == Clamp || p.Flo
 // LostAtBirth is the most that a bin of a key without a summary can have held, in counts: what every new summary begins
 // with, and what an answer about an absent key may be short of. It is 0 unless the order of events does not matter.
 func (p *Params) LostAtBirth() float64 {
-	if !p.OrderFree || p.Decay != HalfLife {
+	switch {
+	case p.Decay == Linear && p.Bounded:
+		return lostUp(float64(p.microThreshold()) / microPerCount) // of any one bin
+	case !p.OrderFree || p.Decay != HalfLife:
 		return 0
 	}
 	return lostUp(float64(p.threshold() * lostAtBirth))
@@ -61,6 +64,9 @@ func (p *Params) bornWith(atNow float64) float64 {
 func (d *Distribution) Lost(p *Params, at Tick) float64 {
 	if d.lost == 0 {
 		return 0
+	}
+	if d.form() == micro {
+		return d.shortAt(p, p.leaked(at))
 	}
 	return float64(d.lost * p.shrink(max(at, p.earliest(d.mark)), d.mark))
 }

@@ -16,11 +16,14 @@ const (
 type MorrisParams struct {
 	// Bits of the register: 8 or 16.
 	Bits int
-	// A is the base less 1, in 1e-4..1: the standard deviation is sqrt(A/2) of the count, see Morris. 0 means 0.08 with 8 bits, which counts
-	// to 4e9 at 20%, and 0.0005 with 16, which counts to 3e17 at 1.6%.
+	// A is the base less 1, in 1e-4..1: the standard deviation is sqrt(A/2) of the count, see Morris. 0 means 0.08 with 8
+	// bits, which counts to 4e9 at 20%, and 0.0005 with 16, which counts to 3e17 at 1.6%.
 	A float64
 	// HalfLife in microseconds, 0 for none.
 	HalfLife Tick
+	// Measured counters keep the variance of all that they have rounded, and answer with that. With a half-life and range
+	// to spare they also round to less than 1: those of 16 bits to 2^-11, which leaves a range of 1.7e14.
+	Measured bool
 }
 
 func (p *MorrisParams) check() error {
@@ -42,19 +45,30 @@ func (p *MorrisParams) check() error {
 // different for each update, such as a hash of shard and log index: the same seeds give the same bytes.
 //
 // With a half-life events are weighed forward, as in a Distribution; a write in a later half-life first halves the sum, which
-// lowers the register, and rounds it in the same way. Weighed events are no whole numbers and halving rounds once more, so the
-// variance of a sum S is up to a S^2/2 + S/4 + (1+aS)^2/3 (events that come in time), instead of a S^2/2.
+// lowers the register, and rounds it in the same way.
+//
+// Rounding a sum between low and high has a variance of (sum-low)(high-sum). A measured counter adds these up, and halves
+// their root as it halves the sum. The errors are a martingale, so that is the variance of the count for events of any
+// amount, late or not, in any order and in any batches. Without that, the variance of a sum S is taken to be a S^2/2, and
+// with a half-life S/4 + (1+aS)^2/3 more, which is right for events that come in time (see Interval for others).
 //
 // It is unbiased as long as the register is not at its end, where it stays; then the answer says that it is saturated, until
 // it fades. It is a plain value.
 type Morris struct {
-	params MorrisParams
-	fade
+	a        float64
 	perStep  float64 // log2(1+a)
+	unit     float64 // what the first step of the register stands for: a power of two
+	variance float64 // of the sum, if measured
+	fade
 	last     Tick
 	register uint16
 	top      uint16 // the largest register
+	bits     uint8
+	measured bool
 }
+
+// morrisRange is what a measured counter counts to at least, if one that rounds to 1 does.
+const morrisRange = 40 // powers of two
 
 // NewMorris makes a counter at 0, or answers ErrParams.
 func NewMorris(p MorrisParams) (Morris, error) {
@@ -67,26 +81,34 @@ func NewMorris(p MorrisParams) (Morris, error) {
 	if err := p.check(); err != nil {
 		return Morris{}, err
 	}
-	m := Morris{params: p, fade: fade{halfLife: p.HalfLife}, perStep: Log2(1 + p.A)}
+	m := Morris{a: p.A, bits: uint8(p.Bits), measured: p.Measured, fade: fade{halfLife: p.HalfLife}, unit: 1, perStep: Log2(1 + p.A)}
 	m.top = uint16(min(float64(uint32(1)<<p.Bits-1), math.Floor(200/m.perStep))) // (1+a)^c stays below CountMax
+	if p.Measured && p.HalfLife > 0 {
+		_, a := math.Frexp(p.A)
+		_, most := math.Frexp(m.stands(m.top))
+		m.unit = math.Ldexp(1, min(0, max(a-1, morrisRange+1-most)))
+	}
 	return m, nil
 }
 
 // Params is what it was made with, defaults filled in.
-func (m *Morris) Params() MorrisParams { return m.params }
+func (m *Morris) Params() MorrisParams {
+	return MorrisParams{Bits: int(m.bits), A: m.a, HalfLife: m.halfLife, Measured: m.measured}
+}
 
 // power is (1+a)^c.
 func (m *Morris) power(c uint16) float64 { return exp2Float(float64(float64(c) * m.perStep)) }
 
 // stands is the sum that a register stands for.
-func (m *Morris) stands(c uint16) float64 { return (m.power(c) - 1) / m.params.A }
+func (m *Morris) stands(c uint16) float64 { return float64((m.power(c) - 1) / m.a * m.unit) }
 
-// round is the register for a sum: of the two next to it the one that a seed picks, so that the mean is the sum.
-func (m *Morris) round(sum float64, seed uint64) uint16 {
+// round sets the register to a sum: of the two next to it to the one that a seed picks, so that the mean is the sum.
+func (m *Morris) round(sum float64, seed uint64) {
 	if sum >= m.stands(m.top) {
-		return m.top
+		m.register = m.top
+		return
 	}
-	c := uint16(min(max(math.Floor(Log2(1+float64(m.params.A*sum))/m.perStep), 0), float64(m.top-1)))
+	c := uint16(min(max(math.Floor(Log2(1+float64(m.a*sum)/m.unit)/m.perStep), 0), float64(m.top-1)))
 	for c > 0 && m.stands(c) > sum { // the logarithm may be off by one
 		c--
 	}
@@ -94,12 +116,29 @@ func (m *Morris) round(sum float64, seed uint64) uint16 {
 		c++
 	}
 	low, high := m.stands(c), m.stands(c+1)
+	if m.measured {
+		m.variance = min(atLeast(m.variance+float64((sum-low)*(high-sum)), morrisFaintest), soundMax)
+	}
 	chance := float64(remix(seed, int(c))>>11) * 0x1p-53
 	if float64(chance*(high-low)) < sum-low {
 		c++
 	}
-	return c
+	m.register = c
 }
+
+// Born is said of a new counter with a half-life: an earlier one of the same key may have held 8/7 of the threshold when it
+// died. A measured counter takes that for a standard error; others do not keep it.
+func (m *Morris) Born(now Tick, threshold float64) {
+	if !m.measured || m.halfLife == 0 || !m.empty() {
+		return
+	}
+	m.mark = m.landmark(now)
+	lost := float64(float64(threshold*lostAtBirth) * m.weight(now))
+	m.variance = float64(lost * lost)
+}
+
+// empty: nothing is stored that a landmark would weigh.
+func (m *Morris) empty() bool { return m.register == 0 && m.variance == 0 }
 
 // Add counts n events at time t. now is the namespace's clock, not before t and not before any earlier now. seed decides the
 // rounding: it must be different for each update. It answers ErrNegative or ErrOverflow, and then nothing has changed; a count
@@ -109,8 +148,7 @@ func (m *Morris) Add(now, t Tick, n float64, seed uint64) error {
 		return err
 	}
 	m.settle(now, seed)
-	sum := m.stands(m.register) + float64(n*m.weight(t))
-	m.register = m.round(sum, seed)
+	m.round(m.stands(m.register)+float64(n*m.weight(t)), seed)
 	m.last = max(m.last, t)
 	return nil
 }
@@ -118,14 +156,18 @@ func (m *Morris) Add(now, t Tick, n float64, seed uint64) error {
 // settle halves the sum for every half-life that has begun: weights stay below 2, and the register small.
 func (m *Morris) settle(now Tick, seed uint64) {
 	mark := m.landmark(now)
-	if m.register == 0 {
+	if m.empty() {
 		m.mark = mark
 	}
 	if mark > m.mark {
 		scale := m.moveTo(mark)
-		m.register = m.round(float64(m.stands(m.register)*scale), remix(seed, -1))
+		m.variance = atLeast(float64(m.variance*float64(scale*scale)), morrisFaintest)
+		m.round(float64(m.stands(m.register)*scale), remix(seed, -1))
 	}
 }
+
+// morrisFaintest is the least variance that is kept.
+const morrisFaintest = 0x1p-400
 
 // MorrisEstimate is a count at one time, with its standard deviation in theory.
 type MorrisEstimate struct {
@@ -136,18 +178,47 @@ type MorrisEstimate struct {
 
 // Estimate reads the count at a time. It never writes.
 func (m *Morris) Estimate(at Tick) MorrisEstimate {
-	sum, a, scale := m.stands(m.register), m.params.A, m.scale(at)
-	variance := float64(float64(sum*sum) * (a / 2))
-	if m.halfLife > 0 {
-		gap := 1 + float64(a*sum)
-		variance += float64(sum/4) + float64(gap*gap)/3
-	}
-	if sum == 0 {
-		variance = 0
+	sum, scale := m.stands(m.register), m.scale(at)
+	variance := m.variance
+	if !m.measured && sum > 0 {
+		variance = m.inTheory(sum, 1./4)
 	}
 	return MorrisEstimate{
 		Count: float64(sum * scale), StandardError: float64(math.Sqrt(variance) * scale), Saturated: m.register == m.top,
 	}
+}
+
+// inTheory is the variance of a sum where it is not measured, and each unit of the sum was rounded with this variance.
+func (m *Morris) inTheory(sum, each float64) float64 {
+	variance := float64(float64(sum*sum) * (m.a / 2))
+	if m.halfLife > 0 {
+		gap := 1 + float64(m.a*sum)
+		variance += float64(sum*each) + float64(gap*gap)/3
+	}
+	return variance
+}
+
+// Interval contains the count at a time with a confidence from 0.5 to 0.9999, whatever order events came in: the counts from
+// which the estimate is no further than their own standard errors allow, see SetEstimate.Interval. Of a counter that is not
+// measured and has a half-life it is the widest that may be needed: a unit of late events is rounded with a variance of up
+// to 1. Without a half-life such a counter takes amounts for whole numbers.
+func (m *Morris) Interval(at Tick, confidence float64) (low, high float64) {
+	sum, variance := m.stands(m.register), m.variance
+	switch {
+	case m.measured:
+	case m.halfLife == 0:
+		return Around(sum, math.Sqrt(m.inTheory(sum, 0)), confidence)
+	default:
+		variance = m.inTheory(sum, 1)
+	}
+	low, high = SetEstimate{Value: sum, StdErr: math.Sqrt(variance)}.Interval(confidence)
+	if m.measured && variance > 0 {
+		// Where it has stepped once or twice, the estimate is no normal variable: one step may have made all of it.
+		gap := m.unit + float64(m.a*sum)
+		low = max(0, low-float64(float64(gap/2)*min(1, float64(gap*gap)/variance)))
+	}
+	scale := m.scale(at)
+	return float64(low * scale), float64(high * scale)
 }
 
 // Last is the tick of the latest event, 0 when there was none.
@@ -157,33 +228,68 @@ func (m *Morris) Last() Tick { return m.last }
 // holds cannot be read.
 func (m *Morris) Reached() Tick { return m.reached(m.last) }
 
+// morrisDead is how many standard errors more than its count have faded when a measured counter dies.
+const morrisDead = 8
+
 // Death is a tick from which on the count is below a threshold above 0, as long as nothing is added: a few ticks after the first
-// such. It is MaxTick without a half-life, and 0 when the register is. A write may bring it forward, by the chance of its rounding.
+// such. Of a measured counter it is the count and eight of its standard errors. It is MaxTick without a half-life, and 0 when
+// nothing is left. A write may bring it forward, by the chance of its rounding.
 func (m *Morris) Death(threshold float64) Tick {
-	return Faded(m.stands(m.register), Tick(m.mark*int64(m.halfLife)), m.halfLife, threshold)
+	left := m.stands(m.register) + float64(morrisDead*math.Sqrt(m.variance)) // which is 0 if it is not measured
+	return Faded(left, Tick(m.mark*int64(m.halfLife)), m.halfLife, threshold)
 }
 
 // Merge adds the sum of o, which stays as it is, and rounds with a seed as Add does: in expectation the counts add up. It
-// commutes for the same seed, and does not associate. It answers ErrIncompatible, and then nothing has changed.
+// commutes for the same seed, and does not associate. With a counter that is measured, one that is not becomes one that is.
+// It answers ErrIncompatible, and then nothing has changed.
 func (m *Morris) Merge(o *Morris, seed uint64) error {
-	if m.params != o.params {
-		return fmt.Errorf("%w: morris of %+v and of %+v", ErrIncompatible, m.params, o.params)
+	p, q := m.Params(), o.Params()
+	if p.Measured, q.Measured = false, false; p != q {
+		return fmt.Errorf("%w: morris of %+v and of %+v", ErrIncompatible, p, q)
 	}
 	last := max(m.last, o.last)
 	switch {
-	case o.register == 0:
-	case m.register == 0:
+	case o.empty() && m.measured == o.measured:
+	case m.empty() && m.measured == o.measured:
 		*m = *o
 	default:
-		mark := max(m.mark, o.mark)
-		sum := float64(m.stands(m.register)*Exp2(m.mark-mark, 0)) + float64(o.stands(o.register)*Exp2(o.mark-mark, 0))
-		saturated := m.mark == mark && m.register == m.top || o.mark == mark && o.register == o.top
-		if m.mark, m.register = mark, m.round(sum, seed); saturated {
-			m.register = m.top
-		}
+		m.merge(*o, seed)
 	}
 	m.last = last
 	return nil
+}
+
+func (m *Morris) merge(o Morris, seed uint64) {
+	for _, either := range []*Morris{m, &o} {
+		if either.empty() {
+			either.mark = 0
+		}
+	}
+	mark := max(m.mark, o.mark)
+	sum, variance := m.since(mark)
+	more, less := o.since(mark)
+	saturated := m.mark == mark && m.register == m.top || o.mark == mark && o.register == o.top
+	if m.measured != o.measured {
+		p := m.Params()
+		p.Measured = true
+		*m, _ = NewMorris(p) // of parameters that are good
+	}
+	m.mark = mark
+	if m.measured {
+		m.variance = variance + less
+	}
+	if m.round(sum+more, seed); saturated {
+		m.register = m.top
+	}
+}
+
+// since is the sum and its variance as a later landmark weighs them.
+func (m *Morris) since(mark int64) (sum, variance float64) {
+	scale, variance := Exp2(m.mark-mark, 0), m.variance
+	if sum = m.stands(m.register); !m.measured && sum > 0 {
+		variance = m.inTheory(sum, 1)
+	}
+	return float64(sum * scale), atLeast(float64(variance*float64(scale*scale)), morrisFaintest)
 }
 
 // Size is the memory it takes, in bytes.
@@ -191,39 +297,56 @@ func (m *Morris) Size() int { return 64 }
 
 // A Morris in bytes. Every state has one encoding.
 //
-//	kind, version    1 byte each: 'm', 1
+//	kind, version    1 byte each: 'm', 1, or 2 if it is measured
 //	bits             1 byte: 8 or 16
 //	a                8 bytes, a little endian double
 //	half-life        uvarint
-//	mark, last       uvarints; mark is 0 when the register is
+//	mark, last       uvarints; mark is 0 when nothing is stored
 //	register         uvarint
+//	variance         8 bytes, a little endian double; absent in version 1
 
-const morrisKind = 'm'
+const (
+	morrisKind            = 'm'
+	morrisMeasuredVersion = 2
+)
 
 // AppendBinary appends the encoding to b.
 func (m *Morris) AppendBinary(b []byte) []byte {
-	b = appendFloat(append(b, morrisKind, codecVersion, byte(m.params.Bits)), m.params.A)
-	b = m.fade.append(b, m.register == 0, m.last)
-	return binary.AppendUvarint(b, uint64(m.register))
+	version := byte(codecVersion)
+	if m.measured {
+		version = morrisMeasuredVersion
+	}
+	b = appendFloat(append(b, morrisKind, version, m.bits), m.a)
+	b = m.fade.append(b, m.empty(), m.last)
+	b = binary.AppendUvarint(b, uint64(m.register))
+	if m.measured {
+		b = appendFloat(b, m.variance)
+	}
+	return b
 }
 
 // Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
 // written are refused with ErrCorrupt, and the receiver stays as it was.
 func (m *Morris) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
-	r.header(morrisKind)
-	p := MorrisParams{Bits: int(r.byte()), A: r.plainFloat()}
+	kind, version := r.byte(), r.byte()
+	r.ok = r.ok && kind == morrisKind && (version == codecVersion || version == morrisMeasuredVersion)
+	p := MorrisParams{Bits: int(r.byte()), A: r.plainFloat(), Measured: version == morrisMeasuredVersion}
 	f, last := r.fade()
 	p.HalfLife = f.halfLife
-	register := r.int(math.MaxUint16)
-	if !r.ok || p.check() != nil || register == 0 && f.mark != 0 {
+	register, variance := r.int(math.MaxUint16), 0.0
+	if p.Measured {
+		variance = r.plainFloat()
+		r.ok = r.ok && (variance == 0 || variance >= morrisFaintest && variance <= soundMax)
+	}
+	if !r.ok || p.check() != nil || register == 0 && variance == 0 && f.mark != 0 {
 		return nil, ErrCorrupt
 	}
 	n, err := NewMorris(p)
 	if err != nil || register > int(n.top) {
 		return nil, ErrCorrupt
 	}
-	n.fade, n.last, n.register = f, last, uint16(register)
+	n.fade, n.last, n.register, n.variance = f, last, uint16(register), variance
 	*m = n
 	return r.b, nil
 }

@@ -2,10 +2,12 @@ package sketch
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 )
@@ -19,11 +21,25 @@ func newMorris(t testing.TB, bits int, h Tick) *Morris {
 	return &m
 }
 
-func morrisSamples(t testing.TB) (all []*Morris) {
+func morrisSamples(t testing.TB) []*Morris { return append(morrisOf(t, false), morrisOf(t, true)...) }
+
+func measuredMorris(t testing.TB, bits int, h Tick) *Morris {
+	t.Helper()
+	m, err := NewMorris(MorrisParams{Bits: bits, HalfLife: h, Measured: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &m
+}
+
+func morrisOf(t testing.TB, measured bool) (all []*Morris) {
 	for _, h := range []Tick{0, hour} {
 		for _, bits := range []int{8, 16} {
 			for _, n := range []int{0, 1, 100, 5000} {
 				m := newMorris(t, bits, h)
+				if measured {
+					m = measuredMorris(t, bits, h)
+				}
 				for i := range n {
 					at := epoch + Tick(i)*hour/100
 					if err := m.Add(at, at-Tick(i%3)*hour, float64(1+i%2), uint64(i)); err != nil {
@@ -70,8 +86,8 @@ func TestMorrisAccuracy(t *testing.T) {
 					}
 				}
 				e := m.Estimate(epoch)
-				errs[i].add(e.Count, float64(n), math.Sqrt(m.params.A*float64(n)*float64(n-1)/2))
-				if want := e.Count * math.Sqrt(m.params.A/2); math.Abs(e.StandardError-want) > 1e-9*want {
+				errs[i].add(e.Count, float64(n), math.Sqrt(m.a*float64(n)*float64(n-1)/2))
+				if want := e.Count * math.Sqrt(m.a/2); math.Abs(e.StandardError-want) > 1e-9*want {
 					t.Fatalf("states a standard error of %v, want %v", e.StandardError, want)
 				}
 			}
@@ -104,7 +120,7 @@ func TestMorrisAmounts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			errs.add(m.Estimate(epoch).Count, sum, sum*math.Sqrt(m.params.A/2))
+			errs.add(m.Estimate(epoch).Count, sum, sum*math.Sqrt(m.a/2))
 		}
 		errs.check(t, fmt.Sprintf("%d bits, any amounts", bits))
 	}
@@ -156,7 +172,7 @@ func TestMorrisForgets(t *testing.T) {
 
 // morrisError is the standard deviation that is promised of a count at a time.
 func morrisError(m *Morris, at Tick, count float64) float64 {
-	scale, a := m.scale(at), m.params.A
+	scale, a := m.scale(at), m.a
 	sum := count / scale
 	return scale * math.Sqrt(a*sum*sum/2+sum/4+(1+a*sum)*(1+a*sum)/3)
 }
@@ -227,7 +243,7 @@ func TestMorrisRefuses(t *testing.T) {
 	}
 	for _, o := range []*Morris{newMorris(t, 16, hour), newMorris(t, 8, 2*hour), newMorris(t, 8, 0)} {
 		if err := m.Merge(o, 1); !errors.Is(err, ErrIncompatible) {
-			t.Errorf("merging %+v: %v", o.params, err)
+			t.Errorf("merging %+v: %v", o.Params(), err)
 		}
 	}
 	if !bytes.Equal(before, m.AppendBinary(nil)) {
@@ -286,24 +302,35 @@ func TestMorrisSize(t *testing.T) {
 	}
 }
 
-func TestGoldenMorris(t *testing.T) {
+func TestGoldenMorris(t *testing.T) { goldenMorris(t, false, "golden-morris.txt") }
+
+func TestGoldenMorrisMeasured(t *testing.T) { goldenMorris(t, true, "golden-morris-measured.txt") }
+
+func goldenMorris(t *testing.T, measured bool, file string) {
 	var b bytes.Buffer
-	for _, m := range morrisSamples(t) {
+	for _, m := range morrisOf(t, measured) {
 		e := m.Estimate(epoch + 60*hour)
 		fmt.Fprintf(&b, "bytes %x count %x error %x\n", m.AppendBinary(nil), e.Count, e.StandardError)
 	}
 	for _, bits := range []int{8, 16} {
 		m, h, r := newMorris(t, bits, hour), fnv.New64a(), rng(1)
+		if measured {
+			m = measuredMorris(t, bits, hour)
+			m.Born(epoch, 0.001)
+		}
 		for i := range 20_000 {
 			at := epoch + Tick(i)*hour/300
 			if err := m.Add(at, at, r.float()*100, r.next()); err != nil {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(h, "%d,", m.register)
+			if measured {
+				fmt.Fprintf(h, "%x,", m.variance)
+			}
 		}
 		fmt.Fprintf(&b, "%d bits hash %016x\n", bits, h.Sum64())
 	}
-	golden(t, "golden-morris.txt", b.Bytes())
+	golden(t, file, b.Bytes())
 }
 
 func BenchmarkMorris(b *testing.B) {
@@ -343,5 +370,192 @@ func TestMorrisDies(t *testing.T) {
 	plain, _ := NewMorris(MorrisParams{Bits: 16})
 	if err := plain.Add(epoch, epoch, 1, 1); err != nil || plain.Death(0.5) != MaxTick {
 		t.Errorf("without a half-life it dies at %d (%v)", plain.Death(0.5), err)
+	}
+}
+
+// morrisOrders are ways in which the events of a stream come in.
+var morrisOrders = []string{"in time", "all late", "newest first", "any"}
+
+// arrange puts times into an order, and says what the clock is at each.
+func arrange(r *rng, order string, times []Tick, end Tick) (clocks []Tick) {
+	switch order {
+	case "in time", "all late":
+		slices.Sort(times)
+	case "newest first":
+		slices.SortFunc(times, func(a, b Tick) int { return cmp.Compare(b, a) })
+	default:
+		for i := range times {
+			j := i + r.below(len(times)-i)
+			times[i], times[j] = times[j], times[i]
+		}
+	}
+	clock := Tick(0)
+	for _, at := range times {
+		if clock = max(clock, at); order == "all late" {
+			clock = end
+		}
+		clocks = append(clocks, clock)
+	}
+	return clocks
+}
+
+// The interval of a measured counter contains the truth in 95% of cases, in any order of events, with and without decay,
+// and for amounts below 1.
+func TestMorrisIntervals(t *testing.T) {
+	const trials = 1000
+	for _, c := range []struct {
+		bits   int
+		h      Tick
+		events int
+		most   float64 // the largest amount; 0: all are 1
+	}{
+		{16, hour, 400, 0},
+		{16, hour, 3000, 0},
+		{16, hour, 400, 0.05},
+		{16, 0, 3000, 0},
+		{16, 0, 3000, 0.05},
+		{8, hour, 400, 0},
+		{8, 0, 400, 0},
+		{8, 0, 1500, 0.05},
+	} {
+		for _, order := range morrisOrders {
+			if c.h == 0 && order != "any" {
+				continue // times do not matter
+			}
+			inside, checks := 0, 0
+			var errs errorsOf
+			for seed := range trials {
+				m, r, truth, end := measuredMorris(t, c.bits, c.h), rng(seed), decayed{h: c.h}, epoch+12*hour
+				m.Born(end, 0.001)
+				times := make([]Tick, c.events)
+				for i := range times {
+					times[i] = epoch + Tick(r.below(int(12*hour)))
+				}
+				clocks := arrange(&r, order, times, end)
+				for i, at := range times {
+					n := 1.0
+					if c.most > 0 {
+						n = r.float() * c.most
+					}
+					truth.add(at, n)
+					if err := m.Add(clocks[i], at, n, hashOf(seed, i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := truth.read(end)
+				low, high := m.Interval(end, 0.95)
+				if checks++; low <= want && want <= high {
+					inside++
+				}
+				e := m.Estimate(end)
+				errs.add(e.Count, want, math.Sqrt(m.a/2)*want)
+			}
+			part := float64(inside) / float64(checks)
+			what := fmt.Sprintf("%d bits, half-life %d, %d events of up to %v, %s", c.bits, c.h, c.events, c.most, order)
+			t.Logf("%s: %.3f, bias %.3f, rms %.3f of theory", what, part, errs.sum/errs.n, math.Sqrt(errs.square/errs.n))
+			if part < 0.93 || part > 0.97 {
+				t.Errorf("%s: %.3f of the intervals contain the truth", what, part)
+			}
+			if bias, sd := errs.sum/errs.n, math.Sqrt(errs.square/errs.n/errs.n); math.Abs(bias) > 4*sd {
+				t.Errorf("%s: a bias of %.3f standard errors", what, bias)
+			}
+		}
+	}
+}
+
+// Late events that are few, and each weighs little, are in the interval: it says that it is not certain.
+func TestMorrisOfFewLateEvents(t *testing.T) {
+	for _, bits := range []int{8, 16} {
+		for _, events := range []int{1, 30, 300, 3000} {
+			outside := 0
+			for seed := range 400 {
+				m, truth := measuredMorris(t, bits, hour), decayed{h: hour}
+				m.Born(epoch, 0.001)
+				for i := range events {
+					at := epoch - 11*hour
+					truth.add(at, 1)
+					if err := m.Add(epoch, at, 1, hashOf(seed, i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				low, high := m.Interval(epoch, 0.95)
+				if want := truth.read(epoch); want < low || want > high {
+					outside++
+				}
+				if low >= high || m.Estimate(epoch).StandardError == 0 {
+					t.Fatalf("%d late events: %+v is certain", events, m.Estimate(epoch))
+				}
+				if m.Death(0.001) < epoch+3*hour {
+					t.Fatalf("%d late events: it dies at once", events)
+				}
+			}
+			if outside > 28 {
+				t.Errorf("%d bits, %d late events: %d of 400 intervals do not contain the truth", bits, events, outside)
+			}
+		}
+	}
+}
+
+// A counter that is not measured has an interval that is as wide as events in any order may need.
+func TestMorrisIntervalsWithoutVariance(t *testing.T) {
+	for _, order := range morrisOrders {
+		inside := 0
+		for seed := range 500 {
+			m, r, truth, end := newMorris(t, 16, hour), rng(seed), decayed{h: hour}, epoch+12*hour
+			times := make([]Tick, 400)
+			for i := range times {
+				times[i] = epoch + Tick(r.below(int(12*hour)))
+			}
+			clocks := arrange(&r, order, times, end)
+			for i, at := range times {
+				truth.add(at, 1)
+				if err := m.Add(clocks[i], at, 1, hashOf(seed, i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			low, high := m.Interval(end, 0.95)
+			if want := truth.read(end); low <= want && want <= high {
+				inside++
+			}
+		}
+		if inside < 465 {
+			t.Errorf("%s: %d of 500 intervals contain the truth", order, inside)
+		}
+	}
+}
+
+// A counter that is measured and one that is not merge to one that is, in either order to the same bytes.
+func TestMorrisMergesWithOneFromBefore(t *testing.T) {
+	for _, h := range []Tick{0, hour} {
+		inside := 0
+		for seed := range 600 {
+			old, now, truth := newMorris(t, 16, h), measuredMorris(t, 16, h), decayed{h: h}
+			now.Born(epoch, 0.001)
+			for i := range 200 {
+				at := epoch + Tick(i)*hour/50
+				truth.add(at, 3)
+				one := old
+				if i%2 == 0 {
+					one = now
+				}
+				if err := one.Add(at, at, 3, hashOf(seed, i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ab, ba := *old, *now
+			if err := errors.Join(ab.Merge(now, uint64(seed)), ba.Merge(old, uint64(seed))); err != nil {
+				t.Fatal(err)
+			}
+			if !ab.Params().Measured || !bytes.Equal(ab.AppendBinary(nil), ba.AppendBinary(nil)) {
+				t.Fatalf("%+v and %+v", ab, ba)
+			}
+			low, high := ab.Interval(epoch+4*hour, 0.95)
+			if want := truth.read(epoch + 4*hour); low <= want && want <= high {
+				inside++
+			}
+		}
+		if inside < 558 {
+			t.Errorf("half-life %d: %d of 600 intervals contain the truth", h, inside)
+		}
 	}
 }

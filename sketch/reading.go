@@ -59,6 +59,7 @@ func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
 	r := Reading{At: at, Last: d.last, Brief: brief, d: d, p: p, plain: p.Floor != Clamp && p.Floor != Prior}
 	if d.form() == micro {
 		r.leaked = p.leaked(at)
+		r.Lost = d.shortAt(p, r.leaked)
 		r.summarise()
 		return r
 	}
@@ -86,6 +87,7 @@ func (r Reading) WithRate(rate float64) Reading {
 	if d.form() == micro {
 		leak := toMicro(float64(rate * seconds))
 		n.leaked, _ = sumLevels(p.leaked(d.last), min(leak, math.MaxInt64-p.leaked(d.last)))
+		n.Lost = d.lost // since the last event it may have leaked faster or slower than it was written for
 		n.summarise()
 		return n
 	}
@@ -325,12 +327,19 @@ func (r Reading) Count(bin uint32) float64 {
 // Short is how much more than Count a bin may have, besides rounding: Lost, and what is left of one that is below the
 // threshold and so counts as nothing.
 func (r Reading) Short(bin uint32) float64 {
-	if !r.plain || r.d.form() == micro {
+	if !r.plain {
 		return r.Lost
 	}
 	i := r.d.find(bin)
 	if i < 0 {
 		return r.Lost
+	}
+	if r.d.form() == micro {
+		content := int64(r.d.raw(i)) - r.leaked
+		if !r.p.Bounded || content <= 0 || content >= r.p.microThreshold() {
+			return r.Lost
+		}
+		return float64(content)/microPerCount + r.Lost
 	}
 	if v := math.Abs(r.d.value(i)); v < r.cut {
 		return float64(v*r.scale) + r.Lost

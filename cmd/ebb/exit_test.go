@@ -220,7 +220,12 @@ func TestFadedNote(t *testing.T) {
 			t.Errorf("%s: %q", name, note)
 		}
 	}
-	want := "this event is 8760 half-lives old in namespace US and weighs nothing; history is replayed in a namespace with --clock event"
+	for kind, fades := range map[client.Kind]bool{client.KindDistribution: true, client.KindSet: true, client.KindLinear: false, client.KindString: false} {
+		if fadesByWeight(kind) != fades {
+			t.Errorf("%v fades by weight: %t", kind, !fades)
+		}
+	}
+	want := "this event is 8760 half-lives old in namespace US and weighs less than its threshold; history is replayed in a namespace with --clock event"
 	if note := fadedNote(hourly, 24*365*time.Hour, 1); note != want {
 		t.Errorf("%s", note)
 	}

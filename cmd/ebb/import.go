@@ -70,7 +70,7 @@ A shard remembers 4,096 sources, for ever: ebb source list shows them, and ebb s
 forgets those that are done. An import of which no row was counted leaves none behind.
 
 What ebb del deletes stays decided: importing the file again counts nothing, until its
-source is dropped. Rows older than the namespace remembers are counted, and weigh nothing:
+source is dropped. Rows older than the namespace remembers are counted, and weigh less than it keeps:
 the summary says how many. A namespace with --clock event lives by the times of the rows.
 There, a row that is dated further ahead of all before it than the namespace's max_jump is
 refused, unless the rows after it are as late: then it is a gap. What was refused so is

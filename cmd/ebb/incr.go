@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,9 +145,18 @@ func (s *session) noteFaded(ctx context.Context, c *client.Client, in client.Inc
 			ns = known
 		}
 	}
+	if !fadesByWeight(cmp.Or(in.Kind, ns.Kind)) {
+		return
+	}
 	if note := fadedNote(ns, time.Since(in.Time), in.Amount); note != "" {
 		fmt.Fprintln(s.term.err, "note:", note)
 	}
+}
+
+// fadesByWeight says whether an event of a kind counts the less the older it is. A linear counts all that comes while it
+// lives, and strings and phrases do not fade.
+func fadesByWeight(kind client.Kind) bool {
+	return kind != client.KindLinear && kind != client.KindString && kind != client.KindPhrases
 }
 
 // fadedNote says so if an event of this age weighs less than the namespace keeps.
@@ -158,6 +168,6 @@ func fadedNote(ns client.Namespace, age time.Duration, amount float64) string {
 	if math.Abs(amount)*math.Exp2(-halfLives) >= ns.Threshold {
 		return ""
 	}
-	return fmt.Sprintf("this event is %s half-lives old in namespace %s and weighs nothing; history is replayed in a namespace with --clock event",
+	return fmt.Sprintf("this event is %s half-lives old in namespace %s and weighs less than its threshold; history is replayed in a namespace with --clock event",
 		figure(halfLives, 3), ns.Name)
 }
