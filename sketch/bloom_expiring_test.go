@@ -47,7 +47,7 @@ func TestBloomExpiringParams(t *testing.T) {
 		{BloomExpiringParams{Capacity: 10, FalseRate: 0.01, Window: -1}, "window of -1"},
 		{BloomExpiringParams{Capacity: 10, FalseRate: 0.01, Window: 63}, "window of 63 microseconds is neither 0 nor in 128.."},
 		{BloomExpiringParams{Capacity: 10, FalseRate: 0.01, Window: MaxTick}, "window of"},
-		{BloomExpiringParams{Capacity: 10, FalseRate: 0.01, Hash: Hash{ID: 3}}, "hash id 3"},
+		{BloomExpiringParams{Capacity: 10, FalseRate: 0.01, Hash: Hash{ID: 4}}, "hash id 4"},
 	} {
 		_, err := NewBloomExpiring(c.p)
 		wantParams(t, err, c.names)

@@ -65,7 +65,7 @@ func TestBloomParams(t *testing.T) {
 		{BloomParams{Capacity: 10, FalseRate: math.NaN()}, "rate NaN"},
 		{BloomParams{Capacity: 1 << 40, FalseRate: 0.01}, "more than 67108864"},
 		{BloomParams{Capacity: math.MaxUint64, FalseRate: 0.01}, "more than 67108864"},
-		{BloomParams{Capacity: 10, FalseRate: 0.01, Hash: Hash{ID: 3}}, "hash id 3"},
+		{BloomParams{Capacity: 10, FalseRate: 0.01, Hash: Hash{ID: 4}}, "hash id 4"},
 	} {
 		_, err := NewBloom(c.p)
 		wantParams(t, err, c.names)

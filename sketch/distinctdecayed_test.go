@@ -32,7 +32,7 @@ func TestDistinctDecayedParams(t *testing.T) {
 		{DistinctDecayedParams{HalfLife: 1, Registers: 32}, "32 registers"},
 		{DistinctDecayedParams{HalfLife: 1, Registers: 100}, "100 registers"},
 		{DistinctDecayedParams{HalfLife: 1, Registers: 1 << 17}, "131072 registers"},
-		{DistinctDecayedParams{HalfLife: 1, Hash: Hash{ID: 3}}, "hash 3"},
+		{DistinctDecayedParams{HalfLife: 1, Hash: Hash{ID: 4}}, "hash 4"},
 	} {
 		_, err := NewDistinctDecayed(c.p)
 		wantParams(t, err, c.names)

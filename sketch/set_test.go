@@ -34,7 +34,7 @@ func TestSetParams(t *testing.T) {
 		{SetParams{Signature: 32}, "32 registers"},
 		{SetParams{Signature: 1000}, "1000 registers"},
 		{SetParams{Signature: 1 << 17}, "131072 registers"},
-		{SetParams{Hash: Hash{ID: 3}}, "hash 3"},
+		{SetParams{Hash: Hash{ID: 4}}, "hash 4"},
 	} {
 		_, err := NewSet(c.p)
 		wantParams(t, err, c.names)

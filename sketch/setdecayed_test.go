@@ -31,7 +31,7 @@ func TestSetDecayedParams(t *testing.T) {
 		{SetDecayedParams{HalfLife: HalfLifeMax + 1}, "half-life"},
 		{SetDecayedParams{HalfLife: 1, K: 15}, "k of 15"},
 		{SetDecayedParams{HalfLife: 1, K: 4097}, "k of 4097"},
-		{SetDecayedParams{HalfLife: 1, Hash: Hash{ID: 3}}, "hash 3"},
+		{SetDecayedParams{HalfLife: 1, Hash: Hash{ID: 4}}, "hash 4"},
 	} {
 		_, err := NewSetDecayed(c.p)
 		wantParams(t, err, c.names)
