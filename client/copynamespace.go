@@ -79,8 +79,8 @@ type LeftKey struct {
 // It is not atomic. Each key is copied as it is at a moment of its own; what is written to from meanwhile may be in the
 // copy or not. When it fails, repeat it with Resume; After saves what was done.
 //
-// The event clock of the copy has come as far as the keys that were copied, so ask both namespaces as of one time (AsOf)
-// to compare them.
+// The event clock of the copy has come as far as the keys that were copied, so ask both namespaces as of one time
+// (AsOf) to compare them.
 //
 // What a key holds travels in one command of up to proto.ImageBytesMax bytes. Bitmaps may be larger. Other keys may
 // not: if there is one, the error is ErrKeyTooLarge, and nothing is made.

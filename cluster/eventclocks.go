@@ -31,8 +31,8 @@ type knownClock struct {
 	asking chan struct{}     // closed when it ends; nil while none is under way
 }
 
-// find returns what is known, and whether the caller is to ask all shards now. While another one asks, what is known is used,
-// however old; if there is nothing, there is something to wait for.
+// find returns what is known, and whether the caller is to ask all shards now. While another one asks, what is known is
+// used, however old; if there is nothing, there is something to wait for.
 func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventClock, ask bool, wait <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,8 +156,8 @@ func (c *Coordinator) askClock(ctx context.Context, table *Table, namespace stri
 	return answer.GetEventClock().GetClock()
 }
 
-// date puts into the questions to shards about namespaces with an event clock how far that has come: as far as this node
-// knows, or the caller.
+// date puts into the questions to shards about namespaces with an event clock how far that has come: as far as this
+// node knows, or the caller.
 func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
 	var of *ebbv1.Namespace
 	var clock *ebbv1.EventClock

@@ -15,7 +15,8 @@ import (
 //	t   t   t   T   t  t  t            a single one: the clock is not told, and the shard refuses it
 //
 // A row is late by a gap if it is more than max_jump ahead of all before it. It is part of the stream if of the next
-// rows a hundredth, three at least, are not more than max_jump before it; or if it is no further ahead than one that was.
+// rows a hundredth, three at least, are not more than max_jump before it; or if it is no further ahead than one that
+// was.
 type gaps struct {
 	next    func() (Row, error)
 	tell    func(ctx context.Context, t time.Time) error // tells all shards that the clock has come there

@@ -75,7 +75,8 @@ const VersionWindows = 11
 // VersionSketches is from when on images merge with what keys hold, and large ones go from shard to shard in pieces.
 const VersionSketches = 11
 
-// VersionEventClocks is from when on a namespace has one event clock, which can be set, and events that jump are refused.
+// VersionEventClocks is from when on a namespace has one event clock, which can be set, and events that jump are
+// refused.
 const VersionEventClocks = 11
 
 // VersionSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into sets and

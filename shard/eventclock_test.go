@@ -90,7 +90,8 @@ func TestAJumpIsRefused(t *testing.T) {
 	}
 }
 
-// Before its behaviour is in force nothing is refused, and no clock is told of others: replicas of older builds do neither.
+// Before its behaviour is in force nothing is refused, and no clock is told of others: replicas of older builds do
+// neither.
 func TestJumpsBeforeTheirBehaviour(t *testing.T) {
 	f := newFreeShard(t, &ebbv1.Namespace{Clock: ebbv1.Clock_CLOCK_EVENT})
 	if r := f.apply(eventsAt("k", 0, 1, 300*day))[0]; r.Applied != 2 {
@@ -165,8 +166,8 @@ func TestAClockFollowsOthers(t *testing.T) {
 	}
 }
 
-// A question is answered at the time that the namespace's clock has come to anywhere, if that is of the same epoch; but not
-// before the shard's own, and at a later time if it says so.
+// A question is answered at the time that the namespace's clock has come to anywhere, if that is of the same epoch; but
+// not before the shard's own, and at a later time if it says so.
 func TestAnswersOfTheNamespacesTime(t *testing.T) {
 	f := newClockShard(t, nil)
 	f.apply(eventsAt("k", 0, 0))

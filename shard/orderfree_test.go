@@ -360,8 +360,8 @@ func (c *orderCase) checkOrders(t *testing.T, rng *rand.Rand) {
 	tr.check(t, []*State{c.run(t, rng, 1, shards[0]), c.run(t, rng, 2, shards[1])})
 }
 
-// orderKinds are all that forget by half-life. Not in here: linear decay (see TestLinearDecayInAnyOrder), and kinds that
-// end otherwise, which are linear, bloom, distinct with a window, bitmap, phrases and string.
+// orderKinds are all that forget by half-life. Not in here: linear decay (see TestLinearDecayInAnyOrder), and kinds
+// that end otherwise, which are linear, bloom, distinct with a window, bitmap, phrases and string.
 var orderKinds = []ebbv1.Kind{
 	ebbv1.Kind_KIND_DISTRIBUTION, ebbv1.Kind_KIND_TOPK, ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_QUANTILE,
 	ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_MORRIS,

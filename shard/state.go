@@ -46,7 +46,8 @@ const (
 	// BehaviourMorris is from when on a new Morris counter keeps the variance of what it has rounded.
 	BehaviourMorris = BehaviourWindows
 
-	// BehaviourBounded is from when on counts under linear decay say by how much late events may have made them too low.
+	// BehaviourBounded is from when on counts under linear decay say by how much late events may have made them too
+	// low.
 	BehaviourBounded = BehaviourWindows
 
 	// BehaviourSketches is from when on images merge with what keys hold, and large ones come in pieces.

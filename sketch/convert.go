@@ -132,8 +132,8 @@ func (d *Distribution) Merge(p *Params, o *Distribution, remap func(uint32) uint
 	d.MergeAt(p, o, 0, remap)
 }
 
-// MergeAt is Merge to be read at a time or later: under Linear the contents at that time are added, if it is after the last
-// events.
+// MergeAt is Merge to be read at a time or later: under Linear the contents at that time are added, if it is after the
+// last events.
 func (d *Distribution) MergeAt(p *Params, o *Distribution, at Tick, remap func(uint32) uint32) {
 	d.widen()
 	if o.fresh() {

@@ -15,10 +15,10 @@ import (
 // events matters: linear is exempt from the laws of merging.
 //
 // Under Params.Bounded what is stored is the least that a bin can have, whatever order its events came in. A late event
-// counts what a leak since its time has left of it. In the order of times it would count more, up to all of it, if the bin
-// had something left for all that time: nobody can tell later. What it may count more is added to lost, and so is what
-// removed bins had. It does not leak: a bin that never runs dry keeps what was put into it late. But no bin has more than
-// the highest level and lost, less what has leaked, and when that is gone the summary dies.
+// counts what a leak since its time has left of it. In the order of times it would count more, up to all of it, if the
+// bin had something left for all that time: nobody can tell later. What it may count more is added to lost, and so is
+// what removed bins had. It does not leak: a bin that never runs dry keeps what was put into it late. But no bin has
+// more than the highest level and lost, less what has leaked, and when that is gone the summary dies.
 //
 //	truth of a bin lies in [content, content + min(lost, highest level + lost - R(T))]
 
@@ -75,8 +75,8 @@ func (d *Distribution) addBounded(p *Params, now, t Tick, bin uint32, n float64)
 	return nil
 }
 
-// inTime is what an event counts at the least, when so much has leaked since its time, and how much more it may count. Where
-// amounts may be negative, a bin may have been empty for that reason as well.
+// inTime is what an event counts at the least, when so much has leaked since its time, and how much more it may count.
+// Where amounts may be negative, a bin may have been empty for that reason as well.
 func inTime(n, leaked int64, signed bool) (counts, short int64) {
 	switch {
 	case leaked <= 0:

@@ -33,8 +33,8 @@ func leaky(p *Params, events []leakyEvent, end Tick) map[uint32]float64 {
 }
 
 // Under linear decay, what a bin has with its events in the order of their times lies between what it is said to have
-// and what is lost more, whatever order they come in, with and without negative amounts, prunings and encodings. Without
-// Bounded it does not.
+// and what is lost more, whatever order they come in, with and without negative amounts, prunings and encodings.
+// Without Bounded it does not.
 func TestLinearInAnyOrder(t *testing.T) {
 	const bins, end = 12, epoch + 30*hour
 	var widest, count [3]float64

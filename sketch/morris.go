@@ -16,13 +16,13 @@ const (
 type MorrisParams struct {
 	// Bits of the register: 8 or 16.
 	Bits int
-	// A is the base less 1, in 1e-4..1: the standard deviation is sqrt(A/2) of the count, see Morris. 0 means 0.08 with 8
-	// bits, which counts to 4e9 at 20%, and 0.0005 with 16, which counts to 3e17 at 1.6%.
+	// A is the base less 1, in 1e-4..1: the standard deviation is sqrt(A/2) of the count, see Morris. 0 means 0.08 with
+	// 8 bits, which counts to 4e9 at 20%, and 0.0005 with 16, which counts to 3e17 at 1.6%.
 	A float64
 	// HalfLife in microseconds, 0 for none.
 	HalfLife Tick
-	// Measured counters keep the variance of all that they have rounded, and answer with that. With a half-life and range
-	// to spare they also round to less than 1: those of 16 bits to 2^-11, which leaves a range of 1.7e14.
+	// Measured counters keep the variance of all that they have rounded, and answer with that. With a half-life and
+	// range to spare they also round to less than 1: those of 16 bits to 2^-11, which leaves a range of 1.7e14.
 	Measured bool
 }
 
@@ -47,10 +47,11 @@ func (p *MorrisParams) check() error {
 // With a half-life events are weighed forward, as in a Distribution; a write in a later half-life first halves the sum, which
 // lowers the register, and rounds it in the same way.
 //
-// Rounding a sum between low and high has a variance of (sum-low)(high-sum). A measured counter adds these up, and halves
-// their root as it halves the sum. The errors are a martingale, so that is the variance of the count for events of any
-// amount, late or not, in any order and in any batches. Without that, the variance of a sum S is taken to be a S^2/2, and
-// with a half-life S/4 + (1+aS)^2/3 more, which is right for events that come in time (see Interval for others).
+// Rounding a sum between low and high has a variance of (sum-low)(high-sum). A measured counter adds these up, and
+// halves their root as it halves the sum. The errors are a martingale, so that is the variance of the count for events
+// of any amount, late or not, in any order and in any batches. Without that, the variance of a sum S is taken to be a
+// S^2/2, and with a half-life S/4 + (1+aS)^2/3 more, which is right for events that come in time (see Interval for
+// others).
 //
 // It is unbiased as long as the register is not at its end, where it stays; then the answer says that it is saturated, until
 // it fades. It is a plain value.
@@ -126,8 +127,8 @@ func (m *Morris) round(sum float64, seed uint64) {
 	m.register = c
 }
 
-// Born is said of a new counter with a half-life: an earlier one of the same key may have held 8/7 of the threshold when it
-// died. A measured counter takes that for a standard error; others do not keep it.
+// Born is said of a new counter with a half-life: an earlier one of the same key may have held 8/7 of the threshold
+// when it died. A measured counter takes that for a standard error; others do not keep it.
 func (m *Morris) Born(now Tick, threshold float64) {
 	if !m.measured || m.halfLife == 0 || !m.empty() {
 		return
@@ -198,10 +199,10 @@ func (m *Morris) inTheory(sum, each float64) float64 {
 	return variance
 }
 
-// Interval contains the count at a time with a confidence from 0.5 to 0.9999, whatever order events came in: the counts from
-// which the estimate is no further than their own standard errors allow, see SetEstimate.Interval. Of a counter that is not
-// measured and has a half-life it is the widest that may be needed: a unit of late events is rounded with a variance of up
-// to 1. Without a half-life such a counter takes amounts for whole numbers.
+// Interval contains the count at a time with a confidence from 0.5 to 0.9999, whatever order events came in: the counts
+// from which the estimate is no further than their own standard errors allow, see SetEstimate.Interval. Of a counter
+// that is not measured and has a half-life it is the widest that may be needed: a unit of late events is rounded with a
+// variance of up to 1. Without a half-life such a counter takes amounts for whole numbers.
 func (m *Morris) Interval(at Tick, confidence float64) (low, high float64) {
 	sum, variance := m.stands(m.register), m.variance
 	switch {
@@ -231,17 +232,17 @@ func (m *Morris) Reached() Tick { return m.reached(m.last) }
 // morrisDead is how many standard errors more than its count have faded when a measured counter dies.
 const morrisDead = 8
 
-// Death is a tick from which on the count is below a threshold above 0, as long as nothing is added: a few ticks after the first
-// such. Of a measured counter it is the count and eight of its standard errors. It is MaxTick without a half-life, and 0 when
-// nothing is left. A write may bring it forward, by the chance of its rounding.
+// Death is a tick from which on the count is below a threshold above 0, as long as nothing is added: a few ticks after
+// the first such. Of a measured counter it is the count and eight of its standard errors. It is MaxTick without a
+// half-life, and 0 when nothing is left. A write may bring it forward, by the chance of its rounding.
 func (m *Morris) Death(threshold float64) Tick {
 	left := m.stands(m.register) + float64(morrisDead*math.Sqrt(m.variance)) // which is 0 if it is not measured
 	return Faded(left, Tick(m.mark*int64(m.halfLife)), m.halfLife, threshold)
 }
 
-// Merge adds the sum of o, which stays as it is, and rounds with a seed as Add does: in expectation the counts add up. It
-// commutes for the same seed, and does not associate. With a counter that is measured, one that is not becomes one that is.
-// It answers ErrIncompatible, and then nothing has changed.
+// Merge adds the sum of o, which stays as it is, and rounds with a seed as Add does: in expectation the counts add up.
+// It commutes for the same seed, and does not associate. With a counter that is measured, one that is not becomes one
+// that is. It answers ErrIncompatible, and then nothing has changed.
 func (m *Morris) Merge(o *Morris, seed uint64) error {
 	p, q := m.Params(), o.Params()
 	if p.Measured, q.Measured = false, false; p != q {

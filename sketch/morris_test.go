@@ -399,8 +399,8 @@ func arrange(r *rng, order string, times []Tick, end Tick) (clocks []Tick) {
 	return clocks
 }
 
-// The interval of a measured counter contains the truth in 95% of cases, in any order of events, with and without decay,
-// and for amounts below 1.
+// The interval of a measured counter contains the truth in 95% of cases, in any order of events, with and without
+// decay, and for amounts below 1.
 func TestMorrisIntervals(t *testing.T) {
 	const trials = 1000
 	for _, c := range []struct {

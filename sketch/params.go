@@ -77,8 +77,9 @@ type Params struct {
 	// Distribution.Lost tells, and keeps all bins and the summary for good under Clamp and Prior. It is the caller's to
 	// set on all of a log's entries from one of them on: without, an event below the threshold is not counted.
 	OrderFree bool
-	// Bounded says of Linear by how much late events and removed bins may make a count too low, see Distribution.Lost. It
-	// is the caller's to set, as OrderFree is: without, a late event counts in full where its bin has something left.
+	// Bounded says of Linear by how much late events and removed bins may make a count too low, see Distribution.Lost.
+	// It is the caller's to set, as OrderFree is: without, a late event counts in full where its bin has something
+	// left.
 	Bounded bool
 }
 

@@ -21,9 +21,9 @@ func dialNode(t *testing.T, c *Cluster, i int) *ebb.Client {
 	return client
 }
 
-// A namespace has one event clock: a key that had its last event long ago is as old as that, whichever node is asked, and
-// whether it is asked alone or with others. A wrong date is refused in every shard. An operator sets the clock back: late
-// clients, restarts of all nodes and nodes that were away change nothing about it.
+// A namespace has one event clock: a key that had its last event long ago is as old as that, whichever node is asked,
+// and whether it is asked alone or with others. A wrong date is refused in every shard. An operator sets the clock
+// back: late clients, restarts of all nodes and nodes that were away change nothing about it.
 func TestOneEventClock(t *testing.T) {
 	inBubble(t, Options{}, func(t *testing.T, c *Cluster) {
 		ctx, admin := t.Context(), dial(t, c)
@@ -85,7 +85,8 @@ func TestOneEventClock(t *testing.T) {
 			must(client.Close())
 		}
 
-		// 40 days ahead is a wrong date, also for a shard that has had no event for long, and for one that has had none.
+		// 40 days ahead is a wrong date, also for a shard that has had no event for long, and for one that has had
+		// none.
 		for _, key := range []string{"new", "old3", "another", "yet another"} {
 			if err := count(key, 48+24*40); !errors.Is(err, ebb.ErrTimeJump) {
 				t.Fatalf("key %s: %v", key, err)

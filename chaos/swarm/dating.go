@@ -20,9 +20,9 @@ const (
 
 var datedSpace = ebb.Namespace{Name: datedNamespace, HalfLife: datedHalfLife, Clock: ebb.ClockEvent, MaxJump: new(datedMaxJump)}
 
-// dater writes events with dates of long ago, in and out of order, and knows what is left of them at any time. It is the only
-// one that writes to its namespace, so it knows how far the event clock has come. After a command without an answer it takes
-// another key.
+// dater writes events with dates of long ago, in and out of order, and knows what is left of them at any time. It is
+// the only one that writes to its namespace, so it knows how far the event clock has come. After a command without an
+// answer it takes another key.
 type dater struct {
 	w     *world
 	rng   *rand.Rand

@@ -153,8 +153,8 @@ func (s *session) noteFaded(ctx context.Context, c *client.Client, in client.Inc
 	}
 }
 
-// fadesByWeight says whether an event of a kind counts the less the older it is. A linear counts all that comes while it
-// lives, and strings and phrases do not fade.
+// fadesByWeight says whether an event of a kind counts the less the older it is. A linear counts all that comes while
+// it lives, and strings and phrases do not fade.
 func fadesByWeight(kind client.Kind) bool {
 	return kind != client.KindLinear && kind != client.KindString && kind != client.KindPhrases
 }
