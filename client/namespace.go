@@ -220,14 +220,17 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 	got := namespaceOf(wire)
 	if n.SetHash == SetHashMurmur3 && got.SetHash != n.SetHash {
 		return Namespace{}, c.fail(attempt{op: op, key: n.Name}, proto.ErrBadNamespace.
-			Errorf("namespace %s hashes members of sets by xxh3: the node that was asked does not know murmur3", n.Name).
+			Errorf("namespace %s hashes members of sets by xxh3: the node that was asked does not know murmur3",
+				n.Name).
 			WithHint("upgrade all nodes (ebb cluster status), and create another namespace"))
 	}
 	return got, nil
 }
 
 // putNamespace creates or changes a namespace as it travels.
-func (c *Client) putNamespace(ctx context.Context, op string, ns *ebbv1.Namespace, create bool) (*ebbv1.Namespace, error) {
+func (c *Client) putNamespace(
+	ctx context.Context, op string, ns *ebbv1.Namespace, create bool,
+) (*ebbv1.Namespace, error) {
 	req := &ebbv1.SetNamespaceRequest{Namespace: ns, Create: create}
 	var resp *ebbv1.SetNamespaceResponse
 	again := changeAgain

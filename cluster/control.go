@@ -258,13 +258,15 @@ func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Er
 	set := want.GetClockSetting()
 	if c.Table().Version() < proto.VersionEventClocks {
 		if set != nil || want.MaxJumpUs != nil {
-			return proto.ErrStarting.Errorf("namespace %s: max_jump and clock_setting need storage version %d, and %d is in force",
-				want.Name, proto.VersionEventClocks, c.Table().Version()).
+			return proto.ErrStarting.Errorf(
+				"namespace %s: max_jump and clock_setting need storage version %d, and %d is in force", want.Name,
+				 proto.VersionEventClocks, c.Table().Version()).
 				WithHint("wait until ebb status shows it: all nodes have to run this ebb for some seconds")
 		}
 		return nil
 	}
-	event := proto.OnEventTime(want) || want.Clock == ebbv1.Clock_CLOCK_UNSPECIFIED && have != nil && proto.OnEventTime(have)
+	event := proto.OnEventTime(want) ||
+		want.Clock == ebbv1.Clock_CLOCK_UNSPECIFIED && have != nil && proto.OnEventTime(have)
 	switch {
 	case set != nil && have != nil && pb.Equal(set, have.GetClockSetting()):
 		want.ClockSetting = nil
@@ -286,12 +288,13 @@ func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Er
 
 // countChange refuses one change too many of what stored values mean.
 func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
-	if have == nil || !setsClock(want, have) && proto.SameArithmetic(want, have) && want.GetSlowHalfLifeUs() == have.GetSlowHalfLifeUs() {
+	if have == nil || !setsClock(want, have) && proto.SameArithmetic(want, have) &&
+		want.GetSlowHalfLifeUs() == have.GetSlowHalfLifeUs() {
 		return nil
 	}
 	if c.changes[want.Name] >= proto.HalfLifeChangesMax {
-		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-lives, threshold, precision, allow_negative or event clock changed %d times, which is the limit",
-			want.Name, proto.HalfLifeChangesMax).WithHint("create another namespace with the settings that are wanted")
+		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-lives, threshold, precision, allow_negative "+
+			"or event clock changed %d times, which is the limit", want.Name, proto.HalfLifeChangesMax).WithHint("create another namespace with the settings that are wanted")
 	}
 	c.changes[want.Name]++
 	return nil

@@ -105,7 +105,9 @@ func Understood(req *ebbv1.QueryRequest) (*ebbv1.Plan, error) {
 }
 
 // run goes on errands until there is an answer.
-func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, seen []*ebbv1.SeenClock, e *errand) (*ebbv1.Answer, error) {
+func (q *Queries) run(
+	ctx context.Context, plan *ebbv1.Plan, seen []*ebbv1.SeenClock, e *errand,
+) (*ebbv1.Answer, error) {
 	for {
 		if e.store != nil {
 			return q.store(ctx, e.store)

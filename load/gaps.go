@@ -140,7 +140,13 @@ func (g *gaps) confirmed(t time.Time) bool {
 }
 
 // newGaps returns gaps of the rows of a reader, that does nothing in a namespace without an event clock.
-func newGaps(ctx context.Context, c *client.Client, ns client.Namespace, r *Reader, source *client.Source) (*gaps, error) {
+func newGaps(
+	ctx context.Context,
+	c *client.Client,
+	ns client.Namespace,
+	r *Reader,
+	source *client.Source,
+) (*gaps, error) {
 	g := &gaps{next: r.Next, rows: gapRows, event: ns.Clock == client.ClockEvent}
 	if ns.Clock != client.ClockEvent || ns.MaxJump == nil || *ns.MaxJump == 0 {
 		return g, nil

@@ -119,7 +119,12 @@ func TestGapsAndWrongDates(t *testing.T) {
 // Rows that the reader refuses, and rows without a time, pass; so does the error that ends it.
 func TestGapsPassWhatIsNoRow(t *testing.T) {
 	broken, refusal := errors.New("broken"), &Refused{Line: 2}
-	rows := []readRow{{row: Row{Key: "a"}}, {err: refusal}, {row: Row{Key: "b", Time: time.Unix(1e9, 0)}}, {err: broken}}
+	rows := []readRow{
+		{row: Row{Key: "a"}},
+		{err: refusal},
+		{row: Row{Key: "b", Time: time.Unix(1e9, 0)}},
+		{err: broken},
+	}
 	g := &gaps{rows: gapRowsStream, maxJump: time.Hour, next: func() (Row, error) {
 		if len(rows) == 0 {
 			return Row{}, broken

@@ -101,7 +101,10 @@ type waiting struct {
 }
 
 func newProposer(shard uint32, to proposals, count *proposeMetrics) *proposer {
-	return &proposer{shard: shard, to: to, count: count, defined: make(map[string]uint64), clocks: make(map[string]*ebbv1.EventClock)}
+	return &proposer{
+		shard: shard, to: to, count: count,
+		defined: make(map[string]uint64), clocks: make(map[string]*ebbv1.EventClock),
+	}
 }
 
 // enqueue adds a command, whose result goes to c. It takes effect with kick, so

@@ -49,7 +49,9 @@ type replicaConfig struct {
 
 // newReplica assembles a replica. The seat's machine, led are filled in here.
 func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
-	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded, knownClock: c.knownClock}
+	r := &replica{
+		state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded, knownClock: c.knownClock,
+	}
 	s.machine, s.led = state, r.lead
 	s.unsound = r.quarantined.Load
 	r.member = newMember(s)
@@ -114,7 +116,8 @@ func (r *replica) version(name string) uint64 { return r.state.version(name) }
 // eventClock implements proposals.
 func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1.EventClock {
 	known := r.knownClock(ns.GetName())
-	if known == nil || !proto.Later(known, told) || shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
+	if known == nil || !proto.Later(known, told) ||
+		shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
 		return nil
 	}
 	epoch, now := r.state.eventClock(ns.GetName())

@@ -25,10 +25,18 @@ func Later(a, b *ebbv1.EventClock) bool {
 func checkEventClock(ns *ebbv1.Namespace) *Error {
 	name := ns.GetName()
 	if jump := ns.GetMaxJumpUs(); jump != 0 && (jump < HalfLifeMinUS || jump > HalfLifeMaxUS) {
-		return ErrBadNamespace.Errorf("namespace %s: max_jump of %d us: it is 0 for none, or 1 s to 100 years", name, jump)
+		return ErrBadNamespace.Errorf(
+			"namespace %s: max_jump of %d us: it is 0 for none, or 1 s to 100 years",
+			name,
+			jump,
+		)
 	}
 	if at := ns.GetClockSetting().GetTimeUs(); at < 0 {
-		return ErrBadTime.Errorf("namespace %s: its clock is set to a time after the beginning of 1970, not to %d us", name, at)
+		return ErrBadTime.Errorf(
+			"namespace %s: its clock is set to a time after the beginning of 1970, not to %d us",
+			name,
+			at,
+		)
 	}
 	return nil
 }
@@ -38,12 +46,17 @@ func CheckClockSetting(ns *ebbv1.Namespace) *Error {
 	name, at := ns.GetName(), ns.GetClockSetting().GetTimeUs()
 	switch {
 	case at <= 0:
-		return ErrBadTime.Errorf("namespace %s: its clock is set to a time after the beginning of 1970, not to %d us", name, at)
+		return ErrBadTime.Errorf(
+			"namespace %s: its clock is set to a time after the beginning of 1970, not to %d us",
+			name,
+			at,
+		)
 	case !OnEventTime(ns):
 		return ErrBadNamespace.Errorf("namespace %s has no event clock: only that can be set", name)
 	case ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR:
 		return ErrBadNamespace.Errorf("namespace %s: under linear decay what is stored are times, so that its clock cannot be set",
-			name).WithHint("write what it should hold to another namespace")
+			name).
+			WithHint("write what it should hold to another namespace")
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ package proto
 //	   see shard.BehaviourWindows;
 //	   images of keys merge, and large ones come in pieces: see shard.BehaviourSketches;
 //	   namespaces say how members of sets are hashed, and hashes go in and out: see shard.BehaviourSetHash;
-//	   Morris counters and linear decay keep what events in any order cost: see shard.BehaviourMorris and BehaviourBounded;
+//	   Morris counters and linear decay keep what events in any order cost: see shard.BehaviourMorris and
+//	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
 //
 // 7 was never released.

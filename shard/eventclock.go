@@ -44,7 +44,8 @@ func refusedJump(ns *namespace, us int64) *proto.Error {
 
 // setsClock says whether a definition sets the clock of a namespace.
 func (s *State) setsClock(ns *namespace, def *ebbv1.Namespace) bool {
-	return s.behaviour >= BehaviourEventClocks && ns.onEventTime() && def.GetClockSetting().GetEpoch() > ns.clockEpoch() &&
+	return s.behaviour >= BehaviourEventClocks && ns.onEventTime() &&
+		def.GetClockSetting().GetEpoch() > ns.clockEpoch() &&
 		def.GetClockSetting().GetTimeUs() > 0
 }
 
@@ -93,8 +94,14 @@ func (ns *namespace) rewound(b body, touched uint32) bool {
 // advance brings the event clock of a namespace to a time that it has reached elsewhere.
 func (s *State) advance(c *command) *ebbv1.CommandResult {
 	if s.behaviour < BehaviourEventClocks {
-		return failed(proto.ErrBadRequest.Errorf("event clocks follow each other from behaviour version %d on, and shard %d has %d",
-			BehaviourEventClocks, s.id, s.behaviour))
+		return failed(
+			proto.ErrBadRequest.Errorf(
+				"event clocks follow each other from behaviour version %d on, and shard %d has %d",
+				BehaviourEventClocks,
+				s.id,
+				s.behaviour,
+			),
+		)
 	}
 	ns := s.lookup(c.namespace)
 	if ns == nil {

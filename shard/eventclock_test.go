@@ -29,7 +29,9 @@ func eventsAt(key string, kind ebbv1.Kind, times ...int64) *ebbv1.Command {
 	c := &ebbv1.Increments{}
 	for i, us := range times {
 		in := &ebbv1.Increment{
-			Key: []byte(key), Bin: fmt.Appendf(nil, "b%d", i%3), TimeUs: clockEra + us, Kind: kind, Offset: uint64(i + 1),
+			Key: []byte(
+				key,
+			), Bin: fmt.Appendf(nil, "b%d", i%3), TimeUs: clockEra + us, Kind: kind, Offset: uint64(i + 1),
 		}
 		if kind == ebbv1.Kind_KIND_QUANTILE {
 			in.Bin, in.Value = nil, new(float64(i+1))
@@ -114,7 +116,12 @@ func TestARowThatJumpedIsSentAgain(t *testing.T) {
 		c.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: "s", Epoch: 1}}
 		return f.apply(c)[0]
 	}
-	f.apply(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "s", Token: 5}}})
+	f.apply(
+		&ebbv1.Command{
+			Namespace: "n",
+			Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "s", Token: 5}},
+		},
+	)
 	rows := eventsAt("k", 0, 1, 300*day, 2, -1)
 	rows.GetIncrements().Increments[3].Bin = nil // refused for good
 	jump, bad := ebbv1.Code_CODE_TIME_JUMP, ebbv1.Code_CODE_BAD_BIN
@@ -186,7 +193,10 @@ func TestAnswersOfTheNamespacesTime(t *testing.T) {
 		{&ebbv1.EventClock{Epoch: epoch - 1, NowUs: clockEra + 3*hourLong}, 0, hourLong},
 		{&ebbv1.EventClock{Epoch: epoch + 1, NowUs: clockEra + 3*hourLong}, 0, hourLong},
 	} {
-		ask := &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k")}, Select: &ebbv1.DistributionQuestion_All{All: true}}
+		ask := &ebbv1.DistributionQuestion{
+			Keys:   [][]byte{[]byte("k")},
+			Select: &ebbv1.DistributionQuestion_All{All: true},
+		}
 		if c.asOf != 0 {
 			ask.AsOfUs = clockEra + c.asOf
 		}
@@ -194,7 +204,13 @@ func TestAnswersOfTheNamespacesTime(t *testing.T) {
 		q.Clock = c.clock
 		a := f.s.Ask(q, sketch.Tick(f.now))
 		if a.GetAsOfUs() != clockEra+c.want || a.GetClockEpoch() != epoch {
-			t.Errorf("clock %v, as of %d: answered at %d of epoch %d", c.clock, c.asOf, a.GetAsOfUs()-clockEra, a.GetClockEpoch())
+			t.Errorf(
+				"clock %v, as of %d: answered at %d of epoch %d",
+				c.clock,
+				c.asOf,
+				a.GetAsOfUs()-clockEra,
+				a.GetClockEpoch(),
+			)
 		}
 	}
 }
@@ -243,7 +259,8 @@ func TestTheClockGoesBack(t *testing.T) {
 		},
 	}
 	forgets := func(name string, kind ebbv1.Kind) bool {
-		return name == "half-life" || name == "two" || name == "window" || kind == ebbv1.Kind_KIND_DISTINCT && name != "none"
+		return name == "half-life" || name == "two" || name == "window" ||
+			kind == ebbv1.Kind_KIND_DISTINCT && name != "none"
 	}
 	const ahead = hourLong + 40*60*second // before the first key has ended
 	for name, change := range settings {
@@ -319,7 +336,10 @@ func TestAClockIsSetOnce(t *testing.T) {
 	if _, us := f.clock(); us != 400*day {
 		t.Fatalf("set to %d us", us)
 	}
-	g := newFreeShard(t, &ebbv1.Namespace{Clock: ebbv1.Clock_CLOCK_EVENT, ClockSetting: &ebbv1.ClockSetting{Epoch: 1, TimeUs: clockEra}})
+	g := newFreeShard(
+		t,
+		&ebbv1.Namespace{Clock: ebbv1.Clock_CLOCK_EVENT, ClockSetting: &ebbv1.ClockSetting{Epoch: 1, TimeUs: clockEra}},
+	)
 	if _, us := g.clock(); us != 0 {
 		t.Fatalf("a shard that hears of a namespace later begins at %d", us)
 	}
@@ -346,7 +366,8 @@ func TestMergeEventClocks(t *testing.T) {
 	} {
 		a, err := mergeEventClocks(c.parts)
 		got := a.GetEventClock()
-		if err != nil || got.GetClock().GetEpoch() != c.epoch || got.GetClock().GetNowUs() != c.us || got.GetOldestUs() != c.oldest {
+		if err != nil || got.GetClock().GetEpoch() != c.epoch || got.GetClock().GetNowUs() != c.us ||
+			got.GetOldestUs() != c.oldest {
 			t.Errorf("%v: %v, %v", c.parts, got, err)
 		}
 	}

@@ -46,7 +46,9 @@ func TestLinearDecayInAnyOrder(t *testing.T) {
 		for range 300 {
 			bin := fmt.Sprint("b", rng.IntN(1+rng.IntN(8)))
 			events = append(events, &ebbv1.Increment{
-				Key: []byte("k"), Bin: []byte(bin), TimeUs: int64(beginning) + rng.Int64N(20*hourOfLinear), Amount: new(3 * rng.Float64()),
+				Key: []byte(
+					"k",
+				), Bin: []byte(bin), TimeUs: int64(beginning) + rng.Int64N(20*hourOfLinear), Amount: new(3 * rng.Float64()),
 			})
 		}
 		events = append(events, &ebbv1.Increment{Key: []byte("other"), Bin: []byte("x"), TimeUs: until})
@@ -55,8 +57,18 @@ func TestLinearDecayInAnyOrder(t *testing.T) {
 		var states []*State
 		for id := range ID(shards) {
 			s := New(id+1, &wiping{})
-			s.Apply(1, encode(t, until, &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourBounded}}},
-				&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}), nil)
+			s.Apply(
+				1,
+				encode(
+					t,
+					until,
+					&ebbv1.Command{
+						Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourBounded}},
+					},
+					&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}},
+				),
+				nil,
+			)
 			states = append(states, s)
 		}
 		parts := make([][]*ebbv1.Increment, shards)
@@ -79,13 +91,20 @@ func TestLinearDecayInAnyOrder(t *testing.T) {
 				states[i%shards] = reopen(t, s)
 			}
 		}
-		ask := &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k")}, AsOfUs: until, Select: &ebbv1.DistributionQuestion_All{All: true}}
+		ask := &ebbv1.DistributionQuestion{
+			Keys:   [][]byte{[]byte("k")},
+			AsOfUs: until,
+			Select: &ebbv1.DistributionQuestion_All{All: true},
+		}
 		q := &ebbv1.Question{Namespace: "n", Ask: &ebbv1.Question_Distribution{Distribution: ask}}
 		var answers []*ebbv1.ShardAnswer
 		truth, sum := map[string]float64{}, 0.0
 		for i, s := range states {
 			audit(t, s)
-			answers = append(answers, s.Ask(&ebbv1.ShardQuestion{Shard: uint32(s.id), Question: q, Partial: shards > 1}, sketch.Tick(until)))
+			answers = append(
+				answers,
+				s.Ask(&ebbv1.ShardQuestion{Shard: uint32(s.id), Question: q, Partial: shards > 1}, sketch.Tick(until)),
+			)
 			for bin, n := range leakyBuckets(parts[i], hourOfLinear, until) {
 				truth[bin] += n
 				sum += n
@@ -127,8 +146,13 @@ func TestImageOfLinearDecay(t *testing.T) {
 	fillLinear(t, s, now)
 	key, _ := s.findKey(s.lookup(nil), []byte("k"))
 	image, _, _ := s.exportContent(s.lookup(nil), key)
-	put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("copy"), What: &ebbv1.PutKey_Image{Image: image}}}}
-	ask := question("default", &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("copy")}, Select: &ebbv1.DistributionQuestion_All{All: true}})
+	put := &ebbv1.Command{
+		Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("copy"), What: &ebbv1.PutKey_Image{Image: image}}},
+	}
+	ask := question(
+		"default",
+		&ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("copy")}, Select: &ebbv1.DistributionQuestion_All{All: true}},
+	)
 	for behaviour, refused := range map[uint32]bool{BehaviourOrderFree: true, BehaviourBounded: false} {
 		to := definedAt(t, def, now)
 		to.setBehaviour(behaviour)
@@ -146,7 +170,11 @@ func TestImageOfLinearDecay(t *testing.T) {
 func fillLinear(t *testing.T, s *State, now int64) {
 	t.Helper()
 	batch := &ebbv1.Increments{Increments: []*ebbv1.Increment{
-		{Key: []byte("k"), Bin: []byte("a"), TimeUs: now}, {Key: []byte("k"), Bin: []byte("a"), TimeUs: now - hourOfLinear},
+		{
+			Key:    []byte("k"),
+			Bin:    []byte("a"),
+			TimeUs: now,
+		}, {Key: []byte("k"), Bin: []byte("a"), TimeUs: now - hourOfLinear},
 	}}
 	c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
 	if r := s.Apply(s.Applied()+1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]; r.Applied != 2 {

@@ -99,7 +99,8 @@ func TestBehaviourMorris(t *testing.T) {
 			}
 		}
 		q := &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("a old"), []byte("a new")}, AsOfUs: now}
-		if e := summarise(t, q, map[byte]*State{'a': s}, now).Total; e.Low > 300 || e.High < 299 || e.Confidence == certain {
+		if e := summarise(t, q, map[byte]*State{'a': s}, now).Total; e.Low > 300 || e.High < 299 ||
+			e.Confidence == certain {
 			t.Errorf("both together count %v, not 300", e)
 		}
 		s = reopen(t, s)

@@ -210,7 +210,8 @@ func (d *script) namespace() *ebbv1.Namespace {
 // setClock sets the clock of a definition, mostly back, or leaves it as it is.
 func (d *script) setClock(def *ebbv1.Namespace) {
 	def.MaxJumpUs = new(rapid.SampledFrom([]int64{0, second, 100 * second}).Draw(d.t, "max jump"))
-	if back := rapid.SampledFrom([]int64{-1, 0, second, 60 * second, 4000 * second}).Draw(d.t, "set back by"); back >= 0 {
+	back := rapid.SampledFrom([]int64{-1, 0, second, 60 * second, 4000 * second}).Draw(d.t, "set back by")
+	if back >= 0 {
 		d.setting = &ebbv1.ClockSetting{Epoch: def.Version, TimeUs: d.now - back}
 	}
 	def.ClockSetting = d.setting

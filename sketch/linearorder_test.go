@@ -49,7 +49,11 @@ func TestLinearInAnyOrder(t *testing.T) {
 			events := make([]leakyEvent, 400)
 			size := []float64{0.0004, 0.1, 1, 10}[r.below(4)]
 			for i := range events {
-				events[i] = leakyEvent{at: epoch + Tick(r.below(int(30*hour))), bin: uint32(r.below(bins)), n: size * r.float()}
+				events[i] = leakyEvent{
+					at:  epoch + Tick(r.below(int(30*hour))),
+					bin: uint32(r.below(bins)),
+					n:   size * r.float(),
+				}
 				if p.AllowNegative && r.below(4) == 0 {
 					events[i].n = -events[i].n
 				}
@@ -102,7 +106,15 @@ func TestLinearInAnyOrder(t *testing.T) {
 					continue
 				}
 				if wrong++; bounded {
-					t.Fatalf("stream %d, %+v: bin %d has %v, told %v and at most %v more", seed, *p, bin, want, c, short)
+					t.Fatalf(
+						"stream %d, %+v: bin %d has %v, told %v and at most %v more",
+						seed,
+						*p,
+						bin,
+						want,
+						c,
+						short,
+					)
 				}
 			}
 		}
@@ -198,7 +210,12 @@ func TestLinearOfABusyStream(t *testing.T) {
 			short = max(short, (want-c)/want)
 		}
 	}
-	t.Logf("%.2g%% of the sum of %.0f is lost at most, and %.2g%% of a bin at the most is missing", 100*reading.Lost/reading.Z, reading.Z, 100*short)
+	t.Logf(
+		"%.2g%% of the sum of %.0f is lost at most, and %.2g%% of a bin at the most is missing",
+		100*reading.Lost/reading.Z,
+		reading.Z,
+		100*short,
+	)
 	if reading.Lost > 0.02*reading.Z {
 		t.Errorf("%v of %v may be lost", reading.Lost, reading.Z)
 	}
@@ -208,7 +225,15 @@ func TestLinearOfABusyStream(t *testing.T) {
 func TestGoldenBounded(t *testing.T) {
 	var b bytes.Buffer
 	for _, signed := range []bool{false, true} {
-		p := &Params{Decay: Linear, HalfLife: hour, Threshold: 0.01, OrderFree: true, Bounded: true, AllowNegative: signed, BinsMax: 40}
+		p := &Params{
+			Decay:         Linear,
+			HalfLife:      hour,
+			Threshold:     0.01,
+			OrderFree:     true,
+			Bounded:       true,
+			AllowNegative: signed,
+			BinsMax:       40,
+		}
 		var d Distribution
 		h, r := fnv.New64a(), rng(5)
 		for i := range 5000 {

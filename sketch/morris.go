@@ -82,7 +82,10 @@ func NewMorris(p MorrisParams) (Morris, error) {
 	if err := p.check(); err != nil {
 		return Morris{}, err
 	}
-	m := Morris{a: p.A, bits: uint8(p.Bits), measured: p.Measured, fade: fade{halfLife: p.HalfLife}, unit: 1, perStep: Log2(1 + p.A)}
+	m := Morris{
+		a: p.A, bits: uint8(p.Bits), measured: p.Measured, fade: fade{halfLife: p.HalfLife}, unit: 1,
+		perStep: Log2(1 + p.A),
+	}
 	m.top = uint16(min(float64(uint32(1)<<p.Bits-1), math.Floor(200/m.perStep))) // (1+a)^c stays below CountMax
 	if p.Measured && p.HalfLife > 0 {
 		_, a := math.Frexp(p.A)

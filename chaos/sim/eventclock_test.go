@@ -126,7 +126,14 @@ func TestOneEventClock(t *testing.T) {
 			client := dialNode(t, c, i)
 			for key, want := range map[string]float64{far: 1, "old0": after(24), "old19": after(24), "new": 0} {
 				if z, as := sees(client, key); math.Abs(z-want) > 1e-6 || as != 24 {
-					t.Errorf("after power cuts %s says that key %s is %v as of hour %v, want %v", c.Name(i), key, z, as, want)
+					t.Errorf(
+						"after power cuts %s says that key %s is %v as of hour %v, want %v",
+						c.Name(i),
+						key,
+						z,
+						as,
+						want,
+					)
 				}
 			}
 			must(client.Close())

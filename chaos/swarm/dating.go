@@ -18,7 +18,12 @@ const (
 	datedKeys      = 4 // at once, so that some shards have had no event for a while
 )
 
-var datedSpace = ebb.Namespace{Name: datedNamespace, HalfLife: datedHalfLife, Clock: ebb.ClockEvent, MaxJump: new(datedMaxJump)}
+var datedSpace = ebb.Namespace{
+	Name:     datedNamespace,
+	HalfLife: datedHalfLife,
+	Clock:    ebb.ClockEvent,
+	MaxJump:  new(datedMaxJump),
+}
 
 // dater writes events with dates of long ago, in and out of order, and knows what is left of them at any time. It is
 // the only one that writes to its namespace, so it knows how far the event clock has come. After a command without an
@@ -117,8 +122,17 @@ func (d *dater) look(ctx context.Context, c *ebb.Client, key *datedKey, doubtful
 	if doubtful {
 		ok = ok || left(got, events[:len(events)-1])
 	}
-	d.w.hold("dated-sum", ok, "%s is %v (and %v) at %v, and of %d events %v is left", key.name, got.Z, got.Lost, got.AsOf, len(events),
-		datedSum(events, got.AsOf))
+	d.w.hold(
+		"dated-sum",
+		ok,
+		"%s is %v (and %v) at %v, and of %d events %v is left",
+		key.name,
+		got.Z,
+		got.Lost,
+		got.AsOf,
+		len(events),
+		datedSum(events, got.AsOf),
+	)
 }
 
 // left says whether an answer is what is left of events.
@@ -141,8 +155,14 @@ func (d *dater) settle(ctx context.Context, c *ebb.Client) {
 	for i := range d.keys {
 		if key := &d.keys[i]; len(key.events) > 0 {
 			d.look(ctx, c, key, false)
-			d.w.hold("one-event-clock", !d.told.Before(d.known), "%s is answered as of %v, and an event of %v was acknowledged", key.name,
-				d.told, d.known)
+			d.w.hold(
+				"one-event-clock",
+				!d.told.Before(d.known),
+				"%s is answered as of %v, and an event of %v was acknowledged",
+				key.name,
+				d.told,
+				d.known,
+			)
 		}
 	}
 	for i := range d.left {

@@ -52,8 +52,10 @@ var Invariants = []Invariant{
 	{"slices-kept", "every acknowledged bit of a bitmap that lies in all shards is in it, and no other"},
 	{"repeat-same", "a command sent again under its idempotency key, to another node, answers the same"},
 	{"decayed-sum", "a decayed sum equals the oracle's to 1e-9"},
-	{"dated-sum", "a sum in a namespace with an event clock equals the oracle's, at the time that the answer says, but for what it says is lost"},
-	{"event-clock-forward", "a client is told of the time of an event clock, never of an earlier one than before, nor of one that has not come"},
+	{"dated-sum", "a sum in a namespace with an event clock equals the oracle's, at the time that the answer says, " +
+		"but for what it says is lost"},
+	{"event-clock-forward", "a client is told of the time of an event clock, never of an earlier one than before, " +
+		"nor of one that has not come"},
 	{"one-event-clock", "every key is answered as of the latest event of its namespace, a second after all was mended"},
 	{"jump-refused", "an event that is dated further ahead of the event clock than max_jump allows is refused"},
 	{"aged-right", "a distinct, a set, a count-min and a bloom that forget, and a distinct of a window, have what the oracle has left, off by no more than they say (where all clocks were right)"},

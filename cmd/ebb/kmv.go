@@ -135,8 +135,11 @@ func (s *session) importKMV(cmd *cobra.Command, file string, most int) error {
 		line, read := r.ReadSlice('\n')
 		switch {
 		case errors.Is(read, bufio.ErrBufferFull):
-			return proto.ErrBadRequest.Errorf("line %d has more than %d bytes: no stored value of gocountme takes so many",
-				lines+1, kmvLineMax)
+			return proto.ErrBadRequest.Errorf(
+				"line %d has more than %d bytes: no stored value of gocountme takes so many",
+				lines+1,
+				kmvLineMax,
+			)
 		case read != nil && read != io.EOF:
 			return read
 		}

@@ -503,7 +503,8 @@ func (d *deletionJSON) text() string {
 func namespaceRow(ns client.Namespace) namespaceJSON {
 	r := namespaceJSON{
 		ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
-		nameOf(clocks, ns.Clock), ns.MaxJump.Seconds(), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
+		nameOf(clocks, ns.Clock), ns.MaxJump.Seconds(), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative,
+		ns.BinsMax,
 		proto.KindName(ns.Kind),
 		map[string]float64{},
 		ns.Window.Seconds(),

@@ -75,7 +75,11 @@ func (s *session) printClock(name string, clock *client.EventClock) error {
 		if !clock.Oldest.IsZero() {
 			oldest = "is at " + stampOf(clock.Oldest)
 		}
-		fmt.Fprintf(s.term.out, "the shard that is behind most %s; it goes on to the same time when it is written to\n", oldest)
+		fmt.Fprintf(
+			s.term.out,
+			"the shard that is behind most %s; it goes on to the same time when it is written to\n",
+			oldest,
+		)
 	}
 	return nil
 }
