@@ -260,7 +260,7 @@ func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Er
 		if set != nil || want.MaxJumpUs != nil {
 			return proto.ErrStarting.Errorf(
 				"namespace %s: max_jump and clock_setting need storage version %d, and %d is in force", want.Name,
-				 proto.VersionEventClocks, c.Table().Version()).
+				proto.VersionEventClocks, c.Table().Version()).
 				WithHint("wait until ebb status shows it: all nodes have to run this ebb for some seconds")
 		}
 		return nil
