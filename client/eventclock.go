@@ -36,8 +36,9 @@ func (c *Client) EventClock(ctx context.Context, ns string, opts ...AskOption) (
 }
 
 // SetEventClock sets the event clock of a namespace in all shards, forward or back, and begins a new epoch of it. Where
-// it goes back, a key that a later time has been written to begins anew; the others are as they were at that time. It
-// needs the role admin. It returns when all shards have done so, or the error of the first that has not.
+// it goes back, keys with a later event begin anew, and sets, distincts and blooms that were written to while it was
+// ahead; the others are as they were at that time. It needs the role admin. It returns when all shards have done so, or
+// the error of the first that has not.
 func (c *Client) SetEventClock(ctx context.Context, ns string, to time.Time) (*EventClock, error) {
 	req := &ebbv1.Namespace{Name: namespaceOr(ns), ClockSetting: &ebbv1.ClockSetting{TimeUs: to.UnixMicro()}}
 	if _, err := c.settingsOf(ctx, ns); err != nil {

@@ -221,6 +221,7 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	} else if have != nil {
 		want.Dictionary = have.Dictionary
 	}
+	forgetNewer(table.Version(), want)
 	if have != nil && want.GetSetHash() != 0 && proto.ByMurmur3(want) != proto.ByMurmur3(have) {
 		return nil, proto.ErrBadNamespace.Errorf("namespace %s: the hash of its sets cannot change", want.Name).
 			WithHint("create another namespace with --set-hash")
@@ -229,20 +230,32 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	if err := c.mergeClock(want, have, base.Version); err != nil {
 		return nil, err
 	}
-	if table.Version() < proto.VersionDeletion {
-		want.Budget = nil // nodes of older builds read none, and refuse nothing
-	}
 	proto.FillNamespace(want, base)
 	switch {
 	case have != nil:
 		want.SetHash = have.SetHash
-	case table.Version() < proto.VersionSetHash || !proto.ByMurmur3(want):
-		want.SetHash = nil // nodes of older builds do not know it
+	case !proto.ByMurmur3(want):
+		want.SetHash = nil
 	}
 	if err := proto.CheckNamespace(want); err != nil {
 		return nil, err
 	}
 	return want, proto.CheckSecondHalfLife(want)
+}
+
+// forgetNewer takes out of a definition what nodes of older builds, which may be there while this storage version is in
+// force, would drop without a word: all replicas of the control group decide alike. Who receives a request refuses it
+// (see node).
+func forgetNewer(version uint32, ns *ebbv1.Namespace) {
+	if version < proto.VersionDeletion {
+		ns.Budget = nil
+	}
+	if version < proto.VersionEventClocks {
+		ns.MaxJumpUs, ns.ClockSetting = nil, nil
+	}
+	if version < proto.VersionSetHash {
+		ns.SetHash = nil
+	}
 }
 
 // setsClock says whether a change sets the event clock of a namespace to a time.
@@ -257,12 +270,6 @@ func setsClock(want, have *ebbv1.Namespace) bool {
 func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Error {
 	set := want.GetClockSetting()
 	if c.Table().Version() < proto.VersionEventClocks {
-		if set != nil || want.MaxJumpUs != nil {
-			return proto.ErrStarting.Errorf(
-				"namespace %s: max_jump and clock_setting need storage version %d, and %d is in force", want.Name,
-				proto.VersionEventClocks, c.Table().Version()).
-				WithHint("wait until ebb status shows it: all nodes have to run this ebb for some seconds")
-		}
 		return nil
 	}
 	event := proto.OnEventTime(want) ||
@@ -271,8 +278,9 @@ func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Er
 	case set != nil && have != nil && pb.Equal(set, have.GetClockSetting()):
 		want.ClockSetting = nil
 	case set != nil && have != nil && set.GetEpoch() == 0:
-		filled := proto.FillNamespace(pb.CloneOf(want), have)
-		if err := proto.CheckClockSetting(filled); err != nil {
+		was := pb.CloneOf(have) // shards go by what they have
+		was.ClockSetting = set
+		if err := proto.CheckClockSetting(was); err != nil {
 			return err
 		}
 		want.ClockSetting = &ebbv1.ClockSetting{Epoch: base + 1, TimeUs: set.GetTimeUs()}

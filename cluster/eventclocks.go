@@ -169,6 +169,9 @@ func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
 		}
 		if ns != of {
 			of, clock = ns, p.seenClock(table, ns, c.EventClock(ctx, ns.GetName()))
+			if clock == nil && table.Version() >= proto.VersionEventClocks {
+				clock = &ebbv1.EventClock{} // a shard that has not heard of the namespace knows that it lives by events
+			}
 		}
 		q.Clock = clock
 	}

@@ -65,12 +65,7 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	want := pb.CloneOf(ns)
 	want.ProtoReflect().SetUnknown(nil)
-	if t.Version() < proto.VersionDeletion {
-		want.Budget = nil // nodes of older builds read none
-	}
-	if t.Version() < proto.VersionSetHash {
-		want.SetHash = nil
-	}
+	forgetNewer(t.Version(), want)
 	have := t.Defined(want.Name)
 	if have == nil {
 		want.Version = max(want.Version, t.DroppedVersion()) // shards may remember one of that name

@@ -3,9 +3,11 @@ package load
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // gaps reads rows ahead, and says which of those that are dated far ahead of the clock of an event-clock namespace are
@@ -16,7 +18,7 @@ import (
 //
 // A row is late by a gap if it is more than max_jump ahead of all before it. It is part of the stream if of the next
 // rows a hundredth, three at least, are not more than max_jump before it; or if it is no further ahead than one that
-// was.
+// was, and than twice max_jump: of a row a month nothing follows the last.
 type gaps struct {
 	next    func() (Row, error)
 	tell    func(ctx context.Context, t time.Time) error // tells all shards that the clock has come there
@@ -40,6 +42,8 @@ const (
 	// gapRowsStream, and the first row is taken as it is.
 	gapRows       = 1000
 	gapRowsStream = 10
+	// gapAgain is how many times max_jump a gap may be long that is taken since there was one before.
+	gapAgain = 2
 	// gapShare of them, but gapLeast at least, must be as late; all of them if there are fewer.
 	gapShare = 100
 	gapLeast = 3
@@ -64,14 +68,15 @@ func (g *gaps) Next(ctx context.Context) (Row, error) {
 		}
 	}
 	r := g.take()
-	if r.err != nil || r.row.Time.IsZero() || !r.row.Time.After(g.clock) {
+	if r.err != nil || r.row.Time.IsZero() || !r.row.Time.After(g.clock) || g.future(r.row.Time) {
 		return r.row, r.err
 	}
 	jump := r.row.Time.Sub(g.clock)
 	switch {
 	case jump <= g.maxJump:
-	case jump <= g.longest || g.confirmed(r.row.Time):
-		g.longest = max(g.longest, jump)
+	case jump <= g.longest:
+	case g.confirmed(r.row.Time):
+		g.longest = min(max(g.longest, jump), gapAgain*g.maxJump)
 	default:
 		return r.row, nil // the shard refuses it
 	}
@@ -116,27 +121,44 @@ func (g *gaps) fill() {
 // earliest is the earliest time of the rows read ahead.
 func (g *gaps) earliest() (t time.Time) {
 	for _, r := range g.ahead {
-		if r.err == nil && !r.row.Time.IsZero() && (t.IsZero() || r.row.Time.Before(t)) {
+		if r.err == nil && !r.row.Time.IsZero() && !g.future(r.row.Time) && (t.IsZero() || r.row.Time.Before(t)) {
 			t = r.row.Time
 		}
 	}
 	return t
 }
 
-// confirmed says whether the next rows are as late as one at a time.
+// confirmed says whether a row at a time is part of the stream: of the next rows so many are as late, or there are rows
+// between it and the clock, no more than max_jump after each other.
 func (g *gaps) confirmed(t time.Time) bool {
 	g.fill()
-	all, late := 0, 0
+	var times []time.Time
+	late := 0
 	for _, r := range g.ahead {
-		if r.err != nil || r.row.Time.IsZero() {
+		if r.err != nil || r.row.Time.IsZero() || g.future(r.row.Time) {
 			continue
 		}
-		all++
+		times = append(times, r.row.Time)
 		if !r.row.Time.Before(t.Add(-g.maxJump)) {
 			late++
 		}
 	}
-	return late > 0 && late >= min(all, max(gapLeast, all/gapShare))
+	if late > 0 && late >= min(len(times), max(gapLeast, len(times)/gapShare)) {
+		return true
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	at := g.clock
+	for _, next := range times {
+		if next.After(at) && !next.After(t) && next.Sub(at) <= g.maxJump {
+			at = next
+		}
+	}
+	return t.Sub(at) <= g.maxJump
+}
+
+// future says whether a time is still to come: the shards refuse it, and it says nothing of the others.
+func (g *gaps) future(t time.Time) bool {
+	return t.After(time.Now().Add(proto.FutureMaxUS * time.Microsecond))
 }
 
 // newGaps returns gaps of the rows of a reader, that does nothing in a namespace without an event clock.

@@ -90,11 +90,26 @@ func TestGapsAndWrongDates(t *testing.T) {
 		"in any order":                          {days: shuffled(runOf(1, 3000))},
 		"in any order, with wrong dates":        {days: shuffled(append(runOf(1, 3000), 9000, 9900)), refused: nil},
 		"backwards":                             {days: func() []float64 { d := runOf(1, 900); slices.Reverse(d); return d }()},
-		"key by key":                            {days: slices.Concat(runOf(1, 700), runOf(1, 700), runOf(1, 700))},
-		"behind what is there":                  {clock: 5000, days: runOf(1, 100)},
-		"ahead of what is there":                {clock: 1, days: runOf(300, 100)},
-		"one row, ahead of what is there":       {clock: 1, days: []float64{300}, refused: nil},
-		"rows without a wrong date, but few":    {clock: 1, days: []float64{300, 301}},
+		"sparse and backwards, over many": {days: func() []float64 {
+			d := slices.Concat(runOf(1, 1000), []float64{1010, 1019, 1028, 1037, 1046, 1055, 1064, 1073})
+			slices.Reverse(d)
+			return d
+		}()},
+		"a zero date, and a wrong one": {
+			days:    slices.Concat([]float64{-15000}, runOf(1, 20), []float64{4000}, runOf(21, 20)),
+			refused: []float64{4000},
+		},
+		"as far as once before":       {days: []float64{1, 32, 33, 64}},
+		"further than once before":    {days: []float64{1, 32, 33, 65}, refused: []float64{65}},
+		"two months after a long gap": {days: slices.Concat(runOf(1, 50), runOf(340, 50), []float64{449})},
+		"more than two months after a long gap": {
+			days: slices.Concat(runOf(1, 50), runOf(340, 50), []float64{450}), refused: []float64{450},
+		},
+		"key by key":                         {days: slices.Concat(runOf(1, 700), runOf(1, 700), runOf(1, 700))},
+		"behind what is there":               {clock: 5000, days: runOf(1, 100)},
+		"ahead of what is there":             {clock: 1, days: runOf(300, 100)},
+		"one row, ahead of what is there":    {clock: 1, days: []float64{300}, refused: nil},
+		"rows without a wrong date, but few": {clock: 1, days: []float64{300, 301}},
 	} {
 		refused, told := gapTest(t, c.clock, c.days...)
 		switch what {
@@ -112,6 +127,19 @@ func TestGapsAndWrongDates(t *testing.T) {
 		}
 		if span := slices.Max(c.days) - slices.Min(c.days); float64(told) > span/15+3 {
 			t.Errorf("%s: the shards were told %d times", what, told)
+		}
+	}
+}
+
+// Dates that are still to come are refused by the shards. They move no clock, whether they come first, last or alone.
+func TestGapsLeaveTheFuture(t *testing.T) {
+	ahead := time.Since(time.Date(2011, 7, 6, 0, 0, 0, 0, time.UTC)).Hours()/24 + 5000
+	for _, days := range [][]float64{
+		{ahead}, slices.Concat(runOf(ahead, 300), runOf(1, 300)), slices.Concat(runOf(1, 10), runOf(ahead, 10)),
+	} {
+		refused, told := gapTest(t, 1, days...)
+		if len(refused) == 0 || slices.Min(refused) < ahead || float64(told) > 300/15+3 {
+			t.Errorf("refused %d rows from day %v on, told %d times", len(refused), slices.Min(refused), told)
 		}
 	}
 }

@@ -395,13 +395,16 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 	for i, w := range cargo {
 		name := proto.CommandNamespace(w.command)
 		var d definition
-		var clock []byte
+		var command []byte
+		var ns *ebbv1.Namespace
+		var clock *ebbv1.EventClock
 		if i == 0 || !bytes.Equal(name, before) {
-			ns := p.to.namespace(name)
-			d, clock = p.undefined(ns), p.clockAhead(ns)
+			ns = p.to.namespace(name)
+			d = p.undefined(ns)
+			command, clock = p.clockAhead(ns)
 			before = name
 		}
-		if room -= fieldBytes(len(w.command)) + fieldBytes(len(clock)); d.of != nil {
+		if room -= fieldBytes(len(w.command)) + fieldBytes(len(command)); d.of != nil {
 			room -= fieldBytes(len(d.command))
 		}
 		if room < 0 && i > 0 {
@@ -412,7 +415,8 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 			p.defined[d.of.GetName()] = d.of.GetVersion()
 		}
 		if clock != nil {
-			definitions = append(definitions, definition{command: clock})
+			definitions = append(definitions, definition{command: command})
+			p.clocks[ns.GetName()] = clock
 		}
 	}
 	return len(cargo), definitions
@@ -464,19 +468,18 @@ func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 
 // clockAhead returns the command that tells the shard how far the event clock of a namespace has come in others; nil if
 // there is nothing to tell.
-func (p *proposer) clockAhead(ns *ebbv1.Namespace) []byte {
+func (p *proposer) clockAhead(ns *ebbv1.Namespace) (command []byte, clock *ebbv1.EventClock) {
 	if ns == nil || !proto.OnEventTime(ns) {
-		return nil
+		return nil, nil
 	}
-	clock := p.to.eventClock(ns, p.clocks[ns.GetName()])
+	clock = p.to.eventClock(ns, p.clocks[ns.GetName()])
 	if clock == nil {
-		return nil
+		return nil, nil
 	}
-	p.clocks[ns.GetName()] = clock
 	raw, _ := protobuf.Marshal(&ebbv1.Command{ // cannot fail
 		Namespace: ns.GetName(), Body: &ebbv1.Command_EventClock{EventClock: clock},
 	})
-	return raw
+	return raw, clock
 }
 
 // forget drops what the log was believed to define, since an entry that defined

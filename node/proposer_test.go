@@ -405,6 +405,8 @@ func TestDefinitions(t *testing.T) {
 				}
 				if d := cmd.GetDefineNamespace(); d != nil {
 					out += fmt.Sprintf("%s=%d ", d.Name, d.Version)
+				} else if clock := cmd.GetEventClock(); clock != nil {
+					out += fmt.Sprintf("%s@%d ", cmd.Namespace, clock.NowUs)
 				} else {
 					out += cmd.Namespace + " "
 				}
@@ -434,6 +436,18 @@ func TestDefinitions(t *testing.T) {
 			{names: []string{"a"}, want: "a=3 a "}, // refused, so not defined
 			{names: []string{"a"}, want: "a=3 a ", before: func() { l.refuses = nil }},
 			{names: []string{"a"}, want: "a "},
+			// how far an event clock has come elsewhere is told once, behind the definition, and again if it may be lost
+			{names: []string{"a", "e", "e"}, want: "e=1 e@50 a e e ", before: func() {
+				l.table["e"] = &ebbv1.Namespace{Name: "e", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT}
+				l.clocks = map[string]*ebbv1.EventClock{"a": {NowUs: 7}, "e": {NowUs: 50}}
+			}},
+			{names: []string{"e"}, want: "e "},
+			{
+				names: []string{"e"}, want: "e@60 e ", err: raft.ErrNotLeader,
+				before: func() { l.clocks["e"] = &ebbv1.EventClock{NowUs: 60} },
+			},
+			{names: []string{"e"}, want: "e=1 e@60 e "},
+			{names: []string{"e"}, want: "e@5 e ", before: func() { l.clocks["e"] = &ebbv1.EventClock{Epoch: 1, NowUs: 5} }},
 		} {
 			if c.before != nil {
 				c.before()

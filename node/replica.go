@@ -124,6 +124,10 @@ func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1
 	if !proto.Later(known, &ebbv1.EventClock{Epoch: epoch, NowUs: now}) {
 		return nil
 	}
+	// Under linear decay a late event counts for less than one in time: shards follow only as far as max_jump asks for.
+	if lag := known.GetNowUs() - now; ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR && lag < proto.MaxJumpUS(ns)/2 {
+		return nil
+	}
 	return known
 }
 

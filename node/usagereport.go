@@ -182,6 +182,21 @@ func (n *Node) hashable(ns *ebbv1.Namespace) error {
 	return nil
 }
 
+// clockable refuses settings of event clocks that nodes of older builds would not keep.
+func (n *Node) clockable(ns *ebbv1.Namespace) error {
+	if at := ns.GetClockSetting().GetTimeUs(); at > n.keeper.nowUS()+proto.FutureMaxUS && ns.GetClockSetting().GetEpoch() == 0 {
+		return proto.ErrBadTime.Errorf("an event clock is not set to %s, which is still to come",
+			time.UnixMicro(at).UTC().Format(time.RFC3339))
+	}
+	version := n.Table().Version()
+	if version >= proto.VersionEventClocks || ns.MaxJumpUs == nil && ns.GetClockSetting() == nil {
+		return nil
+	}
+	return proto.ErrStarting.Errorf("max_jump and clock_setting of namespaces need storage version %d, and %d is in force",
+		proto.VersionEventClocks, version).
+		WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for some seconds")
+}
+
 // budgetable refuses a budget that nodes of older builds would not keep.
 func (n *Node) budgetable(ns *ebbv1.Namespace) error {
 	b, version := ns.GetBudget(), n.Table().Version()

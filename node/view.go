@@ -91,6 +91,9 @@ func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRe
 	if err := v.n.hashable(req.GetNamespace()); err != nil {
 		return nil, err
 	}
+	if err := v.n.clockable(req.GetNamespace()); err != nil {
+		return nil, err
+	}
 	resp, err := v.n.setNamespace(ctx, req)
 	if err == nil {
 		v.n.awaitNamespace(ctx, resp.GetNamespace())

@@ -3,6 +3,8 @@ package proto
 import (
 	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -209,6 +211,9 @@ func checkKeysCommand(field int, raw []byte) *Error {
 	if err := Decode(raw, &c); err != nil {
 		return err
 	}
+	if n := putsOf(raw); n > 1 {
+		return ErrBadRequest.Errorf("%d things to put: an image, its upload, hashes, or the key it comes from", n)
+	}
 	if c.GetWhat() == nil {
 		return ErrBadRequest.Errorf("nothing to put: an image, or the key it comes from")
 	}
@@ -221,6 +226,47 @@ func checkKeysCommand(field int, raw []byte) *Error {
 		return checkKeys([][]byte{c.GetKey(), c.GetFrom()})
 	}
 	return CheckKey(c.GetKey())
+}
+
+// putsOf is how many fields of a serialised PutKey say what to put. Builds that do not know all of them would take
+// another one for the last.
+func putsOf(raw []byte) (n int) {
+	WalkFields(raw, func(num protowire.Number, _ uint64, _ []byte) bool {
+		switch num {
+		case fieldPutImage, fieldPutFrom, fieldPutUpload, fieldPutKMV:
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+// Fields of a PutKey.
+const (
+	fieldPutImage  = 2
+	fieldPutFrom   = 3
+	fieldPutUpload = 6
+	fieldPutMerge  = 7
+	fieldPutKMV    = 8
+)
+
+// WithoutNewPuts is a serialised PutKey without what builds from before storage version 11 do not know.
+func WithoutNewPuts(raw []byte) (out []byte) {
+	for rest := raw; len(rest) > 0; {
+		num, typ, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return raw
+		}
+		m := protowire.ConsumeFieldValue(num, typ, rest[n:])
+		if m < 0 {
+			return raw
+		}
+		if num < fieldPutUpload || num > fieldPutKMV {
+			out = append(out, rest[:n+m]...)
+		}
+		rest = rest[n+m:]
+	}
+	return out
 }
 
 // checkPutPiece checks a piece of an image as clients may send it.

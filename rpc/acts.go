@@ -188,6 +188,7 @@ const (
 	actStore    = "store bitmap"
 	actSweep    = "sweep bitmap"
 	actDrop     = "drop source"
+	actAdvance  = "advance event clock"
 )
 
 func deleteActs(r *ebbv1.DeleteRequest) []auditRecord { return actOn(actDelete, r.GetKeys()) }
@@ -575,6 +576,17 @@ func dropSourceActs(body []byte) []auditRecord {
 	keys := keysIn(body)
 	keys.noun = "source"
 	return []auditRecord{{what: actDrop, keys: keys}}
+}
+
+// eventClockActs says to which time a clock goes on: all that is there ages by it.
+func eventClockActs(body []byte) []auditRecord {
+	var clock ebbv1.EventClock
+	if proto.Decode(body, &clock) != nil {
+		return nil
+	}
+	keys := keysOf([]byte(time.UnixMicro(clock.GetNowUs()).UTC().Format(time.RFC3339)))
+	keys.noun = "time"
+	return []auditRecord{{what: actAdvance, keys: keys}}
 }
 
 // shardsOf names the shards of some commands.

@@ -30,7 +30,7 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandIncrements:   {who: ofWriter, audit: incrementsActs, keyed: true},
 	proto.FieldCommandDelete:       {who: ofWriter, audit: deleteKeysActs, keyed: true},
 	proto.FieldCommandPut:          {who: ofWriter, audit: putKeyActs, keyed: true},
-	proto.FieldCommandEventClock:   {who: ofWriter, harmless: "an event of that time would bring the clock as far"},
+	proto.FieldCommandEventClock:   {who: ofWriter, audit: eventClockActs, keyed: true},
 	proto.FieldCommandPutPiece:     {who: ofWriter, harmless: "adds bytes that a put takes, which is audited"},
 	proto.FieldCommandExpire:       {who: ofWriter, audit: expireKeysActs, keyed: true},
 	proto.FieldCommandBits:         {who: ofWriter, audit: bitEditsActs, keyed: true},

@@ -146,6 +146,11 @@ func TestDestructionIsAudited(t *testing.T) {
 		{"command: put over", put(&ebbv1.PutKey{What: &ebbv1.PutKey_Image{Image: []byte("i")}, Overwrite: true}), `"act":"put key over","on":"key \"k\"`},
 		{"command: put over a state", put(&ebbv1.PutKey{What: &ebbv1.PutKey_Image{Image: []byte("i")}, Replace: protobuf.Uint64(0)}), `"act":"put key over"`},
 		{"command: hashes", put(&ebbv1.PutKey{What: hashes, Merge: true}), ""},
+		{
+			"command: an event clock goes on",
+			&ebbv1.Command{Body: &ebbv1.Command_EventClock{EventClock: &ebbv1.EventClock{NowUs: 1700000000000000}}},
+			`"act":"advance event clock","on":"time \"2023-11-14T22:13:20Z\" of namespace`,
+		},
 		{"command: hashes over", put(&ebbv1.PutKey{What: hashes, Merge: true, Overwrite: true}), `"act":"put key over"`},
 		{"command: names", &ebbv1.Command{Body: &ebbv1.Command_Names{Names: &ebbv1.Names{Names: [][]byte{k}, Shards: 1}}}, ""},
 		{"command: home reserve", home(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: number}}), ""},

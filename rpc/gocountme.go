@@ -48,7 +48,8 @@ const (
 	codeTwoKeys    = "MUST_PROVIDE_2_KEYS"
 	codeTwoOrMore  = "MUST_PROVIDE_2+_KEYS"
 	kmvDone        = `"OK"`
-	kmvKeysMax     = proto.OverlapKeysMax // that one request compares, or whose hashes it reads
+	kmvKeysMax     = proto.OverlapKeysMax // that one request compares with one, or whose hashes it reads
+	kmvPairsOf     = 32                   // each two of which a request compares: some 500 pairs
 	kmvHashJSONMax = 21                   // bytes of a hash in JSON
 )
 
@@ -342,8 +343,9 @@ type kmvPair struct {
 
 // similar compares each two of some sets. Each but the last is asked about once, with those that follow.
 func (g *gocountme) similar(ctx context.Context, op doorOp, terms []kmvTerm) ([]kmvPair, error) {
-	if n := len(terms); n > kmvKeysMax {
-		return nil, proto.ErrBadCount.Errorf("%d sets: a request compares %d at most", n, kmvKeysMax)
+	if n := len(terms); n > kmvPairsOf {
+		return nil, proto.ErrBadCount.Errorf("%d sets: a request compares each two of %d at most", n, kmvPairsOf).
+			WithHint("ask about fewer, or for a graph: ebb graph")
 	}
 	n := len(terms)
 	if err := budget.From(ctx).Charge(ctx, n*n/2*(64+kmvNamesBytes(terms)/max(n, 1))); err != nil {
@@ -492,7 +494,7 @@ func (g *gocountme) hashes(ctx context.Context, op doorOp, of *ebbv1.BitmapExpr)
 		}
 		sets[string(keys[i])] = set
 	}
-	return kmvOf(of, sets), nil
+	return kmvOf(ctx, of, sets)
 }
 
 // decodeKMVSet takes a stored value of gocountme apart.
@@ -509,7 +511,7 @@ func decodeKMVSet(raw []byte) (*kmvSet, error) {
 
 // kmvOf makes a set of others: of the hashes below the least limit of all. Its k is the least of theirs, or, if it
 // holds fewer hashes of more members, so many that gocountme's estimate is right.
-func kmvOf(of *ebbv1.BitmapExpr, sets map[string]*kmvSet) *kmvSet {
+func kmvOf(ctx context.Context, of *ebbv1.BitmapExpr, sets map[string]*kmvSet) (*kmvSet, error) {
 	limit, out := uint64(0), &kmvSet{}
 	for _, key := range proto.ExprKeys(of) {
 		s := sets[string(key)]
@@ -520,7 +522,10 @@ func kmvOf(of *ebbv1.BitmapExpr, sets map[string]*kmvSet) *kmvSet {
 			limit = s.hashes[n-1]
 		}
 	}
-	out.hashes = kmvHashes(of, sets, limit)
+	var err error
+	if out.hashes, err = kmvHashes(ctx, of, sets, limit); err != nil {
+		return nil, err
+	}
 	if most := int(out.k) - 1; len(out.hashes) > most {
 		limit, out.hashes = out.hashes[most], out.hashes[:most]
 	}
@@ -528,35 +533,58 @@ func kmvOf(of *ebbv1.BitmapExpr, sets map[string]*kmvSet) *kmvSet {
 		out.hashes = append(slices.Clip(out.hashes), limit)
 		out.k = uint64(len(out.hashes))
 	}
-	return out
+	return out, nil
 }
 
-// kmvHashes are the hashes below a limit that an expression of get, union and intersection has.
-func kmvHashes(of *ebbv1.BitmapExpr, sets map[string]*kmvSet, limit uint64) []uint64 {
-	operands, times := of.GetOr().GetOf(), 1
+// kmvHashes are the hashes below a limit that an expression of get, union and intersection has, rising. It holds no
+// more than two sets at a time, and ends with its context.
+func kmvHashes(ctx context.Context, of *ebbv1.BitmapExpr, sets map[string]*kmvSet, limit uint64) ([]uint64, error) {
+	operands, both := of.GetOr().GetOf(), false
 	switch x := of.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Key:
-		return sets[string(x.Key)].below(limit)
+		return sets[string(x.Key)].below(limit), ctx.Err()
 	case *ebbv1.BitmapExpr_And:
-		operands, times = x.And.GetOf(), len(x.And.GetOf())
+		operands, both = x.And.GetOf(), true
 	}
-	var all []uint64
-	for _, x := range operands {
-		all = append(all, kmvHashes(x, sets, limit)...)
-	}
-	slices.Sort(all)
-	out := all[:0]
-	for i := 0; i < len(all); {
-		n := 1
-		for i+n < len(all) && all[i+n] == all[i] {
-			n++
+	var out []uint64
+	for i, x := range operands {
+		one, err := kmvHashes(ctx, x, sets, limit)
+		switch {
+		case err != nil:
+			return nil, err
+		case i == 0:
+			out = one
+		default:
+			out = combined(out, one, both)
 		}
-		if n >= times {
-			out = append(out, all[i])
-		}
-		i += n
 	}
-	return out
+	return out, nil
+}
+
+// combined is what two rising lists have, each or both of them.
+func combined(a, b []uint64, both bool) []uint64 {
+	var out []uint64
+	if !both {
+		out = make([]uint64, 0, len(a)+len(b))
+	}
+	for len(a) > 0 && len(b) > 0 {
+		switch first := min(a[0], b[0]); {
+		case a[0] == b[0]:
+			out, a, b = append(out, first), a[1:], b[1:]
+		case a[0] == first:
+			if a = a[1:]; !both {
+				out = append(out, first)
+			}
+		default:
+			if b = b[1:]; !both {
+				out = append(out, first)
+			}
+		}
+	}
+	if both {
+		return out
+	}
+	return append(append(out, a...), b...)
 }
 
 func (*gocountme) write(w http.ResponseWriter, reply doorReply) {

@@ -239,7 +239,7 @@ func (q *kmvQuery) check(terms []kmvTerm) *doorError {
 // setOf is the set that a query answers with, if it does.
 func (q *kmvQuery) setOf(terms []kmvTerm) (kmvTerm, bool) {
 	list := &ebbv1.BitmapExprs{}
-	for _, t := range terms {
+	for _, t := range distinctTerms(terms) {
 		list.Of = append(list.Of, t.expr)
 	}
 	switch q.method {
@@ -335,13 +335,16 @@ func (g *gocountme) answer(ctx context.Context, op doorOp, q *kmvQuery, terms []
 		of = append(of, t.expr)
 	}
 	o, err := g.overlap(ctx, op, of...)
+	if err != nil {
+		return kmvResult{}, err
+	}
 	switch q.method {
 	case "cardinality":
-		return kmvResult{key: "||" + terms[0].name + "||", number: o.GetSets()[0].GetSize().GetValue()}, err
+		return kmvResult{key: "||" + terms[0].name + "||", number: o.GetSets()[0].GetSize().GetValue()}, nil
 	case "jaccard":
-		return kmvResult{key: "Jaccard(" + joined(terms, ", ") + ")", number: o.GetJaccard().GetValue()}, err
+		return kmvResult{key: "Jaccard(" + joined(terms, ", ") + ")", number: o.GetJaccard().GetValue()}, nil
 	case "cardinality_union":
-		return kmvResult{key: "||" + joined(terms, " u ") + "||", number: o.GetUnion().GetValue()}, err
+		return kmvResult{key: "||" + joined(terms, " u ") + "||", number: o.GetUnion().GetValue()}, nil
 	}
-	return kmvResult{key: "||" + joined(terms, " n ") + "||", number: o.GetIntersection().GetValue()}, err
+	return kmvResult{key: "||" + joined(terms, " n ") + "||", number: o.GetIntersection().GetValue()}, nil
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/ebbdb/ebb/proto"
@@ -161,11 +162,11 @@ func (f *frame) unanswered(err *proto.Error) *ebbv1.ShardAnswer {
 
 // evaluation returns the time at which a namespace is evaluated.
 func (f *frame) evaluation(ns *namespace, asOf, at sketch.Tick) sketch.Tick {
-	clock := f.now
-	if ns != nil {
-		clock = ns.clock(f.now)
+	if ns == nil { // there is nothing to evaluate
+		return min(cmp.Or(asOf, at), clockMax)
 	}
-	if asOf == 0 || ns != nil && ns.onEventTime() {
+	clock := ns.clock(f.now)
+	if asOf == 0 || ns.onEventTime() {
 		asOf = max(asOf, at) // of an event clock: see Floor
 	}
 	return min(max(asOf, clock), clockMax)

@@ -42,6 +42,15 @@ func refusedJump(ns *namespace, us int64) *proto.Error {
 			", then send it again (ebb import --recheck)")
 }
 
+// tooManyJumps ends a command of a source that has as many rows dated too far ahead as it can remember. The row at
+// which it ends, and those after it, are not decided.
+func tooManyJumps(ns *namespace, src *source) *proto.Error {
+	name := ns.definition.GetName()
+	return proto.ErrTimeJump.Errorf("%d rows of source %q are dated more than max_jump, %v, ahead of the event clock of namespace %s",
+		len(src.refused), src.name, text(sketch.Tick(proto.MaxJumpUS(ns.definition))), name).
+		WithHint("if the dates are right: ebb namespace clock " + name + " --set TIME, then import again")
+}
+
 // setsClock says whether a definition sets the clock of a namespace.
 func (s *State) setsClock(ns *namespace, def *ebbv1.Namespace) bool {
 	return s.behaviour >= BehaviourEventClocks && ns.onEventTime() &&
@@ -116,6 +125,10 @@ func (s *State) advance(c *command) *ebbv1.CommandResult {
 			now = v
 		}
 	})
+	if now > uint64(s.now+s.limits.Future) {
+		return failed(proto.ErrBadTime.Errorf("an event clock cannot have come to %s, which is ahead of the clock of shard %d",
+			clockText(sketch.Tick(min(now, uint64(clockMax)))), s.id))
+	}
 	to := sketch.Tick(min(now, uint64(s.now)))
 	if !ns.onEventTime() || epoch != ns.clockEpoch() || to <= ns.eventTime {
 		return &ebbv1.CommandResult{}
@@ -133,11 +146,13 @@ func (s *State) advance(c *command) *ebbv1.CommandResult {
 // Floor is the time before which a question about a namespace is not evaluated: that of the coordinator's clock, or of
 // the namespace's own, as far as the coordinator knows it.
 func (f *frame) Floor(q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
-	ns := f.lookup([]byte(q.GetQuestion().GetNamespace()))
-	if ns == nil || !ns.onEventTime() {
+	ns, c := f.lookup([]byte(q.GetQuestion().GetNamespace())), q.GetClock()
+	switch {
+	case ns == nil && c != nil: // this shard has not heard of the namespace, which lives by events
+		return min(sketch.Tick(c.GetNowUs()), clockMax)
+	case ns == nil || !ns.onEventTime():
 		return at
-	}
-	if c := q.GetClock(); c != nil && c.GetEpoch() == ns.clockEpoch() {
+	case c != nil && c.GetEpoch() == ns.clockEpoch():
 		return min(sketch.Tick(c.GetNowUs()), clockMax)
 	}
 	return 0

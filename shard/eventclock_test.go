@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	pb "google.golang.org/protobuf/proto"
+
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
@@ -21,6 +23,10 @@ func newClockShard(t *testing.T, change func(*ebbv1.Namespace)) *freeShard {
 	}
 	f := newFreeShard(t, def)
 	f.behave(BehaviourEventClocks)
+	if change != nil { // before its behaviour a shard knows nothing of some settings
+		change(f.def)
+	}
+	f.define()
 	return f
 }
 
@@ -143,6 +149,37 @@ func TestARowThatJumpedIsSentAgain(t *testing.T) {
 	}
 }
 
+// A source remembers so many rows that are to be sent again, and no more: then it takes no further ones, and loses
+// none.
+func TestASourceFullOfJumps(t *testing.T) {
+	f := newClockShard(t, nil)
+	f.s.limits.SourceRefusals = 4
+	source := func(times ...int64) *ebbv1.CommandResult {
+		t.Helper()
+		c := eventsAt("k", 0, times...)
+		c.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: "s", Epoch: 1}}
+		return f.apply(c)[0]
+	}
+	open := &ebbv1.OpenSource{Name: "s", Token: 5}
+	f.apply(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_OpenSource{OpenSource: open}})
+	times := []int64{1, 300 * day, 301 * day, 302 * day, 2, 303 * day, 304 * day, 305 * day, 3}
+	for range 2 {
+		if r := source(times...); r.GetError().GetCode() != ebbv1.Code_CODE_TIME_JUMP {
+			t.Fatal(r)
+		}
+		f.s = reopen(t, f.s)
+		f.s.limits.SourceRefusals = 4
+	}
+	f.set(299 * day)
+	if r := source(times...); r.Error != nil || len(r.Refused) > 0 || r.Applied != 7 || r.Duplicates != 2 {
+		t.Fatal(r)
+	}
+	f.advance(f.def.ClockSetting.Epoch, 305*day)
+	if d := f.ask("k"); d.GetLastEventUs() != clockEra+305*day {
+		t.Fatal(d)
+	}
+}
+
 // A shard's clock follows that of others, but not one of another epoch, nor beyond the shard's own time.
 func TestAClockFollowsOthers(t *testing.T) {
 	f := newClockShard(t, nil)
@@ -154,9 +191,12 @@ func TestAClockFollowsOthers(t *testing.T) {
 		{0, 2, 3},
 		{0, hourLong + 3, hourLong + 3},
 		{1, 2 * hourLong, hourLong + 3},
+		{0, 400*day + second/4, 400 * day},
 		{0, 500 * day, 400 * day},
 	} {
-		f.advance(step.epoch, step.to)
+		if r := f.advance(step.epoch, step.to); (r.GetError() != nil) != (step.to == 500*day) {
+			t.Fatal(r)
+		}
 		if _, us := f.clock(); us != step.want {
 			t.Fatalf("epoch %d, to %d: the clock is %d, not %d", step.epoch, step.to, us, step.want)
 		}
@@ -238,6 +278,9 @@ func (f *freeShard) summaryOf(key string, kind ebbv1.Kind) string {
 	if !s.GetFound() {
 		return ""
 	}
+	if kind == ebbv1.Kind_KIND_MORRIS { // which is rounded by chance
+		return fmt.Sprintf("%.2g", s.GetTotal().GetValue())
+	}
 	s.AsOfUs = 0
 	return s.String()
 }
@@ -262,6 +305,14 @@ func TestTheClockGoesBack(t *testing.T) {
 		return name == "half-life" || name == "two" || name == "window" ||
 			kind == ebbv1.Kind_KIND_DISTINCT && name != "none"
 	}
+	// Of these it is not known when the events were that came while the clock was ahead.
+	forgetsTouched := func(name string, kind ebbv1.Kind) bool {
+		switch kind {
+		case ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_BLOOM:
+			return forgets(name, kind)
+		}
+		return false
+	}
 	const ahead = hourLong + 40*60*second // before the first key has ended
 	for name, change := range settings {
 		for _, kind := range kinds {
@@ -285,6 +336,9 @@ func TestTheClockGoesBack(t *testing.T) {
 				}
 				if got := f.summaryOf("early", kind); got != before || got != twin.summaryOf("early", kind) {
 					t.Errorf("a key from before holds\n%s\nnot\n%s", got, before)
+				}
+				if got := f.summaryOf("touched", kind); got == "" && !forgetsTouched(name, kind) {
+					t.Error("a key that late events were written to, meanwhile, begins anew")
 				}
 				for _, key := range []string{"late", "mixed"} {
 					if got := f.summaryOf(key, kind); (got == "") != forgets(name, kind) {
@@ -336,11 +390,12 @@ func TestAClockIsSetOnce(t *testing.T) {
 	if _, us := f.clock(); us != 400*day {
 		t.Fatalf("set to %d us", us)
 	}
-	g := newFreeShard(
-		t,
-		&ebbv1.Namespace{Clock: ebbv1.Clock_CLOCK_EVENT, ClockSetting: &ebbv1.ClockSetting{Epoch: 1, TimeUs: clockEra}},
-	)
-	if _, us := g.clock(); us != 0 {
+	g := newFreeShard(t, &ebbv1.Namespace{})
+	g.behave(BehaviourEventClocks)
+	late := pb.CloneOf(f.def)
+	late.Name, late.Version, late.ClockSetting = "late", 1, &ebbv1.ClockSetting{Epoch: 1, TimeUs: clockEra}
+	g.apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: late}})
+	if _, us := g.s.EventClock("late"); us != clockEra {
 		t.Fatalf("a shard that hears of a namespace later begins at %d", us)
 	}
 }

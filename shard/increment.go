@@ -29,7 +29,10 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 		var n int
 		n, rest = s.parse(ns, rest)
 		for i := range s.ahead.increments[:n] {
-			before = s.one(ns, src, &s.ahead.increments[i], index, before, r)
+			var full bool
+			if before, full = s.one(ns, src, &s.ahead.increments[i], index, before, r); full {
+				return failed(tooManyJumps(ns, src))
+			}
 			index++
 		}
 	}
@@ -41,16 +44,20 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 }
 
 // one applies one increment of a batch, of an ordered source if src is not nil,
-// and adds what became of it to the result. It returns the largest offset so far.
-func (s *State) one(ns *namespace, src *source, in *incoming, index uint32, before uint64, r *ebbv1.CommandResult) uint64 {
+// and adds what became of it to the result. It returns the largest offset so far, and whether it and all after it are
+// left, since the source cannot remember one more that is refused.
+func (s *State) one(
+	ns *namespace, src *source, in *incoming, index uint32, before uint64, r *ebbv1.CommandResult,
+) (offset uint64, full bool) {
 	code, again := ebbv1.Code(0), false
 	if src == nil {
 		code = s.increment(ns, in)
 	} else {
-		code, again = s.row(ns, src, in, before)
+		code, again, full = s.row(ns, src, in, before)
 		before = max(before, in.Offset)
 	}
 	switch {
+	case full:
 	case again:
 		r.Duplicates++
 	case code == 0:
@@ -61,24 +68,26 @@ func (s *State) one(ns *namespace, src *source, in *incoming, index uint32, befo
 	default:
 		r.Refused = append(r.Refused, s.refuse(ns, index, &in.IncrementWire, code))
 	}
-	return before
+	return before, full
 }
 
 // row applies a row of an ordered source, unless it has been decided before.
-func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (code ebbv1.Code, again bool) {
+func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (code ebbv1.Code, again, full bool) {
 	code, fresh := src.admit(in.Offset, before)
 	switch {
 	case code == ebbv1.Code_CODE_TIME_JUMP: // not decided for good: the clock may have come there since
 		if code = s.increment(ns, in); code != ebbv1.Code_CODE_TIME_JUMP {
 			src.redecided(in.Offset, code)
 		}
-		return code, false
+		return code, false, false
 	case !fresh:
-		return code, code == 0
+		return code, code == 0, false
 	}
-	code = s.increment(ns, in)
+	if code = s.increment(ns, in); code != 0 && src.fullOfJumps(s.limits.SourceRefusals) {
+		return code, false, true
+	}
 	src.decided(in.Offset, code, s.limits.SourceRefusals)
-	return code, false
+	return code, false, false
 }
 
 // increment applies one increment, or says with a code why not.

@@ -127,6 +127,9 @@ func (s *State) forget(ns *namespace, key uint32) {
 // putKey gives a key what another one held: in the same shard its slot, with all that belongs to it, otherwise an image. It counts
 // what it changed: a key that holds the same already is left alone.
 func (s *State) putKey(ns *namespace, body []byte) (applied uint64, err *proto.Error) {
+	if s.behaviour < BehaviourSketches {
+		body = proto.WithoutNewPuts(body) // replicas of older builds see no more
+	}
 	var c ebbv1.PutKey
 	if pb.Unmarshal(body, &c) != nil || c.What == nil {
 		return 0, errMalformedCommand()
@@ -216,7 +219,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 		return 0, proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
 			WithHint("try again in a moment")
 	}
-	if c.Merge && s.jumps(ns, img.at) { // of another cluster, it may be of any time
+	if s.jumps(ns, img.at) { // of another cluster or namespace, it may be of any time
 		return 0, refusedJump(ns, int64(img.at))
 	}
 	clock := ns.clock(s.now)

@@ -32,6 +32,9 @@ func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte
 	case *set:
 		p := b.Params()
 		p.K = min(p.K, int(k)-1)
+		if held := s.setHeld(ns, c.Key); c.Merge && held != nil && uint64(n) < k {
+			p.K = held.Params().K // a few members that are all there are make no sample of what the key holds
+		}
 		plain, err := sketch.NewSet(p)
 		if err != nil {
 			return nil, proto.ErrInternal.Errorf("key %s: %v", quote(c.Key), err)
@@ -58,6 +61,16 @@ func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte
 	raw := binary.AppendUvarint([]byte{imageMagic, imageVersion}, uint64(clock))
 	raw = append(binary.AppendUvarint(raw, 0), byte(made.form()))
 	return made.appendBinary(raw), nil
+}
+
+// setHeld is the set that a key holds, nil if it holds none that does not forget.
+func (s *State) setHeld(ns *namespace, name []byte) *set {
+	key, ok := s.findKey(ns, name)
+	if !ok {
+		return nil
+	}
+	held, _ := s.summary(key).body.(*set)
+	return held
 }
 
 // nameOfHash is the name of a member that is known by its hash alone.

@@ -174,6 +174,15 @@ func TestKMVMerges(t *testing.T) {
 	if got := sizeOfSet(t, s, "m"); got != 2 {
 		t.Errorf("%v members, not 2", got)
 	}
+	if err := putKMV(t, s, "small", valueOf(101, randomHashes(r, 80))); err != nil {
+		t.Fatal(err)
+	}
+	if err := putKMV(t, s, "small", valueOf(17, []uint64{7})); err != nil { // all of its members, though its k is small
+		t.Fatal(err)
+	}
+	if got := sizeOfSet(t, s, "small"); got != 81 {
+		t.Errorf("%v members, not 81", got)
+	}
 	large := valueOf(4000, randomHashes(r, 4000)) // larger than the namespace makes its sets
 	if err := putKMV(t, s, "large", large); err != nil {
 		t.Fatal(err)

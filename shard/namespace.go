@@ -157,6 +157,9 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 		return failed(proto.ErrBadRequest.Errorf("malformed namespace definition"))
 	}
 	def.Budget = nil // leaders judge by it before the log, and snapshots do not have it
+	if s.behaviour < BehaviourEventClocks {
+		def.MaxJumpUs, def.ClockSetting = nil, nil
+	}
 	if def.GetClockSetting().GetEpoch() == 0 {
 		def.ClockSetting = nil // it sets nothing
 	}
@@ -230,14 +233,19 @@ func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 		seed:       def.GetHashSeed(),
 		eras:       []era{{params: s.paramsOf(def), from: s.now}},
 	}
-	if ns.onEventTime() {
-		ns.eventTime = s.settingOf(def)
-	}
-	ns.began = ns.clock(s.now)
-	ns.exposure.From = ns.began
+	s.begin(ns)
 	s.addNamespace(ns)
 	s.followed(ns)
 	return &ebbv1.CommandResult{}
+}
+
+// begin begins the time of a namespace that is new.
+func (s *State) begin(ns *namespace) {
+	if ns.onEventTime() {
+		ns.eventTime = s.settingOf(ns.definition)
+	}
+	ns.began = ns.clock(s.now)
+	ns.exposure.From = ns.began
 }
 
 func (s *State) addNamespace(ns *namespace) {

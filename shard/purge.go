@@ -258,8 +258,7 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 		definition: def, signed: def.GetAllowNegative(), seed: def.GetHashSeed(),
 		eras: []era{{params: s.paramsOf(def), from: s.now}},
 	}
-	ns.began = ns.clock(s.now)
-	ns.exposure.From = ns.began
+	s.begin(ns)
 	if slow != 0 {
 		// The companion stays with its namespace, closed and without keys, until there is a second half-life again.
 		c := s.editNamespace(slow)

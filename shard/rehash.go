@@ -26,6 +26,9 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 		s.behaviour = max(s.behaviour, old.behaviour)
 	}
 	for _, ns := range namespaces {
+		if ns.MaxJumpUs != nil || ns.GetClockSetting() != nil || proto.ByMurmur3(ns) {
+			s.behaviour = max(s.behaviour, BehaviourEventClocks, BehaviourSetHash)
+		}
 		if ns.GetDeletion() != nil { // which some of the old shards may not have heard of
 			s.behaviour = max(s.behaviour, BehaviourDeletion)
 		}

@@ -14,7 +14,8 @@ import (
 // and its bytes, doubles and hashes take 8 bytes, little endian.
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
-//	namespaces  count { definition deletion emptied signed event-time began exposure-from exposure companion-of closed era-base eras { params from fresh } }
+//	namespaces  count { definition [max-jump epoch clock-set] deletion emptied [set-hash] signed event-time began
+//	            exposure-from exposure companion-of closed era-base eras { params from fresh [rewound] } }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
@@ -30,10 +31,10 @@ import (
 //
 //	roster = slots first-free { 0 item | 1 + next free }
 //
-// Uploads and set hashes are there from format 8 on, which a shard has from BehaviourSketches on. What stands in []
-// is there from
-// format 6 on, a deletion and emptied from format 7 on, which a shard has from BehaviourDeletion on. A shard has format
-// 6 from BehaviourNamespaces on, and 5 before: so builds of both can install it.
+// Uploads, and what stands in [] of a namespace, are there from format 8 on, which a shard has from BehaviourSketches
+// on. What else stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
+// BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so builds of both can install
+// it.
 //
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (

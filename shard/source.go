@@ -172,6 +172,11 @@ func (src *source) admit(offset, before uint64) (code ebbv1.Code, ok bool) {
 	return 0, false
 }
 
+// fullOfJumps says whether one more refused row would have a row forgotten that is to be sent again.
+func (src *source) fullOfJumps(limit int) bool {
+	return len(src.refused) >= limit && src.refused[0].code == ebbv1.Code_CODE_TIME_JUMP
+}
+
 // redecided says what became of a row that had been refused, and was sent again.
 func (src *source) redecided(offset uint64, code ebbv1.Code) {
 	i := slices.IndexFunc(src.refused, func(r refusedRow) bool { return r.offset == offset })

@@ -314,7 +314,7 @@ func (d *Distribution) Reached(p *Params) Tick {
 	case p.Decay == Linear || d.form() == micro:
 		return d.last
 	}
-	return max(d.last, Tick(d.mark)*p.HalfLife)
+	return max(d.last, Tick(max(d.mark-readableBack, 0))*p.HalfLife)
 }
 
 // Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts afresh. An empty

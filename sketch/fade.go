@@ -53,14 +53,18 @@ func (f *fade) scale(at Tick) float64 {
 	return Exp2(-k-1, -frac)
 }
 
-// reached is the latest time that what is stored has to do with: of an event, or of the landmark. It is 0 without a
-// half-life.
+// reached is the time before which what is stored cannot be read: that of the latest event, or some half-lives before
+// the landmark, from where on events that came late may have been too faint to be stored. It is 0 without a half-life.
 func (f *fade) reached(last Tick) Tick {
 	if f.halfLife == 0 {
 		return 0
 	}
-	return max(last, Tick(f.mark)*f.halfLife)
+	return max(last, Tick(max(f.mark-readableBack, 0))*f.halfLife)
 }
+
+// readableBack is how many half-lives before a landmark an event of amount 1 is stored in full: it weighs more than
+// faintest by some bits yet.
+const readableBack = 40
 
 // due is the landmark to move to before a write at now, when it is time to.
 func (f *fade) due(now Tick) (mark int64, move bool) {

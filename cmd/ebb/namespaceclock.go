@@ -19,9 +19,9 @@ of that time, and events age by it. An event that is dated more than max_jump ah
 refused, since one wrong date would make all others look old (ebb namespace set --max-jump).
 
 --set sets the clock in all shards, forward or back: forward where a gap in the times is
-real, back where a wrong date was taken. Where it goes back, a key that a later time has been
-written to begins anew; the others are as they were at that time. It needs the role admin,
-is in the audit log, and cannot be undone.`,
+real, back where a wrong date was taken. Where it goes back, keys with a later event begin anew,
+and sets, distincts and blooms that were written to while it was ahead; the others are as
+they were at that time. It needs the role admin, is in the audit log, and cannot be undone.`,
 		Example: `  ebb namespace clock archive
   ebb namespace clock archive --set 2026-11-26T08:00:00Z`,
 		RunE: func(cmd *cobra.Command, args []string) error { return s.namespaceClock(cmd, args[0], set) },
