@@ -23,8 +23,8 @@ func ExampleNewHTTP() {
 		h.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
 		fmt.Println(w.Code, w.Body)
 	}
-	// Output: 200
-	// {"coverage":{"shards_total":64,"shards_answered":64,"shards_failed":[],"shards_stale":[],"as_of_min_us":1700000000500000,"as_of_max_us":1700000000500000,"missing_keys":[],"missing_total":0},"count_keys":{"keys":3}}
+	// Output:
+	// 200 {"coverage":{"shards_total":64,"shards_answered":64,"shards_failed":[],"shards_stale":[],"as_of_min_us":1700000000500000,"as_of_max_us":1700000000500000,"missing_keys":[],"missing_total":0},"count_keys":{"keys":3}}
 	//
 	// 404 {"error":{"code":"EBB-2013","message":"namespace nowhere does not exist"}}
 	//

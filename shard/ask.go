@@ -163,7 +163,7 @@ func (f *frame) unanswered(err *proto.Error) *ebbv1.ShardAnswer {
 // evaluation returns the time at which a namespace is evaluated.
 func (f *frame) evaluation(ns *namespace, asOf, at sketch.Tick) sketch.Tick {
 	if ns == nil { // there is nothing to evaluate
-		return min(cmp.Or(asOf, at), clockMax)
+		return min(cmp.Or(asOf, at, f.now), clockMax)
 	}
 	clock := ns.clock(f.now)
 	if asOf == 0 || ns.onEventTime() {

@@ -149,7 +149,7 @@ func (f *frame) Floor(q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
 	ns, c := f.lookup([]byte(q.GetQuestion().GetNamespace())), q.GetClock()
 	switch {
 	case ns == nil && c != nil: // this shard has not heard of the namespace, which lives by events
-		return min(sketch.Tick(c.GetNowUs()), clockMax)
+		return min(max(sketch.Tick(c.GetNowUs()), 1), clockMax)
 	case ns == nil || !ns.onEventTime():
 		return at
 	case c != nil && c.GetEpoch() == ns.clockEpoch():
