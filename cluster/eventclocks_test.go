@@ -97,7 +97,10 @@ func TestWhatIsKnownOfEventClocks(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ told, want *ebbv1.EventClock }{
-		{clock(2, 40), clock(2, 50)}, {nil, clock(2, 50)}, {clock(2, 60), clock(2, 60)}, {clock(3, 5), clock(3, 5)},
+		{clock(2, 40), clock(2, 50)},
+		{nil, clock(2, 50)},
+		{clock(2, 60), clock(2, 60)},
+		{clock(3, 5), clock(3, 5)},
 		{clock(2, 90), clock(3, 5)},
 	} {
 		if got := e.told("n", c.told, now.Add(time.Hour)); got.GetEpoch() != c.want.GetEpoch() || got.GetNowUs() != c.want.GetNowUs() {

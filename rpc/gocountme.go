@@ -568,17 +568,15 @@ func combined(a, b []uint64, both bool) []uint64 {
 		out = make([]uint64, 0, len(a)+len(b))
 	}
 	for len(a) > 0 && len(b) > 0 {
-		switch first := min(a[0], b[0]); {
-		case a[0] == b[0]:
-			out, a, b = append(out, first), a[1:], b[1:]
-		case a[0] == first:
-			if a = a[1:]; !both {
-				out = append(out, first)
-			}
-		default:
-			if b = b[1:]; !both {
-				out = append(out, first)
-			}
+		x, y := a[0], b[0]
+		if x <= y {
+			a = a[1:]
+		}
+		if y <= x {
+			b = b[1:]
+		}
+		if x == y || !both {
+			out = append(out, min(x, y))
 		}
 	}
 	if both {

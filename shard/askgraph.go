@@ -98,7 +98,7 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 	for i, found := range graph {
 		for _, l := range found {
 			if l.Jaccard.Value >= q.MinJaccard {
-				out.Nodes[i].Links = append(out.Nodes[i].Links, &ebbv1.GraphLink{To: uint32(l.To), Jaccard: share(q.Confidence, l.Jaccard)})
+				out.Nodes[i].Links = append(out.Nodes[i].Links, linkOf(l, q.Confidence, len(sets)-1))
 			}
 		}
 	}
@@ -108,4 +108,14 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 			WithHint("ask for fewer links, or name fewer keys")
 	}
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Graph{Graph: out}}, nil
+}
+
+// linkOf is a link with its interval. The strongest links are chosen among so many, and the intervals hold for all of these
+// together (Bonferroni): else those that chance makes strong would be shown, and their intervals be wrong.
+func linkOf(l sketch.SetLink, confidence float64, among int) *ebbv1.GraphLink {
+	e := share(confidence, l.Jaccard)
+	if l.Jaccard.StdErr > 0 {
+		e.Low, e.High = l.Interval(1 - (1-e.Confidence)/float64(max(1, among)))
+	}
+	return &ebbv1.GraphLink{To: uint32(l.To), Jaccard: e}
 }

@@ -211,6 +211,27 @@ func similarity(d, q, uv float64) (j, slope float64) {
 type SetLink struct {
 	To      int // its index
 	Jaccard SetEstimate
+
+	found registersFound // how it was found; zero where it follows from the members
+}
+
+// registersFound is how many registers of two signatures are equal, of those that are not both empty, and how many are by
+// accident (see matcher).
+type registersFound struct{ equal, some, q, uv float64 }
+
+// Interval is that of Jaccard at a confidence from 0.5 up. Of signatures it is that of the part of the registers that are
+// equal (see SetEstimate.ShareInterval), less the accidents: so it reaches down to 0 where these may be all.
+func (l SetLink) Interval(confidence float64) (low, high float64) {
+	f := &l.found
+	if f.some == 0 {
+		return l.Jaccard.ShareInterval(confidence)
+	}
+	d := (f.equal + 0.5) / (f.some + 1)
+	equal := SetEstimate{Value: f.equal / f.some, StdErr: math.Sqrt(float64(d*(1-d)) / f.some)}
+	low, high = equal.ShareInterval(confidence)
+	low, _ = similarity(low, f.q, f.uv)
+	high, _ = similarity(high, f.q, f.uv)
+	return min(low, l.Jaccard.Value), max(high, l.Jaccard.Value)
 }
 
 // spareLinks are looked at more closely beside those asked for.
@@ -260,13 +281,15 @@ func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 	}
 	for i := range nodes {
 		for _, l := range nodes[i].links {
-			j, stdErr := m.jaccard(l.equal, l.empty, accidents[l.empty], sharesOf(nodes[i].size, nodes[l.to].size))
+			q, uv := accidents[l.empty], sharesOf(nodes[i].size, nodes[l.to].size)
+			j, stdErr := m.jaccard(l.equal, l.empty, q, uv)
 			e := SetEstimate{Value: j, StdErr: stdErr}
+			found := registersFound{float64(l.equal), float64(m.registers - l.empty), q, uv}
 			if o := sets[l.to]; sets[i].Exact() && o.Exact() {
 				both := shared(sets[i].hashes, o.hashes)
-				e = jaccardOf(both, len(sets[i].hashes)+len(o.hashes)-both, 1)
+				e, found = jaccardOf(both, len(sets[i].hashes)+len(o.hashes)-both, 1), registersFound{}
 			}
-			graph[i] = append(graph[i], SetLink{To: l.to, Jaccard: e})
+			graph[i] = append(graph[i], SetLink{To: l.to, Jaccard: e, found: found})
 		}
 		graph[i] = strongestLinks(graph[i], links)
 	}

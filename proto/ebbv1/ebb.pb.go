@@ -9827,7 +9827,8 @@ func (x *GraphNode) GetLinks() []*GraphLink {
 type GraphLink struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// position among the nodes of the answer
-	To            uint32    `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
+	To uint32 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
+	// its interval holds together with those of all other pairs of the node, since the most similar are chosen
 	Jaccard       *Estimate `protobuf:"bytes,2,opt,name=jaccard,proto3" json:"jaccard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
