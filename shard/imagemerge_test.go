@@ -71,10 +71,10 @@ func (m *merging) describe(key string) *ebbv1.KeyDescription {
 // mergedSettings are namespaces that keys leave and come to.
 var mergedSettings = []*ebbv1.Namespace{
 	{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE},
-	{Name: "n", Version: 1, HalfLifeUs: hourUS},
-	{Name: "n", Version: 1, HalfLifeUs: hourUS, Precision: ebbv1.Precision_PRECISION_COMPACT},
-	{Name: "n", Version: 1, HalfLifeUs: hourUS, WindowUs: new(hourUS)},
-	{Name: "n", Version: 1, HalfLifeUs: hourUS, SlowHalfLifeUs: new(30 * hourUS)},
+	{Name: "n", Version: 1, HalfLifeUs: hourLong},
+	{Name: "n", Version: 1, HalfLifeUs: hourLong, Precision: ebbv1.Precision_PRECISION_COMPACT},
+	{Name: "n", Version: 1, HalfLifeUs: hourLong, WindowUs: new(hourLong)},
+	{Name: "n", Version: 1, HalfLifeUs: hourLong, SlowHalfLifeUs: new(30 * hourLong)},
 }
 
 // What is counted in two clusters and merged is what is counted in one: of every kind that merges, in one command or in
@@ -99,7 +99,7 @@ func testImagesMerge(t *testing.T, def *ebbv1.Namespace, kind ebbv1.Kind) {
 			in.Bin, in.Value = nil, new(float64(1+i%50))
 		}
 		for _, m := range []*merging{here, there, whole} {
-			m.now += hourUS / 300
+			m.now += hourLong / 300
 		}
 		whole.see(in)
 		if i%5 < 3 {
@@ -137,7 +137,7 @@ func testImagesMerge(t *testing.T, def *ebbv1.Namespace, kind ebbv1.Kind) {
 
 // What an image cannot merge with is refused, and the key stays as it was; so does an upload that is not whole.
 func TestImagesThatDoNotMerge(t *testing.T) {
-	m := newMerging(t, &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourUS, BinsMax: 3})
+	m := newMerging(t, &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourLong, BinsMax: 3})
 	for _, in := range []*ebbv1.Increment{
 		{Key: []byte("two"), Bin: []byte("a")},
 		{Key: []byte("two"), Bin: []byte("b")},
@@ -219,7 +219,7 @@ func TestBitmapImagesMerge(t *testing.T) {
 
 // Uploads have room together for so many bytes, and go ten minutes after their latest piece.
 func TestUploadsAreBounded(t *testing.T) {
-	m := newMerging(t, &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourUS})
+	m := newMerging(t, &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourLong})
 	piece := func(id uint64, offset int) ebbv1.Code {
 		p := &ebbv1.PutPiece{Upload: id, Offset: uint64(offset), Data: []byte("x"), Bytes: proto.LargeImageBytesMax}
 		return m.apply(&ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: p}}).GetError().GetCode()
@@ -252,7 +252,7 @@ func TestUploadsAreBounded(t *testing.T) {
 
 // Before BehaviourSketches a shard does as builds do that know nothing of it.
 func TestImagesDoNotMergeBefore(t *testing.T) {
-	m := &merging{definedAt(t, &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourUS}, beginning), t, beginning}
+	m := &merging{definedAt(t, &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourLong}, beginning), t, beginning}
 	m.see(&ebbv1.Increment{Key: []byte("k"), Bin: []byte("b")})
 	image := exported(&m.frame, "n", "k").Image
 	for _, c := range []struct {

@@ -194,7 +194,7 @@ func TestKMVMerges(t *testing.T) {
 
 // A set that forgets takes hashes as seen now, and gives them as long as it has all of them.
 func TestKMVOfSetsThatForget(t *testing.T) {
-	s := murmurShard(t, &ebbv1.Namespace{HalfLifeUs: hourUS, Sizes: &ebbv1.Sizes{SetMembers: 16}})
+	s := murmurShard(t, &ebbv1.Namespace{HalfLifeUs: hourLong, Sizes: &ebbv1.Sizes{SetMembers: 16}})
 	value := valueOf(17, []uint64{1, 2, 3})
 	if err := putKMV(t, s, "k", value); err != nil {
 		t.Fatal(err)

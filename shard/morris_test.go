@@ -16,9 +16,9 @@ import (
 // morrisCase is late events of Morris counters in a namespace that lives by the times of its events.
 func morrisCase(events, keys int, late int64) *orderCase {
 	c := &orderCase{kind: ebbv1.Kind_KIND_MORRIS, until: beginning, at: beginning, behaviour: BehaviourMorris}
-	c.def = &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourUS, Kind: c.kind, Clock: ebbv1.Clock_CLOCK_EVENT}
+	c.def = &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourLong, Kind: c.kind, Clock: ebbv1.Clock_CLOCK_EVENT}
 	proto.FillNamespace(c.def, proto.DefaultNamespaceSettings())
-	c.name = fmt.Sprintf("%d events in %d keys, %d hours late", events, keys, late/hourUS)
+	c.name = fmt.Sprintf("%d events in %d keys, %d hours late", events, keys, late/hourLong)
 	c.events = append(c.events, orderEvent{key: "now", bin: "b", at: beginning, n: 1})
 	for i := range events {
 		c.events = append(c.events, orderEvent{key: fmt.Sprint("k", i%keys), bin: "b", at: beginning - late, n: 1})
@@ -31,8 +31,8 @@ func morrisCase(events, keys int, late int64) *orderCase {
 // 0.0011 at most.
 func TestLateEventsOfMorrisCounters(t *testing.T) {
 	for _, events := range []int{1, 30, 300, 3000} {
-		c := morrisCase(events, 50, 11*hourUS)
-		c.events = append(c.events, morrisCase(50*events, 50, 11*hourUS).events[1:]...)
+		c := morrisCase(events, 50, 11*hourLong)
+		c.events = append(c.events, morrisCase(50*events, 50, 11*hourLong).events[1:]...)
 		outside, each := 0, map[string]float64{}
 		for _, e := range c.events {
 			each[e.key] += c.weight(e.at)
@@ -70,7 +70,7 @@ func TestLateEventsOfMorrisCounters(t *testing.T) {
 // Counters from before BehaviourMorris stay as they are, and merge with those that are made now. A shard of before
 // refuses the image of a new one.
 func TestBehaviourMorris(t *testing.T) {
-	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: hourUS}
+	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: hourLong}
 	s, now, index := definedAt(t, def, int64(beginning)), int64(beginning), uint64(1)
 	apply := func(s *State, raw []byte) *ebbv1.CommandResult {
 		index++
@@ -122,7 +122,7 @@ func TestBehaviourMorris(t *testing.T) {
 // A body is decoded as the form that is written before it, and as no other.
 func TestMorrisForms(t *testing.T) {
 	for _, measured := range []bool{false, true} {
-		m := newMorris(sketch.Tick(hourUS), proto.DefaultSizes(), measured)
+		m := newMorris(sketch.Tick(hourLong), proto.DefaultSizes(), measured)
 		raw := m.appendBinary(nil)
 		for _, f := range []form{formMorris, formMorrisMeasured} {
 			if _, ok := decodeBody(f, raw); ok != (f == m.form()) {

@@ -367,9 +367,6 @@ var orderKinds = []ebbv1.Kind{
 	ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_MORRIS,
 }
 
-// hourUS is the half-life of the streams.
-const hourUS = int64(3600 * second)
-
 // newOrderCase draws a stream of about a thousand events over some hours or weeks, in bursts and silences, with late
 // events.
 func newOrderCase(seed int) (*orderCase, *rand.Rand) {
@@ -382,7 +379,7 @@ func newOrderCase(seed int) (*orderCase, *rand.Rand) {
 		c.behaviour = BehaviourMax
 	}
 	c.def = &ebbv1.Namespace{
-		Name: "n", Version: 1, HalfLifeUs: hourUS, Kind: c.kind, Clock: ebbv1.Clock_CLOCK_EVENT, Floor: ebbv1.Floor_FLOOR_PRUNE,
+		Name: "n", Version: 1, HalfLifeUs: hourLong, Kind: c.kind, Clock: ebbv1.Clock_CLOCK_EVENT, Floor: ebbv1.Floor_FLOOR_PRUNE,
 		Threshold: []float64{0.001, 0.001, 0.05, 0.4}[rng.IntN(4)],
 	}
 	proto.FillNamespace(c.def, proto.DefaultNamespaceSettings())
@@ -395,7 +392,7 @@ func newOrderCase(seed int) (*orderCase, *rand.Rand) {
 		case 2:
 			c.def.Floor = ebbv1.Floor_FLOOR_CLAMP
 		case 3:
-			c.def.SlowHalfLifeUs = new(10 * hourUS)
+			c.def.SlowHalfLifeUs = new(10 * hourLong)
 		}
 	}
 	c.draw(rng)
@@ -409,16 +406,16 @@ func (c *orderCase) draw(rng *rand.Rand) {
 	bins := []int{3, 12, 100, 3000}[rng.IntN(4)]
 	keys := 1 + rng.IntN(3)
 	start := int64(beginning)
-	at, late := start, float64(hourUS)*(0.1+20*rng.Float64()*rng.Float64())
+	at, late := start, float64(hourLong)*(0.1+20*rng.Float64()*rng.Float64())
 	small, quiet := rng.IntN(3) == 0, []int{0, 30, 200}[rng.IntN(3)]
 	for n := 500 + rng.IntN(1000); n > 0; n-- {
-		at += rng.Int64N(hourUS / 20)
+		at += rng.Int64N(hourLong / 20)
 		if quiet > 0 && rng.IntN(quiet) == 0 {
-			at += rng.Int64N(20 * hourUS)
+			at += rng.Int64N(20 * hourLong)
 		}
 		e := orderEvent{
 			key: "k" + strconv.Itoa(rng.IntN(keys)), bin: "b" + strconv.Itoa(rng.IntN(1+rng.IntN(bins))),
-			at: max(start-40*hourUS, at-int64(rng.ExpFloat64()*late/4)), n: float64(1 + rng.IntN(3)), value: math.Exp(rng.NormFloat64() * 2),
+			at: max(start-40*hourLong, at-int64(rng.ExpFloat64()*late/4)), n: float64(1 + rng.IntN(3)), value: math.Exp(rng.NormFloat64() * 2),
 		}
 		if small {
 			e.n *= 0.3 * c.def.GetThreshold()
@@ -432,9 +429,9 @@ func (c *orderCase) draw(rng *rand.Rand) {
 		c.events = append(c.events, e)
 		c.until = max(c.until, e.at)
 	}
-	c.at = c.until + rng.Int64N(6*hourUS)
+	c.at = c.until + rng.Int64N(6*hourLong)
 	if rng.IntN(3) == 0 {
-		c.def.Clock, c.within = ebbv1.Clock_CLOCK_WALL, 1+rng.Int64N(6*hourUS)
+		c.def.Clock, c.within = ebbv1.Clock_CLOCK_WALL, 1+rng.Int64N(6*hourLong)
 		c.at = c.until + c.within
 	}
 }
@@ -449,24 +446,24 @@ func adversarialCase(seed int) (*orderCase, *rand.Rand) {
 		c.behaviour = BehaviourMax
 	}
 	c.def = &ebbv1.Namespace{
-		Name: "n", Version: 1, HalfLifeUs: hourUS, Kind: c.kind, Clock: ebbv1.Clock_CLOCK_EVENT, Threshold: 0.001,
+		Name: "n", Version: 1, HalfLifeUs: hourLong, Kind: c.kind, Clock: ebbv1.Clock_CLOCK_EVENT, Threshold: 0.001,
 		Floor: ebbv1.Floor_FLOOR_PRUNE, BinsMax: 1 << 20,
 	}
 	if seed/2%(len(orderKinds)+1) == 1 {
-		c.def.SlowHalfLifeUs = new(10 * hourUS)
+		c.def.SlowHalfLifeUs = new(10 * hourLong)
 	}
 	proto.FillNamespace(c.def, proto.DefaultNamespaceSettings())
 	c.until = beginning
 	c.events = append(c.events, orderEvent{key: "k", bin: "now", at: c.until, n: 1, value: 1})
 	for i := range 100_000 {
-		e := orderEvent{key: "k", bin: "b" + strconv.Itoa(i%bins), at: c.until - 11*hourUS, n: 1, value: float64(1 + i%bins)}
+		e := orderEvent{key: "k", bin: "b" + strconv.Itoa(i%bins), at: c.until - 11*hourLong, n: 1, value: float64(1 + i%bins)}
 		once := c.kind == ebbv1.Kind_KIND_DISTINCT || c.kind == ebbv1.Kind_KIND_SET // whatever the amount
 		if small := (seed%4 < 2) != (seed >= 16); small && !once {                  // half the threshold, on time
-			e.n, e.at = 0.0005, c.until-int64(i)*hourUS/400_000
+			e.n, e.at = 0.0005, c.until-int64(i)*hourLong/400_000
 		}
 		c.events = append(c.events, e)
 	}
-	c.at = c.until + rng.Int64N(5*hourUS)
+	c.at = c.until + rng.Int64N(5*hourLong)
 	c.name = fmt.Sprintf("adversary %d: %s over %d bins", seed, proto.KindName(c.kind), bins)
 	return c, rng
 }
@@ -497,7 +494,7 @@ func TestLateEventsCountBehindTheClock(t *testing.T) {
 	for _, kind := range orderKinds[:4] { // the others count a bin once, or err by chance
 		for _, first := range []string{"late", "now", "other key"} {
 			c := &orderCase{kind: kind, until: beginning, at: beginning, boundTop: 9. / 7}
-			c.def = &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourUS, Kind: kind, Clock: ebbv1.Clock_CLOCK_EVENT}
+			c.def = &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourLong, Kind: kind, Clock: ebbv1.Clock_CLOCK_EVENT}
 			proto.FillNamespace(c.def, proto.DefaultNamespaceSettings())
 			c.name = fmt.Sprintf("%s, %s first", proto.KindName(kind), first)
 			now := orderEvent{key: "k", bin: "now", at: beginning, n: 1, value: 3}
@@ -505,7 +502,7 @@ func TestLateEventsCountBehindTheClock(t *testing.T) {
 				now.key = "other"
 			}
 			for i := range 30_000 {
-				c.events = append(c.events, orderEvent{key: "k", bin: "b" + strconv.Itoa(i%3), at: beginning - 11*hourUS, n: 1, value: float64(i % 3)})
+				c.events = append(c.events, orderEvent{key: "k", bin: "b" + strconv.Itoa(i%3), at: beginning - 11*hourLong, n: 1, value: float64(i % 3)})
 			}
 			if first == "late" {
 				c.events = append(c.events, now)
