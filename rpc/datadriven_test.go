@@ -22,19 +22,25 @@ func TestHTTPScenarios(t *testing.T) {
 			if d.Cmd != "request" {
 				d.Fatalf(t, "unknown command %s", d.Cmd)
 			}
-			line, body, _ := strings.Cut(d.Input, "\n")
-			method, target, _ := strings.Cut(line, " ")
-			var content string
-			d.MaybeScanArgs(t, "content", &content)
-			r := jsonRequest(method, target, strings.NewReader(body))
-			if content != "" {
-				r.Header.Set("Content-Type", content)
-			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			return describe(w.Result(), w.Body.String())
+			return answered(t, h, d)
 		})
 	})
+}
+
+// answered makes the request of a scenario, and describes what comes back.
+func answered(t *testing.T, h http.Handler, d *datadriven.TestData) string {
+	t.Helper()
+	line, body, _ := strings.Cut(d.Input, "\n")
+	method, target, _ := strings.Cut(line, " ")
+	var content string
+	d.MaybeScanArgs(t, "content", &content)
+	r := jsonRequest(method, target, strings.NewReader(body))
+	if content != "" {
+		r.Header.Set("Content-Type", content)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return describe(w.Result(), w.Body.String())
 }
 
 func describe(r *http.Response, body string) string {

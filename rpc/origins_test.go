@@ -67,13 +67,12 @@ func TestOriginScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/origins", func(t *testing.T, path string) {
 		h := NewHTTP(originServices(t))
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			line, body, _ := strings.Cut(d.Input, "\n")
-			method, target, _ := strings.Cut(line, " ")
 			switch d.Cmd {
 			case "request":
 			case "count":
 				var n int
 				d.ScanArgs(t, "n", &n)
+				_, target, _ := strings.Cut(d.Input, " ")
 				for i := range n {
 					visit(t, h, "GET", target+fmt.Sprintf("&value=n-%d", i), "")
 				}
@@ -81,15 +80,7 @@ func TestOriginScenarios(t *testing.T) {
 			default:
 				d.Fatalf(t, "unknown command %s", d.Cmd)
 			}
-			var content string
-			d.MaybeScanArgs(t, "content", &content)
-			r := jsonRequest(method, target, strings.NewReader(body))
-			if content != "" {
-				r.Header.Set("Content-Type", content)
-			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			return describe(w.Result(), w.Body.String())
+			return answered(t, h, d)
 		})
 	})
 }

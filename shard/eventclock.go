@@ -146,7 +146,11 @@ func (s *State) advance(c *command) *ebbv1.CommandResult {
 // Floor is the time before which a question about a namespace is not evaluated: that of the coordinator's clock, or of
 // the namespace's own, as far as the coordinator knows it.
 func (f *frame) Floor(q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
-	ns, c := f.lookup([]byte(q.GetQuestion().GetNamespace())), q.GetClock()
+	return f.floor(f.lookup([]byte(q.GetQuestion().GetNamespace())), q, at)
+}
+
+func (f *frame) floor(ns *namespace, q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
+	c := q.GetClock()
 	switch {
 	case ns == nil && c != nil: // this shard has not heard of the namespace, which lives by events
 		return min(max(sketch.Tick(c.GetNowUs()), 1), clockMax)
@@ -156,14 +160,6 @@ func (f *frame) Floor(q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
 		return min(sketch.Tick(c.GetNowUs()), clockMax)
 	}
 	return 0
-}
-
-// dated says in an answer which epoch its time is of.
-func (f *frame) dated(q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
-	if ns := f.lookup([]byte(q.GetQuestion().GetNamespace())); a != nil && ns != nil && ns.onEventTime() {
-		a.ClockEpoch = ns.clockEpoch()
-	}
-	return a
 }
 
 // askEventClock says how far the clock of a namespace has come here.

@@ -338,7 +338,7 @@ func TestTheClockGoesBack(t *testing.T) {
 					t.Errorf("a key from before holds\n%s\nnot\n%s", got, before)
 				}
 				if got := f.summaryOf("touched", kind); got == "" && !forgetsTouched(name, kind) {
-					t.Error("a key that late events were written to, meanwhile, begins anew")
+					t.Error("a key that late events were written to while the clock was ahead begins anew")
 				}
 				for _, key := range []string{"late", "mixed"} {
 					if got := f.summaryOf(key, kind); (got == "") != forgets(name, kind) {

@@ -9,7 +9,11 @@ import (
 // AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match
 // its patterns take more: ask again with more room. The answer names the keys of the question that are not there.
 func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
-	a := f.dated(q, f.answerWithin(q, f.Floor(q, at), room))
+	ns := f.lookup([]byte(q.GetQuestion().GetNamespace()))
+	a := f.answerWithin(q, f.floor(ns, q, at), room)
+	if a != nil && ns != nil && ns.onEventTime() {
+		a.ClockEpoch = ns.clockEpoch()
+	}
 	if a.GetValue() != nil && !foundAll(q.GetQuestion(), a.GetAnswer()) {
 		a.Missing = f.missing(q.GetQuestion(), sketch.Tick(a.AsOfUs))
 	}

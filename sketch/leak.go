@@ -16,7 +16,7 @@ import (
 //
 // Under Params.Bounded what is stored is the least that a bin can have, whatever order its events came in. A late event
 // counts what a leak since its time has left of it. In the order of times it would count more, up to all of it, if the
-// bin had something left for all that time: nobody can tell later. What it may count more is added to lost, and so is
+// bin had something left for all that time: it cannot be told later. What it may count more is added to lost, and so is
 // what removed bins had. It does not leak: a bin that never runs dry keeps what was put into it late. But no bin has
 // more than the highest level and lost, less what has leaked, and when that is gone the summary dies.
 //

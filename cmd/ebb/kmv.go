@@ -225,11 +225,8 @@ came from gocountme goes out as it came. A set that forgets is refused when it k
 		Example: "  ebb kmv export stars/go stars/rust -n sets -f sets.jsonl\n" +
 			"  ebb kmv export --matching 'stars/*' -n sets -f -",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args)+len(patterns) == 0:
-				return usagef("which keys? name some, or say --matching PATTERN")
-			case file == "":
-				return usagef("where to? -f FILE, or -f - for standard output")
+			if err := checkExport(args, patterns, file); err != nil {
+				return err
 			}
 			return s.exportKMV(cmd, args, patterns, file)
 		},
@@ -246,14 +243,8 @@ func (s *session) exportKMV(cmd *cobra.Command, keys, patterns []string, file st
 		return err
 	}
 	defer c.Close()
-	for _, pattern := range patterns {
-		q := client.KeysQuery{Pattern: pattern, Kind: client.KindSet}
-		for key, err := range c.Keys(cmd.Context(), s.namespace, q) {
-			if err != nil {
-				return err
-			}
-			keys = append(keys, key.Key)
-		}
+	if keys, err = s.withMatching(cmd.Context(), c, keys, patterns, client.KindSet); err != nil {
+		return err
 	}
 	write := func(to io.Writer) error {
 		w := bufio.NewWriter(to)

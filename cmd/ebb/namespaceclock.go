@@ -77,7 +77,7 @@ func (s *session) printClock(name string, clock *client.EventClock) error {
 		}
 		fmt.Fprintf(
 			s.term.out,
-			"the shard that is behind most %s; it goes on to the same time when it is written to\n",
+			"the shard that is behind most %s; it follows when it is written to\n",
 			oldest,
 		)
 	}

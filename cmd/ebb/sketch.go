@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,11 +49,8 @@ ids stand for strings, and those of namespaces that place bitmaps by slice.`,
 			"  ebb sketch export --matching 'clicks/*' -f clicks.ebb\n" +
 			"  ebb sketch export fans players/all -f - | ebb sketch import - --prefix copy/",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args)+len(patterns) == 0:
-				return usagef("which keys? name some, or say --matching PATTERN")
-			case file == "":
-				return usagef("where to? -f FILE, or -f - for standard output")
+			if err := checkExport(args, patterns, file); err != nil {
+				return err
 			}
 			return s.exportSketches(cmd, args, patterns, file)
 		},
@@ -63,6 +61,32 @@ ids stand for strings, and those of namespaces that place bitmaps by slice.`,
 	return cmd
 }
 
+// checkExport refuses an export of no keys, or to no file.
+func checkExport(keys, patterns []string, file string) error {
+	switch {
+	case len(keys)+len(patterns) == 0:
+		return usagef("which keys? name some, or say --matching PATTERN")
+	case file == "":
+		return usagef("where to? -f FILE, or -f - for standard output")
+	}
+	return nil
+}
+
+// withMatching adds to keys those of a kind, 0 for any, that match patterns.
+func (s *session) withMatching(
+	ctx context.Context, c *client.Client, keys, patterns []string, kind client.Kind,
+) ([]string, error) {
+	for _, pattern := range patterns {
+		for key, err := range c.Keys(ctx, s.namespace, client.KeysQuery{Pattern: pattern, Kind: kind}) {
+			if err != nil {
+				return nil, err
+			}
+			keys = append(keys, key.Key)
+		}
+	}
+	return keys, nil
+}
+
 func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, file string) error {
 	c, err := s.dial(cmd) // --timeout is of each key
 	if err != nil {
@@ -70,13 +94,8 @@ func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, fi
 	}
 	defer c.Close()
 	ctx := cmd.Context()
-	for _, pattern := range patterns {
-		for key, err := range c.Keys(ctx, s.namespace, client.KeysQuery{Pattern: pattern}) {
-			if err != nil {
-				return err
-			}
-			keys = append(keys, key.Key)
-		}
+	if keys, err = s.withMatching(ctx, c, keys, patterns, 0); err != nil {
+		return err
 	}
 	bytes := int64(0)
 	write := func(to io.Writer) error {
