@@ -97,7 +97,10 @@ func (f *Bloom) onesOf(n float64) int {
 
 // splitBlockRate is the rate of false positives when a block has a Poisson number of keys with this mean:
 // E (1 - (31/32)^j)^8.
-func splitBlockRate(mean float64) float64 {
+func splitBlockRate(mean float64) float64 { return splitBlockMoment(mean, 1) }
+
+// splitBlockMoment is the mean of a power of what one block contributes to that rate, 1 or 2.
+func splitBlockMoment(mean float64, power int) float64 {
 	p := exp2Float(float64(-mean * math.Log2E)) // of j keys
 	clear, rate := 1.0, 0.0
 	for j := 1.0; j < mean+float64(9*math.Sqrt(mean))+30; j++ { // all but 1e-15
@@ -106,7 +109,11 @@ func splitBlockRate(mean float64) float64 {
 		x := 1 - clear
 		x = float64(x * x)
 		x = float64(x * x)
-		rate += float64(p * float64(x*x))
+		x = float64(x * x)
+		if power == 2 {
+			x = float64(x * x)
+		}
+		rate += float64(p * x)
 	}
 	return rate
 }
@@ -226,9 +233,11 @@ func (f *Bloom) inTable(hash uint64) bool {
 
 // BloomState describes a filter as a whole.
 type BloomState struct {
-	// Keys is an estimate of how many keys there are, from the bits that are set, and KeysError its standard error (at most).
+	// Keys is an estimate of how many keys there are, from the bits that are set, and KeysError its standard error (of
+	// what was merged or expires, at most).
 	Keys, KeysError float64
-	// Of a BloomExpiring only: what Keys lies between, up to some KeysError, however the keys came: often, evenly or at once.
+	// What the truth lies between, up to some KeysError: of a BloomExpiring however the keys came, often, evenly or at
+	// once; of what was merged however many keys were in several filters. Bloom leaves them at 0.
 	KeysLeast, KeysMost float64
 	// FalseRate is what to expect with so many keys.
 	FalseRate float64
@@ -248,7 +257,7 @@ func (f *Bloom) State() BloomState {
 		s.KeysError, s.FalseRate = math.Inf(1), 1
 		return s
 	}
-	s.KeysError = math.Sqrt(linearVariance(s.Keys, lane))
+	s.KeysError = math.Sqrt(blockVariance(s.Keys, f.blocks))
 	s.FalseRate = splitBlockRate(s.Keys / float64(f.blocks))
 	return s
 }

@@ -3,6 +3,7 @@ package sketch
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 )
 
 // BloomGenerationsMax bounds the generations of a BloomScalable.
@@ -112,22 +113,43 @@ func (s *BloomScalable) has(hash uint64) bool {
 	return false
 }
 
-// State never writes. Of a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many
-// there are at least, up to some KeysError.
+// State never writes. Keys has the keys that an earlier generation seemed to have, which are in none (see bloomLayers). Of
+// a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many there are at least,
+// and KeysMost at most, up to some KeysError.
 func (s *BloomScalable) State() BloomState {
-	all, misses := BloomState{}, 1.0
-	for f := range s.families() {
-		for i := range f.generations {
-			g := f.generations[i].State()
-			all.Keys += g.Keys
-			all.KeysError += g.KeysError
-			all.Over = all.Over || g.Over
-			misses = float64(misses * (1 - g.FalseRate))
+	if !s.Merged() {
+		l := layersOf(s.generations, 1)
+		return BloomState{
+			Keys: l.most, KeysError: math.Sqrt(l.variance), KeysLeast: l.most, KeysMost: l.most,
+			FalseRate: 1 - l.misses, Over: l.over,
 		}
 	}
+	return s.stateMerged()
+}
+
+// stateMerged is State of a filter that was merged. Any of its families may have been asked before a key was added to
+// another.
+func (s *BloomScalable) stateMerged() BloomState {
+	all, misses, families := BloomState{}, 1.0, make([]float64, 0, 1+len(s.sides))
+	for f := range s.families() {
+		own := layersOf(f.generations, 1).misses
+		families = append(families, own)
+		misses = float64(misses * own)
+	}
+	i := 0
+	for f := range s.families() {
+		l := layersOf(f.generations, min(1, misses/max(families[i], math.SmallestNonzeroFloat64)))
+		all.Keys += l.keys
+		all.KeysLeast += l.least
+		all.KeysMost += l.most
+		all.KeysError += l.variance
+		all.Over = all.Over || l.over
+		i++
+	}
+	all.KeysError = math.Sqrt(all.KeysError)
 	all.FalseRate = 1 - misses
-	all.Over = all.Over || s.Merged() && all.FalseRate > s.params.FalseRate
-	all.KeysLeast, all.KeysMost = max(all.Keys-float64(s.shared), 0), all.Keys
+	all.Over = all.Over || all.FalseRate > s.params.FalseRate
+	all.KeysLeast = max(all.KeysLeast-float64(s.shared), 0)
 	return all
 }
 

@@ -213,19 +213,20 @@ func (g *timedGeneration) over() bool {
 func (f *BloomTimed) State(at Tick) BloomState {
 	all, misses := BloomState{}, 1.0
 	for _, g := range f.seen(at) {
-		keys := 0.0
-		for i := range g.layers {
-			l := g.layers[i].State()
-			keys += l.Keys
-			all.KeysError += float64(l.KeysError * l.KeysError)
-			all.Over = all.Over || l.Over
-			misses = float64(misses * (1 - l.FalseRate))
+		l := layersOf(g.layers, 1)
+		least, keys := l.most, l.most
+		if l.merged { // layers may have the same keys
+			least, keys = l.greatest, l.keys
 		}
 		all.Keys += keys
-		all.KeysLeast = max(all.KeysLeast, keys)
+		all.KeysLeast = max(all.KeysLeast, least)
+		all.KeysMost += l.most
+		all.KeysError += l.variance
+		all.Over = all.Over || l.over
+		misses = float64(misses * l.misses)
 	}
 	all.KeysError = math.Sqrt(all.KeysError)
-	all.KeysMost, all.FalseRate = all.Keys, 1-misses
+	all.FalseRate = 1 - misses
 	return all
 }
 

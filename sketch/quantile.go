@@ -289,32 +289,44 @@ func (q *Quantile) At(at Tick) QuantileReading {
 }
 
 // Quantile is the least value that at least this part of all values does not exceed, with a relative error of at most Accuracy:
-// 0 is Min, 0.5 the (lower) median, 1 is Max. It is NaN when there is nothing.
+// 0 is the least, 0.5 the (lower) median, 1 the largest, of what has faded too as long as it is there. It is NaN when there
+// is nothing.
 func (r QuantileReading) Quantile(part float64) float64 {
 	if len(r.buckets) == 0 || part != part {
 		return math.NaN()
 	}
-	if part <= 0 {
+	switch kept := r.q.params.HalfLife == 0; {
+	case part <= 0 && kept:
 		return r.Min
-	}
-	if part >= 1 {
+	case part >= 1 && kept:
 		return r.Max
+	case part <= 0:
+		return r.buckets[0].value
+	case part >= 1:
+		return r.buckets[len(r.buckets)-1].value
 	}
 	return r.reached(float64(part*r.N) - float64(r.N*0x1p-48)) // 0.07 * 100 is a little more than 7
 }
 
 // Bracket is the least and the largest that Quantile of a part can be, whatever the values are that no bucket shows:
-// those of faded buckets and those lost. It speaks of values from Min to Max. Both ends have the error of Accuracy.
+// those of faded buckets and those lost. Both ends have the error of Accuracy. Where the hidden values alone may decide,
+// an end is not known: -math.MaxFloat64 or math.MaxFloat64.
 func (r QuantileReading) Bracket(part float64) (low, high float64) {
 	v := r.Quantile(part)
 	hidden := r.hidden()
-	if v != v || part <= 0 || part >= 1 || hidden == 0 {
+	if v != v || hidden == 0 {
 		return v, v
 	}
-	target := float64(part * r.N)
-	low = r.reached(target - float64(hidden*(1-part)) - float64(r.N*1e-11))
-	high = r.reached(target + float64(hidden*part) + float64(r.N*1e-11))
-	return min(low, v), max(high, v)
+	part = min(max(part, 0), 1)
+	low, high = -math.MaxFloat64, math.MaxFloat64
+	target, rounding := float64(part*r.N), float64(r.N*1e-11)
+	if least := target - float64(hidden*(1-part)) - rounding; least > 0 {
+		low = min(r.reached(least), v)
+	}
+	if most := target + float64(hidden*part) + rounding; most < r.N {
+		high = max(r.reached(most), v)
+	}
+	return low, high
 }
 
 // hidden is how many values no bucket shows.

@@ -292,12 +292,14 @@ func (s *SetDecayed) compatible(o *SetDecayed) error {
 	return nil
 }
 
-// Estimate is how many distinct things there are at a time, each counted as it has decayed. It does not write.
+// Estimate is how many distinct things there are at a time, each counted as it has decayed. What is kept below the
+// threshold, since it came late where there was room again, counts with what was left out. It does not write.
 func (s *SetDecayed) Estimate(at Tick) SetEstimate {
-	tau := weightOf(s.threshold())
+	threshold := s.threshold()
+	tau := weightOf(threshold)
 	sum, variance := 0.0, 0.0
-	for _, t := range s.times {
-		if s.tooOld(t) {
+	for i, t := range s.times {
+		if s.tooOld(t) || s.ranks[i] < threshold {
 			continue
 		}
 		w := s.weight(t)
@@ -322,9 +324,10 @@ func weightOf(rank int64) float64 {
 // Sample calls f with every thing kept and the weight that it stands for at a time: their sum over any part of the things estimates the
 // weight of that part. member is empty when members are not kept. It does not write.
 func (s *SetDecayed) Sample(at Tick, f func(hash uint64, member string, weight float64)) {
-	tau, scale := weightOf(s.threshold()), s.scale(at)
+	threshold := s.threshold()
+	tau, scale := weightOf(threshold), s.scale(at)
 	for i, t := range s.times {
-		if s.tooOld(t) {
+		if s.tooOld(t) || s.ranks[i] < threshold {
 			continue
 		}
 		member := ""

@@ -242,7 +242,9 @@ func TestSetDecayedLaws(t *testing.T) {
 			parts = append(parts, s)
 		}
 		a, b := parts[0], parts[r.below(3)]
-		if bytes(merge(a, b)) != bytes(merge(b, a)) || bytes(merge(a, b, b, a)) != bytes(merge(a, b)) || bytes(merge(a, a)) != bytes(a) {
+		twice := merge(a, a) // without what came late below the threshold, which counts nowhere
+		if bytes(merge(a, b)) != bytes(merge(b, a)) || bytes(merge(a, b, b, a)) != bytes(merge(a, b)) ||
+			bytes(merge(twice, a)) != bytes(twice) || twice.Estimate(now) != a.Estimate(now) {
 			t.Fatal("does not commute, or not repeat without effect")
 		}
 

@@ -80,9 +80,13 @@ func allCovered() (all []covered) {
 		covered{"distinct-sliding", "bursty", true, func(r *rand.Rand) []interval { return coverSliding(r, "bursty") }},
 		covered{"bloom-timed", "on time", false, func(r *rand.Rand) []interval { return coverTimed(r, "on time") }},
 		covered{"bloom-timed", "bursty", false, func(r *rand.Rand) []interval { return coverTimed(r, "bursty") }},
-		covered{"bloom-timed", "one burst", false, coverBurst},
+		covered{"bloom-timed", "one burst", true, coverBurst},
 		covered{"linear", plainStream, true, coverLinear},
-		covered{"bloom", plainStream, false, coverBloom},
+		covered{"bloom", plainStream, true, func(r *rand.Rand) []interval { return coverBloom(r, 10_000, 0.01, 22_000) }},
+		covered{"bloom, 500 at 2%", plainStream, true, func(r *rand.Rand) []interval { return coverBloom(r, 500, 0.02, 20_000) }},
+		covered{"bloom, 1000 at 10%", plainStream, true, func(r *rand.Rand) []interval { return coverBloom(r, 1000, 0.1, 20_000) }},
+		covered{"bloom, merged", plainStream, false, coverMerged},
+		covered{"bloom-timed, merged", "one burst", false, coverMergedBurst},
 	)
 }
 
@@ -331,16 +335,77 @@ func coverLinear(r *rand.Rand) []interval {
 	return []interval{around(e.Count, e.StandardError, float64(n))}
 }
 
-// coverBloom: the error of a filter that grows is the most that it can be. Each generation alone has an eighth of its
-// variance, but keys that an earlier one seems to have are missing from the next.
-func coverBloom(r *rand.Rand) []interval {
-	f := must(sketch.NewBloomScalable(sketch.BloomParams{Capacity: 10_000, FalseRate: 0.01}))
-	n := 2000 + r.IntN(20_000)
+// coverBloom: keys that an earlier generation seems to have are missing from the next, and the estimate knows that.
+func coverBloom(r *rand.Rand, capacity uint64, falseRate float64, most int) []interval {
+	f := must(sketch.NewBloomScalable(sketch.BloomParams{Capacity: capacity, FalseRate: falseRate}))
+	n := most/10 + r.IntN(most-most/10)
 	for range n {
 		f.Add(r.Uint64())
 	}
-	s := f.State()
-	return []interval{around(s.Keys, s.KeysError, float64(n))}
+	return []interval{withinBloom(f.State(), float64(n))}
+}
+
+// coverMerged: two filters that have none to all of their keys in common, and keys added afterwards. How many keys they
+// have in common they do not tell, so the interval is wider than chance.
+func coverMerged(r *rand.Rand) (out []interval) {
+	p := sketch.BloomParams{Capacity: 500, FalseRate: 0.02}
+	a := must(sketch.NewBloomScalable(p))
+	p.Capacity <<= r.IntN(2)
+	b := must(sketch.NewBloomScalable(p))
+	n, both := 100+r.IntN(5000), r.Float64()*float64(r.IntN(3))/2
+	union := n
+	for range n {
+		key := r.Uint64()
+		a.Add(key)
+		if r.Float64() < both {
+			b.Add(key)
+			continue
+		}
+		b.Add(r.Uint64())
+		union++
+	}
+	if err := a.Merge(&b); err != nil {
+		panic(err) // small filters of one hash
+	}
+	out = append(out, withinBloom(a.State(), float64(union)))
+	for range n {
+		a.Add(r.Uint64())
+	}
+	return append(out, withinBloom(a.State(), float64(union+n)))
+}
+
+// coverMergedBurst: filters that have none to all of the keys of one generation in common.
+func coverMergedBurst(r *rand.Rand) []interval {
+	p := sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.05, Window: decayedHour}
+	a, b := must(sketch.NewBloomTimed(p)), must(sketch.NewBloomTimed(p))
+	n, both := 50+r.IntN(5000), r.Float64()*float64(r.IntN(3))/2
+	union := n
+	for range n {
+		key := r.Uint64()
+		a.Add(coverageNow, coverageNow, key)
+		if r.Float64() < both {
+			continue
+		}
+		b.Add(coverageNow, coverageNow, r.Uint64())
+		union++
+	}
+	common := r.IntN(1 + n)
+	shared := rand.New(rand.NewPCG(uint64(n), 1))
+	for range common { // in other layers of the one than of the other
+		key := shared.Uint64()
+		a.Add(coverageNow, coverageNow, key)
+		b.Add(coverageNow, coverageNow, key)
+	}
+	if err := a.Merge(&b); err != nil {
+		panic(err) // small filters of one hash
+	}
+	return []interval{withinBloom(a.State(coverageNow), float64(union+common))}
+}
+
+// withinBloom is the interval that the server answers.
+func withinBloom(s sketch.BloomState, truth float64) interval {
+	low, high := around(s.KeysLeast, s.KeysError, truth), around(s.KeysMost, s.KeysError, truth)
+	return interval{min(low.low, s.Keys), high.high, truth}
 }
 
 // coverSliding: the interval of a window begins at what came in the slices that lie in it as a whole.
@@ -379,9 +444,7 @@ func coverTimed(r *rand.Rand, stream string) []interval {
 			truth++
 		}
 	}
-	s := f.State(coverageNow)
-	low, high := around(s.KeysLeast, s.KeysError, truth), around(s.KeysMost, s.KeysError, truth)
-	return []interval{{min(low.low, s.Keys), high.high, truth}}
+	return []interval{withinBloom(f.State(coverageNow), truth)}
 }
 
 // coverBurst: bins of one generation are in no other, and the interval is that of chance.
@@ -391,9 +454,7 @@ func coverBurst(r *rand.Rand) []interval {
 	for range n {
 		f.Add(coverageNow, coverageNow, r.Uint64())
 	}
-	s := f.State(coverageNow)
-	low, high := around(s.KeysLeast, s.KeysError, float64(n)), around(s.KeysMost, s.KeysError, float64(n))
-	return []interval{{min(low.low, s.Keys), high.high, float64(n)}}
+	return []interval{withinBloom(f.State(coverageNow), float64(n))}
 }
 
 func around(value, stdErr, truth float64) interval {
