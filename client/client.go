@@ -279,8 +279,10 @@ func (c *Client) backoff(tries int, err error) time.Duration {
 	if d <= 0 || d > c.cfg.backoff.Max {
 		d = c.cfg.backoff.Max
 	}
-	if after := time.Duration(coded(err).RetryAfterUS) * time.Microsecond; after > d {
-		d = min(after, 10*time.Second)
+	if err != nil {
+		if after := time.Duration(coded(err).RetryAfterUS) * time.Microsecond; after > d {
+			d = min(after, 10*time.Second)
+		}
 	}
 	return d/2 + rand.N(d/2+1)
 }

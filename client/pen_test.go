@@ -163,6 +163,9 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("after %d tries %s", tries, d)
 		}
 	}
+	if d := c.backoff(0, nil); d < 5*time.Millisecond || d > 10*time.Millisecond+1 {
+		t.Errorf("after no error %s", d)
+	}
 	busy := *ErrOverloaded
 	busy.RetryAfterUS = 3_000_000
 	if d := c.backoff(0, &busy); d < 1500*time.Millisecond || d > 3*time.Second+1 {

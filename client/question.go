@@ -135,7 +135,11 @@ func (c *Client) Count(ctx context.Context, ns, key string, opts ...AskOption) (
 		return Reading{}, err
 	}
 	e := exact(d.Z, d.AsOf)
-	e.High += d.Lost
+	slack := 0.0
+	if d.Z != math.Trunc(d.Z) { // whole numbers have been added up without rounding
+		slack = math.Abs(d.Z) * 1e-11
+	}
+	e.Low, e.High = e.Low-slack, e.High+d.Lost+slack
 	if d.Signed {
 		e.Low -= d.Lost
 	}

@@ -204,7 +204,7 @@ func (s *Source) Add(ctx context.Context, offset uint64, in Increment) error {
 	if err := checkItem(&it); err != nil {
 		return s.out.client.fail(attempt{op: "add", key: in.Key}, err)
 	}
-	decided := offset <= s.resume.Shards[s.out.producer.lane(in.Key).shard]
+	decided := s.Decided(offset, in.Key)
 	if decided && !s.recheck {
 		s.last = offset
 		s.skipped.Add(1)
@@ -218,6 +218,11 @@ func (s *Source) Add(ctx context.Context, offset uint64, in Increment) error {
 		s.rechecked.Add(1)
 	}
 	return nil
+}
+
+// Decided reports whether a row of a key had been decided, to be applied or refused, when the source was opened.
+func (s *Source) Decided(offset uint64, key string) bool {
+	return offset <= s.resume.Shards[s.out.producer.lane(key).shard]
 }
 
 // Flush sends what is buffered and waits until all that was added before is

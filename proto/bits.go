@@ -355,6 +355,13 @@ func checkBitmapQuestion(q *ebbv1.BitmapQuestion) *Error {
 	return nil
 }
 
+// ErrTooManyTerms refuses an expression that names more bitmaps than one may.
+func ErrTooManyTerms() *Error {
+	return ErrBadCount.Errorf("the expression has more than %d terms: bitmaps, periods of ranges, and periods that "+
+		"roll-ups are made of", BitTermsMax).WithHint("split the range, or store parts of it under keys and ask about " +
+		"these: ebb query 'store a = play/2001 .. 2010', then 'count(a | play/2011 .. 2020)'")
+}
+
 func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	if depth > BitDepthMax {
 		return ErrBadRequest.Errorf("the expression is more than %d deep", BitDepthMax)
@@ -362,7 +369,7 @@ func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Key, *ebbv1.BitmapExpr_Range, *ebbv1.BitmapExpr_Containers:
 		if *terms++; *terms > BitTermsMax {
-			return ErrBadCount.Errorf("the expression has more than %d terms", BitTermsMax)
+			return ErrTooManyTerms()
 		}
 		if x.GetContainers() != nil {
 			return nil // they are checked when they are read

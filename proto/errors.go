@@ -23,6 +23,10 @@ type Error struct {
 	Line, Column uint32 // of BAD_QUERY: where in the text, from 1; the column in characters
 }
 
+// UnknownOutcomeHint is the next step where a write may or may not have been applied.
+const UnknownOutcomeHint = "send it again under the same idempotency key (in a session: the same sequence), " +
+	"so that nothing counts twice; without one, look whether it was applied"
+
 // Sentinels, one for each code.
 var (
 	ErrUnreachable    = &Error{Code: ebbv1.Code_CODE_UNREACHABLE, Message: "unreachable"}

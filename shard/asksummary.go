@@ -142,9 +142,15 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 	if err := checkWindow(body, q); err != nil {
 		return nil, err
 	}
-	body.answer(q, u.at, out)
-	if halving(body) {
-		u.widen(out)
+	values, spread := body.(*quantile) // how far values that are missing move a quantile depends on the others
+	switch {
+	case spread && halving(body):
+		values.answerWithout(q, u.at, u.missed, out)
+	default:
+		body.answer(q, u.at, out)
+		if halving(body) {
+			u.widen(out)
+		}
 	}
 	return out, nil
 }

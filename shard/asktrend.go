@@ -35,7 +35,7 @@ func (f *frame) tallyOf(ns *namespace, at sketch.Tick) *tally {
 	t := &tally{total: total{at: at, words: f}}
 	if ns != nil {
 		t.version, t.params = ns.definition.GetVersion(), *ns.params()
-		t.began, t.exposure = ns.began, ns.exposure
+		t.began, t.exposure = ns.watched()
 	}
 	return t
 }

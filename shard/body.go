@@ -525,15 +525,20 @@ func exactly(value float64) *ebbv1.Estimate {
 
 // upTo is a count that may be short of what was lost, and is certain but for the rounding of weights.
 func upTo(value, lost float64) *ebbv1.Estimate {
-	if lost == 0 {
-		return exactly(value)
-	}
-	slack := float64(value * rounding)
+	slack := roundingOf(value)
 	return &ebbv1.Estimate{Value: value, Low: value - slack, High: value + lost + slack, Confidence: certain}
 }
 
 // rounding is by how much of itself a sum of weights may be off.
 const rounding = 1e-11
+
+// roundingOf is by how much a sum may be off. Whole numbers have been added up without rounding.
+func roundingOf(sum float64) float64 {
+	if sum == math.Trunc(sum) {
+		return 0
+	}
+	return math.Abs(float64(sum * rounding))
+}
 
 // about is an estimate with a standard error and the interval of a question's confidence.
 func about(q *ebbv1.SummaryQuestion, value, stdErr float64) *ebbv1.Estimate {
@@ -552,7 +557,8 @@ func atMost(value, err, lost, confidence float64) *ebbv1.Estimate {
 	if err == 0 {
 		confidence = certain
 	}
-	return &ebbv1.Estimate{Value: value, Low: value - err, High: value + lost, Confidence: confidence}
+	slack := roundingOf(value)
+	return &ebbv1.Estimate{Value: value, Low: value - err - slack, High: value + lost + slack, Confidence: confidence}
 }
 
 // wider is an estimate whose truth may be more by what was lost.

@@ -40,19 +40,20 @@ func (f *bloomTimed) merge(o body) error {
 
 func (f *bloomTimed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	s := f.State(at)
-	answerExpiring(q, s, out)
+	answerBloomWithin(q, s, out)
 	for _, bin := range q.GetBins() {
 		found := f.Has(at, hashOf(bin, f.Params().Hash.Seed)).Found
 		out.Memberships = append(out.Memberships, membership(found, s))
 	}
 }
 
-// answerExpiring says how many keys a bloom that forgets has, between those of the generation that has most and all.
-func answerExpiring(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
+// answerBloomWithin says how many keys a bloom has, where a key may be counted twice: of one that forgets between those
+// of the generation that has most and all, of a merged one between those of one filter and all.
+func answerBloomWithin(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
 	answerBloom(q, s, out)
 	if out.Total.High < math.MaxFloat64 {
 		low, _ := sketch.Around(s.KeysLeast, s.KeysError, sureness(q))
 		_, high := sketch.Around(s.KeysMost, s.KeysError, sureness(q))
-		out.Total = &ebbv1.Estimate{Value: s.Keys, Low: min(low, s.Keys), High: high, Confidence: sureness(q)}
+		out.Total.Low, out.Total.High = min(low, s.Keys), high
 	}
 }

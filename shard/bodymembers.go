@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -178,11 +177,7 @@ func (f *bloom) merge(o body) error {
 
 func (f *bloom) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
 	s := f.State()
-	answerBloom(q, s, out)
-	if s.KeysLeast < s.KeysMost && out.Total.High < math.MaxFloat64 { // merged: a key may be counted twice
-		low, _ := sketch.Around(s.KeysLeast, s.KeysError, sureness(q))
-		out.Total.Low = min(out.Total.Low, low)
-	}
+	answerBloomWithin(q, s, out)
 	for _, bin := range q.GetBins() {
 		found := f.Has(hashOf(bin, f.Params().Hash.Seed)).Found
 		out.Memberships = append(out.Memberships, membership(found, s))
@@ -216,7 +211,7 @@ func (f *bloomExpiring) merge(o body) error {
 
 func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	s := f.State(at)
-	answerExpiring(q, s, out)
+	answerBloomWithin(q, s, out)
 	for _, bin := range q.GetBins() {
 		found := f.Has(at, hashOf(bin, f.Params().Hash.Seed)).Found
 		out.Memberships = append(out.Memberships, membership(found, s))

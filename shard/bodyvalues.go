@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"math"
+
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -28,7 +30,13 @@ func (d *quantile) merge(o body) error {
 }
 
 func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
+	d.answerWithout(q, at, 0, out)
+}
+
+// answerWithout answers where so many values may be missing besides, whatever they were.
+func (d *quantile) answerWithout(q *ebbv1.SummaryQuestion, at sketch.Tick, missing float64, out *ebbv1.Summary) {
 	r := d.At(at)
+	r.Lost += missing
 	out.Total = upTo(r.Sum, r.Lost)
 	if r.N == 0 {
 		return // every value has faded, and there is nothing to tell
@@ -39,8 +47,8 @@ func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 		from, to := r.Bracket(part)
 		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{
 			Value:      v,
-			Low:        min(from/(1+r.Accuracy), from/(1-r.Accuracy)),
-			High:       max(to/(1+r.Accuracy), to/(1-r.Accuracy)),
+			Low:        max(-math.MaxFloat64, min(from/(1+r.Accuracy), from/(1-r.Accuracy))),
+			High:       min(math.MaxFloat64, max(to/(1+r.Accuracy), to/(1-r.Accuracy))),
 			Confidence: certain,
 		})
 	}

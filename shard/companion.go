@@ -75,7 +75,7 @@ func (s *State) openCompanion(ns, slow *namespace) {
 	slow.eventTime = max(slow.eventTime, ns.eventTime)
 	clock := slow.clock(s.now)
 	slow.eras = append(slow.eras, era{params: s.paramsOf(slow.definition), from: clock, fresh: true})
-	slow.began, slow.exposure = clock, sketch.Exposure{From: clock}
+	slow.began, slow.exposure, slow.active = clock, sketch.Exposure{From: clock}, nil
 	slow.count(noEra, noEra)
 }
 
@@ -228,7 +228,9 @@ func (s *State) adoptCompanion(ns *namespace, name []byte, key uint32, expiry, c
 	if slow == nil || s.kind(key) != ebbv1.Kind_KIND_DISTRIBUTION {
 		return
 	}
-	had, has := ns.exposure.At(ns.params(), clock), slow.exposure.At(slow.params(), clock)
+	_, counted := ns.watched()
+	_, slowly := slow.watched()
+	had, has := counted.At(ns.params(), clock), slowly.At(slow.params(), clock)
 	if !(had > 0 && has > 0) {
 		return
 	}
@@ -277,6 +279,10 @@ func (ns *namespace) watch(w *watched, p *sketch.Params, clock sketch.Tick) {
 	if p.Decay != own.Decay || p.HalfLife != own.HalfLife || w.began == 0 {
 		return
 	}
+	if began, _ := ns.watched(); began != 0 && w.began >= began {
+		return
+	}
+	ns.fixBeginning()
 	if ns.began == 0 || w.exposure.At(own, clock) > ns.exposure.At(own, clock) {
 		ns.exposure = w.exposure
 	}

@@ -39,7 +39,8 @@ func refusedJump(ns *namespace, us int64) *proto.Error {
 	return proto.ErrTimeJump.Errorf("time %s is more than max_jump, %v, ahead of the event clock of namespace %s",
 		clockText(sketch.Tick(us)), text(sketch.Tick(proto.MaxJumpUS(ns.definition))), name).
 		WithHint("if the date is right: ebb namespace clock " + name + " --set " + time.UnixMicro(us).UTC().Format(time.RFC3339) +
-			", then send it again (ebb import --recheck)")
+			", then send it again (ebb import --recheck): with an idempotency key the refused increments alone, " +
+			"under a new key, since the old key gets the old refusal")
 }
 
 // tooManyJumps ends a command of a source that has as many rows dated too far ahead as it can remember. The row at
@@ -71,6 +72,7 @@ func (ns *namespace) setClock(to sketch.Tick) {
 		}
 		ns.eras = append(ns.eras, era{params: *ns.params(), from: to, rewound: true})
 		ns.count(noEra, noEra)
+		ns.fixBeginning()
 		if ns.exposure.From > to {
 			ns.exposure = sketch.Exposure{From: to}
 		}

@@ -14,10 +14,10 @@ const bloomLives = 1.2
 // faded reports whether an increment that was just applied lies outside of what its namespace remembers: at the clock
 // of the namespace it weighs less than the threshold, it is older than the window, or all of it has leaked away. The
 // answer to the writer says how many do; nothing of the state depends on it. An increment at the clock or later never
-// is. Strings and phrases do not fade.
+// is, nor one of 0, which brings the time and nothing else. Strings and phrases do not fade.
 func (s *State) faded(ns *namespace, in *proto.IncrementWire) bool {
 	t, clock, p := sketch.Tick(in.TimeUS), ns.clock(s.now), ns.params()
-	if t == 0 || t >= clock {
+	if t == 0 || t >= clock || in.Amount == 0 {
 		return false
 	}
 	kind, age := in.Kind, float64(clock-t)

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -28,6 +29,9 @@ func TestFadedAreCounted(t *testing.T) {
 		{"a bloom forgets after 1.2", &ebbv1.Namespace{}, ebbv1.Kind_KIND_BLOOM, 2 * hour, 1, 1},
 		{"a linear that is not there does not begin in the past", &ebbv1.Namespace{}, ebbv1.Kind_KIND_LINEAR, 10 * hour, 1, 1},
 		{"but may begin late", &ebbv1.Namespace{}, ebbv1.Kind_KIND_LINEAR, 9 * hour, 1, 0},
+		{"an amount of 0 has nothing that could fade", &ebbv1.Namespace{}, 0, 100 * hour, 0, 0},
+		{"nor under linear decay", &ebbv1.Namespace{Decay: ebbv1.Decay_DECAY_LINEAR}, 0, 2 * hour, 0, 0},
+		{"nor of a sketch", &ebbv1.Namespace{}, ebbv1.Kind_KIND_BLOOM, 2 * hour, 0, 0},
 		{"phrases stay", &ebbv1.Namespace{}, ebbv1.Kind_KIND_PHRASES, 100 * hour, 1, 0},
 	} {
 		o := newOwners(t, 0)
@@ -64,6 +68,20 @@ func TestFadedAreCounted(t *testing.T) {
 	}
 	if first, late := in(20*hour), in(5*hour); first.GetFaded() != 0 || late.GetFaded() != 1 {
 		t.Errorf("under an event clock: %v, then %v", first, late)
+	}
+}
+
+// Kinds that do not go into a namespace under linear decay are refused with the way on.
+func TestOtherKindsUnderLinearDecay(t *testing.T) {
+	o := newOwners(t, 0)
+	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
+		Name: "c", Version: 1, Decay: ebbv1.Decay_DECAY_LINEAR,
+	}}})
+	c := increments("k", "bin")
+	c.GetIncrements().GetIncrements()[0].Kind = ebbv1.Kind_KIND_DISTINCT
+	r := o.apply("c", c)
+	if len(r.GetRefused()) != 1 || !strings.Contains(r.GetRefused()[0].GetError().GetHint(), "--half-life 1h") {
+		t.Errorf("%v", r)
 	}
 }
 

@@ -102,8 +102,9 @@ func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int)
 }
 
 func (ns *namespace) appendWatched(b []byte) []byte {
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(ns.began)), uint64(ns.exposure.From))
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(ns.exposure.Had))
+	began, exposure := ns.watched()
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(began)), uint64(exposure.From))
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(exposure.Had))
 }
 
 func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {

@@ -28,10 +28,11 @@ type namespace struct {
 	signed bool
 
 	// began is when it began to count: the clock at its definition, or where there was no clock yet the first
-	// event after that, see reachesBack. exposure is what it has counted since (see
-	// sketch.Exposure).
+	// event after that. exposure is what it has counted since (see sketch.Exposure). Where there are active periods, they say
+	// both: see watched.
 	began    sketch.Tick
 	exposure sketch.Exposure
+	active   activePeriods
 
 	slow      uint16 // the space of its companion, 0 if it has never had one; see companion.go
 	companion bool   // it is one
@@ -117,6 +118,7 @@ const noEra = ^uint32(0)
 func (ns *namespace) clone(epoch uint32) *namespace {
 	c := *ns
 	c.eras = slices.Clone(ns.eras)
+	c.active = slices.Clone(ns.active)
 	c.epoch = epoch
 	return &c
 }
@@ -279,6 +281,7 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	if proto.SameArithmetic(ns.definition, def) {
 		ns.present().params = s.paramsOf(def)
 	} else {
+		ns.fixBeginning()
 		ns.exposure = sketch.Exposure{From: clock, Had: ns.exposure.At(ns.params(), clock)}
 		ns.eras = append(ns.eras, era{params: s.paramsOf(def), from: clock})
 		ns.count(noEra, noEra)
@@ -291,8 +294,8 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	ns.eventTime = max(ns.eventTime, clock)
 }
 
-// counted notes the first event of a namespace that had no time before, and one that is earlier.
-func (ns *namespace) counted(t sketch.Tick) {
+// countedOnce notes the first event of a namespace that had no time before, and before BehaviourBeginnings one that is earlier.
+func (ns *namespace) countedOnce(t sketch.Tick) {
 	if ns.began == 0 || t < ns.began && ns.reachesBack(t) {
 		ns.began, ns.exposure.From = t, t
 	}
@@ -301,13 +304,10 @@ func (ns *namespace) counted(t sketch.Tick) {
 // earlyMin is how much earlier than the first event another one may always be.
 const earlyMin = sketch.Tick(60e6)
 
-// reachesBack says whether an event before the first one says when counting began. Events come out of order, so the earliest does: of a
-// stream whose beginning nobody knows it is the likeliest. But one with a wrong date would have it that hardly anything has come since, so it is
-// believed only where it makes the time that was counted no more than twice as long. A namespace that began by its definition, or has changed its
-// half-life, stays as it is.
+// reachesBack says whether an event before the first one says when counting began: where it makes the time that was
+// counted no more than twice as long. Since BehaviourBeginnings it depends on all events, see activePeriods.
 func (ns *namespace) reachesBack(t sketch.Tick) bool {
-	return ns.onEventTime() && ns.exposure.From == ns.began && ns.exposure.Had == 0 && ns.present().from != ns.began &&
-		t >= ns.began-max(ns.eventTime-ns.began, earlyMin)
+	return ns.beginsWithEvents() && t >= ns.began-max(ns.eventTime-ns.began, earlyMin)
 }
 
 // editNamespace returns a namespace for writing.

@@ -104,6 +104,32 @@ func orLost(text string, lost float64) string {
 	return text + ", and too low by at most " + lostText(lost)
 }
 
+// valuesText says what quantiles may be off by, and the number of values behind them.
+func valuesText(accuracy, lost float64) string {
+	text := fmt.Sprintf("quantiles are within %.2g%% of a value that was measured", 100*accuracy)
+	if lost == 0 {
+		return text
+	}
+	return text + ", and the number of values is too low by at most " + lostText(lost)
+}
+
+// exactError is the standard error of a count up to which its nearest whole number is the true one but for rare chance.
+const exactError = 0.125
+
+// distinctText says what a count of different bins may be off by: while there are few of them, each is known.
+func distinctText(d *distinct) string {
+	err := distinctError(d.Params().Precision)
+	if _, stdErr := d.Estimate(); stdErr > exactError {
+		return fmt.Sprintf("standard error %.2g%%", 100*err)
+	}
+	return fmt.Sprintf("exact, as long as there are so few bins; of many the standard error is %.2g%%", 100*err)
+}
+
+// fewText is about a part of a count that is exact until there are many.
+func fewText(stdErr float64) string {
+	return fmt.Sprintf("exact while there are few bins, then standard error %.2g%%", 100*stdErr)
+}
+
 // properties are the sizes of a body, and what its answers may be off by.
 func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string) {
 	lost := lostBy(b, at)
@@ -112,21 +138,21 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 		p := b.Params()
 		err := distinctError(p.Precision)
 		return []*ebbv1.Property{property("precision", float64(p.Precision)), property("standard_error", err)},
-			fmt.Sprintf("standard error %.2g%%", 100*err)
+			distinctText(b)
 	case *distinctWindow:
 		p := b.Params()
 		err := distinctError(p.Distinct.Precision)
 		return []*ebbv1.Property{
 			property("precision", float64(p.Distinct.Precision)), property("window_us", float64(b.window())),
 			property("slice_us", float64(p.Slice)), property("standard_error", err),
-		}, fmt.Sprintf("standard error %.2g%%", 100*err)
+		}, fewText(err)
 	case *distinctSliding:
 		p := b.Params()
 		err := distinctError(p.Distinct.Precision)
 		return []*ebbv1.Property{
 			property("precision", float64(p.Distinct.Precision)), property("window_us", float64(p.Window)),
 			property("slice_us", float64(b.Slice())), property("standard_error", err),
-		}, fmt.Sprintf("standard error %.2g%%", 100*err)
+		}, fewText(err)
 	case *distinctDecayed:
 		err := 1.04 / math.Sqrt(float64(b.Params().Registers))
 		return []*ebbv1.Property{property("registers", float64(b.Params().Registers)), property("standard_error", err)},
@@ -143,7 +169,7 @@ func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string)
 	case *quantile:
 		p := b.Params()
 		return []*ebbv1.Property{property("relative_error", p.Accuracy), property("buckets_max", float64(p.BucketsMax))},
-			orLost(fmt.Sprintf("quantiles are within %.2g%% of a value that was measured", 100*p.Accuracy), lost)
+			valuesText(p.Accuracy, lost)
 	case *topK:
 		p := b.Params()
 		return []*ebbv1.Property{property("k", float64(p.K)), property("entries", float64(p.Entries))},

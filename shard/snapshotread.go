@@ -139,6 +139,9 @@ func (s *State) readNamespaces(b *blockReader) {
 		ns.signed = b.bool()
 		ns.eventTime = b.tick()
 		ns.began, ns.exposure = b.tick(), sketch.Exposure{From: b.tick(), Had: b.float()}
+		if b.format >= formatUploads {
+			ns.active = readActive(b)
+		}
 		primary := b.uvarint()
 		ns.closed = b.bool()
 		ns.eraBase = b.uint32()
@@ -156,6 +159,17 @@ func (s *State) readNamespaces(b *blockReader) {
 			s.addNamespace(ns)
 		}
 	}
+}
+
+func readActive(b *blockReader) (s activePeriods) {
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		if len(s) == activeMax {
+			b.corrupt("more than %d active periods", activeMax)
+			return nil
+		}
+		s = append(s, activePeriod{first: b.tick(), last: b.tick(), events: b.uvarint()})
+	}
+	return s
 }
 
 func readDeletion(b *blockReader, ns *namespace) {

@@ -53,6 +53,9 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 		b.tick(ns.began)
 		b.tick(ns.exposure.From)
 		b.float(ns.exposure.Had)
+		if f.format() >= formatUploads {
+			writeActive(b, ns.active)
+		}
 		b.uvarint(f.primaryOf(ns))
 		b.bool(ns.closed)
 		b.uvarint(uint64(ns.eraBase))
@@ -66,6 +69,15 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 			}
 		}
 		b.ended(uint64(ns.space))
+	}
+}
+
+func writeActive(b *blockWriter, s activePeriods) {
+	b.uvarint(uint64(len(s)))
+	for _, p := range s {
+		b.tick(p.first)
+		b.tick(p.last)
+		b.uvarint(p.events)
 	}
 }
 

@@ -59,6 +59,9 @@ const (
 	// sets and out.
 	BehaviourSetHash = BehaviourWindows
 
+	// BehaviourBeginnings is from when on a rate does not depend on the order of events: see activePeriods.
+	BehaviourBeginnings = BehaviourWindows
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourWindows
 )

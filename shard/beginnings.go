@@ -1,0 +1,144 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// A rate is a count by the time that was counted, and of a stream on event time only its events say when that began: with
+// the earliest. But one with a wrong date, in 1970 say, would have it that hardly anything has come since. So events are
+// taken in active periods, whatever order they come in:
+//
+//	events        x                   x xx x            xxxx xx xxxxxxx xxxx
+//	periods       3                   2                 1                  now
+//
+//	a gap divides two periods if it is longer than the time from its end until now, and than a minute
+//	a period counts if it has at least a 64th of the events that came after it
+//
+// and counting began with the earliest period that counts. Each period is more than twice as far from now as the one after
+// it, so there are few. A division that is none at a time is none later, since now moves forward only; so periods that
+// are joined as events come are those that all events together have.
+
+// activePeriod is a stretch of event time without a long gap.
+type activePeriod struct {
+	first, last sketch.Tick
+	events      uint64
+}
+
+const (
+	// gapMin is a gap that never divides periods.
+	gapMin = sketch.Tick(60e6)
+	// activeShare is of how many later events a period must have one.
+	activeShare = 64
+	// activeMax is more than there can be once they are joined: the time since 1970 and a minute differ by 2^28.
+	activeMax = 48
+	// activeEvents is what a period counts for whose events were not counted.
+	activeEvents = 1 << 16
+)
+
+// activePeriods are those of a namespace, the latest first.
+type activePeriods []activePeriod
+
+// add counts an event, at a time that is no later than now.
+func (s activePeriods) add(t, now sketch.Tick) activePeriods {
+	if len(s) > 0 && t >= s[0].first && t <= s[0].last+gapMin {
+		s[0].last = max(s[0].last, t)
+		s[0].events++
+		return s
+	}
+	i := slices.IndexFunc(s, func(p activePeriod) bool { return t >= p.first })
+	switch {
+	case i >= 0 && t <= s[i].last:
+		s[i].events++
+		return s
+	case i < 0:
+		i = len(s)
+	}
+	s = slices.Insert(s, i, activePeriod{first: t, last: t, events: 1})
+	if len(s) > activeMax || i > 0 && joined(&s[i-1], &s[i], now) || i+1 < len(s) && joined(&s[i], &s[i+1], now) {
+		s = s.join(now)
+	}
+	return s
+}
+
+// joined reports whether no gap divides a period from an earlier one.
+func joined(later, earlier *activePeriod, now sketch.Tick) bool {
+	return later.first-earlier.last <= max(now-later.first, gapMin)
+}
+
+// join joins in place what nothing divides.
+func (s activePeriods) join(now sketch.Tick) activePeriods {
+	out := s[:0]
+	for _, p := range s {
+		if n := len(out); n > 0 && joined(&out[n-1], &p, now) {
+			out[n-1].first = p.first
+			out[n-1].last = max(out[n-1].last, p.last)
+			out[n-1].events += p.events
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// began is when counting began, as it looks now. It is 0 without events.
+func (s activePeriods) began(now sketch.Tick) (began sketch.Tick) {
+	after := uint64(0)
+	for _, p := range slices.Clone(s).join(now) {
+		if p.events >= after/activeShare {
+			began = p.first
+		}
+		after += p.events
+	}
+	return began
+}
+
+// sound reports whether periods are ones that a shard may have written, none of them later than now.
+func (s activePeriods) sound(now sketch.Tick) bool {
+	later := now + 1
+	for _, p := range s {
+		if p.first < 0 || p.first > p.last || p.last >= later || p.events == 0 {
+			return false
+		}
+		later = p.first
+	}
+	return len(s) <= activeMax
+}
+
+// counted notes an event at a time that the clock has reached.
+func (s *State) counted(ns *namespace, t sketch.Tick) {
+	switch {
+	case s.behaviour < BehaviourBeginnings || !ns.onEventTime():
+		ns.countedOnce(t)
+		return
+	case ns.began == 0:
+		ns.began, ns.exposure.From = t, t
+	case !ns.beginsWithEvents():
+		return
+	case len(ns.active) == 0: // of a build that did not keep them, or of before the clock was set back
+		ns.active = activePeriods{{first: ns.began, last: max(ns.began, ns.eventTime), events: activeEvents}}
+	}
+	ns.active = ns.active.add(t, ns.eventTime)
+}
+
+// beginsWithEvents reports whether the events of a namespace say when counting began. One that began by its definition,
+// or has changed its half-life, stays as it is.
+func (ns *namespace) beginsWithEvents() bool {
+	return ns.onEventTime() && ns.exposure.From == ns.began && ns.exposure.Had == 0 && ns.present().from != ns.began
+}
+
+// watched is since when a namespace has counted, and its exposure.
+func (ns *namespace) watched() (began sketch.Tick, exposure sketch.Exposure) {
+	if len(ns.active) == 0 {
+		return ns.began, ns.exposure
+	}
+	began = ns.active.began(ns.eventTime)
+	return began, sketch.Exposure{From: began}
+}
+
+// fixBeginning has what events say about the beginning hold as it is.
+func (ns *namespace) fixBeginning() {
+	ns.began, ns.exposure = ns.watched()
+	ns.active = nil
+}
