@@ -145,6 +145,7 @@ type Gossip struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
+	leaving  sync.Once
 	closing  sync.Once
 	reported map[[2]string]bool // duplicates already told, by who stays and who goes; only watch uses it
 }
@@ -288,25 +289,31 @@ func (g *Gossip) Member(node string) (Member, bool) {
 	return Member{}, false
 }
 
-// Close says goodbye to the others, stops and waits for everything it started.
+// Leave says goodbye to the others, once. Until Close it hears who else leaves, but no longer reports it or joins anyone.
+func (g *Gossip) Leave() {
+	g.leaving.Do(func() {
+		g.cancel()
+		if err := g.list.Leave(leaveTimeout); err != nil {
+			g.log.Debug("leave", "err", err) // the others will notice by themselves
+		}
+	})
+}
+
+// Close leaves, stops and waits for everything it started.
 // What memberlist started it cannot wait for: a probe under way outlives Close
 // by up to 8 seconds. It holds nothing and touches nothing, but a synctest
 // bubble has to let it pass.
 func (g *Gossip) Close() error {
-	return g.stop(func() error { return g.list.Leave(leaveTimeout) })
+	g.Leave()
+	return g.stop()
 }
 
 // Kill stops without a word, as a crash would; the others have to find out.
-func (g *Gossip) Kill() error {
-	return g.stop(func() error { return nil })
-}
+func (g *Gossip) Kill() error { return g.stop() }
 
-func (g *Gossip) stop(goodbye func() error) (err error) {
+func (g *Gossip) stop() (err error) {
 	g.closing.Do(func() {
 		g.cancel()
-		if lerr := goodbye(); lerr != nil {
-			g.log.Debug("leave", "err", lerr) // the others will notice by themselves
-		}
 		err = g.list.Shutdown()
 		g.loops.Wait()
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -102,10 +103,40 @@ func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
 		return err
 	}
 	if q.GetTrend() != nil && table.Namespace(name).GetSlowHalfLifeUs() == 0 {
-		return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
-			WithHint("ebb namespace set " + name + " --slow-half-life 6h: it is compared from then on")
+		return oneHalfLife(name, table.Namespace(name))
 	}
 	return nil
+}
+
+// oneHalfLife refuses a trend in a namespace with one half-life, and suggests a second one.
+func oneHalfLife(name string, ns *ebbv1.Namespace) *proto.Error {
+	if ns.GetDecay() == ebbv1.Decay_DECAY_NONE || ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR {
+		return proto.ErrBadNamespace.Errorf("namespace %s has no half-life, and a trend compares two", name).
+			WithHint("count in another one: ebb namespace create NAME --half-life 10m --slow-half-life 6h")
+	}
+	const sixHours = 6 * 3600 * 1_000_000
+	own := cmp.Or(ns.GetHalfLifeUs(), proto.DefaultHalfLifeUS)
+	second := max(sixHours, 10*own)
+	if own > proto.HalfLifeMaxUS/10 {
+		second = own / 10 // the one that is there is the longer one
+	}
+	return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
+		WithHint("ebb namespace set " + name + " --slow-half-life " + spanText(second) + ": it is compared from then on")
+}
+
+// spanText writes a span in the largest unit of which it has a whole number, as flags take it; rounded to seconds.
+func spanText(us int64) string {
+	const second, minute, hour, day = 1_000_000, 60, 3600, 86_400
+	s := us / second
+	switch {
+	case s%day == 0:
+		return fmt.Sprintf("%dd", s/day)
+	case s%hour == 0:
+		return fmt.Sprintf("%dh", s/hour)
+	case s%minute == 0:
+		return fmt.Sprintf("%dm", s/minute)
+	}
+	return fmt.Sprintf("%ds", s)
 }
 
 func (p *askPlan) refuse(question int, err *proto.Error) {

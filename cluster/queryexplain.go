@@ -21,7 +21,11 @@ func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
 	}
 	out.Root.Step = e.step
 	for _, q := range e.questions {
-		step := i.explainQuestion(q)
+		step, refused := i.explainQuestion(q)
+		if bad == nil && refused != nil {
+			bad = refused
+			out.Refusal = refused.Wire()
+		}
 		out.Root.Steps = append(out.Root.Steps, step)
 		out.Shards = append(out.Shards, step.GetShards()...)
 		out.Cost += uint64(len(step.GetShards()))
@@ -42,24 +46,39 @@ func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
 // explainBitmaps adds the expression of a question that has one.
 func (i *inquiry) explainBitmaps(root *ebbv1.ExplainedStep) {
 	if e := expressionOf(i.plan); e != nil {
-		root.Steps = append(root.Steps, i.explainExpression(e))
+		of := i.explainExpression(e)
+		limit := fmt.Sprintf("names %d bitmaps of at most %d", bitmapsIn(of), proto.BitTermsMax)
+		root.Steps = append(root.Steps, of, &ebbv1.ExplainedStep{Step: limit})
 	}
 }
 
-// explainQuestion says which shards a question goes to, as the coordinator would send it.
-func (i *inquiry) explainQuestion(q *ebbv1.Question) *ebbv1.ExplainedStep {
+// bitmapsIn is how many bitmaps the terms of an expression name; those of patterns are not known yet.
+func bitmapsIn(step *ebbv1.ExplainedStep) uint64 {
+	n := step.GetKeys()
+	for _, below := range step.GetSteps() {
+		n += bitmapsIn(below)
+	}
+	return n
+}
+
+// explainQuestion says which shards a question goes to, as the coordinator would send it, and why it
+// would be refused.
+func (i *inquiry) explainQuestion(q *ebbv1.Question) (*ebbv1.ExplainedStep, *proto.Error) {
 	step := &ebbv1.ExplainedStep{Step: asked(q), Of: "namespace " + q.GetNamespace()}
 	if ns := i.table.Namespace(q.GetNamespace()); ns != nil {
 		room := rollupsMax
 		fit, err := questionFor(q, ns, &room)
 		if err != nil {
-			return step
+			return step, err
 		}
 		q = fit
 	}
 	p, err := plan(i.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
-	if err != nil || p.refused != nil {
-		return step
+	if err != nil {
+		return step, proto.AsError(err)
+	}
+	if p.refused != nil {
+		return step, p.refused[0]
 	}
 	for _, part := range p.parts {
 		step.Shards = append(step.Shards, part.question.GetShard())
@@ -72,7 +91,7 @@ func (i *inquiry) explainQuestion(q *ebbv1.Question) *ebbv1.ExplainedStep {
 	if proto.Everywhere(q) {
 		step.Keys += uint64(len(step.Shards) * max(1, len(proto.QuestionPatterns(q))))
 	}
-	return step
+	return step, nil
 }
 
 // asked names a question as the protocol does.

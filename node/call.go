@@ -61,7 +61,7 @@ func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandR
 	for i, r := range c.results {
 		if r == nil {
 			err := proto.ErrUnknownOutcome.Errorf("%s: it may or may not be applied", why).
-				WithHint("retry under the same session and sequence")
+				WithHint(proto.UnknownOutcomeHint)
 			r = &ebbv1.CommandResult{Error: err.Wire()}
 		}
 		results[i] = r

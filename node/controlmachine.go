@@ -25,7 +25,7 @@ var _ machine = (*controlMachine)(nil)
 func (m *controlMachine) index() uint64 { return m.applied.Load() }
 
 // configured implements machine.
-func (m *controlMachine) configured() uint64 { return m.configuration.Load() }
+func (m *controlMachine) configured() *configured { return &m.configuration }
 
 // Apply implements raft.FSM; Raft prefers ApplyBatch.
 func (m *controlMachine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
@@ -52,6 +52,7 @@ func (m *controlMachine) Restore(r io.ReadCloser) error {
 	if err := m.control.Restore(r); err != nil {
 		return fmt.Errorf("restore the control group: %w", err)
 	}
+	m.configuration.restored()
 	m.applied.Raise(m.control.Applied())
 	m.changed()
 	return nil

@@ -20,8 +20,8 @@ type machine interface {
 	raft.BatchingFSM
 	// index returns the last entry that the state includes.
 	index() uint64
-	// configured returns the newest entry handed over that changed the group's configuration; 0 for none.
-	configured() uint64
+	// configured returns what it knows of the group's configurations.
+	configured() *configured
 }
 
 // groupLog is the log and the stable values of one group.

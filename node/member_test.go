@@ -25,9 +25,9 @@ type tally struct {
 	term    watermark
 }
 
-func (m *tally) index() uint64         { return m.applied.Load() }
-func (m *tally) configured() uint64    { return 0 }
-func (m *tally) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
+func (m *tally) index() uint64           { return m.applied.Load() }
+func (m *tally) configured() *configured { return new(configured) }
+func (m *tally) Apply(l *raft.Log) any   { return m.ApplyBatch([]*raft.Log{l})[0] }
 func (m *tally) Restore(r io.ReadCloser) error {
 	_, err := io.Copy(io.Discard, r)
 	return err

@@ -181,7 +181,7 @@ func (i *incarnation) reconfigure(future raft.IndexFuture) error {
 
 // configuredAt is the index of the group's newest committed configuration.
 func (m *member) configuredAt() uint64 {
-	at := m.machine.configured()
+	at := m.machine.configured().at.Load()
 	snapshots, err := m.snaps.List()
 	if err == nil && len(snapshots) > 0 {
 		at = max(at, snapshots[0].ConfigurationIndex)

@@ -600,7 +600,7 @@ func (p *proposer) refusal(err error) *proto.Error {
 
 func errUnknownOutcome(shard uint32, why string) *proto.Error {
 	return proto.ErrUnknownOutcome.Errorf("shard %d: the write may or may not be applied: %s", shard, why).
-		WithHint("retry under the same session and sequence").WithShard(shard)
+		WithHint(proto.UnknownOutcomeHint).WithShard(shard)
 }
 
 func errShuttingDown(shard uint32) *proto.Error {

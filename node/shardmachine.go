@@ -65,7 +65,7 @@ func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, 
 func (m *shardMachine) index() uint64 { return m.applied.Load() }
 
 // configured implements machine.
-func (m *shardMachine) configured() uint64 { return m.configuration.Load() }
+func (m *shardMachine) configured() *configured { return &m.configuration }
 
 // Apply implements raft.FSM; Raft prefers ApplyBatch.
 func (m *shardMachine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
@@ -320,6 +320,7 @@ func (m *shardMachine) Restore(r io.ReadCloser) error {
 		m.unrecord(proto.ErrTooStale.Errorf("shard %d: a snapshot was installed while its state was fetched", m.id))
 	}
 	m.mu.Unlock()
+	m.configuration.restored()
 	m.applied.Raise(state.Applied())
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// handOverAllMax is how long a closing node hands over what it leads.
-const handOverAllMax = 3 * time.Second
+// handOverAllMax is how long a closing node hands over what it leads. A pod has 30 s to end.
+const handOverAllMax = 8 * time.Second
 
 // auditDrainMax is how long a closing node waits for lines of the audit log that its disk has not taken yet.
 const auditDrainMax = 2 * time.Second
@@ -24,7 +24,8 @@ const auditDrainMax = 2 * time.Second
 //
 //	not ready -> goodbye by gossip -> leaders handed over -> doors shut -> requests under way answered -> groups stopped -> audit log written -> log closed
 //
-// Goodbye comes first, so that nobody hands a shard back. While leaders move,
+// Goodbye comes first, so that nobody hands a shard back, and gossip is heard until leaders have moved: nothing goes to
+// nodes that leave as well. While leaders move,
 // requests are served as ever; when the doors shut, those under way have a leader
 // elsewhere to go to.
 func (n *Node) Close() (err error) {
@@ -33,9 +34,12 @@ func (n *Node) Close() (err error) {
 		n.phase.enter(phaseStopping, "hands over its shards")
 		n.watches.Close() // they would never end
 		if g := n.directory.gossip.Load(); g != nil {
-			_ = g.Close() // the others find out by themselves
+			g.Leave()
 		}
 		kept := n.handOverAll()
+		if g := n.directory.gossip.Load(); g != nil {
+			_ = g.Close() // the others know
+		}
 		over := time.Now()
 		n.turnstile.shut()
 		n.servers.shut(&n.turnstile)
@@ -59,12 +63,15 @@ func (n *Node) handOverAll() (kept int) {
 	if b == nil || g == nil || n.broken.Load() {
 		return 0
 	}
+	deadline := time.Now().Add(handOverAllMax)
 	b.leaveAll(handOverAllMax)
-	if _, leads := g.control.leading(); leads {
-		if heir, ok := g.control.heir("", n.directory.alive); ok {
-			g.control.cede(heir)
+	eventually(time.Until(deadline), func() bool {
+		if _, leads := g.control.leading(); !leads || !othersAlive(g.control.member, b.node, b.alive) {
+			return true
 		}
-	}
+		heir, ok := g.control.heir("", b.alive)
+		return ok && g.control.cede(heir)
+	})
 	for _, m := range g.members {
 		if _, leads := m.leading(); leads {
 			kept++

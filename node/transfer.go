@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -206,21 +207,95 @@ func (b *balancer) rest(r *replica) {
 	b.failed[r] = time.Now()
 }
 
-// leaveAll hands over everything that this node leads, as far as others can
-// take it before the deadline.
+// leaveAll hands over everything that this node leads, and looks again until it leads nothing that others could take or
+// time is up: an heir may lack entries yet, and an election may bring a shard back.
 func (b *balancer) leaveAll(atMost time.Duration) {
-	deadline := time.Now().Add(atMost)
-	table := b.table()
+	d := departure{
+		b: b, table: b.table(), deadline: time.Now().Add(atMost),
+		failed: make(map[string]bool), asked: make(map[*replica]map[string]bool), offers: make(map[*replica]int),
+	}
+	eventually(atMost, d.round)
+}
+
+// departure is what a node that ends knows of those that it offers its shards to.
+type departure struct {
+	b        *balancer
+	table    *cluster.Table
+	deadline time.Time
+
+	mu     sync.Mutex                   // guards what follows
+	failed map[string]bool              // nodes that did not take the last shard they were offered
+	asked  map[*replica]map[string]bool // whom a shard was offered since it was offered to all
+	offers map[*replica]int             // how often each shard was offered
+}
+
+// round offers every shard that is led to one node, a few at a time, and reports whether none is left to offer.
+func (d *departure) round() bool {
 	var wg sync.WaitGroup
-	defer wg.Wait()
 	slots := make(chan struct{}, 4)
-	for _, r := range b.replicas() {
-		if _, leads := r.leading(); !leads || time.Now().After(deadline) {
+	done := true
+	for _, r := range d.b.replicas() {
+		slots <- struct{}{}
+		if _, leads := r.leading(); !leads || time.Now().After(d.deadline) || !othersAlive(r.member, d.b.node, d.b.alive) {
+			<-slots
 			continue
 		}
-		if heir, ok := r.heir(table.Preferred(r.group), b.alive); ok {
-			slots <- struct{}{}
-			wg.Go(func() { r.handOver(heir); <-slots })
+		done = false
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if heir, node, ok := d.heir(r); ok {
+				d.note(r, node, r.handOverWithin(d.patience(r), heir))
+			}
+		})
+	}
+	wg.Wait()
+	return done
+}
+
+// othersAlive reports whether a group has a voter on a node that is alive and is not this one.
+func othersAlive(m *member, self string, alive func(node string) bool) bool {
+	_, nodes := m.voters()
+	return slices.ContainsFunc(nodes, func(node string) bool { return node != self && alive(node) })
+}
+
+// heir is whom a shard is offered to next: one that takes what it is offered if there is any, and each once before any
+// twice. A clock that is wrong or not known is better than an election.
+func (d *departure) heir(r *replica) (heir raft.Server, node string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	open := func(node string) bool { return d.b.alive(node) && !d.asked[r][node] }
+	good := func(node string) bool { return open(node) && !d.failed[node] }
+	preferred := d.table.Preferred(r.group)
+	for _, pick := range []func() (raft.Server, bool){
+		func() (raft.Server, bool) { return r.heir(preferred, good) },
+		func() (raft.Server, bool) { return r.heir(preferred, open) },
+		func() (raft.Server, bool) { return r.member.heir(preferred, open) },
+	} {
+		if heir, ok = pick(); ok {
+			node, _, _ = transport.ParseAddress(heir.Address) // heir has parsed it
+			return heir, node, true
 		}
 	}
+	delete(d.asked, r)
+	return raft.Server{}, "", false
+}
+
+// patience is how long writes to a shard may take to land before it is handed over: twice as long each time, since a
+// slow disk is no quicker the next time.
+func (d *departure) patience(r *replica) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return min(pauseMax<<min(d.offers[r], 10), max(0, time.Until(d.deadline)))
+}
+
+// note remembers how an offer went.
+func (d *departure) note(r *replica, node string, taken bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.offers[r]++
+	d.failed[node] = !taken
+	if d.asked[r] == nil {
+		d.asked[r] = make(map[string]bool)
+	}
+	d.asked[r][node] = true
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-
-	"github.com/hashicorp/raft"
 )
 
 // watermark is an index that only grows, and those who wait for it.
@@ -69,16 +67,4 @@ func (w *watermark) enter(index uint64) chan struct{} {
 	ready := make(chan struct{})
 	w.waiting[ready] = index
 	return ready
-}
-
-// configured is the newest entry handed over that changed a group's configuration.
-type configured struct{ atomic.Uint64 }
-
-// note takes down what is among entries, which come in order.
-func (c *configured) note(entries []*raft.Log) {
-	for _, e := range entries {
-		if e.Type == raft.LogConfiguration {
-			c.Store(e.Index)
-		}
-	}
 }

@@ -86,6 +86,8 @@ func (w *world) observe(ctx context.Context) {
 			if alive[i] = n != nil; n == nil {
 				continue
 			}
+			leaps := n.MembershipLeaps()
+			w.hold("one-server-a-change", leaps == 0, "%s has seen %d configurations that differ by more from the one before", w.c.Name(i), leaps)
 			life := w.c.Lives(i)
 			for _, r := range n.Status().GetReplicas() {
 				if r.GetShard() == cluster.ControlShard {
