@@ -145,11 +145,32 @@ func (s *spec) resolve(what string, header []string) error {
 		case header == nil:
 			return columnErrorf("%s %q: the file has no header, so columns are numbers from 1", what, s.text)
 		default:
-			return columnErrorf("%s %q: no column %q; there are %s (a constant is written =%s%s)",
-				what, s.text, p.field, strings.Join(header, ", "), p.field, periodHint(p.field))
+			hint := separatorHint(header)
+			if hint == "" {
+				hint = fmt.Sprintf(" (a constant is written =%s%s)", p.field, periodHint(p.field))
+			}
+			return columnErrorf("%s %q: no column %q; there are %s%s", what, s.text, p.field, strings.Join(header, ", "), hint)
 		}
 	}
 	return nil
+}
+
+// separatorHint says so if a header of one column looks like several with another separator.
+func separatorHint(header []string) string {
+	if len(header) != 1 {
+		return ""
+	}
+	for _, s := range []struct{ separator, name, way string }{
+		{"\t", "tabs", "--format tsv"},
+		{",", "commas", "--format csv"},
+		{";", "semicolons", `tr ';' '\t' <FILE | ebb import - --format tsv, if no field is quoted`},
+		{"|", "bars", `tr '|' '\t' <FILE | ebb import - --format tsv, if no field is quoted`},
+	} {
+		if strings.Contains(header[0], s.separator) {
+			return fmt.Sprintf("; the file seems to be separated by %s: %s", s.name, s.way)
+		}
+	}
+	return ""
 }
 
 // periodHint says which periods there are if a column that is not there looks like one.

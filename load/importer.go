@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -79,9 +80,7 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
-	source, err := im.Client.Source(ctx, im.Source, client.SourceOptions{
-		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, Recheck: im.Recheck, OnRefused: run.refusedByShard,
-	})
+	source, err := im.open(ctx, run)
 	if errors.Is(err, client.ErrTooManySources) {
 		run.forget(ctx) // those shards that had room for it; not in every shard, it has never counted a row
 	}
@@ -89,7 +88,10 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run.source = source
-	if run.gaps, err = newGaps(ctx, im.Client, ns, r, source); err != nil {
+	asking, cancel := im.patient(ctx)
+	run.gaps, err = newGaps(asking, im.Client, ns, r, source)
+	cancel()
+	if err != nil {
 		return Progress{}, errors.Join(fmt.Errorf("import: %w", err), run.finish(ctx))
 	}
 	if newest := source.Resume().Newest; newest > 0 && im.OnResume != nil {
@@ -117,6 +119,24 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		im.Progress(p)
 	}
 	return p, err
+}
+
+// open takes the source over, for as long as a command is tried.
+func (im *Importer) open(ctx context.Context, run *run) (*client.Source, error) {
+	ctx, cancel := im.patient(ctx)
+	defer cancel()
+	return im.Client.Source(ctx, im.Source, client.SourceOptions{
+		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, Recheck: im.Recheck,
+		OnRefused: run.refusedByShard,
+	})
+}
+
+// patient bounds a call by how long a command is tried, which may be longer than the client's own timeout.
+func (im *Importer) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	if im.Timeout <= 0 {
+		return context.WithTimeout(ctx, client.SourceTimeout)
+	}
+	return context.WithTimeout(ctx, im.Timeout)
 }
 
 // namespaceWait is how long a namespace that was just created may be unknown to
@@ -252,13 +272,30 @@ func (r *run) refuse(refused Refused) {
 	}
 }
 
-func (r *run) refusedByShard(offset uint64, _ client.Increment, err error) {
+func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 	r.shardRefused.Add(1)
 	var coded *client.Error
 	if errors.As(err, &coded) {
 		err = coded.Err
 	}
+	// A row that is dated too far ahead is judged again; of others the shard knows the code alone.
+	if r.source.Decided(offset, in.Key) && !errors.Is(err, proto.ErrTimeJump) {
+		err = refusedEarlier(in, proto.AsError(err).Code)
+	}
 	r.refuse(Refused{Line: offset >> markBits, Reason: err})
+}
+
+// ErrRefusedEarlier says that an earlier run of an import refused a row. It is not judged again.
+var ErrRefusedEarlier = errors.New("refused by an earlier run")
+
+// refusedEarlier says why a row was refused then. What the limits are now is left out: they may be others.
+func refusedEarlier(in client.Increment, code client.Code) error {
+	why := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(code.String(), "CODE_"), "_", " "))
+	why += fmt.Sprintf(" (EBB-%d)", int32(code))
+	if in.Bin != "" {
+		return fmt.Errorf("%w: %s, key %q, bin %q", ErrRefusedEarlier, why, in.Key, in.Bin)
+	}
+	return fmt.Errorf("%w: %s, key %q", ErrRefusedEarlier, why, in.Key)
 }
 
 // finish writes what was read, and ends the source.

@@ -389,3 +389,25 @@ func ExampleImporter() {
 	// refused line 4: not enough columns: 1, and country is number 2
 	// 3 rows, 0 written, 2 written before, 1 refused <nil>
 }
+
+// An import tries to open its source for as long as it tries a batch, whatever the client's timeout is.
+func TestOpeningObeysTheTimeout(t *testing.T) {
+	cluster, _ := start(t, 3)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	const timeout = 200 * time.Millisecond
+	c, err := client.DialOptions(ctx, cluster.Addrs(), client.WithTimeout(timeout), client.WithDialTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cluster.Kill(1)
+	cluster.Kill(2)
+	text, _ := file(10)
+	im := load.Importer{Client: c, Namespace: "plain", Source: "s", Timeout: 3 * time.Second}
+	begun := time.Now()
+	_, err = im.Run(context.Background(), reader(t, text)) // no deadline: the client's timeout counts
+	if took := time.Since(begun); err == nil || took < im.Timeout || took > im.Timeout+10*time.Second {
+		t.Errorf("without a majority: after %v: %v", took, err)
+	}
+}

@@ -17,7 +17,7 @@ const (
 	// Autodetect takes text with '-', '/' or ':' for a date, and tells numbers by their size:
 	// below 1e11 seconds, below 1e14 milliseconds, else microseconds. (1e11
 	// seconds is the year 5138, 1e11 milliseconds is March 1973.) Digits that may as well be a
-	// date, such as 20150226, are refused: see AmbiguousTime.
+	// date, such as 20150226, or a year are refused: see AmbiguousTime.
 	Autodetect   TimeUnit = iota
 	Seconds               // since 1970
 	Milliseconds          // since 1970
@@ -130,9 +130,13 @@ type AmbiguousTime struct {
 
 // Error names both readings and how each is written.
 func (a *AmbiguousTime) Error() string {
-	return fmt.Sprintf("bad time %s: it may be the date %s, or %s after 1970, which is %s; "+
+	what := "date"
+	if len(a.Text) == len(yearLayout) {
+		what = "year that begins on"
+	}
+	return fmt.Sprintf("bad time %s: it may be the %s %s, or %s after 1970, which is %s; "+
 		"say which with --time-format %s or --time-unit %s",
-		quote(a.Text), a.date(), a.number(), a.Number.Format(time.RFC3339), a.Format, a.Unit)
+		quote(a.Text), what, a.date(), a.number(), a.Number.Format(time.RFC3339), a.Format, a.Unit)
 }
 
 func (a *AmbiguousTime) date() string {
@@ -151,14 +155,22 @@ func (a *AmbiguousTime) Readings() (date, number string) {
 	return a.date(), a.Number.Format(time.RFC3339)
 }
 
-// compactDates are dates without separators, which look like numbers. Those with an hour and no minute are none of
-// them: as seconds they are times from 2032 on, and those are written so.
-var compactDates = []struct{ layout, format string }{
-	{"20060102", "%Y%m%d"}, {"200601021504", "%Y%m%d%H%M"}, {"20060102150405", "%Y%m%d%H%M%S"},
+const yearLayout = "2006"
+
+// compactDates are years, and dates without separators, which look like numbers. Those with an hour and no minute are
+// none of them: as seconds they are times from 2032 on, and those are written so.
+var compactDates = []struct {
+	layout, format string
+	first, last    int // year
+}{
+	{yearLayout, "%Y", 1000, 2999},
+	{"20060102", "%Y%m%d", 1900, 2099},
+	{"200601021504", "%Y%m%d%H%M", 1900, 2099},
+	{"20060102150405", "%Y%m%d%H%M%S", 1900, 2099},
 }
 
-// Ambiguous returns both readings of digits that form a date from 1900 to 2099 and are a number since 1970 as well;
-// nil for any other text.
+// Ambiguous returns both readings of digits that form a date from 1900 to 2099, or a year from 1000 to 2999, and are a
+// number since 1970 as well; nil for any other text.
 func Ambiguous(text string) *AmbiguousTime { return ambiguous(text) }
 
 func ambiguous(text string) *AmbiguousTime {
@@ -167,7 +179,7 @@ func ambiguous(text string) *AmbiguousTime {
 			continue
 		}
 		date, err := time.Parse(c.layout, text)
-		if err != nil || date.Year() < 1900 || date.Year() > 2099 {
+		if err != nil || date.Year() < c.first || date.Year() > c.last {
 			continue
 		}
 		number, err := parseNumber(text, Autodetect)

@@ -96,10 +96,20 @@ func TestFormatsOfTimes(t *testing.T) {
 		{"%F %T.%f", nil, "2015-02-26 13:00:00.25", "2015-02-26T13:00:00.25Z"},
 		{"%m/%d/%y %I:%M %p", nil, "02/26/15 01:30 PM", "2015-02-26T13:30:00Z"},
 		{"02.01.2006", nil, "26.02.2015", "2015-02-26T00:00:00Z"},
+		{"%b %d %Y", nil, "Jan 1 2000", "2000-01-01T00:00:00Z"},
+		{"%b %d %Y", nil, "Jan 01 2000", "2000-01-01T00:00:00Z"},
+		{"%m/%d/%Y %I:%M:%S.%f %p %z", nil, "2/6/2015 1:3:5.25 PM +0100", "2015-02-06T12:03:05.25Z"},
+		{"%F %T%z", nil, "2015-2-6 1:3:5+01:00", "2015-02-06T00:03:05Z"},
+		{"%Y_%m_%d", nil, "2015_02_26", "2015-02-26T00:00:00Z"},
+		{"%Y%m%d", nil, "2015226", `bad time "2015226": it is not as --time-format says`},
+		{"%Y", nil, "1997", "1997-01-01T00:00:00Z"},
+		{"2006", berlin, "1997", "1996-12-31T23:00:00Z"},
+		{"%m.%Y", nil, "3.1997", "1997-03-01T00:00:00Z"},
+		{"%Y %H:%M", nil, "", "it needs a year, and with a time"},
 		{"%Y-%j", nil, "2015-057", "2015-02-26T00:00:00Z"},
 		{"%Y%m%d", nil, "26.02.2015", `bad time "26.02.2015": it is not as --time-format says`},
-		{"YYYY-MM-DD", nil, "", "it needs a year, a month and a day"},
-		{"%H:%M", nil, "", "it needs a year, a month and a day"},
+		{"YYYY-MM-DD", nil, "", "it needs a year, and with a time"},
+		{"%H:%M", nil, "", "it needs a year, and with a time"},
 		{"%Y-%m-%d %Z", nil, "", "names of zones have several meanings"},
 		{"%Y-%m-%d %Q", nil, "", "%Q is not known"},
 		{"%s", nil, "", "--time-unit s"},
@@ -149,6 +159,32 @@ func TestAmbiguousTimes(t *testing.T) {
 		if _, err := ParseTime(text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// So are years, which are numbers as well: as seconds they are minutes after 1970.
+func TestAmbiguousYears(t *testing.T) {
+	for _, text := range []string{"1000", "1997", "2999"} {
+		_, err := ParseTime(text)
+		var both *AmbiguousTime
+		if !errors.As(err, &both) {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		date, number := both.Readings()
+		if date != text+"-01-01" || !strings.HasPrefix(number, "1970-01-01T00:") || both.Format != "%Y" || both.Unit != "s" {
+			t.Errorf("%s: %s or %s, %+v", text, date, number, both)
+		}
+	}
+	for _, text := range []string{"0999", "999", "3000", "1997.5", "19970", "-1997"} {
+		if _, err := ParseTime(text); errors.As(err, new(*AmbiguousTime)) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	const want = `refused line 2: bad time "1997": it may be the year that begins on 1997-01-01, or 1997 seconds after 1970, ` +
+		"which is 1970-01-01T00:33:17Z; say which with --time-format %Y or --time-unit s\n"
+	if got := read(t, "a.csv", "y,b\n1997,x\n", Options{Key: "b", Bin: "b", Time: "y"}); got != want {
+		t.Errorf("%s, not %s", got, want)
 	}
 }
 
@@ -215,7 +251,33 @@ func TestSpreadJSON(t *testing.T) {
 			t.Errorf("%s: %s", test.text, got)
 		}
 	}
+	long := `[{"k":"` + strings.Repeat("x", 70_000) + `"}]`
+	for _, name := range []string{"a.json", ""} {
+		if got := read(t, name, long, Options{Key: "k", Bin: "k"}); !strings.Contains(got, "it begins an array") {
+			t.Errorf("a long line: %s", got)
+		}
+	}
+	if got := read(t, "a.json", long[1:], Options{Key: "k", Bin: "k"}); !strings.Contains(got, "line 1: too long") {
+		t.Errorf("a long object: %s", got)
+	}
 	if got := read(t, "a.csv", "[x],b\n[y],c\n", Options{Key: "1", Bin: "2", NoHeader: true}); !strings.HasPrefix(got, "1 \"[x]\"") {
+		t.Error(got)
+	}
+}
+
+// A file whose fields are separated by something else than its format says is refused with the way on.
+func TestOtherSeparators(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"a.csv", "a;b;c\n1;2;3\n", `there are a;b;c; the file seems to be separated by semicolons: tr ';' '\t' <FILE`},
+		{"a.csv", "a|b|c\n1|2|3\n", `the file seems to be separated by bars: tr '|' '\t' <FILE`},
+		{"a.csv", "a\tb\n1\t2\n", "the file seems to be separated by tabs: --format tsv"},
+		{"a.tsv", "a,b\n1,2\n", "the file seems to be separated by commas: --format csv"},
+	} {
+		if got := read(t, test.name, test.text, Options{Key: "b", Bin: "a"}); !strings.Contains(got, test.want) {
+			t.Errorf("%q: %s, not %s", test.text, got, test.want)
+		}
+	}
+	if got := read(t, "a.csv", "a,b;c\n1,2\n", Options{Key: "b", Bin: "a"}); strings.Contains(got, "separated") {
 		t.Error(got)
 	}
 }
@@ -267,4 +329,52 @@ func FuzzTimeFormat(f *testing.F) {
 			t.Fatalf("%q with %q: %s", text, format, at)
 		}
 	})
+}
+
+// A bin of JSON lines that is mistyped, a list or an object is refused, as a key is; null and "" are empty.
+func TestFieldsOfJSON(t *testing.T) {
+	const text = `{"k":"a","b":"x","n":1}` + "\n" + `{"k":"a","b":["x"],"n":[2]}` + "\n" +
+		`{"k":"a","b":{"x":1},"n":{}}` + "\n" + `{"k":"a","b":null,"n":1}` + "\n" + `{"k":"a","b":"","n":1}` + "\n" +
+		`{"k":"a"}` + "\n"
+	refused := func(field string) string {
+		return "refused line 2: malformed: field " + field + " is an object or a list\n" +
+			"refused line 3: malformed: field " + field + " is an object or a list\n"
+	}
+	amount := Options{Key: "k", Bin: "=x", Amount: "n", SkipEmpty: true}
+	for _, test := range []struct {
+		what string
+		opts Options
+		want string
+	}{
+		{
+			"a bin",
+			Options{Key: "k", Bin: "b"},
+			"1 \"a\" \"x\" 1\n" + refused("b") +
+				"4 \"a\" \"-\" 1\n5 \"a\" \"-\" 1\nrefused line 6: no field \"b\"; there are k\n",
+		},
+		{
+			"without those that are empty",
+			Options{Key: "k", Bin: "b", SkipEmpty: true},
+			"1 \"a\" \"x\" 1\n" + refused("b") + "3 empty\n",
+		},
+		{
+			"an amount, without those that are empty", amount,
+			"1 \"a\" \"x\" 1\n" + refused("n") +
+				"4 \"a\" \"x\" 1\n5 \"a\" \"x\" 1\n1 empty\n",
+		},
+	} {
+		if got := read(t, "a.jsonl", text, test.opts); got != test.want {
+			t.Errorf("%s:\n%s, not\n%s", test.what, got, test.want)
+		}
+	}
+	got := read(t, "a.jsonl", `{"k":"a","b":1}`+"\n", Options{Key: "k", Bin: "wrod"})
+	if want := "refused line 1: no field \"wrod\"; there are b, k\n"; got != want {
+		t.Errorf("a mistyped bin: %s, not %s", got, want)
+	}
+	const nested = `{"k":"a","b":{"c":1}}` + "\n" + `{"k":"a","b":null}` + "\n" + `{"k":"a","b":1}` + "\n"
+	got = read(t, "a.jsonl", nested, Options{Key: "k", Bin: "b.d"})
+	if want := "refused line 1: in field b: no field \"d\"; there are c\n2 \"a\" \"-\" 1\n" +
+		"refused line 3: malformed: field b is not an object, so it has no field \"d\"\n"; got != want {
+		t.Errorf("a field of an object: %s, not %s", got, want)
+	}
 }

@@ -282,15 +282,19 @@ func (r *Reader) begin() error {
 	if err != nil {
 		return err
 	}
-	if err := textual(first.line); err != nil {
+	head := first.line
+	if first.err != nil { // too long: what was kept of it tells what it is
+		head = string(r.buf)
+	}
+	if err := textual(head); err != nil {
 		return fmt.Errorf("line 1: %w", err)
 	}
-	first.line = strings.TrimPrefix(first.line, "\ufeff")
+	first.line, head = strings.TrimPrefix(first.line, "\ufeff"), strings.TrimPrefix(head, "\ufeff")
 	if r.opts.Format == ByName {
-		r.opts.Format = formatOf(r.name, first.line)
+		r.opts.Format = formatOf(r.name, head)
 	}
 	if r.opts.Format == JSONLines {
-		if err := spread(first.line); err != nil {
+		if err := spread(head); err != nil {
 			return err
 		}
 		r.resolveJSON()

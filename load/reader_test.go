@@ -117,11 +117,12 @@ func TestReader(t *testing.T) {
 		},
 		{
 			"JSON lines", "a.jsonl",
-			`{"g":"abc","geo":{"c":"US"},"t":1331923247,"n":2}` + "\n" + `{"g":"abc","geo":{},"t":"2012-03-16T18:40:47Z","n":1}` + "\n" +
-				`{"geo":{"c":"US"},"t":1,"n":1}` + "\n[1]\n{\"g\":{},\"t\":1,\"n\":1}\n",
+			`{"g":"abc","geo":{"c":"US"},"t":1331923247,"n":2}` + "\n" +
+				`{"g":"abc","geo":{"c":null},"t":"2012-03-16T18:40:47Z","n":1}` + "\n" +
+				`{"geo":{"c":"US"},"t":1,"n":1}` + "\n[1]\n{\"g\":{},\"geo\":null,\"t\":1,\"n\":1}\n",
 			Options{Key: "g", Bin: "geo.c", Time: "t", Amount: "n"},
 			`1 "abc" "US" 2 2012-03-16T18:40:47Z` + "\n" + `2 "abc" "-" 1 2012-03-16T18:40:47Z` + "\n" +
-				"refused line 3: not enough columns: no field g\n" +
+				"refused line 3: no field \"g\"; there are geo, n, t\n" +
 				"refused line 4: malformed: not a JSON object: json: cannot unmarshal array into Go value of type map[string]json.RawMessage\n" +
 				"refused line 5: malformed: field g is an object or a list\n",
 		},

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -44,20 +45,27 @@ func (r *Reader) parseBin(row *Row, missing []error) (err error) {
 	if r.bin == nil {
 		return nil
 	}
-	if row.Bin, err = r.take(r.bin, missing); err != nil || row.Bin != "" {
-		return err
-	}
-	if r.opts.SkipEmpty {
+	row.Bin, err = r.take(r.bin, missing)
+	switch {
+	case r.leftOut(row.Bin, err):
 		return errSkip
+	case err == nil && row.Bin == "":
+		row.Bin = EmptyBin
 	}
-	row.Bin = EmptyBin
-	return nil
+	return err
 }
 
-// take builds a spec's value. A JSON field that is missing is an error, except
-// that a missing bin is an empty one.
+// leftOut reports whether SkipEmpty leaves out a row for a value of it: one that is empty, or a field that is missing.
+func (r *Reader) leftOut(text string, err error) bool {
+	if err != nil {
+		return r.opts.SkipEmpty && errors.Is(err, errNoField)
+	}
+	return r.opts.SkipEmpty && strings.TrimSpace(text) == ""
+}
+
+// take builds a spec's value. A JSON field that is missing, or that is a list or an object, is an error.
 func (r *Reader) take(s *spec, missing []error) (string, error) {
-	if missing != nil && s != r.bin {
+	if missing != nil {
 		for _, p := range s.parts {
 			if !p.isLiteral() && missing[p.column] != nil {
 				return "", missing[p.column]
@@ -90,10 +98,10 @@ func (r *Reader) parseNumbers(row *Row, missing []error) (err error) {
 	return err
 }
 
-// number reads an amount or a value. SkipEmpty leaves the row out if it is empty, as a field that is missing is.
+// number reads an amount or a value. SkipEmpty leaves the row out if it is empty, or a field that is missing.
 func (r *Reader) number(s *spec, what string, missing []error) (float64, error) {
 	text, err := r.take(s, missing)
-	if r.opts.SkipEmpty && (err != nil && missing != nil || err == nil && strings.TrimSpace(text) == "") {
+	if r.leftOut(text, err) {
 		return 0, errSkip
 	}
 	if err != nil {

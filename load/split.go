@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -96,23 +98,49 @@ func quotes(line string, in bool) (open bool, err error) {
 	}
 }
 
+// errNoField says that a row of JSON lacks a field.
+var errNoField = errors.New("no field")
+
 // jsonField returns a field of a JSON object as text; path goes into nested objects
-// by dots. null is empty.
+// by dots. null is empty, and so is what is below null.
 func jsonField(object map[string]json.RawMessage, path string) (string, error) {
 	raw, ok := object[path]
-	if !ok {
-		head, tail, nested := strings.Cut(path, ".")
-		inner, has := object[head]
-		if !nested || !has {
-			return "", fmt.Errorf("not enough columns: no field %s", path)
-		}
-		var below map[string]json.RawMessage
-		if json.Unmarshal(inner, &below) != nil {
-			return "", fmt.Errorf("not enough columns: field %s is not an object", head)
-		}
-		return jsonField(below, tail)
+	if ok {
+		return jsonText(raw, path)
 	}
-	return jsonText(raw, path)
+	head, tail, nested := strings.Cut(path, ".")
+	inner, has := object[head]
+	if !nested || !has {
+		return "", fmt.Errorf("%w %q; %s", errNoField, path, fieldsThere(object))
+	}
+	var below map[string]json.RawMessage
+	if json.Unmarshal(inner, &below) != nil {
+		return "", fmt.Errorf("malformed: field %s is not an object, so it has no field %q", head, tail)
+	}
+	if below == nil {
+		return "", nil
+	}
+	text, err := jsonField(below, tail)
+	if err != nil {
+		err = fmt.Errorf("in field %s: %w", head, err)
+	}
+	return text, err
+}
+
+// fieldsShown is how many fields of a row an error lists.
+const fieldsShown = 12
+
+// fieldsThere lists the names of a row's fields.
+func fieldsThere(object map[string]json.RawMessage) string {
+	if len(object) == 0 {
+		return "the object is empty"
+	}
+	names := slices.Sorted(maps.Keys(object))
+	more := ""
+	if len(names) > fieldsShown {
+		names, more = names[:fieldsShown], ", ..."
+	}
+	return "there are " + strings.Join(names, ", ") + more
 }
 
 func jsonText(raw json.RawMessage, path string) (string, error) {

@@ -12,8 +12,14 @@ import (
 var directives = map[byte]string{
 	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'j': "002", 'H': "15", 'k': "_15", 'I': "03", 'p': "PM",
 	'M': "04", 'S': "05", 'b': "Jan", 'h': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday",
-	'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'D': "01/02/06", 'n': "\n", 't': "\t",
+	'n': "\n", 't': "\t",
 }
+
+// compounds are directives that stand for several.
+var compounds = strings.NewReplacer("%%", "%%", "%F", "%Y-%m-%d", "%T", "%H:%M:%S", "%R", "%H:%M", "%D", "%m/%d/%y")
+
+// shortened are layouts that take one digit as well as two, as strptime does. They are taken where no digit follows.
+var shortened = map[string]string{"01": "1", "02": "2", "03": "3", "04": "4", "05": "5"}
 
 // parseTimeFormat returns the layouts of package time that a format stands for; none if it is empty. A format has the
 // directives of strftime (%d/%b/%Y:%H:%M:%S %z) or, without any '%', is a layout of Go (02/Jan/2006:15:04:05 -0700).
@@ -36,8 +42,11 @@ func parseTimeFormat(format string) ([]string, error) {
 	// what a layout writes, it reads: a moment of which every part differs shows which parts it has
 	shown := time.Date(2013, 5, 17, 21, 4, 6, 0, time.UTC)
 	again, err := time.Parse(layouts[0], shown.Format(layouts[0]))
-	if err != nil || again.Year() != shown.Year() || again.YearDay() != shown.YearDay() {
-		return nil, formatErrorf(format, "it needs a year, a month and a day: %%Y-%%m-%%d %%H:%%M:%%S, or as Go writes it 2006-01-02 15:04:05")
+	month := time.Date(shown.Year(), shown.Month(), 1, 0, 0, 0, 0, time.UTC)
+	year := time.Date(shown.Year(), 1, 1, 0, 0, 0, 0, time.UTC)
+	dated := again.Year() == shown.Year() && again.YearDay() == shown.YearDay()
+	if err != nil || !dated && !again.Equal(month) && !again.Equal(year) {
+		return nil, formatErrorf(format, "it needs a year, and with a time of day a month and a day: %%Y-%%m-%%d %%H:%%M:%%S, or as Go writes it 2006-01-02 15:04:05")
 	}
 	return layouts, nil
 }
@@ -46,49 +55,71 @@ func formatErrorf(format, why string, args ...any) error {
 	return columnErrorf("time format %q: %s", format, fmt.Sprintf(why, args...))
 }
 
-// strptime translates directives. A zone may be written in two ways, and each is a layout.
+// strptime translates directives. A zone may be written in two ways, and numbers of two digits with one: each is a
+// layout.
 func strptime(format string) ([]string, error) {
-	var b strings.Builder
-	zoned := false
-	for i := 0; i < len(format); i++ {
-		c := format[i]
+	var parts []string // literal bytes and layouts of directives
+	zoned, expanded := false, compounds.Replace(format)
+	for i := 0; i < len(expanded); i++ {
+		c := expanded[i]
 		if c != '%' {
 			if c >= '0' && c <= '9' {
 				return nil, formatErrorf(format, "digits that stand for themselves cannot be read")
 			}
-			b.WriteByte(c)
+			parts = append(parts, string(c))
 			continue
 		}
-		if i++; i == len(format) {
+		if i++; i == len(expanded) {
 			return nil, formatErrorf(format, "'%%' at its end stands for nothing")
 		}
-		switch d := format[i]; d {
+		switch d := expanded[i]; d {
 		case '%':
-			b.WriteByte('%')
+			parts = append(parts, "%")
 		case 'z':
 			zoned = true
-			b.WriteString("Z0700")
+			parts = append(parts, "Z0700")
 		case 'Z':
-			b.WriteString("MST")
+			parts = append(parts, "MST")
 		case 's':
 			return nil, formatErrorf(format, "seconds since 1970 are --time-unit s")
 		case 'f':
-			text := strings.TrimSuffix(strings.TrimSuffix(b.String(), "."), ",")
-			if !strings.HasSuffix(text, "05") {
+			if n := len(parts); n > 0 && (parts[n-1] == "." || parts[n-1] == ",") {
+				parts = parts[:n-1]
+			}
+			if n := len(parts); n == 0 || parts[n-1] != "05" {
 				return nil, formatErrorf(format, "%%f is read behind %%S only, as %%S.%%f")
 			}
-			b.Reset()
-			b.WriteString(text)
 		default:
 			layout, known := directives[d]
 			if !known {
 				return nil, formatErrorf(format, "%%%c is not known: there are %%Y %%m %%d %%H %%M %%S %%z and others of strftime", d)
 			}
-			b.WriteString(layout)
+			parts = append(parts, layout)
 		}
 	}
-	if !zoned {
-		return []string{b.String()}, nil
+	layouts := []string{strings.Join(parts, "")}
+	if short := shorten(parts); short != layouts[0] {
+		layouts = append(layouts, short)
 	}
-	return []string{b.String(), strings.ReplaceAll(b.String(), "Z0700", "Z07:00")}, nil
+	if zoned {
+		for _, layout := range layouts {
+			layouts = append(layouts, strings.ReplaceAll(layout, "Z0700", "Z07:00"))
+		}
+	}
+	return layouts, nil
+}
+
+// shorten is the layout of parts that takes one digit, too, where none can follow. Behind '_' package time would take
+// it for another.
+func shorten(parts []string) string {
+	var b strings.Builder
+	for i, part := range parts {
+		short, is := shortened[part]
+		before, after := i == 0 || parts[i-1] != "_", i+1 == len(parts) || !strings.ContainsAny(parts[i+1][:1], "0123_")
+		if is && before && after {
+			part = short
+		}
+		b.WriteString(part)
+	}
+	return b.String()
 }

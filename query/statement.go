@@ -299,7 +299,8 @@ func (p *parser) common(plan *ebbv1.Plan, jaccard bool) {
 	of := []*ebbv1.PlanExpression{p.set()}
 	for p.accept(",") {
 		if t := p.token; len(of) == proto.OverlapKeysMax {
-			p.fail(t, fmt.Sprintf("more than %d sets, which is the limit", proto.OverlapKeysMax), "graph(...) compares more, each with each")
+			p.fail(t, fmt.Sprintf("more than %d sets, which is the limit", proto.OverlapKeysMax),
+				"graph(...) compares more, by estimates")
 		}
 		of = append(of, p.set())
 	}

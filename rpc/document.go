@@ -68,7 +68,7 @@ func (d *document) weigh(n int64) *proto.Error {
 
 func (d *document) message(m protoreflect.Message) *proto.Error {
 	if d.peek() != '{' {
-		return d.mismatch(proto.ErrBadRequest, "an object")
+		return d.mismatch(proto.ErrBadRequest, "an object"+fieldsOf(m.Descriptor()))
 	}
 	if d.depth == proto.DocumentDepthMax {
 		return proto.ErrBadRequest.Errorf("%s: more than %d objects in each other, which is the limit", d.path.text(), proto.DocumentDepthMax).
@@ -92,6 +92,18 @@ func (d *document) message(m protoreflect.Message) *proto.Error {
 			return err
 		}
 	}
+}
+
+// idempotencyForm is how an idempotency key is written.
+const idempotencyForm = `{"issued_at_us": "2026-11-26T08:00:00Z", "hi": "1", "lo": "2"}, ` +
+	`with the time at which it was made and 128 random bits in two numbers`
+
+// fieldsOf says which fields an idempotency key has: others write it as a string.
+func fieldsOf(md protoreflect.MessageDescriptor) string {
+	if md.FullName() != "ebb.v1.IdempotencyKey" {
+		return ""
+	}
+	return " as " + idempotencyForm
 }
 
 // member reads one "name": value.

@@ -178,11 +178,25 @@ func (h *httpServer) taken(ctx context.Context, w http.ResponseWriter, r *http.R
 		if err := h.Access.begin(ctx, rt.calls, values["ns"]); err != nil {
 			return nil, err
 		}
+		if err := checkIdempotencyHeader(r, rt); err != nil {
+			return nil, err
+		}
 		if c.body, err = readBody(ctx, w, r); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// checkIdempotencyHeader refuses a key in a header, which would be ignored: a repetition would count twice. A key has
+// the time at which it was made, for which a header has no place.
+func checkIdempotencyHeader(r *http.Request, rt *route) error {
+	fields := rt.body.ProtoReflect().Descriptor().Fields()
+	if r.Header.Get("Idempotency-Key") == "" || fields.ByName("idempotency_key") == nil {
+		return nil
+	}
+	return proto.ErrBadRequest.Errorf("the header Idempotency-Key is not read here: the key is a field of the body").
+		WithHint(`write it as "idempotency_key": ` + idempotencyForm)
 }
 
 // readBody reads at most a message's worth, for as long as ctx lasts: DEADLINE when

@@ -322,7 +322,7 @@ var routes = []*route{
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/ns/{ns}/graph", id: "graph",
-		summary: "Which sets are alike: for each its most similar ones.",
+		summary: "Which sets are alike: for each some that are most similar, found by estimates.",
 		params:  graphParams, answer: &ebbv1.Answer{},
 		serve: serveGraph,
 	},

@@ -337,7 +337,7 @@ func (s *session) restoreBackup(cmd *cobra.Command, place string, f *restoreFlag
 		return err
 	}
 	defer c.Close()
-	start := time.Now()
+	start, id := time.Now(), m.ID // a rehashed backup has another id, in a store that is gone at the end
 	store, m, forget, err := f.rehash(cmd.Context(), store, m)
 	if err != nil {
 		return err
@@ -352,7 +352,10 @@ func (s *session) restoreBackup(cmd *cobra.Command, place string, f *restoreFlag
 		}
 		return err
 	}
-	out := transferJSON{Backup: m.ID, ClusterID: m.ClusterID, Shards: len(m.Shards), Keys: m.Keys(), Bytes: m.Bytes(), BytesSent: p.Sent, Seconds: time.Since(start).Seconds()}
+	out := transferJSON{
+		Backup: id, ClusterID: m.ClusterID, Shards: len(m.Shards), Keys: m.Keys(), Bytes: m.Bytes(), BytesSent: p.Sent,
+		Seconds: time.Since(start).Seconds(),
+	}
 	if s.output == "json" {
 		return printJSON(s.term.out, out)
 	}

@@ -45,6 +45,22 @@ func badID(text string) error {
 	return usagef("id %q: it must be a whole number from 0 to 18446744073709551615; strings go into a namespace made with --dictionary", text)
 }
 
+// notNumber says of an id that is no number what a namespace with a dictionary can do with it, and otherwise err.
+func (s *session) notNumber(cmd *cobra.Command, text string, err error) error {
+	ctx, c, done, failed := s.connect(cmd)
+	if failed != nil {
+		return err
+	}
+	defer done()
+	if !c.HasDictionary(ctx, s.namespace) {
+		return err
+	}
+	return usagef("%q: ranks, positions, --first, --last and --from are numbers, also in namespace %s, "+
+		"where ids are strings: ebb bits ids KEY --json lists the strings with their numbers, and "+
+		"ebb bits get KEY STRING says whether one is in",
+		text, s.namespace)
+}
+
 // parseRange reads ids from one to another, as in 10..20. is says whether it is a range at all.
 func parseRange(text string) (first, last uint64, is bool, err error) {
 	from, to, is := strings.Cut(text, "..")
@@ -177,7 +193,7 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 			}
 			var err error
 			if *end.id, err = parseID(end.text); err != nil {
-				return err
+				return s.notNumber(cmd, end.text, err)
 			}
 		}
 		q.Range = r
@@ -237,7 +253,7 @@ func (s *session) bitsQuestion(use, short, example string, ask func(numbers []ui
 			for _, text := range args[1:] {
 				number, err := parseID(text)
 				if err != nil {
-					return err
+					return s.notNumber(cmd, text, err)
 				}
 				numbers = append(numbers, number)
 			}
@@ -300,7 +316,7 @@ func newBitsIDs(s *session) *cobra.Command {
 			if from != "" {
 				var err error
 				if page.From, err = parseID(from); err != nil {
-					return err
+					return s.notNumber(cmd, from, err)
 				}
 			}
 			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ids{Ids: page}}

@@ -65,6 +65,10 @@ func (s *session) loadRows(cmd *cobra.Command, key, path string, f bitsLoadFlags
 	l.show(l.ids, l.rate(), true)
 	if n := rows.Empty(); n > 0 {
 		say(s, "%s: %d rows without an id left out", path, n)
+		if err == nil && l.ids == 0 {
+			return proto.ErrBadRequest.Errorf("%s: no row has an id in column %q", path, f.column).
+				WithHint("--column names the column, or in JSON lines the field, that holds the ids")
+		}
 	}
 	return s.loaded(path, l.ids, l.changed, l.rate(), err)
 }

@@ -15,9 +15,22 @@ func newGraph(s *session) *cobra.Command {
 	var links int64
 	var least float64
 	cmd := &cobra.Command{
-		Use: "graph KEY...", Short: "Which sets are alike: for each of some keys, or those that match a pattern, its most similar ones", Args: argsBetween(1, -1, "KEY..."),
-		Long: `Compares keys of kind set, each with each, and lists for each its strongest links with their Jaccard similarity, intersection / union.
-There may be 3,000.
+		Use:   "graph KEY...",
+		Short: "Which sets are alike: for each of some keys, or those that match a pattern, some that are most similar",
+		Args:  argsBetween(1, -1, "KEY..."),
+		Long: `Compares keys of kind set, up to 3,000, and lists for each the most similar ones that it finds, with their
+Jaccard similarity, intersection / union. It is an estimate:
+
+The sets that are compared closely are found by their signatures, summaries of 1 KiB, or, of sets that forget,
+by samples. So a stronger link may be left out, the more easily the less its sets share. A link is computed
+exactly, with standard error 0, if both its sets are: if each has 1,024 things at most, does not forget, and fits
+into what a set may take on the way to the node that compares: 3 MiB for all together, 16 KiB for one. Of 1,000
+sets those fit that have up to about 390 things, of 3,000 up to 130. Otherwise the similarity is estimated, also
+where sets are small, and sets that have nothing in common may be linked: the interval of such a link mostly
+begins at 0.
+
+For two sets, or a few, ebb overlap and jaccard(a, b) of ebb query compare all that they keep: exact while each
+has up to 1,024 things.
 
 ` + patternHelp,
 		Example: "  ebb graph stars/go stars/rust stars/python --links 1\n  ebb graph 'stars/*' --min-jaccard 0.1 --json",

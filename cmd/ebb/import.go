@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,9 @@ There, a row that is dated further ahead of all before it than the namespace's m
 refused, unless the rows after it are as late: then it is a gap. What was refused so is
 judged again when the import is run again (not with --recheck=false).
 
+In JSON lines, a row that lacks a field which is named is refused, and so is one in which it is a
+list or an object; null is empty.
+
 In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is in.`,
 		Example: `  ebb import clicks.tsv.gz --key 'clicks/{g}' --bin country --time t
   ebb import clicks.tsv --key 'visitors/{g}' --bin user --kind distinct
@@ -87,7 +91,8 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 	fl := cmd.Flags()
 	fl.StringVar(&f.opts.Key, "key", "", "`column` of the key, a template like clicks/{g}, or a constant like =all (required)")
 	fl.StringVar(&f.opts.Bin, "bin", "", "`column` of the bin (required, but with --value)")
-	fl.StringVar(&f.kind, "kind", "", "`kind` of the keys: "+proto.KindNames()+" (what they are, or their namespace makes, if not given)")
+	fl.StringVar(&f.kind, "kind", "",
+		"`kind` of the keys: "+importKinds()+" (what they are, or their namespace makes, if not given)")
 	fl.StringVar(&f.opts.Value, "value", "", "of --kind quantile: `column` of what was measured, instead of --bin")
 	fl.StringVar(&f.opts.Time, "time", "", "`column` of the time of the event; the shards' own time without")
 	fl.StringVar(&f.opts.Amount, "amount", "", "`column` of the amount; 1 without")
@@ -95,7 +100,8 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 	f.columns.addTimes(fl)
 	f.columns.addHeader(fl)
 	fl.BoolVar(&f.opts.SkipEmpty, "skip-empty", false,
-		"leave out rows with an empty bin, value or amount, instead of counting an empty bin as - and refusing the others")
+		"leave out rows with an empty bin, value or amount, or in JSON lines without it, instead of counting an empty "+
+			"bin as - and refusing the others")
 	fl.Float64Var(&f.rate, "rate", 0, "at most this many rows per second; those that an earlier run has decided are not held back")
 	fl.StringVar(&f.source, "source", "", "`name` under which the cluster remembers this import (by default of the file and the options)")
 	fl.BoolVar(&f.changed, "changed", false, "go on by line numbers, although lines that an earlier run has decided were changed")
@@ -162,6 +168,11 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	if e := f.report(s, source, once, p, err); e != nil && err == nil {
 		err = e
 	}
+	if n := refusals.old; n > 0 {
+		fmt.Fprintf(s.term.err, "%s refused by an earlier run, and not judged again: when the cause is mended, "+
+			"import the refused lines as a file of their own (ebb source drop would count all other lines twice)\n",
+			plural(n, "row was", "rows were"))
+	}
 	if refusals.jump != "" {
 		fmt.Fprintf(s.term.err, "of a row that is dated too far ahead: %s\n", refusals.jump)
 	}
@@ -171,13 +182,21 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	return err
 }
 
+// importKinds names the kinds that an import can count into.
+func importKinds() string {
+	names := slices.DeleteFunc(strings.Split(proto.KindNames(), ", "), func(name string) bool {
+		return name == "string" || name == "bitmap"
+	})
+	return strings.Join(names, ", ")
+}
+
 // setKind reads --kind, and checks that it goes with the columns.
 func (f *importFlags) setKind() error {
 	kind, known := proto.KindNamed(f.kind)
 	quantile := kind == ebbv1.Kind_KIND_QUANTILE
 	switch {
 	case f.kind != "" && !known:
-		return noneOf("--kind", f.kind, strings.Split(proto.KindNames(), ", "))
+		return noneOf("--kind", f.kind, strings.Split(importKinds(), ", "))
 	case kind == ebbv1.Kind_KIND_STRING:
 		return usagef("--kind string: an import counts; ebb string set writes a value")
 	case kind == ebbv1.Kind_KIND_BITMAP:
@@ -256,6 +275,7 @@ type refusals struct {
 	mu   sync.Mutex // guards seen; the writer is used under it
 	most int
 	seen int
+	old  int // of those seen: refused by an earlier run
 	w    io.Writer
 	jump string // what to do about the first row that is dated too far ahead; "" without one
 }
@@ -264,6 +284,9 @@ func (r *refusals) add(line load.Refused) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen++
+	if errors.Is(line.Reason, load.ErrRefusedEarlier) {
+		r.old++
+	}
 	if e := proto.AsError(line.Reason); r.jump == "" && e.Code == ebbv1.Code_CODE_TIME_JUMP {
 		r.jump = e.Hint
 	}
@@ -298,9 +321,9 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 
 // wayOn says what can be done about an import that ended early, that counted nothing, or whose rows have faded.
 func (f *importFlags) wayOn(s *session, source string, once bool, p load.Progress, err error) {
-	if err == nil && p.Applied == 0 && p.Resumed > 0 {
-		fmt.Fprintf(s.term.err, "nothing was new: to count these rows again, as after ebb del, first run ebb source drop %s\n",
-			s.sourceArg(source))
+	if err == nil && p.Applied == 0 && p.Resumed > 0 && p.Refused == 0 {
+		fmt.Fprintf(s.term.err, "nothing was new: to count these rows again, as after ebb del, "+
+			"first run ebb source drop %s; what still counts is then counted twice\n", s.sourceArg(source))
 	}
 	if p.Faded > 0 && !p.EventClock {
 		fmt.Fprintln(s.term.err, "history is replayed in a namespace that lives by the times of its rows: "+

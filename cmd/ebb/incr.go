@@ -161,7 +161,7 @@ func fadesByWeight(kind client.Kind) bool {
 
 // fadedNote says so if an event of this age weighs less than the namespace keeps.
 func fadedNote(ns client.Namespace, age time.Duration, amount float64) string {
-	if ns.Clock != client.ClockWall || ns.Decay != client.DecayHalfLife || ns.HalfLife <= 0 || age <= 0 {
+	if ns.Clock != client.ClockWall || ns.Decay != client.DecayHalfLife || ns.HalfLife <= 0 || age <= 0 || amount == 0 {
 		return ""
 	}
 	halfLives := age.Seconds() / ns.HalfLife.Seconds()

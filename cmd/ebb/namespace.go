@@ -94,7 +94,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f := cmd.Flags()
 	f.StringVar(&nf.halfLife, "half-life", "", "how long until an event counts for half: 30s, 10m, 6h, 7d, or none (default 1h)")
 	f.StringVar(&nf.slowHalfLife, "slow-half-life", "", "count distributions under this half-life too, at least twice the other one (or at most half of it), for ebb trend; none ends that")
-	f.StringVar(&nf.decay, "decay", "", "half-life (exponential), linear (leaky bucket) or none")
+	f.StringVar(&nf.decay, "decay", "", "half-life (exponential), linear (leaky bucket, for distributions only) or none")
 	f.StringVar(&nf.floor, "floor", "", "what becomes of faded bins: prune, clamp or prior (default prune)")
 	f.Float64Var(&nf.threshold, "threshold", 0, "of the floor prune: counts below are gone (default 0.001)")
 	f.Float64Var(&nf.prior, "prior", 0, "of the floor prior: pseudo-count of each bin (default 1)")

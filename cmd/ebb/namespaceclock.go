@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -40,7 +41,7 @@ func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
 		return err
 	}
 	defer done()
-	if err := mustExist(ctx, c, name); err != nil {
+	if err := s.mustHaveEventClock(ctx, c, name); err != nil {
 		return err
 	}
 	var clock *client.EventClock
@@ -57,6 +58,28 @@ func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
 			WithHint("upgrade all nodes: see ebb cluster status")
 	}
 	return s.printClock(name, clock)
+}
+
+// mustHaveEventClock refuses a namespace that is not there, or that lives by wall clock.
+func (s *session) mustHaveEventClock(ctx context.Context, c *client.Client, name string) error {
+	if err := mustExist(ctx, c, name); err != nil {
+		return err
+	}
+	all, err := c.Namespaces(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ns := range all {
+		if ns.Name == name && ns.Clock != client.ClockEvent {
+			return noEventClock(name)
+		}
+	}
+	return nil
+}
+
+func noEventClock(name string) error {
+	return proto.ErrBadNamespace.Errorf("namespace %s has no event clock: it lives by wall clock, the time of the nodes",
+		name).WithHint("ebb namespace create NAME --clock event makes one that lives by the times of its events")
 }
 
 func (s *session) printClock(name string, clock *client.EventClock) error {

@@ -199,6 +199,9 @@ func plural[N int | uint64](n N, one, several string) string {
 // point is always whole, up to 2^53, beyond which floats are not.
 func figure(v float64, digits int) string {
 	size := math.Abs(v)
+	if size == math.MaxFloat64 {
+		return "no bound" // an end of an interval that is not known
+	}
 	if size >= 1<<53 || size < 1e-4 || math.IsNaN(v) {
 		return fmt.Sprintf("%.*g", digits, v)
 	}

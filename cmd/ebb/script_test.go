@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -57,6 +58,8 @@ func TestScripts(t *testing.T) {
 			"bytes":  notText,
 			"zip":    zipTable,
 			"cut":    cutEnd,
+			"sameid": sameBackup,
+			"curls":  runCurls,
 		},
 	})
 }
@@ -80,6 +83,49 @@ func setupScript(env *testscript.Env) error {
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("NO_COLOR", "1")
 	return nil
+}
+
+var curlLine = regexp.MustCompile(`^\$ curl -s localhost:7080(\S+) --json '(.*)'\n$`)
+
+// curls FILE: sends what the curl commands of a document send, and compares the answers with the lines below them.
+func runCurls(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: curls FILE")
+	}
+	now, sent, answer := time.Now().UTC().Format(time.RFC3339), 0, ""
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		if answer != "" && line != answer {
+			ts.Fatalf("the answer is %s, and the document says %s", answer, line)
+		}
+		answer = ""
+		found := curlLine.FindStringSubmatch(line)
+		if found == nil {
+			continue
+		}
+		body := strings.NewReader(strings.ReplaceAll(found[2], "'$now'", now))
+		resp, err := http.Post("http://"+ts.Getenv("HTTP")+found[1], "application/json", body)
+		ts.Check(err)
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		ts.Check(err)
+		answer, sent = string(text), sent+1
+	}
+	if sent == 0 {
+		ts.Fatalf("%s has no curl command", args[0])
+	}
+}
+
+var backupID = regexp.MustCompile(`\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{16}`)
+
+// sameid LIST FILE: the backup that a file names is in a list of backups.
+func sameBackup(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: sameid LIST FILE")
+	}
+	id := backupID.FindString(ts.ReadFile(args[1]))
+	if id == "" || !strings.Contains(ts.ReadFile(args[0]), id) {
+		ts.Fatalf("backup %q is not in the list", id)
+	}
 }
 
 // holds FILE PATTERN: wait until a file that a background command writes holds a match.

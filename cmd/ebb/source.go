@@ -22,7 +22,8 @@ func newSource(s *session) *cobra.Command {
 			Use: "drop NAME...", Short: "Forget imports that are done, to make room for others", Args: argsBetween(1, -1, "NAME..."),
 			Long: `Makes the cluster forget how far ordered sources are, by the names that ebb import
 prints or was given with --source. What they have counted stays. An import of the same
-file counts it again then, so drop those that will not be repeated.
+file counts it again then, so drop those that will not be repeated. To count rows that were
+refused, import these lines as a file of their own instead.
 
 ebb source list has the names. A source belongs to a namespace: that of -n or, without -n, that which stands in a name
 of ebb import (import/NAMESPACE/...).
@@ -42,7 +43,7 @@ func newSourceList(s *session) *cobra.Command {
 last line that a shard has decided, how many refused rows are remembered, and how many shards know it.
 
 An import that is run again under its name counts the lines after that one only. To count all of
-them again, drop the source.`,
+them again, drop the source: what they have counted stays, so that it is then counted twice.`,
 		Example: "  ebb source list -n history\n  ebb source list -n history -o tsv | cut -f1",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return s.listSources(cmd) },
 	}

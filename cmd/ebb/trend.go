@@ -61,7 +61,7 @@ type trendJSON struct {
 	FastHalfLifeS float64      `json:"fast_half_life_s"`
 	SlowHalfLifeS float64      `json:"slow_half_life_s"`
 	SinceUS       int64        `json:"since_us"`
-	Total         changeJSON   `json:"total"`
+	Total         *changeJSON  `json:"total,omitempty"` // of what was asked; none where keys are ranked
 	Rising        []changeJSON `json:"rising"`
 	Falling       []changeJSON `json:"falling"`
 	Bins          []changeJSON `json:"bins"`
@@ -96,8 +96,11 @@ func (s *session) printTrend(a *ebbv1.Answer) error {
 	w := a.GetTrend()
 	out := trendJSON{
 		Namespace: s.namespace, Found: w.GetFound(), Warming: w.GetWarming(), FastHalfLifeS: float64(w.GetFastHalfLifeUs()) / 1e6, SlowHalfLifeS: float64(w.GetSlowHalfLifeUs()) / 1e6,
-		SinceUS: w.GetSinceUs(), Total: changesJSON([]*ebbv1.Change{w.GetTotal()})[0], Rising: changesJSON(w.GetRising()), Falling: changesJSON(w.GetFalling()),
+		SinceUS: w.GetSinceUs(), Rising: changesJSON(w.GetRising()), Falling: changesJSON(w.GetFalling()),
 		Bins: changesJSON(w.GetBins()), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+	}
+	if total := w.GetTotal(); total != nil {
+		out.Total = &changesJSON([]*ebbv1.Change{total})[0]
 	}
 	switch s.output {
 	case "json":
@@ -125,13 +128,32 @@ func (s *session) printTrendTable(a *ebbv1.Answer, out *trendJSON) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	all := fmt.Sprintf("all bins %s, usually %s (%+.2f bits, %s)", rateText(out.Total.FastRate), rateText(out.Total.SlowRate), out.Total.Bits, chanceText(out.Total.PValue))
-	if out.Warming {
-		all = "warming up: too little past to compare with yet; all bins " + rateText(out.Total.FastRate)
-	}
-	_, err := fmt.Fprintf(term, "\n%s\nhalf-life %v against %v, both since %s, as of %s\n%s\n", all, seconds(out.FastHalfLifeS), seconds(out.SlowHalfLifeS), when(out.SinceUS),
-		when(out.AsOfUS), coverageText(a.GetCoverage()))
+	lives := fmt.Sprintf("half-life %v against %v", seconds(out.FastHalfLifeS), seconds(out.SlowHalfLifeS))
+	_, err := fmt.Fprintf(term, "\n%s%s%s, as of %s\n%s\n", totalText(out), lives, sinceText(out), when(out.AsOfUS),
+		coverageText(a.GetCoverage()))
 	return err
+}
+
+// totalText is a line about all bins of a trend; where keys are ranked there is no such total.
+func totalText(out *trendJSON) string {
+	switch t := out.Total; {
+	case t == nil && out.Warming:
+		return "warming up: of some keys there is too little past to compare with yet\n"
+	case t == nil:
+		return ""
+	case out.Warming:
+		return "warming up: too little past to compare with yet; all bins " + rateText(t.FastRate) + "\n"
+	default:
+		return fmt.Sprintf("all bins %s, usually %s (%+.2f bits, %s)\n", rateText(t.FastRate), rateText(t.SlowRate), t.Bits, chanceText(t.PValue))
+	}
+}
+
+// sinceText says since when both rates are counted. Keys that are ranked lie in shards with times of their own.
+func sinceText(out *trendJSON) string {
+	if out.Total == nil {
+		return ""
+	}
+	return ", both since " + when(out.SinceUS)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
