@@ -100,7 +100,7 @@ func TestTrendInAnyOrder(t *testing.T) {
 		s := c.run(t, rng, 1, events)
 		ask := &ebbv1.TrendQuestion{Keys: [][]byte{[]byte("k")}, Bins: [][]byte{[]byte("b0")}}
 		got := c.ask(t, []*State{s}, &ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: ask}}).GetTrend()
-		if want := int64(beginning - hourLong - 999*day); got.Warming || got.SinceUs != want {
+		if want := beginning - hourLong - 999*day; got.Warming || got.SinceUs != want {
 			t.Errorf("%s: since %d, want %d, warming %v", name, got.SinceUs, want, got.Warming)
 		}
 		if p := got.GetTotal().GetPValue(); p < 0.2 || math.Abs(got.GetTotal().GetBits()) > 0.1 {
