@@ -69,7 +69,8 @@ func layersOf(layers []Bloom, others float64) (all bloomLayers) {
 	later := all.most
 	for _, s := range steps { // a wrong rate of a layer changes the keys of all later ones alike
 		later -= s.keys
-		all.variance += float64(later*s.doubt) * float64(later*s.doubt)
+		doubt := float64(later * s.doubt)
+		all.variance += float64(doubt * doubt)
 	}
 	return all
 }
@@ -126,6 +127,6 @@ func blockRate(words []uint64) float64 {
 func blockVariance(keys float64, blocks int) float64 {
 	lane := float64(blocks) * (blockBits / blockLanes)
 	step := exp2Float(float64(keys/lane*math.Log2E)) / blockLanes
-	return linearVariance(keys, lane)/blockLanes +
-		linearVariance(float64(keys*7)/8, float64(28*lane)) + float64(step*step)/4
+	return float64(linearVariance(keys, lane)/blockLanes) +
+		linearVariance(float64(keys*7)/8, float64(28*lane)) + float64(float64(step*step)/4)
 }
