@@ -82,8 +82,12 @@ var Invariants = slices.Concat(readInvariants, []swarm.Invariant{
 	{Name: "rate", Holds: fmt.Sprintf("in a soak, at the median of the times between faults, %.0f%% of --rate is acknowledged at least", 100*rateShare)},
 })
 
+// deadlines are the invariants that say by when, or how fast, and nothing of what was acknowledged and read.
+var deadlines = []string{"restarts", "healed-writes", "members-as-asked", "rate"}
+
 // Report is what came of a trial.
 type Report struct {
+	Soak    bool           `json:"soak,omitempty"`
 	Command string         `json:"command,omitempty"`
 	Verdict *swarm.Verdict `json:"verdict"`
 	Ledger  Totals         `json:"ledger"`
@@ -117,6 +121,12 @@ type Outage struct {
 
 // Failed reports whether any invariant did not hold.
 func (r *Report) Failed() bool { return r.Verdict.Failed() }
+
+// Late reports whether it failed by deadlines alone: nothing was lost, counted twice or read stale.
+func (r *Report) Late() bool {
+	late := func(b swarm.Breach) bool { return slices.Contains(deadlines, b.Invariant) }
+	return r.Failed() && !slices.ContainsFunc(r.Verdict.Breaches, func(b swarm.Breach) bool { return !late(b) })
+}
 
 // Run starts the fleet, breaks it and judges. The error says why there is no verdict. When ctx ends after the fleet has started, the report says what was known by then.
 func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
@@ -319,7 +329,10 @@ func (w *world) settle(ctx context.Context) error {
 }
 
 func (w *world) report(skipped []Skipped) *Report {
-	r := &Report{Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Lost: w.lost, Twice: w.twice, Skipped: skipped, Trends: w.trends, Samples: w.samples, Stale: w.stale, Reads: w.readers.sums()}
+	r := &Report{
+		Soak: w.t.Soak, Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Lost: w.lost, Twice: w.twice, Skipped: skipped,
+		Trends: w.trends, Samples: w.samples, Stale: w.stale, Reads: w.readers.sums(),
+	}
 	if w.t.Soak {
 		r.Rate = w.rateReached()
 	}

@@ -15,6 +15,7 @@ type RunPage struct {
 	Tables  []PageTable
 	// Interrupted says that there was more to come.
 	Interrupted bool
+	Late        bool // nothing failed but deadlines
 }
 
 // PageTable is a table of a page.
@@ -33,7 +34,7 @@ func (r *RunPage) HTML(w io.Writer) error {
 	if r.Verdict.Failed() {
 		class = "bad"
 	}
-	p.fill("<h1>%v: <span class=\"%v\">%v</span></h1>\n<p>%v</p>\n<pre>%v</pre>\n", r.Title, class, runWord(r.Verdict.Failed(), r.Interrupted), r.Lead, r.Command)
+	p.fill("<h1>%v: <span class=\"%v\">%v</span></h1>\n<p>%v</p>\n<pre>%v</pre>\n", r.Title, class, r.word(), r.Lead, r.Command)
 	if r.Verdict.Failed() {
 		p.put("<h2>What failed</h2>\n<table><tr><th>invariant<th>at<th>what\n")
 		for _, b := range r.Verdict.Breaches {
@@ -66,10 +67,13 @@ func (r *RunPage) HTML(w io.Writer) error {
 	return p.w.Flush()
 }
 
-// runWord is the verdict on a run, as far as it came.
-func runWord(failed, interrupted bool) string {
-	word := verdictWord(failed)
-	if interrupted {
+// word is the verdict in a word or two.
+func (r *RunPage) word() string {
+	word := verdictWord(r.Verdict.Failed())
+	if r.Late {
+		word = "late"
+	}
+	if r.Interrupted {
 		word += " until it was interrupted"
 	}
 	return word

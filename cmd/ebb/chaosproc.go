@@ -182,6 +182,10 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 	} else {
 		err = printProc(s, r)
 	}
+	if err == nil && r.Late() {
+		return fmt.Errorf("%s something took too long, first %s; %w; data and logs are in %s", plural(len(r.Verdict.Breaches), "time", "times"),
+			r.Verdict.Breaches[0].Invariant, errLate, t.Dir)
+	}
 	if err == nil && r.Failed() {
 		return fmt.Errorf("%s something did not hold, first %s; data and logs are in %s", plural(len(r.Verdict.Breaches), "time", "times"), r.Verdict.Breaches[0].Invariant, t.Dir)
 	}
@@ -285,7 +289,13 @@ func procPage(r *proc.Report) *swarm.RunPage {
 	if why := unjudged(r); why != "" {
 		lead += "; " + why
 	}
-	return &swarm.RunPage{Title: "ebb chaos proc", Lead: lead, Command: r.Command, Interrupted: r.Interrupted, Verdict: r.Verdict, Tables: procTables(r)}
+	title := "ebb chaos proc"
+	if r.Soak {
+		title = "ebb chaos soak"
+	}
+	return &swarm.RunPage{
+		Title: title, Lead: lead, Command: r.Command, Interrupted: r.Interrupted, Late: r.Late(), Verdict: r.Verdict, Tables: procTables(r),
+	}
 }
 
 func printProc(s *session, r *proc.Report) error {

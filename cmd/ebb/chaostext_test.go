@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -44,5 +45,37 @@ func TestUnjudgedGrowth(t *testing.T) {
 		if !strings.HasSuffix(said, "\n"+c.want+"\n") || !strings.HasSuffix(lead, "; "+c.want) {
 			t.Errorf("%s: %s, and on the page %s", name, said, lead)
 		}
+	}
+}
+
+// A trial in which something took too long and nothing was lost has a verdict and an exit code of its own.
+func TestLateTrials(t *testing.T) {
+	for name, c := range map[string]struct {
+		broken []string
+		late   bool
+		word   string
+	}{
+		"held":             {nil, false, "held"},
+		"slow":             {[]string{"rate"}, true, "late"},
+		"late in two ways": {[]string{"healed-writes", "restarts"}, true, "late"},
+		"lost":             {[]string{"acked-kept"}, false, "failed"},
+		"late and lost":    {[]string{"rate", "counted-once"}, false, "failed"},
+		"stale":            {[]string{"read-fresh", "rate"}, false, "failed"},
+	} {
+		r := &proc.Report{Soak: true, Verdict: &swarm.Verdict{Checks: map[string]int{}}}
+		for _, i := range c.broken {
+			r.Verdict.Breaches = append(r.Verdict.Breaches, swarm.Breach{Invariant: i})
+		}
+		var page bytes.Buffer
+		if err := procPage(r).HTML(&page); err != nil {
+			t.Fatal(err)
+		}
+		if r.Late() != c.late || !strings.Contains(page.String(), "<h1>ebb chaos soak: <span class=") ||
+			!strings.Contains(page.String(), ">"+c.word+"</span>") {
+			t.Errorf("%s: late %v, page %.300s", name, r.Late(), page.String()[strings.Index(page.String(), "<h1>"):])
+		}
+	}
+	if code := codeOf(fmt.Errorf("once: %w; logs", errLate)); code != exitLate {
+		t.Errorf("exit code %d, want %d", code, exitLate)
 	}
 }

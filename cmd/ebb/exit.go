@@ -23,6 +23,7 @@ const (
 	exitUnreachable = 4 // no node could be reached, or none could answer in time
 	exitUnknown     = 5 // the outcome of a write is unknown
 	exitRemoved     = 6 // a node was removed from its cluster: supervisors are not to start it again
+	exitLate        = 7 // ebb chaos: nothing was lost, and something took too long
 	exitInterrupted = 130
 )
 
@@ -38,6 +39,7 @@ var exitMeanings = []struct {
 	{exitUnreachable, "unreachable: no node could be reached, or none could answer in time"},
 	{exitUnknown, "unknown outcome: a write may or may not have been applied"},
 	{exitRemoved, "removed: the node was removed from its cluster, or its disk was given up as lost; with this data directory it cannot go on however often it is started"},
+	{exitLate, "late: of ebb chaos proc and soak, where nothing was lost, counted twice or read stale, and something took longer than it may"},
 	{exitInterrupted, "interrupted before it was done; --watch, demo and serve, which run until they are interrupted, end with 0"},
 }
 
@@ -90,6 +92,9 @@ func (e startError) Unwrap() error { return e.err }
 // errRefusedRows says that an import went through but not with every row.
 var errRefusedRows = errors.New("rows were refused")
 
+// errLate says that nothing was lost in a trial, and that something took too long.
+var errLate = errors.New("nothing was lost, counted twice or read stale")
+
 // exitCode prints err as a person wants to read it, and says what to exit with.
 func exitCode(w io.Writer, err error) int {
 	if err == nil {
@@ -126,6 +131,8 @@ func codeOf(err error) int {
 		return exitFailed
 	case errors.Is(err, errRefusedRows):
 		return exitRefused
+	case errors.Is(err, errLate):
+		return exitLate
 	case code == ebbv1.Code_CODE_UNKNOWN_OUTCOME:
 		return exitUnknown
 	case code == ebbv1.Code_CODE_BUDGET_EXCEEDED: // the cluster can be reached, and refuses until something is deleted
