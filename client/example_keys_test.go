@@ -60,7 +60,7 @@ func ExampleClient_Describe() {
 	fmt.Println(d.Kind, d.Accuracy, d.Expires.IsZero(), err)
 	// Output:
 	// <nil>
-	// KIND_DISTINCT standard error 0.76% true <nil>
+	// KIND_DISTINCT exact but for equal hashes, as long as there are so few bins; of many the standard error is 0.76% true <nil>
 }
 
 func ExampleClient_Delete() {

@@ -309,7 +309,10 @@ func (g *Gossip) Close() error {
 }
 
 // Kill stops without a word, as a crash would; the others have to find out.
-func (g *Gossip) Kill() error { return g.stop() }
+func (g *Gossip) Kill() error {
+	g.leaving.Do(g.cancel) // and Close says nothing any more
+	return g.stop()
+}
 
 func (g *Gossip) stop() (err error) {
 	g.closing.Do(func() {

@@ -385,3 +385,17 @@ func TestAnotherClusterIsNotJoined(t *testing.T) {
 		}
 	})
 }
+
+// A gossip that was killed can be closed, and leaves nobody.
+func TestKilledGossipIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		v.open("ebb-0", "ebb-0", 1, ip(0))
+		if err := v.nodes["ebb-0"].Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.nodes["ebb-0"].Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

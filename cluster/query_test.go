@@ -217,7 +217,9 @@ func TestQueryRefused(t *testing.T) {
 			t.Errorf("%s: %v: want %v saying %q", c.text, err, c.want, c.says)
 		}
 	}
-	for own, second := range map[int64]string{1e6: "6h", 3600e6: "10h", 365 * 86_400e6: "3650d", 20_000 * 86_400e6: "2000d", 5400e6: "15h"} {
+	for own, second := range map[int64]string{
+		1e6: "6h", 3600e6: "10h", 365 * 86_400e6: "3650d", 20_000 * 86_400e6: "2000d", 5400e6: "15h",
+	} {
 		err := oneHalfLife("n", &ebbv1.Namespace{Decay: ebbv1.Decay_DECAY_HALF_LIFE, HalfLifeUs: own})
 		if !strings.Contains(err.Hint, "ebb namespace set n --slow-half-life "+second+":") {
 			t.Errorf("half-life of %d us, of a second one: %s", own, err.Hint)

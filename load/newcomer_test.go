@@ -105,11 +105,11 @@ func TestFormatsOfTimes(t *testing.T) {
 		{"%Y", nil, "1997", "1997-01-01T00:00:00Z"},
 		{"2006", berlin, "1997", "1996-12-31T23:00:00Z"},
 		{"%m.%Y", nil, "3.1997", "1997-03-01T00:00:00Z"},
-		{"%Y %H:%M", nil, "", "it needs a year, and with a time"},
+		{"%Y %H:%M", nil, "", "it needs a year; with a day or a time"},
 		{"%Y-%j", nil, "2015-057", "2015-02-26T00:00:00Z"},
 		{"%Y%m%d", nil, "26.02.2015", `bad time "26.02.2015": it is not as --time-format says`},
-		{"YYYY-MM-DD", nil, "", "it needs a year, and with a time"},
-		{"%H:%M", nil, "", "it needs a year, and with a time"},
+		{"YYYY-MM-DD", nil, "", "it needs a year; with a day or a time"},
+		{"%H:%M", nil, "", "it needs a year; with a day or a time"},
 		{"%Y-%m-%d %Z", nil, "", "names of zones have several meanings"},
 		{"%Y-%m-%d %Q", nil, "", "%Q is not known"},
 		{"%s", nil, "", "--time-unit s"},
@@ -350,7 +350,7 @@ func TestFieldsOfJSON(t *testing.T) {
 			"a bin",
 			Options{Key: "k", Bin: "b"},
 			"1 \"a\" \"x\" 1\n" + refused("b") +
-				"4 \"a\" \"-\" 1\n5 \"a\" \"-\" 1\nrefused line 6: no field \"b\"; there are k\n",
+				"4 \"a\" \"-\" 1\n5 \"a\" \"-\" 1\nrefused line 6: no field \"b\"; there are \"k\"\n",
 		},
 		{
 			"without those that are empty",
@@ -368,12 +368,12 @@ func TestFieldsOfJSON(t *testing.T) {
 		}
 	}
 	got := read(t, "a.jsonl", `{"k":"a","b":1}`+"\n", Options{Key: "k", Bin: "wrod"})
-	if want := "refused line 1: no field \"wrod\"; there are b, k\n"; got != want {
+	if want := "refused line 1: no field \"wrod\"; there are \"b\", \"k\"\n"; got != want {
 		t.Errorf("a mistyped bin: %s, not %s", got, want)
 	}
 	const nested = `{"k":"a","b":{"c":1}}` + "\n" + `{"k":"a","b":null}` + "\n" + `{"k":"a","b":1}` + "\n"
 	got = read(t, "a.jsonl", nested, Options{Key: "k", Bin: "b.d"})
-	if want := "refused line 1: in field b: no field \"d\"; there are c\n2 \"a\" \"-\" 1\n" +
+	if want := "refused line 1: in field b: no field \"d\"; there are \"c\"\n2 \"a\" \"-\" 1\n" +
 		"refused line 3: malformed: field b is not an object, so it has no field \"d\"\n"; got != want {
 		t.Errorf("a field of an object: %s, not %s", got, want)
 	}

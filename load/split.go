@@ -140,6 +140,9 @@ func fieldsThere(object map[string]json.RawMessage) string {
 	if len(names) > fieldsShown {
 		names, more = names[:fieldsShown], ", ..."
 	}
+	for i, name := range names {
+		names[i] = quote(name)
+	}
 	return "there are " + strings.Join(names, ", ") + more
 }
 

@@ -45,8 +45,10 @@ func parseTimeFormat(format string) ([]string, error) {
 	month := time.Date(shown.Year(), shown.Month(), 1, 0, 0, 0, 0, time.UTC)
 	year := time.Date(shown.Year(), 1, 1, 0, 0, 0, 0, time.UTC)
 	dated := again.Year() == shown.Year() && again.YearDay() == shown.YearDay()
-	if err != nil || !dated && !again.Equal(month) && !again.Equal(year) {
-		return nil, formatErrorf(format, "it needs a year, and with a time of day a month and a day: %%Y-%%m-%%d %%H:%%M:%%S, or as Go writes it 2006-01-02 15:04:05")
+	coarse := (again.Equal(month) || again.Equal(year)) && !strings.Contains(layouts[0], "Mon") // no day of the week
+	if err != nil || !dated && !coarse {
+		return nil, formatErrorf(format, "it needs a year; with a day or a time it needs the month and the day too: "+
+			"%%Y-%%m-%%d %%H:%%M:%%S, or as Go writes it 2006-01-02 15:04:05")
 	}
 	return layouts, nil
 }

@@ -100,7 +100,7 @@ var (
 	descMovesDone    = describe("moves_settled_total", "Memberships of groups that this node led when they had become what the table wants.")
 	descMoveSteps    = describe("move_steps_total", "Changes of memberships made by this node as leader of groups.")
 	descMoveFailures = describe("move_failures_total", "Of the steps of moves, those that failed and are tried again.")
-	descLeaps        = describe("membership_leaps_total", "Committed configurations of groups here that differed from the one before by more than one server, which must not be.")
+	descLeaps        = describe("membership_leaps", "Configurations of groups here that differed by several servers from the last.")
 	descMoving       = describe("shards_moving", "Groups whose membership is being changed, in the whole cluster.")
 	descRefused      = describe("gossip_refused_total", "Packets, streams and members of gossip that were refused.", "reason")
 	descRivalsAsked  = describe("rivals_asked_total", "Questions asked because of rivals or strangers in gossip.")
@@ -153,7 +153,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(descMovesDone, k.moves.settled.Load())
 	count(descMoveSteps, k.moves.steps.Load())
 	count(descMoveFailures, k.moves.failed.Load())
-	count(descLeaps, c.n.MembershipLeaps())
+	gauge(descLeaps, float64(c.n.MembershipLeaps()))
 	table, moving := c.n.Table(), 0
 	for id := range table.Shards() + 1 {
 		if table.UnderWay(id) {

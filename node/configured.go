@@ -17,7 +17,7 @@ type configured struct {
 // note takes down what is among entries, which come in order.
 func (c *configured) note(entries []*raft.Log) {
 	for _, e := range entries {
-		if e.Type != raft.LogConfiguration {
+		if e.Type != raft.LogConfiguration || e.Index <= c.at.Load() { // a restarted Raft hands over its log again
 			continue
 		}
 		next := raft.DecodeConfiguration(e.Data)
@@ -49,7 +49,7 @@ func serversChanged(before, after *raft.Configuration) (changed int) {
 }
 
 // MembershipLeaps is how many committed configurations of the groups here differed from the one before by more than one
-// server, since this node started. It is 0, or two majorities may have been without a server in common.
+// server, since they are here. It is 0, or two majorities may have been without a server in common.
 func (n *Node) MembershipLeaps() (leaps uint64) {
 	if g := n.groups.Load(); g != nil {
 		for _, m := range g.members {

@@ -41,6 +41,7 @@ func TestMembershipLeaps(t *testing.T) {
 			{Index: 8, Type: raft.LogCommand},
 			{Index: 9, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c.after)},
 		})
+		m.note([]*raft.Log{{Index: 7, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(c.before)}}) // again
 		if got := m.leaps.Load(); got != c.leaps || m.at.Load() != 9 {
 			t.Errorf("%s: %d leaps, configured at %d", c.name, got, m.at.Load())
 		}

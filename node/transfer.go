@@ -243,6 +243,9 @@ func (d *departure) round() bool {
 		done = false
 		wg.Go(func() {
 			defer func() { <-slots }()
+			if r.transferring.Load() {
+				return // somebody moves it
+			}
 			if heir, node, ok := d.heir(r); ok {
 				d.note(r, node, r.handOverWithin(d.patience(r), heir))
 			}

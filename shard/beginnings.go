@@ -17,8 +17,8 @@ import (
 //	a period counts if it has at least a 64th of the events that came after it
 //
 // and counting began with the earliest period that counts. Each period is more than twice as far from now as the one after
-// it, so there are few. A division that is none at a time is none later, since now moves forward only; so periods that
-// are joined as events come are those that all events together have.
+// it, so there are few. Now moves forward only, so a gap that divides nothing at a time divides nothing later, and periods
+// that are joined as events come are those that all events together have.
 
 // activePeriod is a stretch of event time without a long gap.
 type activePeriod struct {
@@ -29,10 +29,12 @@ type activePeriod struct {
 const (
 	// gapMin is a gap that never divides periods.
 	gapMin = sketch.Tick(60e6)
-	// activeShare is of how many later events a period must have one.
+	// activeShare: a period counts if it has one event for so many later ones.
 	activeShare = 64
 	// activeMax is more than there can be once they are joined: the time since 1970 and a minute differ by 2^28.
 	activeMax = 48
+	// eventsMax is more than come in two years at a thousand million a second.
+	eventsMax = 1 << 56
 	// activeEvents is what a period counts for whose events were not counted.
 	activeEvents = 1 << 16
 )
@@ -98,7 +100,7 @@ func (s activePeriods) began(now sketch.Tick) (began sketch.Tick) {
 func (s activePeriods) sound(now sketch.Tick) bool {
 	later := now + 1
 	for _, p := range s {
-		if p.first < 0 || p.first > p.last || p.last >= later || p.events == 0 {
+		if p.first < 0 || p.first > p.last || p.last >= later || p.events == 0 || p.events > eventsMax {
 			return false
 		}
 		later = p.first

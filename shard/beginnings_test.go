@@ -114,3 +114,24 @@ func sortedByTime(events []orderEvent) []orderEvent {
 	slices.SortStableFunc(out, func(a, b orderEvent) int { return cmp.Compare(a.at, b.at) })
 	return out
 }
+
+// A shard that first hears of a namespace with its clock set begins with the first event all the same.
+func TestBeginningBehindASetClock(t *testing.T) {
+	const day = 24 * hourLong
+	def := &ebbv1.Namespace{
+		Name: "n", Version: 1, HalfLifeUs: 30 * day, SlowHalfLifeUs: new(300 * day), Clock: ebbv1.Clock_CLOCK_EVENT,
+		Kind: ebbv1.Kind_KIND_DISTRIBUTION, ClockSetting: &ebbv1.ClockSetting{Epoch: 1, TimeUs: beginning - hourLong},
+	}
+	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
+	c := &orderCase{name: "set clock", def: def, kind: def.Kind, until: beginning, at: beginning - hourLong, behaviour: BehaviourMax}
+	var events []orderEvent
+	for i := range int64(500) {
+		events = append(events, orderEvent{key: "k", bin: "b", at: beginning - 2*hourLong - i*day, n: 1})
+	}
+	s := c.run(t, rand.New(rand.NewPCG(1, 3)), 1, sortedByTime(events))
+	ask := &ebbv1.TrendQuestion{Keys: [][]byte{[]byte("k")}}
+	got := c.ask(t, []*State{s}, &ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: ask}}).GetTrend()
+	if want := beginning - 2*hourLong - 499*day; got.SinceUs != want || got.Warming {
+		t.Errorf("since %d, want %d (warming %v)", got.SinceUs, want, got.Warming)
+	}
+}

@@ -39,6 +39,9 @@ func (s *State) storeBitmap(c *command) *ebbv1.CommandResult {
 
 func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *proto.Error) {
 	if err := proto.CheckStored(c.GetKey(), c.GetExpr()); err != nil {
+		if err.Message == proto.ErrTooManyTerms().Message { // results are remembered, so their words stay as they were
+			err = proto.ErrBadCount.Errorf("the expression has more than %d terms", proto.BitTermsMax)
+		}
 		return 0, err
 	}
 	if ns.params().Decay == sketch.Linear {

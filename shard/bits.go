@@ -159,8 +159,7 @@ func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Er
 	}
 	switch {
 	case code == ebbv1.Code_CODE_WRONG_KIND && ns != nil && ns.params().Decay == sketch.Linear:
-		return proto.ErrWrongKind.Errorf("bits of key %s: a namespace under linear decay holds distributions only", quote(e.Key)).
-			WithHint("bitmaps go into any other namespace: ebb namespace create NAME --half-life 1h")
+		return proto.ErrWrongKind.Errorf("bits of key %s: a namespace under linear decay holds distributions only", quote(e.Key))
 	case code == ebbv1.Code_CODE_WRONG_SHARD:
 		return proto.ErrWrongShard.Errorf("bits of key %s: the namespace places bitmaps by slice, and this shard has part of them only", quote(e.Key)).
 			WithHint("send the change to any node: Bits, or ebb bits set")

@@ -534,7 +534,7 @@ const rounding = 1e-11
 
 // roundingOf is by how much a sum may be off. Whole numbers have been added up without rounding.
 func roundingOf(sum float64) float64 {
-	if sum == math.Trunc(sum) {
+	if sum == math.Trunc(sum) && math.Abs(sum) < 1<<53 {
 		return 0
 	}
 	return math.Abs(float64(sum * rounding))

@@ -33,7 +33,7 @@ func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 	d.answerWithout(q, at, 0, out)
 }
 
-// answerWithout answers where so many values may be missing besides, whatever they were.
+// answerWithout answers where keys that are gone may have held so many values, whatever these were.
 func (d *quantile) answerWithout(q *ebbv1.SummaryQuestion, at sketch.Tick, missing float64, out *ebbv1.Summary) {
 	r := d.At(at)
 	r.Lost += missing

@@ -76,6 +76,9 @@ func (s *State) openCompanion(ns, slow *namespace) {
 	clock := slow.clock(s.now)
 	slow.eras = append(slow.eras, era{params: s.paramsOf(slow.definition), from: clock, fresh: true})
 	slow.began, slow.exposure, slow.active = clock, sketch.Exposure{From: clock}, nil
+	if ns.onEventTime() && ns.began == 0 { // it has a time by its definition, and no event yet
+		slow.began, slow.exposure = 0, sketch.Exposure{}
+	}
 	slow.count(noEra, noEra)
 }
 
@@ -279,7 +282,8 @@ func (ns *namespace) watch(w *watched, p *sketch.Params, clock sketch.Tick) {
 	if p.Decay != own.Decay || p.HalfLife != own.HalfLife || w.began == 0 {
 		return
 	}
-	if began, _ := ns.watched(); began != 0 && w.began >= began {
+	began, exposure := ns.watched()
+	if began != 0 && w.began >= began && w.exposure.At(own, clock) <= exposure.At(own, clock) {
 		return
 	}
 	ns.fixBeginning()

@@ -451,3 +451,25 @@ func TestImagesBringBothHalfLives(t *testing.T) {
 		}
 	}
 }
+
+// Of two exposures the longer one is right, also where it began later.
+func TestTheLongerExposureIsTakenOver(t *testing.T) {
+	p := sketch.Params{Decay: sketch.HalfLife, HalfLife: 3600e6, Threshold: 0.001}
+	const clock = 100_000e6
+	for _, c := range []struct {
+		name     string
+		w        watched
+		began    sketch.Tick
+		exposure sketch.Exposure
+	}{
+		{"longer and later", watched{2e6, sketch.Exposure{From: 90_000e6, Had: 4000}}, 1e6, sketch.Exposure{From: 90_000e6, Had: 4000}},
+		{"shorter and later", watched{2e6, sketch.Exposure{From: 99_999e6}}, 1e6, sketch.Exposure{From: 90_000e6, Had: 3000}},
+		{"shorter and earlier", watched{5e5, sketch.Exposure{From: 99_999e6}}, 5e5, sketch.Exposure{From: 90_000e6, Had: 3000}},
+	} {
+		ns := &namespace{definition: &ebbv1.Namespace{}, eras: []era{{params: p}}, began: 1e6, exposure: sketch.Exposure{From: 90_000e6, Had: 3000}}
+		ns.watch(&c.w, &p, clock)
+		if ns.began != c.began || ns.exposure != c.exposure {
+			t.Errorf("%s: since %d, %+v", c.name, ns.began, ns.exposure)
+		}
+	}
+}

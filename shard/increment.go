@@ -301,7 +301,8 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 // is not said: a repetition hears the same, and by then it may hold something else.
 func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
 	if ns != nil && ns.params().Decay == sketch.Linear && in.Kind > ebbv1.Kind_KIND_DISTRIBUTION {
-		return proto.ErrWrongKind.Errorf("kind %s for key %s: a namespace under linear decay holds distributions only", proto.KindName(in.Kind), quote(in.Key)).
+		return proto.ErrWrongKind.Errorf("kind %s for key %s: a namespace under linear decay holds distributions only",
+			proto.KindName(in.Kind), quote(in.Key)).
 			WithHint("other kinds go into a namespace with a half-life: ebb namespace create NAME --half-life 1h")
 	}
 	if in.Kind == ebbv1.Kind_KIND_BITMAP {

@@ -246,6 +246,9 @@ func (s *State) begin(ns *namespace) {
 	if ns.onEventTime() {
 		ns.eventTime = s.settingOf(ns.definition)
 	}
+	if ns.onEventTime() {
+		return // with its first event
+	}
 	ns.began = ns.clock(s.now)
 	ns.exposure.From = ns.began
 }

@@ -122,12 +122,12 @@ func distinctText(d *distinct) string {
 	if _, stdErr := d.Estimate(); stdErr > exactError {
 		return fmt.Sprintf("standard error %.2g%%", 100*err)
 	}
-	return fmt.Sprintf("exact, as long as there are so few bins; of many the standard error is %.2g%%", 100*err)
+	return fmt.Sprintf("exact but for equal hashes, as long as there are so few bins; of many the standard error is %.2g%%", 100*err)
 }
 
 // fewText is about a part of a count that is exact until there are many.
 func fewText(stdErr float64) string {
-	return fmt.Sprintf("exact while there are few bins, then standard error %.2g%%", 100*stdErr)
+	return fmt.Sprintf("exact but for equal hashes while there are few bins, then standard error %.2g%%", 100*stdErr)
 }
 
 // properties are the sizes of a body, and what its answers may be off by.

@@ -122,10 +122,10 @@ type Outage struct {
 // Failed reports whether any invariant did not hold.
 func (r *Report) Failed() bool { return r.Verdict.Failed() }
 
-// Late reports whether it failed by deadlines alone: nothing was lost, counted twice or read stale.
+// Late reports whether it failed by deadlines alone: it was looked, and nothing was lost, counted twice or read stale.
 func (r *Report) Late() bool {
 	late := func(b swarm.Breach) bool { return slices.Contains(deadlines, b.Invariant) }
-	return r.Failed() && !slices.ContainsFunc(r.Verdict.Breaches, func(b swarm.Breach) bool { return !late(b) })
+	return r.Failed() && !r.Interrupted && !slices.ContainsFunc(r.Verdict.Breaches, func(b swarm.Breach) bool { return !late(b) })
 }
 
 // Run starts the fleet, breaks it and judges. The error says why there is no verdict. When ctx ends after the fleet has started, the report says what was known by then.

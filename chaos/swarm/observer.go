@@ -87,7 +87,8 @@ func (w *world) observe(ctx context.Context) {
 				continue
 			}
 			leaps := n.MembershipLeaps()
-			w.hold("one-server-a-change", leaps == 0, "%s has seen %d configurations that differ by more from the one before", w.c.Name(i), leaps)
+			w.hold("one-server-a-change", leaps == 0,
+				"%s has seen %d configurations that differ by more from the one before", w.c.Name(i), leaps)
 			life := w.c.Lives(i)
 			for _, r := range n.Status().GetReplicas() {
 				if r.GetShard() == cluster.ControlShard {

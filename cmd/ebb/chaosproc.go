@@ -183,8 +183,8 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 		err = printProc(s, r)
 	}
 	if err == nil && r.Late() {
-		return fmt.Errorf("%s something took too long, first %s; %w; data and logs are in %s", plural(len(r.Verdict.Breaches), "time", "times"),
-			r.Verdict.Breaches[0].Invariant, errLate, t.Dir)
+		return fmt.Errorf("%s something took too long, first %s; %w; data and logs are in %s",
+			plural(len(r.Verdict.Breaches), "time", "times"), r.Verdict.Breaches[0].Invariant, errLate, t.Dir)
 	}
 	if err == nil && r.Failed() {
 		return fmt.Errorf("%s something did not hold, first %s; data and logs are in %s", plural(len(r.Verdict.Breaches), "time", "times"), r.Verdict.Breaches[0].Invariant, t.Dir)
@@ -294,7 +294,8 @@ func procPage(r *proc.Report) *swarm.RunPage {
 		title = "ebb chaos soak"
 	}
 	return &swarm.RunPage{
-		Title: title, Lead: lead, Command: r.Command, Interrupted: r.Interrupted, Late: r.Late(), Verdict: r.Verdict, Tables: procTables(r),
+		Title: title, Lead: lead, Command: r.Command, Interrupted: r.Interrupted, Late: r.Late(),
+		Verdict: r.Verdict, Tables: procTables(r),
 	}
 }
 

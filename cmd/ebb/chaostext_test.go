@@ -75,6 +75,10 @@ func TestLateTrials(t *testing.T) {
 			t.Errorf("%s: late %v, page %.300s", name, r.Late(), page.String()[strings.Index(page.String(), "<h1>"):])
 		}
 	}
+	r := &proc.Report{Interrupted: true, Verdict: &swarm.Verdict{Breaches: []swarm.Breach{{Invariant: "rate"}}}}
+	if r.Late() {
+		t.Error("what was interrupted has not looked whether something was lost")
+	}
 	if code := codeOf(fmt.Errorf("once: %w; logs", errLate)); code != exitLate {
 		t.Errorf("exit code %d, want %d", code, exitLate)
 	}

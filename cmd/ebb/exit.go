@@ -39,7 +39,8 @@ var exitMeanings = []struct {
 	{exitUnreachable, "unreachable: no node could be reached, or none could answer in time"},
 	{exitUnknown, "unknown outcome: a write may or may not have been applied"},
 	{exitRemoved, "removed: the node was removed from its cluster, or its disk was given up as lost; with this data directory it cannot go on however often it is started"},
-	{exitLate, "late: of ebb chaos proc and soak, where nothing was lost, counted twice or read stale, and something took longer than it may"},
+	{exitLate, "late: of ebb chaos proc and soak, where nothing was lost, counted twice or read stale, " +
+		"and something took longer than it may"},
 	{exitInterrupted, "interrupted before it was done; --watch, demo and serve, which run until they are interrupted, end with 0"},
 }
 

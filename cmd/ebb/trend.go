@@ -144,7 +144,8 @@ func totalText(out *trendJSON) string {
 	case out.Warming:
 		return "warming up: too little past to compare with yet; all bins " + rateText(t.FastRate) + "\n"
 	default:
-		return fmt.Sprintf("all bins %s, usually %s (%+.2f bits, %s)\n", rateText(t.FastRate), rateText(t.SlowRate), t.Bits, chanceText(t.PValue))
+		return fmt.Sprintf("all bins %s, usually %s (%+.2f bits, %s)\n",
+			rateText(t.FastRate), rateText(t.SlowRate), t.Bits, chanceText(t.PValue))
 	}
 }
 
