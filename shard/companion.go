@@ -76,7 +76,7 @@ func (s *State) openCompanion(ns, slow *namespace) {
 	clock := slow.clock(s.now)
 	slow.eras = append(slow.eras, era{params: s.paramsOf(slow.definition), from: clock, fresh: true})
 	slow.began, slow.exposure, slow.active = clock, sketch.Exposure{From: clock}, nil
-	if ns.onEventTime() && ns.began == 0 { // it has a time by its definition, and no event yet
+	if s.behaviour >= BehaviourBeginnings && ns.onEventTime() && ns.began == 0 { // it has a time, and no event yet
 		slow.began, slow.exposure = 0, sketch.Exposure{}
 	}
 	slow.count(noEra, noEra)

@@ -243,11 +243,9 @@ func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 
 // begin begins the time of a namespace that is new.
 func (s *State) begin(ns *namespace) {
-	if ns.onEventTime() {
+	if ns.onEventTime() { // it begins to count with its first event
 		ns.eventTime = s.settingOf(ns.definition)
-	}
-	if ns.onEventTime() {
-		return // with its first event
+		return
 	}
 	ns.began = ns.clock(s.now)
 	ns.exposure.From = ns.began
