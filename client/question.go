@@ -136,7 +136,7 @@ func (c *Client) Count(ctx context.Context, ns, key string, opts ...AskOption) (
 	}
 	e := exact(d.Z, d.AsOf)
 	slack := 0.0
-	if d.Z != math.Trunc(d.Z) || math.Abs(d.Z) >= 1<<53 { // whole numbers have been added up without rounding
+	if whole := d.Z * 0x1p10; whole != math.Trunc(whole) || math.Abs(whole) >= 1<<53 { // see roundingOf in shard
 		slack = math.Abs(d.Z) * 1e-11
 	}
 	e.Low, e.High = e.Low-slack, e.High+d.Lost+slack

@@ -532,9 +532,9 @@ func upTo(value, lost float64) *ebbv1.Estimate {
 // rounding is by how much of itself a sum of weights may be off.
 const rounding = 1e-11
 
-// roundingOf is by how much a sum may be off. Whole numbers have been added up without rounding.
+// roundingOf is by how much a sum may be off. Whole numbers, halves and the like have been added up without rounding.
 func roundingOf(sum float64) float64 {
-	if sum == math.Trunc(sum) && math.Abs(sum) < 1<<53 {
+	if whole := float64(sum * 0x1p10); whole == math.Trunc(whole) && math.Abs(whole) < 1<<53 {
 		return 0
 	}
 	return math.Abs(float64(sum * rounding))

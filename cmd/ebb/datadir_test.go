@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -229,24 +230,43 @@ func timeless(doc any) any {
 	return doc
 }
 
-// agrees says that a document has all that an older build's has. A newer build may say more.
-func agrees(got, want any) bool {
+// agrees says that a document has all that an older build's has. A newer build may say more, and of how many bins a bloom
+// has it states another error.
+func agrees(got, want any) bool { return agreesOf(got, want, false) }
+
+func agreesOf(got, want any, bloom bool) bool {
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
+		bloom = bloom || w["kind"] == "bloom"
 		for key, value := range w {
-			ok = ok && agrees(g[key], value)
+			switch {
+			case !bloom || key != "low" && key != "high" && key != "std_error":
+				ok = ok && agreesOf(g[key], value, bloom)
+			case key == "low":
+				ok = ok && number(g[key]) <= number(g["value"])
+			case key == "high":
+				ok = ok && number(g[key]) >= number(g["value"])
+			}
 		}
 		return ok
 	case []any:
 		g, ok := got.([]any)
 		ok = ok && len(g) == len(w)
 		for i := range w {
-			ok = ok && agrees(g[i], w[i])
+			ok = ok && agreesOf(g[i], w[i], bloom)
 		}
 		return ok
 	}
 	return got == want
+}
+
+// number is a number of a document; NaN for anything else.
+func number(v any) float64 {
+	if n, ok := v.(float64); ok {
+		return n
+	}
+	return math.NaN()
 }
 
 // commands connects to a shard's door with the fixture's token.
