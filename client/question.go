@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -135,10 +136,7 @@ func (c *Client) Count(ctx context.Context, ns, key string, opts ...AskOption) (
 		return Reading{}, err
 	}
 	e := exact(d.Z, d.AsOf)
-	slack := 0.0
-	if whole := d.Z * 0x1p10; whole != math.Trunc(whole) || math.Abs(whole) >= 1<<53 { // see roundingOf in shard
-		slack = math.Abs(d.Z) * 1e-11
-	}
+	slack := proto.RoundingOf(d.Z)
 	e.Low, e.High = e.Low-slack, e.High+d.Lost+slack
 	if d.Signed {
 		e.Low -= d.Lost

@@ -289,7 +289,7 @@ func (g *Gossip) Member(node string) (Member, bool) {
 	return Member{}, false
 }
 
-// Leave says goodbye to the others, once. Until Close it hears who else leaves, but no longer reports it or joins anyone.
+// Leave says goodbye to the others, once. Until Close it hears who else leaves, but no longer reports it, nor joins.
 func (g *Gossip) Leave() {
 	g.leaving.Do(func() {
 		g.cancel()

@@ -386,7 +386,7 @@ func TestAnotherClusterIsNotJoined(t *testing.T) {
 	})
 }
 
-// A gossip that was killed can be closed, and leaves nobody.
+// A gossip that was killed can be closed.
 func TestKilledGossipIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)

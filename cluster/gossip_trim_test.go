@@ -11,7 +11,8 @@ import (
 // Who reads the keys while some are taken out reads each at its place: memberlist hands out the slice that it changes.
 func TestReadersKeepTheirKeys(t *testing.T) {
 	keys := [][]byte{
-		bytes.Repeat([]byte{'a'}, 32), bytes.Repeat([]byte{'b'}, 32), bytes.Repeat([]byte{'c'}, 32), bytes.Repeat([]byte{'d'}, 32),
+		bytes.Repeat([]byte{'a'}, 32), bytes.Repeat([]byte{'b'}, 32),
+		bytes.Repeat([]byte{'c'}, 32), bytes.Repeat([]byte{'d'}, 32),
 	}
 	for _, wanted := range [][][]byte{{keys[0], keys[2], keys[3]}, {keys[0], keys[3]}, {keys[0]}, keys} {
 		ring, err := memberlist.NewKeyring(keys, keys[0])
@@ -26,7 +27,8 @@ func TestReadersKeepTheirKeys(t *testing.T) {
 			t.Errorf("keys %q, want %q", got, wanted)
 		}
 		for i, k := range wanted {
-			if at := slices.IndexFunc(held, func(h []byte) bool { return bytes.Equal(h, k) }); at < 0 || !bytes.Equal(keys[at], k) {
+			at := slices.IndexFunc(held, func(h []byte) bool { return bytes.Equal(h, k) })
+			if at < 0 || !bytes.Equal(keys[at], k) {
 				t.Errorf("key %d of %d has moved to %d for a reader", i, len(wanted), at)
 			}
 		}

@@ -121,10 +121,11 @@ func oneHalfLife(name string, ns *ebbv1.Namespace) *proto.Error {
 		second = own / 10 // the one that is there is the longer one
 	}
 	return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
-		WithHint("ebb namespace set " + name + " --slow-half-life " + spanText(second) + ": it is compared from then on")
+		WithHint("ebb namespace set " + name + " --slow-half-life " + spanText(second) +
+			": it is compared from then on")
 }
 
-// spanText writes a span in the largest unit of which it has a whole number, as flags take it; rounded to seconds.
+// spanText writes a span in the largest unit that divides it, as flags take it; rounded to seconds.
 func spanText(us int64) string {
 	const second, minute, hour, day = 1_000_000, 60, 3600, 86_400
 	s := us / second

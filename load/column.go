@@ -149,7 +149,8 @@ func (s *spec) resolve(what string, header []string) error {
 			if hint == "" {
 				hint = fmt.Sprintf(" (a constant is written =%s%s)", p.field, periodHint(p.field))
 			}
-			return columnErrorf("%s %q: no column %q; there are %s%s", what, s.text, p.field, strings.Join(header, ", "), hint)
+			return columnErrorf("%s %q: no column %q; there are %s%s",
+				what, s.text, p.field, strings.Join(header, ", "), hint)
 		}
 	}
 	return nil

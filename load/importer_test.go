@@ -396,7 +396,8 @@ func TestOpeningObeysTheTimeout(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	const timeout = 200 * time.Millisecond
-	c, err := client.DialOptions(ctx, cluster.Addrs(), client.WithTimeout(timeout), client.WithDialTimeout(10*time.Second))
+	c, err := client.DialOptions(ctx, cluster.Addrs(), client.WithTimeout(timeout),
+		client.WithDialTimeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,8 @@ func TestAmbiguousYears(t *testing.T) {
 			continue
 		}
 		date, number := both.Readings()
-		if date != text+"-01-01" || !strings.HasPrefix(number, "1970-01-01T00:") || both.Format != "%Y" || both.Unit != "s" {
+		if date != text+"-01-01" || !strings.HasPrefix(number, "1970-01-01T00:") ||
+			both.Format != "%Y" || both.Unit != "s" {
 			t.Errorf("%s: %s or %s, %+v", text, date, number, both)
 		}
 	}
@@ -181,7 +182,8 @@ func TestAmbiguousYears(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	const want = `refused line 2: bad time "1997": it may be the year that begins on 1997-01-01, or 1997 seconds after 1970, ` +
+	const want = `refused line 2: bad time "1997": it may be the year that begins on 1997-01-01, ` +
+		`or 1997 seconds after 1970, ` +
 		"which is 1970-01-01T00:33:17Z; say which with --time-format %Y or --time-unit s\n"
 	if got := read(t, "a.csv", "y,b\n1997,x\n", Options{Key: "b", Bin: "b", Time: "y"}); got != want {
 		t.Errorf("%s, not %s", got, want)

@@ -100,7 +100,7 @@ var (
 	descMovesDone    = describe("moves_settled_total", "Memberships of groups that this node led when they had become what the table wants.")
 	descMoveSteps    = describe("move_steps_total", "Changes of memberships made by this node as leader of groups.")
 	descMoveFailures = describe("move_failures_total", "Of the steps of moves, those that failed and are tried again.")
-	descLeaps        = describe("membership_leaps", "Configurations of groups here that differed by several servers from the last.")
+	descLeaps        = describe("membership_leaps", "Configurations here that changed several servers at once.")
 	descMoving       = describe("shards_moving", "Groups whose membership is being changed, in the whole cluster.")
 	descRefused      = describe("gossip_refused_total", "Packets, streams and members of gossip that were refused.", "reason")
 	descRivalsAsked  = describe("rivals_asked_total", "Questions asked because of rivals or strangers in gossip.")

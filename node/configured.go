@@ -32,8 +32,8 @@ func (c *configured) note(entries []*raft.Log) {
 // restored says that entries were left out, which a snapshot includes.
 func (c *configured) restored() { c.last = nil }
 
-// serversChanged is how many servers came, went or got another vote between two configurations. Where it is one, any two
-// majorities of them have a server in common.
+// serversChanged is how many servers came, went or got another vote between two configurations. Where it is one, any
+// two majorities of them have a server in common.
 func serversChanged(before, after *raft.Configuration) (changed int) {
 	votes := make(map[raft.ServerID]raft.ServerSuffrage, len(before.Servers))
 	for _, s := range before.Servers {

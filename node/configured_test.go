@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A configuration that differs from the one before by two servers is counted; one that follows upon a snapshot may differ
-// by any number.
+// A configuration that differs from the one before by two servers is counted; one that follows upon a snapshot may
+// differ by any number.
 func TestMembershipLeaps(t *testing.T) {
 	voters := func(ids ...raft.ServerID) (c raft.Configuration) {
 		for _, id := range ids {

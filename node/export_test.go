@@ -64,7 +64,7 @@ func (s slowly) settle() error {
 	return s.replica.settle()
 }
 
-// Enlarge adds a replica that nobody runs to a group that this node leads.
+// Enlarge adds a replica that no node runs to a group that this node leads.
 func (n *Node) Enlarge(group uint32, replica uint64) error {
 	i := n.replicaOf(group).now.Load()
 	address := transport.Address("ghost-"+strconv.FormatUint(replica, 10), replica)

@@ -387,7 +387,7 @@ func TestFuturesEndWithRaft(t *testing.T) {
 		}
 		late := p.members[a].now.Load()
 		p.members[a].stop()
-		for range 50 { // about half of them get into the channel that nobody reads any more
+		for range 50 { // about half of them get into the channel that is read no more
 			futures = append(futures, late.propose([]byte("x")))
 		}
 		for _, f := range futures {

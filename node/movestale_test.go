@@ -10,9 +10,10 @@ import (
 	"github.com/ebbdb/ebb/node/fail"
 )
 
-// between returns a moment at which the mover of a node rests, with the failpoint that tells when it does not.
-func (b *bubble) between(leader int, shard uint32) {
+// between waits for a moment at which the mover of a shard's leader rests, and returns that node.
+func (b *bubble) between(shard uint32) (leader int) {
 	b.Helper()
+	leader = b.leaderOf(shard)
 	looked := make(chan time.Time, 1)
 	b.config[leader].Fail.Arm("move.before.remove", 1, func(*fail.Points) error {
 		looked <- time.Now()
@@ -25,6 +26,7 @@ func (b *bubble) between(leader int, shard uint32) {
 	b.until("the group of before", func() bool { return !slices.Contains(b.nodes[leader].Replicas(shard), 900) })
 	const period = 250 * time.Millisecond // of the mover
 	time.Sleep(period - time.Since(at)%period + period/5)
+	return leader
 }
 
 // leaderOf is the node that leads a shard.
@@ -49,9 +51,7 @@ func (b *bubble) leaderOf(shard uint32) int {
 func TestStepsSeeWhatTheLogHeld(t *testing.T) {
 	inBubble(t, 3, 3, func(b *bubble) {
 		b.openAll()
-		i := b.leaderOf(1)
-		b.between(i, 1)
-		n := b.nodes[i]
+		n := b.nodes[b.between(1)]
 		n.Step(context.Background(), 1, func() {
 			if err := n.Enlarge(1, 901); err != nil {
 				t.Error(err)
@@ -67,8 +67,7 @@ func TestStepsSeeWhatTheLogHeld(t *testing.T) {
 func TestStepsOfSleepersAreRefused(t *testing.T) {
 	inBubble(t, 3, 3, func(b *bubble) {
 		b.openAll()
-		i := b.leaderOf(1)
-		b.between(i, 1)
+		i := b.between(1)
 		n := b.nodes[i]
 		b.config[i].Fail.Arm("move.before.remove", 1, func(*fail.Points) error { // while it sleeps
 			return n.Enlarge(1, 902)

@@ -24,10 +24,9 @@ const auditDrainMax = 2 * time.Second
 //
 //	not ready -> goodbye by gossip -> leaders handed over -> doors shut -> requests under way answered -> groups stopped -> audit log written -> log closed
 //
-// Goodbye comes first, so that nobody hands a shard back, and gossip is heard until leaders have moved: nothing goes to
-// nodes that leave as well. While leaders move,
-// requests are served as ever; when the doors shut, those under way have a leader
-// elsewhere to go to.
+// Goodbye comes first, so that no node hands a shard back, and gossip is heard until leaders have moved: nothing goes
+// to nodes that leave as well. While leaders move, requests are served as ever; when the doors shut, those under way
+// have a leader elsewhere to go to.
 func (n *Node) Close() (err error) {
 	n.over.Do(func() {
 		start := time.Now()

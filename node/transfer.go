@@ -236,7 +236,8 @@ func (d *departure) round() bool {
 	done := true
 	for _, r := range d.b.replicas() {
 		slots <- struct{}{}
-		if _, leads := r.leading(); !leads || time.Now().After(d.deadline) || !othersAlive(r.member, d.b.node, d.b.alive) {
+		_, leads := r.leading()
+		if !leads || time.Now().After(d.deadline) || !othersAlive(r.member, d.b.node, d.b.alive) {
 			<-slots
 			continue
 		}
@@ -244,7 +245,7 @@ func (d *departure) round() bool {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			if r.transferring.Load() {
-				return // somebody moves it
+				return // it is being moved already
 			}
 			if heir, node, ok := d.heir(r); ok {
 				d.note(r, node, r.handOverWithin(d.patience(r), heir))

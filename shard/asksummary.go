@@ -142,15 +142,13 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 	if err := checkWindow(body, q); err != nil {
 		return nil, err
 	}
-	values, spread := body.(*quantile) // how far values that are missing move a quantile depends on the others
-	switch {
-	case spread && halving(body):
-		values.answerWithout(q, u.at, u.missed, out)
-	default:
-		body.answer(q, u.at, out)
-		if halving(body) {
-			u.widen(out)
-		}
+	if values, spread := body.(*quantile); spread && halving(body) {
+		values.answerWithout(q, u.at, u.missed, out) // how far missing values move a quantile depends on the others
+		return out, nil
+	}
+	body.answer(q, u.at, out)
+	if halving(body) {
+		u.widen(out)
 	}
 	return out, nil
 }

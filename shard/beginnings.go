@@ -6,9 +6,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A rate is a count by the time that was counted, and of a stream on event time only its events say when that began: with
-// the earliest. But one with a wrong date, in 1970 say, would have it that hardly anything has come since. So events are
-// taken in active periods, whatever order they come in:
+// A rate is a count by the time that was counted, and of a stream on event time only its events say when that began:
+// with the earliest. But one with a wrong date, in 1970 say, would have it that hardly anything has come since. So
+// events are taken in active periods, whatever order they come in:
 //
 //	events        x                   x xx x            xxxx xx xxxxxxx xxxx
 //	periods       3                   2                 1                  now
@@ -16,9 +16,9 @@ import (
 //	a gap divides two periods if it is longer than the time from its end until now, and than a minute
 //	a period counts if it has at least a 64th of the events that came after it
 //
-// and counting began with the earliest period that counts. Each period is more than twice as far from now as the one after
-// it, so there are few. Now moves forward only, so a gap that divides nothing at a time divides nothing later, and periods
-// that are joined as events come are those that all events together have.
+// and counting began with the earliest period that counts. Each period is more than twice as far from now as the one
+// after it, so there are few. Now moves forward only, so a gap that divides nothing at a time divides nothing later,
+// and periods that are joined as events come are those that all events together have.
 
 // activePeriod is a stretch of event time without a long gap.
 type activePeriod struct {

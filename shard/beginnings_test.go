@@ -72,13 +72,14 @@ func plainBeginning(times []sketch.Tick, now sketch.Tick) (began sketch.Tick) {
 	return began
 }
 
-// A trend is the same in any order of events: of a constant rate it says that nothing has changed, also where the newest
-// events come first, and where one has a wrong date.
+// A trend is the same in any order of events: of a constant rate it says that nothing has changed, also where the
+// newest events come first, and where one has a wrong date.
 func TestTrendInAnyOrder(t *testing.T) {
 	const day = 24 * hourLong
 	var events []orderEvent
 	for i := range int64(1000) {
-		events = append(events, orderEvent{key: "k", bin: "b" + strconv.Itoa(int(i%3)), at: beginning - hourLong - i*day, n: 1})
+		bin := "b" + strconv.Itoa(int(i%3))
+		events = append(events, orderEvent{key: "k", bin: bin, at: beginning - hourLong - i*day, n: 1})
 	}
 	wrong := orderEvent{key: "k", bin: "b0", at: beginning - 12_000*day, n: 1}
 	def := &ebbv1.Namespace{
@@ -125,7 +126,10 @@ func TestBeginningBehindASetClock(t *testing.T) {
 		Kind: ebbv1.Kind_KIND_DISTRIBUTION, ClockSetting: &ebbv1.ClockSetting{Epoch: 1, TimeUs: beginning - hourLong},
 	}
 	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
-	c := &orderCase{name: "set clock", def: def, kind: def.Kind, until: beginning, at: beginning - hourLong, behaviour: BehaviourMax}
+	c := &orderCase{
+		name: "set clock", def: def, kind: def.Kind, until: beginning, at: beginning - hourLong,
+		behaviour: BehaviourMax,
+	}
 	var events []orderEvent
 	for i := range int64(500) {
 		events = append(events, orderEvent{key: "k", bin: "b", at: beginning - 2*hourLong - i*day, n: 1})

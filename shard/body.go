@@ -525,19 +525,8 @@ func exactly(value float64) *ebbv1.Estimate {
 
 // upTo is a count that may be short of what was lost, and is certain but for the rounding of weights.
 func upTo(value, lost float64) *ebbv1.Estimate {
-	slack := roundingOf(value)
+	slack := proto.RoundingOf(value)
 	return &ebbv1.Estimate{Value: value, Low: value - slack, High: value + lost + slack, Confidence: certain}
-}
-
-// rounding is by how much of itself a sum of weights may be off.
-const rounding = 1e-11
-
-// roundingOf is by how much a sum may be off. Whole numbers, halves and the like have been added up without rounding.
-func roundingOf(sum float64) float64 {
-	if whole := float64(sum * 0x1p10); whole == math.Trunc(whole) && math.Abs(whole) < 1<<53 {
-		return 0
-	}
-	return math.Abs(float64(sum * rounding))
 }
 
 // about is an estimate with a standard error and the interval of a question's confidence.
@@ -557,7 +546,7 @@ func atMost(value, err, lost, confidence float64) *ebbv1.Estimate {
 	if err == 0 {
 		confidence = certain
 	}
-	slack := roundingOf(value)
+	slack := proto.RoundingOf(value)
 	return &ebbv1.Estimate{Value: value, Low: value - err - slack, High: value + lost + slack, Confidence: confidence}
 }
 

@@ -456,17 +456,19 @@ func TestImagesBringBothHalfLives(t *testing.T) {
 func TestTheLongerExposureIsTakenOver(t *testing.T) {
 	p := sketch.Params{Decay: sketch.HalfLife, HalfLife: 3600e6, Threshold: 0.001}
 	const clock = 100_000e6
+	own := sketch.Exposure{From: 90_000e6, Had: 3000}
+	long, short := sketch.Exposure{From: 90_000e6, Had: 4000}, sketch.Exposure{From: 99_999e6}
 	for _, c := range []struct {
 		name     string
 		w        watched
 		began    sketch.Tick
 		exposure sketch.Exposure
 	}{
-		{"longer and later", watched{2e6, sketch.Exposure{From: 90_000e6, Had: 4000}}, 1e6, sketch.Exposure{From: 90_000e6, Had: 4000}},
-		{"shorter and later", watched{2e6, sketch.Exposure{From: 99_999e6}}, 1e6, sketch.Exposure{From: 90_000e6, Had: 3000}},
-		{"shorter and earlier", watched{5e5, sketch.Exposure{From: 99_999e6}}, 5e5, sketch.Exposure{From: 90_000e6, Had: 3000}},
+		{"longer and later", watched{2e6, long}, 1e6, long},
+		{"shorter and later", watched{2e6, short}, 1e6, own},
+		{"shorter and earlier", watched{5e5, short}, 5e5, own},
 	} {
-		ns := &namespace{definition: &ebbv1.Namespace{}, eras: []era{{params: p}}, began: 1e6, exposure: sketch.Exposure{From: 90_000e6, Had: 3000}}
+		ns := &namespace{definition: &ebbv1.Namespace{}, eras: []era{{params: p}}, began: 1e6, exposure: own}
 		ns.watch(&c.w, &p, clock)
 		if ns.began != c.began || ns.exposure != c.exposure {
 			t.Errorf("%s: since %d, %+v", c.name, ns.began, ns.exposure)

@@ -194,7 +194,8 @@ func TestClaimsFollowWhatIsLost(t *testing.T) {
 			if says := strings.Contains(d.Accuracy, "too low by at most 0.0011, whatever order events came in"); says != forgets {
 				t.Errorf("%s, %s: %q", kind, decay, d.Accuracy)
 			}
-			if kind == ebbv1.Kind_KIND_QUANTILE && strings.Contains(d.Accuracy, "number of values is too low") != forgets {
+			short := strings.Contains(d.Accuracy, "number of values is too low")
+			if kind == ebbv1.Kind_KIND_QUANTILE && short != forgets {
 				t.Errorf("what is too low is the number of values: %q", d.Accuracy)
 			}
 			if kind == ebbv1.Kind_KIND_DISTINCT && strings.HasPrefix(d.Accuracy, "exact") == forgets {

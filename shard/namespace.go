@@ -28,8 +28,8 @@ type namespace struct {
 	signed bool
 
 	// began is when it began to count: the clock at its definition, or where there was no clock yet the first
-	// event after that. exposure is what it has counted since (see sketch.Exposure). Where there are active periods, they say
-	// both: see watched.
+	// event after that. exposure is what it has counted since (see sketch.Exposure). Where there are active periods,
+	// they say both: see watched.
 	began    sketch.Tick
 	exposure sketch.Exposure
 	active   activePeriods
@@ -295,7 +295,8 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	ns.eventTime = max(ns.eventTime, clock)
 }
 
-// countedOnce notes the first event of a namespace that had no time before, and before BehaviourBeginnings one that is earlier.
+// countedOnce notes the first event of a namespace that had no time before, and before BehaviourBeginnings an earlier
+// one.
 func (ns *namespace) countedOnce(t sketch.Tick) {
 	if ns.began == 0 || t < ns.began && ns.reachesBack(t) {
 		ns.began, ns.exposure.From = t, t

@@ -122,7 +122,8 @@ func distinctText(d *distinct) string {
 	if _, stdErr := d.Estimate(); stdErr > exactError {
 		return fmt.Sprintf("standard error %.2g%%", 100*err)
 	}
-	return fmt.Sprintf("exact but for equal hashes, as long as there are so few bins; of many the standard error is %.2g%%", 100*err)
+	return fmt.Sprintf("exact but for equal hashes, as long as there are so few bins; "+
+		"of many the standard error is %.2g%%", 100*err)
 }
 
 // fewText is about a part of a count that is exact until there are many.

@@ -15,7 +15,8 @@ import (
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
 //	namespaces  count { definition [max-jump epoch clock-set] deletion emptied [set-hash] signed event-time began
-//	            exposure-from exposure active-periods { first last events } companion-of closed era-base eras { params from fresh [rewound] } }
+//	            exposure-from exposure [active-periods { first last events }] companion-of closed
+//	            era-base eras { params from fresh [rewound] } }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot

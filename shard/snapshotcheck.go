@@ -84,7 +84,8 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: %v", name, err)
 	} else if ns.companion && ns.deleted() {
 		b.corrupt("namespace %q: a companion is not deleted by itself", name)
-	} else if ns.began > s.now || ns.exposure.From > s.now || !(ns.exposure.Had >= 0 && ns.exposure.Had <= math.MaxFloat64) ||
+	} else if ns.began > s.now || ns.exposure.From > s.now ||
+		!(ns.exposure.Had >= 0 && ns.exposure.Had <= math.MaxFloat64) ||
 		ns.closed && !ns.companion || !ns.active.sound(s.now) {
 		b.corrupt("namespace %q: what it has counted", name)
 	} else if known || len(s.namespaces) >= math.MaxUint16 {

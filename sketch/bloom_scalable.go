@@ -113,8 +113,8 @@ func (s *BloomScalable) has(hash uint64) bool {
 	return false
 }
 
-// State never writes. Keys has the keys that an earlier generation seemed to have, which are in none (see bloomLayers). Of
-// a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many there are at least,
+// State never writes. Keys has the keys that an earlier generation seemed to have, which are in none (see bloomLayers).
+// Of a merged filter, Keys counts a key once for each generation that has it: KeysLeast is how many there are at least,
 // and KeysMost at most, up to some KeysError.
 func (s *BloomScalable) State() BloomState {
 	if !s.Merged() {

@@ -289,8 +289,8 @@ func (q *Quantile) At(at Tick) QuantileReading {
 }
 
 // Quantile is the least value that at least this part of all values does not exceed, with a relative error of at most Accuracy:
-// 0 is the least, 0.5 the (lower) median, 1 the largest, of what has faded too as long as it is there. It is NaN when there
-// is nothing.
+// 0 is the least, 0.5 the (lower) median, 1 the largest, of what has faded too as long as it is there. It is NaN when
+// there is nothing.
 func (r QuantileReading) Quantile(part float64) float64 {
 	if len(r.buckets) == 0 || part != part {
 		return math.NaN()
@@ -309,8 +309,8 @@ func (r QuantileReading) Quantile(part float64) float64 {
 }
 
 // Bracket is the least and the largest that Quantile of a part can be, whatever the values are that no bucket shows:
-// those of faded buckets and those lost. Both ends have the error of Accuracy. Where the hidden values alone may decide,
-// an end is not known: -math.MaxFloat64 or math.MaxFloat64.
+// those of faded buckets and those lost. Both ends have the error of Accuracy. Where the hidden values alone may
+// decide, an end is not known: -math.MaxFloat64 or math.MaxFloat64.
 func (r QuantileReading) Bracket(part float64) (low, high float64) {
 	v := r.Quantile(part)
 	hidden := r.hidden()

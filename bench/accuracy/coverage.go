@@ -82,9 +82,9 @@ func allCovered() (all []covered) {
 		covered{"bloom-timed", "bursty", false, func(r *rand.Rand) []interval { return coverTimed(r, "bursty") }},
 		covered{"bloom-timed", "one burst", true, coverBurst},
 		covered{"linear", plainStream, true, coverLinear},
-		covered{"bloom", plainStream, true, func(r *rand.Rand) []interval { return coverBloom(r, 10_000, 0.01, 22_000) }},
-		covered{"bloom, 500 at 2%", plainStream, true, func(r *rand.Rand) []interval { return coverBloom(r, 500, 0.02, 20_000) }},
-		covered{"bloom, 1000 at 10%", plainStream, true, func(r *rand.Rand) []interval { return coverBloom(r, 1000, 0.1, 20_000) }},
+		covered{"bloom", plainStream, true, coverBloom(10_000, 0.01, 22_000)},
+		covered{"bloom, 500 at 2%", plainStream, true, coverBloom(500, 0.02, 20_000)},
+		covered{"bloom, 1000 at 10%", plainStream, true, coverBloom(1000, 0.1, 20_000)},
 		covered{"bloom, merged", plainStream, false, coverMerged},
 		covered{"bloom-timed, merged", "one burst", false, coverMergedBurst},
 	)
@@ -336,13 +336,15 @@ func coverLinear(r *rand.Rand) []interval {
 }
 
 // coverBloom: keys that an earlier generation seems to have are missing from the next, and the estimate knows that.
-func coverBloom(r *rand.Rand, capacity uint64, falseRate float64, most int) []interval {
-	f := must(sketch.NewBloomScalable(sketch.BloomParams{Capacity: capacity, FalseRate: falseRate}))
-	n := most/10 + r.IntN(most-most/10)
-	for range n {
-		f.Add(r.Uint64())
+func coverBloom(capacity uint64, falseRate float64, most int) func(r *rand.Rand) []interval {
+	return func(r *rand.Rand) []interval {
+		f := must(sketch.NewBloomScalable(sketch.BloomParams{Capacity: capacity, FalseRate: falseRate}))
+		n := most/10 + r.IntN(most-most/10)
+		for range n {
+			f.Add(r.Uint64())
+		}
+		return []interval{withinBloom(f.State(), float64(n))}
 	}
-	return []interval{withinBloom(f.State(), float64(n))}
 }
 
 // coverMerged: two filters that have none to all of their keys in common, and keys added afterwards. How many keys they

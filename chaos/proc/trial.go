@@ -124,8 +124,8 @@ func (r *Report) Failed() bool { return r.Verdict.Failed() }
 
 // Late reports whether it failed by deadlines alone: it was looked, and nothing was lost, counted twice or read stale.
 func (r *Report) Late() bool {
-	late := func(b swarm.Breach) bool { return slices.Contains(deadlines, b.Invariant) }
-	return r.Failed() && !r.Interrupted && !slices.ContainsFunc(r.Verdict.Breaches, func(b swarm.Breach) bool { return !late(b) })
+	other := func(b swarm.Breach) bool { return !slices.Contains(deadlines, b.Invariant) }
+	return r.Failed() && !r.Interrupted && !slices.ContainsFunc(r.Verdict.Breaches, other)
 }
 
 // Run starts the fleet, breaks it and judges. The error says why there is no verdict. When ctx ends after the fleet has started, the report says what was known by then.
@@ -330,8 +330,8 @@ func (w *world) settle(ctx context.Context) error {
 
 func (w *world) report(skipped []Skipped) *Report {
 	r := &Report{
-		Soak: w.t.Soak, Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Lost: w.lost, Twice: w.twice, Skipped: skipped,
-		Trends: w.trends, Samples: w.samples, Stale: w.stale, Reads: w.readers.sums(),
+		Soak: w.t.Soak, Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Lost: w.lost, Twice: w.twice,
+		Skipped: skipped, Trends: w.trends, Samples: w.samples, Stale: w.stale, Reads: w.readers.sums(),
 	}
 	if w.t.Soak {
 		r.Rate = w.rateReached()

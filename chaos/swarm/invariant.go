@@ -66,7 +66,8 @@ var Invariants = []Invariant{
 	{"replicas-equal", "all replicas of a shard are equal when all was mended"},
 	{"no-divergence", "two replicas with the same entries applied are equal, at any time"},
 	{"one-leader", "a shard has one leader a term at most"},
-	{"one-server-a-change", "each committed configuration of a group differs from the one before by one server at most"},
+	{"one-server-a-change", "each committed configuration of a group differs from the one before by one server " +
+		"at most"},
 	{"clock-forward", "a shard's clock never goes back at a replica that lives"},
 	{"clock-true", "no shard's clock is ahead of the time (where a majority of clocks was right)"},
 	{"no-collapse", "no node ends of itself, except where its disk failed, was damaged or was removed"},

@@ -34,7 +34,8 @@ func (r *RunPage) HTML(w io.Writer) error {
 	if r.Verdict.Failed() {
 		class = "bad"
 	}
-	p.fill("<h1>%v: <span class=\"%v\">%v</span></h1>\n<p>%v</p>\n<pre>%v</pre>\n", r.Title, class, r.word(), r.Lead, r.Command)
+	p.fill("<h1>%v: <span class=\"%v\">%v</span></h1>\n<p>%v</p>\n<pre>%v</pre>\n",
+		r.Title, class, r.word(), r.Lead, r.Command)
 	if r.Verdict.Failed() {
 		p.put("<h2>What failed</h2>\n<table><tr><th>invariant<th>at<th>what\n")
 		for _, b := range r.Verdict.Breaches {

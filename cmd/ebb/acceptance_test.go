@@ -175,7 +175,8 @@ func (o *oracle) check(ctx context.Context, t *testing.T, c *client.Client, name
 				compared++
 				if rounding := tolerance * want; got[country] > want+rounding || got[country]+lost < want-rounding {
 					if wrong++; wrong <= 5 {
-						t.Errorf("%s %s/%s: got %.15g, lost %.3g, want %.15g", namespace, link, country, got[country], lost, want)
+						t.Errorf("%s %s/%s: got %.15g, lost %.3g, want %.15g",
+							namespace, link, country, got[country], lost, want)
 					}
 				}
 			}

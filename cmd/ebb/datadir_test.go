@@ -230,8 +230,8 @@ func timeless(doc any) any {
 	return doc
 }
 
-// agrees says that a document has all that an older build's has. A newer build may say more, and of how many bins a bloom
-// has it states another error.
+// agrees says that a document has all that an older build's has. A newer build may say more, and of how many bins a
+// bloom has it states another error.
 func agrees(got, want any) bool { return agreesOf(got, want, false) }
 
 func agreesOf(got, want any, bloom bool) bool {

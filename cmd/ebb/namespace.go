@@ -94,7 +94,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f := cmd.Flags()
 	f.StringVar(&nf.halfLife, "half-life", "", "how long until an event counts for half: 30s, 10m, 6h, 7d, or none (default 1h)")
 	f.StringVar(&nf.slowHalfLife, "slow-half-life", "", "count distributions under this half-life too, at least twice the other one (or at most half of it), for ebb trend; none ends that")
-	f.StringVar(&nf.decay, "decay", "", "half-life (exponential), linear (leaky bucket, for distributions only) or none")
+	f.StringVar(&nf.decay, "decay", "",
+		"half-life (exponential), linear (leaky bucket, for distributions only) or none")
 	f.StringVar(&nf.floor, "floor", "", "what becomes of faded bins: prune, clamp or prior (default prune)")
 	f.Float64Var(&nf.threshold, "threshold", 0, "of the floor prune: counts below are gone (default 0.001)")
 	f.Float64Var(&nf.prior, "prior", 0, "of the floor prior: pseudo-count of each bin (default 1)")
@@ -351,15 +352,25 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 // mustExist refuses a namespace that is not there: a setting of a mistyped name
 // would otherwise make a second namespace and change nothing.
 func mustExist(ctx context.Context, c *client.Client, name string) error {
+	_, err := existing(ctx, c, name)
+	return err
+}
+
+// existing is the definition of a namespace; nil of one that is deleted, as the cluster says when it is asked about it.
+func existing(ctx context.Context, c *client.Client, name string) (*client.Namespace, error) {
 	all, deleted, err := c.AllNamespaces(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	all = append(all, deleted...) // the cluster says of these that they are deleted
-	if name == proto.DefaultNamespace || slices.ContainsFunc(all, func(n client.Namespace) bool { return n.Name == name }) {
-		return nil
+	named := func(n client.Namespace) bool { return n.Name == name }
+	if i := slices.IndexFunc(all, named); i >= 0 {
+		return &all[i], nil
 	}
-	return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name).WithHint("create it: ebb namespace create " + name)
+	if name == proto.DefaultNamespace || slices.ContainsFunc(deleted, named) {
+		return nil, nil
+	}
+	return nil, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name).
+		WithHint("create it: ebb namespace create " + name)
 }
 
 func (s *session) listNamespaces(cmd *cobra.Command) error {

@@ -62,24 +62,16 @@ func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
 
 // mustHaveEventClock refuses a namespace that is not there, or that lives by wall clock.
 func (s *session) mustHaveEventClock(ctx context.Context, c *client.Client, name string) error {
-	if err := mustExist(ctx, c, name); err != nil {
-		return err
+	ns, err := existing(ctx, c, name)
+	if err == nil && ns != nil && ns.Clock != client.ClockEvent {
+		err = noEventClock(name)
 	}
-	all, err := c.Namespaces(ctx)
-	if err != nil {
-		return err
-	}
-	for _, ns := range all {
-		if ns.Name == name && ns.Clock != client.ClockEvent {
-			return noEventClock(name)
-		}
-	}
-	return nil
+	return err
 }
 
 func noEventClock(name string) error {
-	return proto.ErrBadNamespace.Errorf("namespace %s has no event clock: it lives by wall clock, the time of the nodes",
-		name).WithHint("ebb namespace create NAME --clock event makes one that lives by the times of its events")
+	return proto.ErrBadNamespace.Errorf("namespace %s has no event clock: it lives by wall clock, the time of the nodes", name).
+		WithHint("ebb namespace create NAME --clock event makes one that lives by the times of its events")
 }
 
 func (s *session) printClock(name string, clock *client.EventClock) error {

@@ -168,8 +168,9 @@ func TestRollingRestart(t *testing.T) {
 	}
 	written, reads := load.stop()
 	slices.Sort(gaps)
-	t.Logf("%d writes, %d reads; a shard was without an acknowledged write for %v at most, in 99 of 100 rounds for %v at most",
-		sum(written), reads, gaps[len(gaps)-1].Round(time.Millisecond), gaps[(len(gaps)*99+99)/100-1].Round(time.Millisecond))
+	t.Logf("%d writes, %d reads; a shard was without an acknowledged write for %v at most, in 99 of 100 rounds for %v",
+		sum(written), reads, gaps[len(gaps)-1].Round(time.Millisecond),
+		gaps[(len(gaps)*99+99)/100-1].Round(time.Millisecond))
 	for i, key := range keys {
 		got, err := c.Count(ctx, "ledger", key)
 		if err != nil || got.Value != float64(written[i]) {

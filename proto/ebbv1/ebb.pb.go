@@ -11272,8 +11272,8 @@ type Summary struct {
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
 	// one for each bin that was asked for, in the same order; none of a bloom; 0 where nothing was found
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
-	// one for each quantile that was asked for, in the same order; none when there are no values. Where values that have
-	// faded alone may decide, low is -1.797e308 or high 1.797e308, the largest double
+	// one for each quantile that was asked for, in the same order; none when there are no values. Where values that
+	// have faded alone may decide, low is -1.797e308 or high 1.797e308, the largest double
 	Quantiles []*Estimate `protobuf:"bytes,6,rep,name=quantiles,proto3" json:"quantiles,omitempty"`
 	AsOfUs    int64       `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// that was asked for; each estimate has its own
