@@ -23,6 +23,7 @@ var (
 	ErrNoLeader       = proto.ErrNoLeader
 	ErrOverloaded     = proto.ErrOverloaded
 	ErrOutOfMemory    = proto.ErrOutOfMemory
+	ErrDiskFull       = proto.ErrDiskFull
 	ErrBudgetExceeded = proto.ErrBudgetExceeded
 	ErrClockSkew      = proto.ErrClockSkew
 	ErrShuttingDown   = proto.ErrShuttingDown

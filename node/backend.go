@@ -26,6 +26,7 @@ type backend struct {
 	lore     *lore
 	disk     *hang
 	room     *room
+	diskRoom *diskRoom
 	audits   *audits
 	repairs  chan<- repair
 	differs  func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
@@ -121,6 +122,9 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 		return err // the answer to a command says what the state made of it
 	}
 	if err := b.room.admit(r.group, r, command); err != nil {
+		return err
+	}
+	if err := b.diskRoom.admit(r.group, r, command); err != nil {
 		return err
 	}
 	// A replica that does not lead may lag: it is no judge of what an expression takes, nor of which commands were applied. It refuses as NOT_LEADER below.

@@ -68,6 +68,10 @@ var (
 	descHeldBytes    = describe("namespace_bytes", "About what a namespace takes here; of the largest.", "namespace")
 	descHeldKeys     = describe("namespace_keys", "Keys of a namespace in shards led here; of the largest.", "namespace")
 	descNoRoom       = describe("memory_refusals_total", "Commands refused because this node, or another that holds the shard, had no memory left for more.")
+	descDiskFree     = describe("disk_free_bytes", "Free bytes where the data directory is.")
+	descDiskFull     = describe("disk_full", "1 while this node refuses what would make its shards larger because its disk is full.")
+	descDiskReserve  = describe("disk_reserve_bytes", "Bytes of the disk that are held back for when it is full.")
+	descNoDisk       = describe("disk_refusals_total", "Commands refused because the disk of this node, or of another that holds the shard, was full.")
 	descAnswers      = describe("answer_memory_bytes", "Memory that is charged for answers of requests under way, until they have left this node.")
 	descAnswersMax   = describe("answer_memory_limit_bytes", "Memory that answers may take together: a request for more waits, and is then refused with EBB-1004.")
 	descAnswersWait  = describe("answer_memory_waits_total", "How often a request waited for memory for its answers.")
@@ -140,6 +144,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(descPieces, k.read.pieces.Load())
 	c.unions(gauge, count)
 	c.memory(to, gauge, count)
+	c.disk(gauge, count)
 	count(descAudits, k.audit.audits.Load())
 	count(descDiverged, k.audit.diverged.Load())
 	count(descUndecided, k.audit.undecided.Load())
@@ -218,6 +223,18 @@ func (c *collector) memory(
 	count(descAnswersWait, c.n.answers.Waits())
 	count(descAnswersNot, c.n.answers.Refusals())
 	gauge(descWatchKept, float64(c.n.kept.Used()))
+}
+
+func (c *collector) disk(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {
+	r, full := c.n.diskRoom, 0.0
+	if r.short() {
+		full = 1
+	}
+	held, _ := r.reserve.Held()
+	gauge(descDiskFree, float64(r.free.Load()))
+	gauge(descDiskFull, full)
+	gauge(descDiskReserve, float64(held))
+	count(descNoDisk, r.refusals.Load())
 }
 
 func (c *collector) unions(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {

@@ -66,6 +66,9 @@ type Config struct {
 	// LogSegmentBytes is how large the files of the log are, but for entries that are larger, and how much of its end is kept in memory, too; 32 MiB by default.
 	LogSegmentBytes int64
 
+	// DiskReserve is how many bytes a node holds back of its disk for when that is full, but at most an eighth of what is free; 64 MiB by default.
+	DiskReserve int64
+
 	// ScrubEvery is how long after its start, and after each time, a node reads the snapshots and the log on its disk again: DefaultScrubEvery by default, never below 0.
 	ScrubEvery time.Duration
 

@@ -24,6 +24,7 @@ import (
 //	table.pb     the cluster's table as last seen, to start with; sealed
 //	wal/         the log of all groups
 //	snap/<group> snapshots of one group
+//	reserve/     files that are given up when the disk is full
 const (
 	lockName     = "LOCK"
 	identityName = "node.json"
@@ -31,7 +32,7 @@ const (
 	walName      = "wal"
 	snapName     = "snap"
 
-	// freeBytesMin is the least free space with which a node starts.
+	// freeBytesMin is the least free space with which a new node starts.
 	freeBytesMin = 64 << 20
 )
 
@@ -125,10 +126,6 @@ func openDatadir(fsys fs.FS, path, node string, knows proto.Versions) (_ *datadi
 			err = errors.Join(err, d.lock.Close())
 		}
 	}()
-	if free, ferr := fsys.Free(path); ferr == nil && free < freeBytesMin {
-		return nil, proto.ErrDisk.Errorf("data directory %s: %d MiB are free: a node needs at least %d", path, free>>20, freeBytesMin>>20).
-			WithHint("free some space, or use another --data-dir")
-	}
 	return d, d.identify(node)
 }
 
@@ -199,7 +196,7 @@ func (d *datadir) claim(node string) error {
 		return diskError(d.path, "read", err)
 	}
 	for _, e := range entries {
-		if slices.Contains([]string{walName, snapName, tableName}, e.Name) {
+		if slices.Contains([]string{walName, snapName, tableName, reserveName}, e.Name) {
 			return proto.ErrCorrupt.Errorf("data directory %s has %s but no %s", d.path, e.Name, identityName).
 				WithHint(lostIdentity)
 		}
@@ -207,6 +204,10 @@ func (d *datadir) claim(node string) error {
 			return proto.ErrBadRequest.Errorf("data directory %s is not empty and not ebb's: it has %s", d.path, e.Name).
 				WithHint("use another --data-dir")
 		}
+	}
+	if free := freeOf(d.fs, d.path); free < freeBytesMin {
+		return proto.ErrDisk.Errorf("data directory %s: %d MiB are free: a new node needs at least %d",
+			d.path, free>>20, freeBytesMin>>20).WithHint("free some space, or use another --data-dir")
 	}
 	return d.write(identity{Layout: d.knows.Oldest, Node: node, Disk: newIdentity()})
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ type Node struct {
 	counts   counts
 	unions   *unions // of bitmaps of periods
 	room     *room
+	diskRoom *diskRoom
 	budgeted atomic.Pointer[budgets] // of the table
 	restores chan struct{}           // limits snapshots decoded at a time
 	audits   *audits
@@ -126,6 +128,12 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = n.dir.close() })
+	segment := cmp.Or(cfg.LogSegmentBytes, wal.SegmentBytesDefault)
+	n.diskRoom, err = openDiskRoom(cfg.Name, cfg.FS, cfg.DataDir, cmp.Or(cfg.DiskReserve, reserveBytes), segment, n.logger)
+	if err != nil {
+		return nil, err
+	}
+	n.dir.fs = n.diskRoom.reserve.All()
 	n.again = n.dir.identity().Founded
 	if err := n.dir.agree(&given); err != nil {
 		return nil, err
@@ -157,7 +165,8 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.log, err = wal.Open(wal.Config{
-		FS: cfg.FS, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used, SegmentBytes: cfg.LogSegmentBytes,
+		FS: n.dir.fs, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
+		SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.short,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
@@ -206,8 +215,10 @@ func (n *Node) wire() {
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
 	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, n.cfg.used, n.mux, n.logger)
 	n.connectRoom(n.room)
+	n.diskRoom.peers = n.mux
+	n.diskRoom.heard = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
 	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
 		Now: n.cfg.Clock.Now,
@@ -355,7 +366,7 @@ func (r remote) Backend(node string) (cluster.Backend, error) {
 func (n *Node) run() {
 	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
-	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.room.look) })
+	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.room.look, n.diskRoom.look) })
 	n.wg.Go(func() { watch(n.ctx, paceEvery, n.pace.look) })
 	if n.trust != nil || n.gossipKeys != nil {
 		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
@@ -392,6 +403,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	groups := newGroupWatch(members, n.fatal, n.logger)
 	n.snapshots = newSnapshotter(n.log, members, n.logger, &n.counts.snapshot)
 	n.snapshots.limits.least(n.cfg.SnapshotBytes)
+	n.snapshots.limits.log, n.snapshots.short = n.diskRoom.sizes.log, n.diskRoom.short
 	n.snapshots.stir = func(m *member) { n.stir(ctx, m) }
 	if n.cfg.ScrubEvery > 0 {
 		scrub := &scrubber{
@@ -420,7 +432,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	}
 	n.wg.Go(func() { auditor.run(ctx) })
 	repairer := &repairer{
-		dir: n.dir.file(quarantineDir), fs: n.cfg.FS, fail: n.cfg.Fail, count: &n.counts.audit, fetch: n.fetchSnapshot, others: n.skewed, lead: n.readIndex,
+		dir: n.dir.file(quarantineDir), fs: n.diskRoom.reserve.Most(), fail: n.cfg.Fail, count: &n.counts.audit, fetch: n.fetchSnapshot, others: n.skewed, lead: n.readIndex,
 		sound: func(r *replica) error { return n.dir.differs(r.group, r.member.replica, 0) },
 	}
 	n.wg.Go(func() { repairer.run(ctx, n.repairs) })

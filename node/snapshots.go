@@ -33,6 +33,9 @@ const (
 	snapshotEvery = time.Second
 	// snapshotRetry is how long a group is left alone after its snapshot failed.
 	snapshotRetry = 10 * time.Second
+	// shortEvery is how often a group is snapshotted while the disk is full, if anything came to its log: what was
+	// deleted gives its space back then.
+	shortEvery = time.Minute
 )
 
 // snapshotLimits are those of a node; tests have smaller ones.
@@ -57,6 +60,7 @@ type snapshotter struct {
 	logger  *slog.Logger
 	count   *snapshotMetrics
 	limits  snapshotLimits
+	short   func() bool     // says that the disk is full: logs are cut as far as they can be; nil: it never is
 	stir    func(m *member) // has an entry committed that changes nothing; nil: nobody does
 	unsound atomic.Uint32   // the newest segment of the log that is known to be damaged
 
@@ -118,7 +122,9 @@ func (s *snapshotter) next() (*member, int64) {
 		}
 	}
 	due, keep := longest, s.limits.trailing
-	if longest == nil || most < max(s.limits.min, longest.snapshotBytes()) && total < s.limits.log {
+	if s.short != nil && s.short() {
+		keep = 0
+	} else if longest == nil || most < max(s.limits.min, longest.snapshotBytes()) && total < s.limits.log {
 		due, keep = s.pinning(stats), 0
 	}
 	if due != nil {
@@ -155,8 +161,11 @@ func (s *snapshotter) take(m *member, keep int64) {
 	}
 	s.mu.Lock()
 	delete(s.busy, m)
-	if err != nil || m.wal.Bytes() > before/2 {
+	switch {
+	case err != nil || m.wal.Bytes() > before/2:
 		s.rest[m] = time.Now().Add(snapshotRetry)
+	case s.short != nil && s.short():
+		s.rest[m] = time.Now().Add(shortEvery)
 	}
 	s.mu.Unlock()
 	switch {

@@ -39,6 +39,7 @@ var (
 	ErrIncomplete     = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
 	ErrTooStale       = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
 	ErrStarting       = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
+	ErrDiskFull       = &Error{Code: ebbv1.Code_CODE_DISK_FULL, Message: "disk full"}
 	ErrBudgetExceeded = &Error{Code: ebbv1.Code_CODE_BUDGET_EXCEEDED, Message: "budget exceeded"}
 	ErrDiskNotLost    = &Error{Code: ebbv1.Code_CODE_DISK_NOT_LOST, Message: "another disk is not known to be lost"}
 	ErrOutOfMemory    = &Error{Code: ebbv1.Code_CODE_OUT_OF_MEMORY, Message: "out of memory"}

@@ -28,12 +28,13 @@ package proto
 //	   Morris counters and linear decay keep what events in any order cost: see shard.BehaviourMorris and
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
+//	12 nodes tell each other that their disks are full
 //
 // 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 11
+	StorageVersion = 12
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -79,6 +80,9 @@ const VersionSketches = 11
 // VersionEventClocks is from when on a namespace has one event clock, which can be set, and events that jump are
 // refused.
 const VersionEventClocks = 11
+
+// VersionDiskFull is from when on nodes tell each other that their disks are full.
+const VersionDiskFull = 12
 
 // VersionSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into sets and
 // out.

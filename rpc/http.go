@@ -360,7 +360,7 @@ func httpStatus(c ebbv1.Code) int {
 		return http.StatusTooManyRequests
 	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_UNKNOWN_OUTCOME:
 		return http.StatusGatewayTimeout
-	case ebbv1.Code_CODE_RESOURCE_EXHAUSTED:
+	case ebbv1.Code_CODE_RESOURCE_EXHAUSTED, ebbv1.Code_CODE_DISK_FULL:
 		return http.StatusInsufficientStorage
 	case codeCanceled:
 		return 499 // nobody reads it

@@ -173,7 +173,7 @@ func (l *Load) attempt(ctx context.Context, door ebbv1grpc.EbbClient, req *ebbv1
 func mayHaveCounted(err error) bool {
 	switch proto.AsError(err).Code {
 	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_NO_LEADER, ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_CLOCK_SKEW, ebbv1.Code_CODE_STARTING,
-		ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_BUDGET_EXCEEDED:
+		ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_BUDGET_EXCEEDED, ebbv1.Code_CODE_DISK_FULL:
 		return false
 	}
 	return true

@@ -60,6 +60,17 @@ var diskFamilies = []Family{
 		mend: goodDisks,
 	},
 	{
+		Name: "full-disks", What: "the disks of all nodes have hardly any space left, at once: none may end", Dose: "up to 256 KiB",
+		draw: func(rng *rand.Rand, d *Dose) { d.Part = rng.Float64() },
+		inject: func(w *world, d Dose) string {
+			for i := range w.c.Nodes() {
+				w.c.Disk(i).SetCapacity(w.c.Disk(i).Used() + int64(d.Part*(256<<10)))
+			}
+			return "all"
+		},
+		mend: goodDisks,
+	},
+	{
 		Name: "flipped-bit", What: "a bit of a dead node's log or snapshot is inverted; where that is noticed the node comes back with an empty disk", Loses: true, Moves: true,
 		inject: func(w *world, d Dose) string {
 			i := w.some(d)

@@ -132,12 +132,16 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 
 func (w *world) now() time.Duration { return time.Since(w.begun) }
 
+// reservedSegments is how many files of the log fit into what a node holds back of its disk.
+const reservedSegments = 8
+
 // live is the whole run.
 func (w *world) live() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	configure := func(i int, cfg *node.Config) {
 		cfg.LogSegmentBytes = w.plan.Segment
+		cfg.DiskReserve = reservedSegments * w.plan.Segment
 		if w.opts.Configure != nil {
 			w.opts.Configure(i, cfg)
 		}

@@ -45,6 +45,10 @@ var codes = []codeAdvice{
 		ebbv1.Code_CODE_BUDGET_EXCEEDED, "a namespace has used up its budget, or its share of a node's memory; what makes room is still taken",
 		"see what it holds (`ebb namespace usage`), delete keys or let them fade, or raise its budget (`ebb namespace set NAME --max-bytes` or `--max-keys`)",
 	},
+	{
+		ebbv1.Code_CODE_DISK_FULL, "a node that holds the shard has no disk space left for more; reads and deletes go on",
+		"free some space on its disk, or delete keys (`ebb del`); writes go on by themselves then",
+	},
 	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextHelp},
 	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextHelp},
 	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextHelp},

@@ -55,6 +55,8 @@ type File interface {
 	// Preallocate makes the file at least size bytes long, zeros where nothing
 	// was written, with its blocks reserved where the system can. It may sync.
 	Preallocate(size int64) error
+	// Allocate is Preallocate without zeros that are written: it only takes the blocks, where the system can.
+	Allocate(size int64) error
 	// Sync makes the file's bytes and length durable. After it failed, nothing
 	// written since the last success can be trusted, and a second Sync may lie.
 	Sync() error
@@ -114,6 +116,26 @@ func writeSynced(fsys FS, name string, data []byte) (err error) {
 		return err
 	}
 	return f.Sync()
+}
+
+// Taken returns how many bytes the files below a directory have; 0 if there is none.
+func Taken(fsys FS, dir string) (bytes int64, err error) {
+	infos, err := fsys.ReadDir(dir)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, f := range infos {
+		if !f.Dir {
+			bytes += f.Size
+			continue
+		}
+		below, err := Taken(fsys, filepath.Join(dir, f.Name))
+		if err != nil {
+			return 0, err
+		}
+		bytes += below
+	}
+	return bytes, err
 }
 
 // MakeDir makes a directory and the missing ones above it, durably.

@@ -91,6 +91,13 @@ func (m *Mem) SetCapacity(bytes int64) {
 	m.capacity = bytes
 }
 
+// Used returns the bytes of all files.
+func (m *Mem) Used() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used
+}
+
 // FlipByte inverts one bit of a file's byte, as decay of the medium would:
 // silently and durably.
 func (m *Mem) FlipByte(name string, offset int64, bit uint) error {
@@ -611,6 +618,9 @@ func (f *memFile) Preallocate(size int64) error {
 	f.m.resize(f.n, size)
 	return nil
 }
+
+// Allocate implements File.
+func (f *memFile) Allocate(size int64) error { return f.Preallocate(size) }
 
 func (f *memFile) Sync() error {
 	err := f.m.begin(OpSync, f.name)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/ebbdb/ebb/proto"
 )
@@ -112,6 +113,9 @@ func writeOwner(f *os.File) error {
 		return err
 	}
 	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil // a node whose disk is full starts, too
+	}
 	return err
 }
 
@@ -131,6 +135,15 @@ func (f osFile) Preallocate(size int64) error {
 		return err
 	}
 	return preallocate(f.File, have, size)
+}
+
+// Allocate implements File.
+func (f osFile) Allocate(size int64) error {
+	have, err := f.Size()
+	if err != nil || have >= size {
+		return err
+	}
+	return allocate(f.File, have, size)
 }
 
 // Sync implements File.

@@ -15,10 +15,30 @@ var zeros [1 << 20]byte
 // full, and writes zeros into them, so that a later sync has data to write and
 // nothing to record: 145 us instead of 213 on ext4.
 func preallocate(f *os.File, from, size int64) error {
-	err := retry(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) })
-	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
-		return wrap("fallocate", f, err)
+	if _, err := fallocate(f, size); err != nil {
+		return err
 	}
+	return fill(f, from, size)
+}
+
+// allocate only reserves the blocks, and writes zeros where the system cannot.
+func allocate(f *os.File, from, size int64) error {
+	if done, err := fallocate(f, size); done || err != nil {
+		return err
+	}
+	return fill(f, from, size)
+}
+
+// fallocate reports whether the system could reserve the blocks.
+func fallocate(f *os.File, size int64) (done bool, err error) {
+	err = retry(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) })
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return false, nil
+	}
+	return err == nil, wrap("fallocate", f, err)
+}
+
+func fill(f *os.File, from, size int64) error {
 	for at := from; at < size; at += int64(len(zeros)) {
 		if _, err := f.WriteAt(zeros[:min(int64(len(zeros)), size-at)], at); err != nil {
 			return err

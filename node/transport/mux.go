@@ -32,6 +32,7 @@ type Mux struct {
 	muted     atomic.Bool
 	full      atomic.Bool
 	pressed   atomic.Bool
+	diskFull  atomic.Bool
 	readIndex atomic.Pointer[func(group uint32, replica uint64, term uint64) bool]
 
 	mu       sync.RWMutex // guards what follows
@@ -178,6 +179,13 @@ func (m *Mux) SetPressed(pressed bool) { m.pressed.Store(pressed) }
 
 // Pressed returns the peers of whose memory much is used, of those heard in the last ten seconds.
 func (m *Mux) Pressed() []string { return m.saying(func(p *peer) bool { return p.pressed.Load() }) }
+
+// SetDiskFull says whether this node has disk space left for more. Builds of before storage version 12 cannot hear it:
+// it is not said before that version is in force.
+func (m *Mux) SetDiskFull(full bool) { m.diskFull.Store(full) }
+
+// DiskFull returns the peers that have no disk space left for more, of those heard in the last ten seconds.
+func (m *Mux) DiskFull() []string { return m.saying(func(p *peer) bool { return p.diskFull.Load() }) }
 
 // Full returns the peers that have no memory left for more, of those heard in the last ten seconds.
 func (m *Mux) Full() []string { return m.saying(func(p *peer) bool { return p.full.Load() }) }

@@ -27,6 +27,7 @@ type peer struct {
 	clock     clock
 	full      atomic.Bool  // it said so last
 	pressed   atomic.Bool  // likewise
+	diskFull  atomic.Bool  // likewise
 	met       atomic.Bool  // a replica of its has asked one of ours, or answered
 	spoke     atomic.Int64 // when it asked us last, on the monotonic clock; 0: no replica of its ever did
 	reads     readQueue

@@ -266,7 +266,8 @@ func (in *inbound) pinged(payload []byte) error {
 	in.post(func(b []byte) []byte {
 		a := pong{
 			sent: p.sent, held: in.mux.mono() - at, wall: in.mux.cfg.Now().UnixMicro(),
-			full: in.mux.full.Load(), pressed: in.mux.pressed.Load(), cluster: in.mux.cfg.ClusterID(),
+			full: in.mux.full.Load(), pressed: in.mux.pressed.Load(), diskFull: in.mux.diskFull.Load(),
+			cluster: in.mux.cfg.ClusterID(),
 		}
 		return a.append(b)
 	}, false)

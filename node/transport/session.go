@@ -271,6 +271,7 @@ func (s *session) ponged(payload []byte) error {
 	s.peer.clock.sample(s.peer.mux.mono(), &p)
 	s.peer.full.Store(p.full)
 	s.peer.pressed.Store(p.pressed)
+	s.peer.diskFull.Store(p.diskFull)
 	return s.peer.mux.sameCluster(s.peer.node, p.cluster)
 }
 

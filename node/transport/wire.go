@@ -617,6 +617,8 @@ type pong struct {
 	// pressed says that much of its memory is used. Builds before storage version 9 do not read it, so it is only
 	// there when it is true, and no node says so before that version is in force.
 	pressed bool
+	// diskFull says that it has no disk space left for more; likewise of builds before storage version 12.
+	diskFull bool
 }
 
 func (p *pong) append(b []byte) []byte {
@@ -626,7 +628,10 @@ func (p *pong) append(b []byte) []byte {
 	b = binary.AppendVarint(b, p.wall)
 	b = appendFlag(b, p.full)
 	b = appendBytes(b, p.cluster)
-	if p.pressed {
+	if p.pressed || p.diskFull {
+		b = appendFlag(b, p.pressed)
+	}
+	if p.diskFull {
 		b = appendFlag(b, true)
 	}
 	return finish(b, at, kindPong)
@@ -636,7 +641,8 @@ func (p *pong) decode(b []byte) error {
 	f := fields{b: b}
 	*p = pong{sent: time.Duration(f.int()), held: time.Duration(f.int()), wall: f.int(), full: f.flag(), cluster: f.string()}
 	if len(f.b) > 0 {
-		if p.pressed = f.flag(); !p.pressed {
+		p.pressed = f.flag()
+		if p.diskFull = len(f.b) > 0 && f.flag(); !p.pressed && !p.diskFull {
 			f.fail()
 		}
 	}

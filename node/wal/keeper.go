@@ -113,7 +113,11 @@ func (k *keeper) jobs() (number uint32, doomed []*segment) {
 }
 
 func (k *keeper) make(number uint32) made {
-	s, err := k.log.create(number, k.log.cfg.SegmentBytes)
+	size := k.log.cfg.SegmentBytes
+	if k.log.cfg.Short != nil && k.log.cfg.Short() {
+		size = max(segmentBytesMin, size/shortShare)
+	}
+	s, err := k.log.create(number, size)
 	if err != nil {
 		k.log.cfg.Logger.Error("prepare a segment", "error", err)
 		return made{err: err}

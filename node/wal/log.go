@@ -16,12 +16,17 @@ import (
 const (
 	writeMax = 256 << 20 // bytes of one call
 
-	segmentBytesDefault = 32 << 20
-	segmentBytesMin     = 1 << 10
-	segmentBytesMax     = 1 << 30
-	batchBytesDefault   = 4 << 20
-	chunkBytesMax       = 1 << 20
-	chunkBytesMin       = 4 << 10
+	// SegmentBytesDefault is the size of a segment for which no other is given.
+	SegmentBytesDefault = 32 << 20
+	// SegmentBytesLeast is what a log with short segments should have, so that entries fit.
+	SegmentBytesLeast = 1 << 20
+
+	segmentBytesMin   = 1 << 10
+	segmentBytesMax   = 1 << 30
+	shortShare        = 32
+	batchBytesDefault = 4 << 20
+	chunkBytesMax     = 1 << 20
+	chunkBytesMin     = 4 << 10
 )
 
 // Config says where a log lies and how large its parts are.
@@ -42,8 +47,11 @@ type Config struct {
 	Fatal func(error)
 
 	SegmentBytes int64 // of a segment; default 32 MiB
-	TailBytes    int64 // of recent batches kept in memory; default one segment
-	BatchBytes   int   // of one sync, softly; default 4 MiB
+	// Short says that the disk is short of space: segments made then have a
+	// shortShare of the usual size. nil: it never is.
+	Short      func() bool
+	TailBytes  int64 // of recent batches kept in memory; default one segment
+	BatchBytes int   // of one sync, softly; default 4 MiB
 }
 
 func (c *Config) validate() error {
@@ -54,7 +62,7 @@ func (c *Config) validate() error {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.SegmentBytes == 0 {
-		c.SegmentBytes = segmentBytesDefault
+		c.SegmentBytes = SegmentBytesDefault
 	}
 	if c.SegmentBytes < segmentBytesMin || c.SegmentBytes > segmentBytesMax {
 		return fmt.Errorf("open log: segments of %d bytes; %d to %d are possible", c.SegmentBytes, segmentBytesMin, segmentBytesMax)

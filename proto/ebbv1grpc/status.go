@@ -89,6 +89,7 @@ func grpcCode(c ebbv1.Code) codes.Code {
 	case ebbv1.Code_CODE_NAMESPACE_EXISTS:
 		return codes.AlreadyExists
 	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_BUDGET_EXCEEDED,
+		ebbv1.Code_CODE_DISK_FULL,
 		ebbv1.Code_CODE_TOO_MANY_SESSIONS, ebbv1.Code_CODE_TOO_MANY_SOURCES,
 		ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_RESPONSE_TOO_LARGE:
 		return codes.ResourceExhausted

@@ -1,0 +1,188 @@
+package node
+
+import (
+	"log/slog"
+	"math/bits"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/node/transport"
+	"github.com/ebbdb/ebb/node/wal"
+	"github.com/ebbdb/ebb/proto"
+)
+
+const (
+	// reserveBytes is what a node holds back of its disk, and of a small disk a reserveShare of what is free at the start.
+	reserveBytes, reserveShare = 64 << 20, 8
+	// segmentShare is the part of what is free at the start that a segment of the log may take. There are two at least.
+	segmentShare = 16
+	// logShare is the part of what is free at the start that the log may take before snapshots shorten it.
+	logShare = 4
+	// freeUnknown is taken for the free space where the system does not say: then only a write that fails tells.
+	freeUnknown = 1 << 60
+	// reserveName is the directory of the reserve.
+	reserveName = "reserve"
+)
+
+// diskSizes are what a node lets the parts of its data directory take, in bytes.
+type diskSizes struct {
+	reserve int64 // held back
+	segment int64 // of the log
+	log     int64 // after which it is shortened
+}
+
+// sizesFor fits the parts to a disk on which so many bytes are free, or are taken by the parts already.
+func sizesFor(free uint64, reserve, segment int64) diskSizes {
+	space := int64(min(free, freeUnknown))
+	return diskSizes{
+		reserve: powerOfTwo(min(reserve, space/reserveShare)),
+		segment: min(segment, max(wal.SegmentBytesLeast, powerOfTwo(space/segmentShare))),
+		log:     min(logBytesMax, space/logShare),
+	}
+}
+
+// powerOfTwo returns the largest one that is not above n: sizes stay the same while others use the disk, too.
+func powerOfTwo(n int64) int64 {
+	if n < 1 {
+		return 0
+	}
+	return 1 << (bits.Len64(uint64(n)) - 1)
+}
+
+// diskFullness is how nodes tell each other that they are short of disk.
+type diskFullness interface {
+	SetDiskFull(full bool)
+	DiskFull() []string
+}
+
+var _ diskFullness = (*transport.Mux)(nil)
+
+// diskRoom refuses what would make shards larger while a node that holds them has no disk left for more. Its log and
+// its snapshots then go on in what is left and in a reserve: for deletes, votes, changes of membership, and snapshots
+// that shorten the log. Only when the reserve is used up, too, does the node end, as with every disk that fails.
+//
+// Leaders judge, before the log, as they do for memory: see room.
+type diskRoom struct {
+	node    string
+	path    string // of the data directory
+	reserve *fs.Reserve
+	sizes   diskSizes
+	peers   diskFullness
+	logger  *slog.Logger
+	// heard reports whether all nodes understand that the disk of this one is full.
+	heard func() bool
+
+	full     atomic.Bool // here
+	free     atomic.Int64
+	nodes    atomic.Pointer[[]string] // whose disk is full; nil: none
+	refusals atomic.Uint64
+}
+
+// openDiskRoom makes the reserve of a data directory, and sizes it and its neighbours for the disk.
+func openDiskRoom(
+	node string, fsys fs.FS, path string, reserve, segment int64, logger *slog.Logger,
+) (*diskRoom, error) {
+	r := &diskRoom{node: node, path: path, logger: logger, heard: func() bool { return true }}
+	taken, err := fs.Taken(fsys, path)
+	if err != nil {
+		return nil, diskError(path, "look through", err)
+	}
+	r.sizes = sizesFor(uint64(freeOf(fsys, path)+taken), reserve, segment)
+	if r.reserve, err = fs.NewReserve(fsys, filepath.Join(path, reserveName), r.sizes.reserve); err != nil {
+		return nil, diskError(path, "look through "+reserveName, err)
+	}
+	r.measure()
+	return r, nil
+}
+
+// freeOf returns the free bytes of a disk; many where the system does not say.
+func freeOf(fsys fs.FS, path string) int64 {
+	free, err := fsys.Free(path)
+	if err != nil {
+		return freeUnknown
+	}
+	return int64(min(free, freeUnknown))
+}
+
+// mark is the free space below which the disk is full: the next segment of the log must fit, and what comes until the
+// next look.
+func (r *diskRoom) mark() int64 { return max(2*r.sizes.segment, r.sizes.reserve) }
+
+// short reports whether this node's disk was full when it was looked at last.
+func (r *diskRoom) short() bool { return r.full.Load() }
+
+// measure looks at the disk. It is full below the mark, and from then on until half more than that is free and the
+// reserve is whole.
+func (r *diskRoom) measure() {
+	was, mark := r.short(), r.mark()
+	if was {
+		mark += mark / 2
+	}
+	whole, err := r.refill(mark)
+	free := freeOf(r.reserve, r.path)
+	r.free.Store(free)
+	full := free < mark || (was || err != nil) && !whole
+	if full == was {
+		return
+	}
+	r.full.Store(full)
+	held, _ := r.reserve.Held()
+	if full {
+		r.logger.Error("no disk space left: writes that need more are refused, reads and deletes are not",
+			"data_dir", r.path, "free_bytes", free, "needed_bytes", mark, "reserve_bytes", held, "err", err)
+	} else {
+		r.logger.Info("there is disk space again: writes are accepted", "data_dir", r.path, "free_bytes", free)
+	}
+}
+
+// refill makes what is missing of the reserve, as far as so much stays free. It reports whether the reserve is whole.
+func (r *diskRoom) refill(leave int64) (whole bool, err error) {
+	for {
+		held, all := r.reserve.Held()
+		if held == all {
+			return true, nil
+		}
+		if freeOf(r.reserve, r.path) < leave+r.sizes.reserve/4 {
+			return false, nil
+		}
+		if _, err := r.reserve.Refill(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// look is called every watchEvery.
+func (r *diskRoom) look() {
+	r.measure()
+	full := r.short()
+	r.peers.SetDiskFull(full && r.heard())
+	nodes := r.peers.DiskFull()
+	if full {
+		nodes = append(nodes, r.node)
+	}
+	if len(nodes) == 0 {
+		r.nodes.Store(nil)
+		return
+	}
+	r.nodes.Store(&nodes)
+}
+
+// admit refuses a command that makes a shard larger of which a voter has no disk space left.
+func (r *diskRoom) admit(shard uint32, of electorate, command []byte) *proto.Error {
+	nodes := r.nodes.Load()
+	if nodes == nil || !proto.CommandGrows(command) {
+		return nil
+	}
+	_, voters := of.voters()
+	full := oneOf(*nodes, voters)
+	if full == "" {
+		return nil
+	}
+	r.refusals.Add(1)
+	err := proto.ErrDiskFull.Errorf("shard %d: node %s has no disk space left for more", shard, full).
+		WithHint("free some space on its disk, or delete keys; reads and deletes go on, and writes do by themselves then").
+		WithShard(shard)
+	err.RetryAfterUS = fullRetry.Microseconds()
+	return err
+}
