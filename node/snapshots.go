@@ -33,9 +33,9 @@ const (
 	snapshotEvery = time.Second
 	// snapshotRetry is how long a group is left alone after its snapshot failed.
 	snapshotRetry = 10 * time.Second
-	// shortEvery is how often a group is snapshotted while the disk is full, if anything came to its log: what was
-	// deleted gives its space back then.
-	shortEvery = time.Minute
+	// shortRest is how many times as long as its snapshot took a group is left alone while the disk is full. Until then it
+	// is snapshotted whenever anything came to its log: so what was deleted gives its space back.
+	shortRest = 20
 )
 
 // snapshotLimits are those of a node; tests have smaller ones.
@@ -165,7 +165,7 @@ func (s *snapshotter) take(m *member, keep int64) {
 	case err != nil || m.wal.Bytes() > before/2:
 		s.rest[m] = time.Now().Add(snapshotRetry)
 	case s.short != nil && s.short():
-		s.rest[m] = time.Now().Add(shortEvery)
+		s.rest[m] = time.Now().Add(max(snapshotRetry, shortRest*time.Since(start)))
 	}
 	s.mu.Unlock()
 	switch {

@@ -40,13 +40,12 @@ var diskFaults = []Family{
 		},
 	},
 	{
-		Name: "full-disk", What: "no room is left on a disk", Can: canLose, disk: true, holdMin: 500 * time.Millisecond, holdMax: 6 * time.Second,
-		strike: func(ctx context.Context, w *world) (func() error, error) {
-			i := w.mortal(ctx)
-			w.tell("the disk of %s is full", w.f.Name(i))
-			w.down[i] = true // it may end
-			return w.f.Machine(i).empty, w.f.Machine(i).fill()
-		},
+		Name: "full-disk", What: "no space is left on a disk: its process may not end", Can: canLose, disk: true, holdMin: 500 * time.Millisecond, holdMax: 6 * time.Second,
+		strike: func(ctx context.Context, w *world) (func() error, error) { return w.fill(w.mortal(ctx)) },
+	},
+	{
+		Name: "full-disks", What: "no space is left on any disk: no process may end", Can: canLose, disk: true, holdMin: 500 * time.Millisecond, holdMax: 20 * time.Second,
+		strike: func(_ context.Context, w *world) (func() error, error) { return w.fill(w.mortals()...) },
 	},
 	{
 		Name: "slow-disk", What: "writes to a disk wait, for 50 to 400 ms of every half second", Can: canLose, disk: true, holdMin: time.Second, holdMax: 8 * time.Second,
@@ -98,6 +97,20 @@ var diskFaults = []Family{
 			return nil, w.anew(ctx, i)
 		},
 	},
+}
+
+// fill leaves no space on the disks of some nodes.
+func (w *world) fill(nodes ...int) (mend func() error, err error) {
+	for _, i := range nodes {
+		w.tell("the disk of %s is full", w.f.Name(i))
+		err = errors.Join(err, w.f.Machine(i).fill())
+	}
+	return func() (err error) {
+		for _, i := range nodes {
+			err = errors.Join(err, w.f.Machine(i).empty())
+		}
+		return err
+	}, err
 }
 
 // corruptCode is what a node says that refuses damaged files.

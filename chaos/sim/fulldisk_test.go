@@ -69,6 +69,9 @@ func TestAllDisksFull(t *testing.T) {
 			t.Fatalf("a node ended: %v", dead[0])
 		}
 		for i := range c.Nodes() {
+			room(c, i, 0)
+		}
+		for i := range c.Nodes() {
 			c.Kill(i)
 			if err := c.Restart(ctx, i); err != nil {
 				t.Fatal(err)
