@@ -27,12 +27,14 @@ func inBubble(t *testing.T, opts Options, f func(t *testing.T, c *Cluster)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer func() { // also of a scenario that fails: else what is left of it hides why
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			virtual = time.Since(start)
+			time.Sleep(Linger)
+		}()
 		f(t, c)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-		virtual = time.Since(start)
-		time.Sleep(Linger)
 	})
 	t.Logf("%v of virtual time in %v", virtual.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
