@@ -23,6 +23,7 @@ import (
 //	node.json    whose it is: storage version, node, cluster, replicas; sealed
 //	table.pb     the cluster's table as last seen, to start with; sealed
 //	wal/         the log of all groups
+//	log.end      how far that was durable
 //	snap/<group> snapshots of one group
 //	reserve/     files that are given up when the disk is full
 const (
@@ -31,6 +32,7 @@ const (
 	tableName    = "table.pb"
 	walName      = "wal"
 	snapName     = "snap"
+	endName      = "log.end"
 
 	// freeBytesMin is the least free space with which a new node starts.
 	freeBytesMin = 64 << 20
@@ -196,7 +198,7 @@ func (d *datadir) claim(node string) error {
 		return diskError(d.path, "read", err)
 	}
 	for _, e := range entries {
-		if slices.Contains([]string{walName, snapName, tableName, reserveName}, e.Name) {
+		if slices.Contains([]string{walName, snapName, tableName, reserveName, endName}, e.Name) {
 			return proto.ErrCorrupt.Errorf("data directory %s has %s but no %s", d.path, e.Name, identityName).
 				WithHint(lostIdentity)
 		}

@@ -166,7 +166,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n.log, err = wal.Open(wal.Config{
 		FS: n.dir.fs, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
-		SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.short,
+		EndFile: n.dir.file(endName), SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.short,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)

@@ -39,6 +39,7 @@ type meta struct {
 	ListLen            int64  // bytes
 	ListHash           uint64 // XXH3-64
 	Files              []piece
+	Owner              string `json:",omitempty"` // Config.Owner; "" of builds that had none
 
 	listAt int64 // where the list begins
 }

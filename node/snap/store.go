@@ -32,8 +32,10 @@ const (
 // Config says where a group's snapshots lie.
 type Config struct {
 	FS     fs.FS
-	Dir    string       // made if missing; holds nothing else
-	Retain int          // snapshots kept; default 2
+	Dir    string // made if missing; holds nothing else
+	Retain int    // snapshots kept; default 2
+	// Owner is whose snapshots these are. A file that has another one is as good as damaged.
+	Owner  string
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
 	Count  *Counts      // nil: nobody counts; may be that of several stores
@@ -193,7 +195,10 @@ func (s *Store) describe(id string) (m *meta, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return readMeta(f)
+	if m, err = readMeta(f); err == nil && m.Owner != "" && m.Owner != s.cfg.Owner {
+		err = corrupt(f, 0, "it is of "+m.Owner+", and this is "+s.cfg.Owner)
+	}
+	return m, err
 }
 
 func (s *Store) path(id string) string { return filepath.Join(s.cfg.Dir, id+suffix) }
@@ -351,7 +356,7 @@ func (s *Store) register(index, term uint64) *Sink {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
-	k := &Sink{store: s, id: formatID(index, term, s.count), count: s.count, at: headerLen, damages: s.damages, meta: meta{Index: index, Term: term}}
+	k := &Sink{store: s, id: formatID(index, term, s.count), count: s.count, at: headerLen, damages: s.damages, meta: meta{Index: index, Term: term, Owner: s.cfg.Owner}}
 	s.sinks[k] = nil
 	return k
 }

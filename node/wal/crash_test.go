@@ -44,7 +44,7 @@ func (c crashTest) run(t *testing.T) {
 	disk := fs.NewMem()
 	var points fail.Points
 	var after atomic.Pointer[fs.Mem]
-	l, err := wal.Open(wal.Config{FS: disk, Dir: dir, SegmentBytes: 4 << 10, TailBytes: 2 << 10, Fail: &points})
+	l, err := wal.Open(wal.Config{FS: disk, Dir: dir, EndFile: endName, SegmentBytes: 4 << 10, TailBytes: 2 << 10, Fail: &points})
 	must(t, err)
 	points.Arm(c.point, c.hit, fail.Kill(func() { after.Store(c.cut(disk, c.seed)) }))
 	histories := workload(l, c.seed, 60, &points)
@@ -52,7 +52,7 @@ func (c crashTest) run(t *testing.T) {
 	if after.Load() == nil { // it got through: then die now
 		after.Store(c.cut(disk, c.seed))
 	}
-	found, err := wal.Open(wal.Config{FS: after.Load(), Dir: dir, SegmentBytes: 4 << 10, TailBytes: 2 << 10})
+	found, err := wal.Open(wal.Config{FS: after.Load(), Dir: dir, EndFile: endName, SegmentBytes: 4 << 10, TailBytes: 2 << 10})
 	must(t, err)
 	for id, h := range histories {
 		h.check(t, found.Group(uint32(id)))
@@ -60,7 +60,7 @@ func (c crashTest) run(t *testing.T) {
 	// What was seen once is durable: raft may have built on it already.
 	after.Store(after.Load().Crash(c.seed + 1))
 	_ = found.Close()
-	found, err = wal.Open(wal.Config{FS: after.Load(), Dir: dir, SegmentBytes: 4 << 10, TailBytes: 2 << 10})
+	found, err = wal.Open(wal.Config{FS: after.Load(), Dir: dir, EndFile: endName, SegmentBytes: 4 << 10, TailBytes: 2 << 10})
 	must(t, err)
 	for id, h := range histories {
 		if d := differ(found.Group(uint32(id)), h.acked, h.acked.reach()); d != "" {
@@ -75,7 +75,7 @@ func (c crashTest) run(t *testing.T) {
 		must(t, h.acked.StoreLog(entry(last+1, 99, 10)))
 	}
 	must(t, found.Close())
-	found, err = wal.Open(wal.Config{FS: after.Load(), Dir: dir, SegmentBytes: 4 << 10})
+	found, err = wal.Open(wal.Config{FS: after.Load(), Dir: dir, EndFile: endName, SegmentBytes: 4 << 10})
 	must(t, err)
 	for id, h := range histories {
 		if d := differ(found.Group(uint32(id)), h.acked, h.acked.reach()); d != "" {
@@ -146,7 +146,7 @@ func killed(disk *fs.Mem, _ uint64) *fs.Mem      { return disk.Kill() }
 func hits(t *testing.T) map[string]int {
 	var points fail.Points
 	points.Record()
-	l, err := wal.Open(wal.Config{FS: fs.NewMem(), Dir: dir, SegmentBytes: 4 << 10, Fail: &points})
+	l, err := wal.Open(wal.Config{FS: fs.NewMem(), Dir: dir, EndFile: endName, SegmentBytes: 4 << 10, Fail: &points})
 	must(t, err)
 	workload(l, 1, 60, &points)
 	must(t, l.Close())

@@ -36,6 +36,10 @@ type Config struct {
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
 
+	// EndFile is where the log writes how far it is durable, outside of Dir: one
+	// that ends before that, or is another's, is refused with proto.ErrCorrupt. "": nowhere.
+	EndFile string
+
 	// Existing says that this log was opened before: one without a batch, or
 	// without a file, has lost them all, and is refused with proto.ErrCorrupt.
 	Existing bool
@@ -79,9 +83,9 @@ func (c *Config) validate() error {
 // Log is the write-ahead log of a node. Its methods, and those of its groups,
 // may be called from any goroutine.
 //
-// Two goroutines belong to it and end with Close: the writer, which alone
-// changes segments and index, and the keeper, which makes segments ahead of
-// time and removes those that nobody needs.
+// Three goroutines belong to it and end with Close: the writer, which alone
+// changes segments and index, the keeper, which makes segments ahead of
+// time and removes those that are not needed, and one that syncs the end's file.
 type Log struct {
 	cfg   Config
 	salt  uint32
@@ -108,6 +112,8 @@ type Log struct {
 
 	sequence uint64 // of the next batch; the writer's
 	keeper   *keeper
+	end      *endFile      // nil: there is none
+	ends     chan struct{} // closed when no sync of end is under way any more
 
 	splitVote, deafToBoundary bool // test hooks: the faults that this package contains
 }
@@ -176,13 +182,23 @@ func (l *Log) Close() error {
 	defer close(l.closed)
 	l.nudge()
 	<-l.written
+	<-l.ends
 	l.keeper.close()
 	err := l.closedErr()
+	err = cleanly(err, l.end.close())
 	l.abandon(err)
 	if errors.Is(err, ErrClosed) {
 		err = nil
 	}
 	return errors.Join(err, l.release())
+}
+
+// cleanly is why the log ended, or what failed while its files were closed.
+func cleanly(why, closing error) error {
+	if closing != nil && errors.Is(why, ErrClosed) {
+		return closing
+	}
+	return why
 }
 
 // abandon lets the calls go that wait for a batch that will not be written.

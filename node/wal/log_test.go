@@ -12,7 +12,10 @@ import (
 	"github.com/ebbdb/ebb/node/wal"
 )
 
-const dir = "/data/wal"
+const (
+	dir     = "/data/wal"
+	endName = "/data/log.end"
+)
 
 type raftLog = raft.Log
 

@@ -25,11 +25,17 @@ func Open(cfg Config) (_ *Log, err error) {
 		cfg: cfg, salt: newSalt(), start: time.Now(), sequence: 1,
 		chunk:  int(min(chunkBytesMax, max(chunkBytesMin, cfg.SegmentBytes/8))),
 		groups: make(map[uint32]*Group),
-		wake:   make(chan struct{}, 1), written: make(chan struct{}), closed: make(chan struct{}),
+		wake:   make(chan struct{}, 1), written: make(chan struct{}), closed: make(chan struct{}), ends: make(chan struct{}),
 	}
 	l.renew(nil)
 	spare, err := l.recover()
 	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Dir, err), l.release())
+	}
+	if err := l.checkEnd(); err != nil {
+		if spare != nil {
+			err = errors.Join(err, spare.release())
+		}
 		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Dir, err), l.release())
 	}
 	if err := l.begin(spare); err != nil {
@@ -56,11 +62,19 @@ func (l *Log) begin(spare *segment) error {
 	if err == nil {
 		err = l.mark()
 	}
+	if err == nil {
+		err = l.end.begin(l.sequence)
+	}
 	if err != nil {
 		l.keeper.close()
-		return errors.Join(err, l.release())
+		return errors.Join(err, l.end.close(), l.release())
 	}
 	go l.run()
+	if l.end == nil {
+		close(l.ends)
+	} else {
+		go l.syncEnds()
+	}
 	return nil
 }
 

@@ -105,6 +105,12 @@ func (l *Log) persist(s *segment, buf []byte) error {
 	}
 	s.end += int64(len(buf))
 	l.sequence++
+	if l.end == nil {
+		return nil
+	}
+	if err := l.end.put(l.sequence); err != nil {
+		return fmt.Errorf("write %s: %w", l.cfg.EndFile, err)
+	}
 	return nil
 }
 
