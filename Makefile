@@ -145,6 +145,12 @@ accuracy:
 ci:
 	bash .ci/run
 
+# all that takes too long for every change, to its end: most of a day. docs/nightly.md has the record; CHECKS chooses some
+CHECKS ?= .
+.PHONY: nightly
+nightly:
+	bash tools/nightly.sh '$(CHECKS)'
+
 # a cluster of this build, which the command starts itself, is attacked over every port: open, with tokens, with TLS; EXTRA takes further flags
 attack:
 	$(GO) run ./chaos/attack $(EXTRA)
