@@ -80,6 +80,7 @@ type proposer struct {
 	queue   []waiting  // from head on
 	head    int
 	bytes   int // of the commands in queue
+	line    line
 	flights int // goroutines in fly
 	paused  bool
 	closed  bool
@@ -119,6 +120,8 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 	switch {
 	case p.closed:
 		c.fail(at, errShuttingDown(p.shard))
+	case p.line.refuses(c.began, p.oldest()):
+		c.fail(at, p.overdue(c.began))
 	case p.bytes+len(command) > queueBytesMax:
 		c.fail(at, p.overloaded("shard", p.bytes, queueBytesMax))
 	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
@@ -140,6 +143,24 @@ func (p *proposer) overloaded(what string, bytes, limit int) *proto.Error {
 	p.count.overloads.Add(1)
 	err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait at this %s already: the limit is %d", p.shard, bytes, what, limit).WithShard(p.shard)
 	err.RetryAfterUS = retryAfter.Microseconds()
+	return err
+}
+
+// oldest is when the first of the commands that wait came; zero if none waits. p.mu is held.
+func (p *proposer) oldest() time.Time {
+	if p.head == len(p.queue) {
+		return time.Time{}
+	}
+	return p.queue[p.head].call.began
+}
+
+// overdue is the refusal of a command because those before it wait for too long. p.mu is held.
+func (p *proposer) overdue(now time.Time) *proto.Error {
+	p.count.overloads.Add(1)
+	waited := now.Sub(p.oldest())
+	err := proto.ErrOverloaded.Errorf("shard %d: commands wait here for %v already", p.shard, waited.Round(time.Millisecond)).
+		WithHint("send less at a time").WithShard(p.shard)
+	err.RetryAfterUS = max(retryAfter, 2*waited).Microseconds()
 	return err
 }
 
@@ -309,9 +330,28 @@ func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions
 		clear(cargo[n:])
 		cargo = cargo[:n]
 	}
+	if cargo = p.claim(cargo); len(cargo) == 0 {
+		p.believeNothing() // what would have been defined is not
+		return cargo, nil, nil
+	}
 	entry := p.entry(p.next(now), definitions, cargo)
 	p.count.sent(len(entry), len(cargo))
 	return cargo, definitions, p.to.propose(entry)
+}
+
+// claim drops commands for which no caller waits any more.
+func (p *proposer) claim(cargo []waiting) []waiting {
+	kept := cargo[:0]
+	for _, w := range cargo {
+		if w.call.claim(w.at) {
+			kept = append(kept, w)
+		}
+	}
+	if dropped := len(cargo) - len(kept); dropped > 0 {
+		p.count.expired.Add(uint64(dropped))
+		clear(cargo[len(kept):])
+	}
+	return kept
 }
 
 // bytesOf is how many bytes commands have.
@@ -361,15 +401,19 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	size := 0
 	for p.head < len(p.queue) {
 		w := p.queue[p.head]
-		size += len(w.command)
-		if size > proto.EntryBytesSoft && len(cargo) > 0 {
-			break
+		if !w.call.over.Load() {
+			if size += len(w.command); size > proto.EntryBytesSoft && len(cargo) > 0 {
+				break
+			}
+			cargo = append(cargo, w)
+		} else {
+			p.count.expired.Add(1)
 		}
-		cargo = append(cargo, w)
 		p.wait(-len(w.command))
 		p.queue[p.head] = waiting{}
 		p.head++
 	}
+	p.line.left(time.Now(), p.oldest())
 	if p.head == len(p.queue) {
 		p.queue, p.head = p.queue[:0], 0
 	}
