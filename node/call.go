@@ -13,10 +13,10 @@ import (
 // call collects the results of one request, whose commands may wait at several
 // shards. Each position is finished once, by whoever has its result.
 type call struct {
-	began time.Time
 	left  atomic.Int32
 	done  chan struct{} // closed when left is 0
 	over  atomic.Bool   // no caller waits any more
+	until time.Time     // when none will; zero: it is not known
 
 	mu      sync.Mutex // guards what follows
 	results []*ebbv1.CommandResult
@@ -26,12 +26,17 @@ type call struct {
 var proposed = new(ebbv1.CommandResult)
 
 func newCall(commands int) *call {
-	c := &call{began: time.Now(), done: make(chan struct{}), results: make([]*ebbv1.CommandResult, commands)}
+	c := &call{done: make(chan struct{}), results: make([]*ebbv1.CommandResult, commands)}
 	c.left.Store(int32(commands))
 	if commands == 0 {
 		close(c.done)
 	}
 	return c
+}
+
+// expired reports whether no caller waits any more.
+func (c *call) expired(now time.Time) bool {
+	return c.over.Load() || !c.until.IsZero() && !now.Before(c.until)
 }
 
 // claim is called before a command goes into an entry. It refuses one for which
@@ -65,7 +70,7 @@ func (c *call) fail(at int, err *proto.Error) {
 // hang, the outcome of those that are missing is unknown, if they may be in the
 // log already; the others will not be.
 func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandResult {
-	why := "the deadline passed while the write waited"
+	why := whyLate
 	select {
 	case <-c.done:
 		return c.results
@@ -80,7 +85,7 @@ func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandR
 	for i, r := range c.results {
 		switch r {
 		case nil:
-			r = &ebbv1.CommandResult{Error: proto.ErrOverloaded.Errorf("%s, and it is not applied", why).Wire()}
+			r = &ebbv1.CommandResult{Error: errNotApplied(why).Wire()}
 		case proposed:
 			err := proto.ErrUnknownOutcome.Errorf("%s: it may or may not be applied", why).
 				WithHint(proto.UnknownOutcomeHint)
@@ -89,4 +94,12 @@ func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandR
 		results[i] = r
 	}
 	return results
+}
+
+// whyLate is why a write has no result.
+const whyLate = "the deadline passed while the write waited"
+
+// errNotApplied is of a command that was never proposed.
+func errNotApplied(why string) *proto.Error {
+	return proto.ErrOverloaded.Errorf("%s, and it is not applied", why)
 }

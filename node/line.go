@@ -1,34 +1,46 @@
 package node
 
-import "time"
+import (
+	"time"
 
-const (
-	// lineTarget is how long the first command of a queue may have waited when a
-	// queue is as it should be.
-	lineTarget = 100 * time.Millisecond
-	// lineInterval is for how long that may be passed: a slow sync, or a burst,
-	// is no overload.
-	lineInterval = time.Second
+	"github.com/ebbdb/ebb/proto"
 )
 
-// line judges a queue by the time that commands wait in it, as CoDel does: only
-// a queue that does not come below its target for an interval is too long. Then
-// what comes is refused until the first in it has waited for less. It is a value.
+const (
+	// lineWait is how long a command may wait before it goes into an entry.
+	lineWait = 500 * time.Millisecond
+	// lineRound is what leaves a queue at its next turn, at least: as many entries as may be on their way.
+	lineRound = flightsMax * proto.EntryBytesSoft
+	// serviceWeight is the weight of the older entries in the mean.
+	serviceWeight = 8
+)
+
+// line bounds a queue by the time that commands wait in it: it holds as many
+// bytes as leave it in that time, by how long entries took lately. It is a value.
+//
+//	wait = rounds * time of an entry     rounds = bytes / bytes of the entries on their way
 type line struct {
-	long time.Time // since when the queue has been above its target; zero: it is not
+	service time.Duration // how long an entry takes until it is applied, on average
 }
 
-// left is told when commands have left the queue, and when the first of those that stay came; zero if none stays.
-func (l *line) left(now, oldest time.Time) {
-	switch {
-	case oldest.IsZero() || now.Sub(oldest) < lineTarget:
-		l.long = time.Time{}
-	case l.long.IsZero():
-		l.long = now
+// served notes how long an entry took.
+func (l *line) served(took time.Duration) {
+	if l.service == 0 {
+		l.service = took
 	}
+	l.service += (took - l.service) / serviceWeight
 }
 
-// refuses reports whether a command that comes now is one too many.
-func (l *line) refuses(now, oldest time.Time) bool {
-	return !l.long.IsZero() && now.Sub(l.long) >= lineInterval && !oldest.IsZero() && now.Sub(oldest) >= lineTarget
+// limit is how many bytes may wait: one round in any case, and never more than queueBytesMax.
+func (l *line) limit() int {
+	if l.service <= 0 {
+		return queueBytesMax
+	}
+	rounds := max(1, float64(lineWait)/float64(l.service))
+	return int(min(queueBytesMax, rounds*lineRound))
+}
+
+// wait is how long what waits takes to leave.
+func (l *line) wait(bytes int) time.Duration {
+	return max(retryAfter, time.Duration(float64(bytes)/lineRound*float64(l.service)))
 }

@@ -18,8 +18,8 @@ import (
 const (
 	// flightsMax is how many entries of a shard may be on their way at once.
 	flightsMax = 4
-	// queueBytesMax bounds the commands that wait at one shard, and
-	// nodeBytesMax those at all shards of a node.
+	// queueBytesMax bounds the commands that wait at one shard, if they do not
+	// wait for too long before (see line), and nodeBytesMax those at all shards of a node.
 	queueBytesMax = 4 << 20
 	nodeBytesMax  = 128 << 20
 	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
@@ -27,8 +27,7 @@ const (
 	// entryOverhead is room for the stamp and for the definition of one namespace: what a request says of it is bounded by proto.NamespaceBytesMax,
 	// and of its three messages each may be of another request.
 	entryOverhead = 16 << 10
-	// retryAfter is what callers are told when a queue is full: about as long
-	// as a full queue takes to drain.
+	// retryAfter is what callers are told at least when a queue is full.
 	retryAfter = 50 * time.Millisecond
 	// unsurePause is how often a proposal looks again at a clock that could not be judged.
 	unsurePause = 5 * time.Millisecond
@@ -120,10 +119,8 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 	switch {
 	case p.closed:
 		c.fail(at, errShuttingDown(p.shard))
-	case p.line.refuses(c.began, p.oldest()):
-		c.fail(at, p.overdue(c.began))
-	case p.bytes+len(command) > queueBytesMax:
-		c.fail(at, p.overloaded("shard", p.bytes, queueBytesMax))
+	case p.bytes > 0 && p.bytes+len(command) > p.line.limit():
+		c.fail(at, p.overloaded("shard", p.bytes, p.line.limit()))
 	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
 		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), nodeBytesMax))
 	default:
@@ -141,26 +138,9 @@ func (p *proposer) wait(bytes int) {
 
 func (p *proposer) overloaded(what string, bytes, limit int) *proto.Error {
 	p.count.overloads.Add(1)
-	err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait at this %s already: the limit is %d", p.shard, bytes, what, limit).WithShard(p.shard)
-	err.RetryAfterUS = retryAfter.Microseconds()
-	return err
-}
-
-// oldest is when the first of the commands that wait came; zero if none waits. p.mu is held.
-func (p *proposer) oldest() time.Time {
-	if p.head == len(p.queue) {
-		return time.Time{}
-	}
-	return p.queue[p.head].call.began
-}
-
-// overdue is the refusal of a command because those before it wait for too long. p.mu is held.
-func (p *proposer) overdue(now time.Time) *proto.Error {
-	p.count.overloads.Add(1)
-	waited := now.Sub(p.oldest())
-	err := proto.ErrOverloaded.Errorf("shard %d: commands wait here for %v already", p.shard, waited.Round(time.Millisecond)).
-		WithHint("send less at a time").WithShard(p.shard)
-	err.RetryAfterUS = max(retryAfter, 2*waited).Microseconds()
+	err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait at this %s already: the limit is %d",
+		p.shard, bytes, what, limit).WithShard(p.shard)
+	err.RetryAfterUS = p.line.wait(bytes).Microseconds()
 	return err
 }
 
@@ -310,10 +290,19 @@ func (p *proposer) send(cargo []waiting, now int64) []waiting {
 	if len(cargo) > 0 {
 		bytes := bytesOf(cargo)
 		p.count.flying.Add(bytes)
+		began := time.Now()
 		p.deliver(cargo, definitions, future)
 		p.count.flying.Add(-bytes)
+		p.served(time.Since(began))
 	}
 	return cargo
+}
+
+// served notes how long an entry took.
+func (p *proposer) served(took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line.served(took)
 }
 
 // propose makes an entry of what waits, if anything does, and gives it to Raft.
@@ -398,22 +387,22 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	if p.paused {
 		return cargo
 	}
-	size := 0
+	size, now := 0, time.Now()
 	for p.head < len(p.queue) {
 		w := p.queue[p.head]
-		if !w.call.over.Load() {
+		if w.call.expired(now) {
+			p.count.expired.Add(1)
+			w.call.fail(w.at, errNotApplied(whyLate).WithShard(p.shard))
+		} else {
 			if size += len(w.command); size > proto.EntryBytesSoft && len(cargo) > 0 {
 				break
 			}
 			cargo = append(cargo, w)
-		} else {
-			p.count.expired.Add(1)
 		}
 		p.wait(-len(w.command))
 		p.queue[p.head] = waiting{}
 		p.head++
 	}
-	p.line.left(time.Now(), p.oldest())
 	if p.head == len(p.queue) {
 		p.queue, p.head = p.queue[:0], 0
 	}
