@@ -60,6 +60,7 @@ func (b *backend) replica(shard uint32) (*replica, *proto.Error) {
 func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	commands := req.GetCommands()
 	c := newCall(len(commands))
+	c.until, _ = ctx.Deadline()
 	var last admission
 	for i, cmd := range commands {
 		r, err := b.replica(cmd.GetShard())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -12,12 +13,17 @@ import (
 // call collects the results of one request, whose commands may wait at several
 // shards. Each position is finished once, by whoever has its result.
 type call struct {
-	left atomic.Int32
-	done chan struct{} // closed when left is 0
+	left  atomic.Int32
+	done  chan struct{} // closed when left is 0
+	over  atomic.Bool   // no caller waits any more
+	until time.Time     // when none will; zero: it is not known
 
 	mu      sync.Mutex // guards what follows
 	results []*ebbv1.CommandResult
 }
+
+// proposed stands for the result of a command that may be in the log already.
+var proposed = new(ebbv1.CommandResult)
 
 func newCall(commands int) *call {
 	c := &call{done: make(chan struct{}), results: make([]*ebbv1.CommandResult, commands)}
@@ -26,6 +32,23 @@ func newCall(commands int) *call {
 		close(c.done)
 	}
 	return c
+}
+
+// expired reports whether no caller waits any more.
+func (c *call) expired(now time.Time) bool {
+	return c.over.Load() || !c.until.IsZero() && !now.Before(c.until)
+}
+
+// claim is called before a command goes into an entry. It refuses one for which
+// no caller waits any more: its outcome would be news to no one.
+func (c *call) claim(at int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over.Load() {
+		return false
+	}
+	c.results[at] = proposed
+	return true
 }
 
 // finish hands over the result of one command.
@@ -44,10 +67,10 @@ func (c *call) fail(at int, err *proto.Error) {
 }
 
 // wait returns all results. When ctx ends first, or this node's disk begins to
-// hang, the outcome of those that are missing is unknown: they may be in the
-// log already.
+// hang, the outcome of those that are missing is unknown, if they may be in the
+// log already; the others will not be.
 func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandResult {
-	why := "the deadline passed while the write waited"
+	why := whyLate
 	select {
 	case <-c.done:
 		return c.results
@@ -57,9 +80,13 @@ func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandR
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.over.Store(true)
 	results := make([]*ebbv1.CommandResult, len(c.results))
 	for i, r := range c.results {
-		if r == nil {
+		switch r {
+		case nil:
+			r = &ebbv1.CommandResult{Error: errNotApplied(why).Wire()}
+		case proposed:
 			err := proto.ErrUnknownOutcome.Errorf("%s: it may or may not be applied", why).
 				WithHint(proto.UnknownOutcomeHint)
 			r = &ebbv1.CommandResult{Error: err.Wire()}
@@ -67,4 +94,12 @@ func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandR
 		results[i] = r
 	}
 	return results
+}
+
+// whyLate is why a write has no result.
+const whyLate = "the deadline passed while the write waited"
+
+// errNotApplied is of a command that was never proposed.
+func errNotApplied(why string) *proto.Error {
+	return proto.ErrOverloaded.Errorf("%s, and it is not applied", why)
 }

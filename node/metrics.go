@@ -12,6 +12,7 @@ import (
 // proposeMetrics counts what all proposers of a node do.
 type proposeMetrics struct {
 	entries, commands, bytes, overloads atomic.Uint64
+	expired                             atomic.Uint64 // commands for which no caller waited any more
 
 	waiting atomic.Int64 // bytes of commands in all queues
 	flying  atomic.Int64 // bytes of entries whose outcome is not known yet

@@ -18,8 +18,8 @@ import (
 const (
 	// flightsMax is how many entries of a shard may be on their way at once.
 	flightsMax = 4
-	// queueBytesMax bounds the commands that wait at one shard, and
-	// nodeBytesMax those at all shards of a node.
+	// queueBytesMax bounds the commands that wait at one shard, if they do not
+	// wait for too long before (see line), and nodeBytesMax those at all shards of a node.
 	queueBytesMax = 4 << 20
 	nodeBytesMax  = 128 << 20
 	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
@@ -27,8 +27,7 @@ const (
 	// entryOverhead is room for the stamp and for the definition of one namespace: what a request says of it is bounded by proto.NamespaceBytesMax,
 	// and of its three messages each may be of another request.
 	entryOverhead = 16 << 10
-	// retryAfter is what callers are told when a queue is full: about as long
-	// as a full queue takes to drain.
+	// retryAfter is what callers are told at least when a queue is full.
 	retryAfter = 50 * time.Millisecond
 	// unsurePause is how often a proposal looks again at a clock that could not be judged.
 	unsurePause = 5 * time.Millisecond
@@ -80,6 +79,7 @@ type proposer struct {
 	queue   []waiting  // from head on
 	head    int
 	bytes   int // of the commands in queue
+	line    line
 	flights int // goroutines in fly
 	paused  bool
 	closed  bool
@@ -119,8 +119,8 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 	switch {
 	case p.closed:
 		c.fail(at, errShuttingDown(p.shard))
-	case p.bytes+len(command) > queueBytesMax:
-		c.fail(at, p.overloaded("shard", p.bytes, queueBytesMax))
+	case p.bytes > 0 && p.bytes+len(command) > p.line.limit():
+		c.fail(at, p.overloaded("shard", p.bytes, p.line.limit()))
 	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
 		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), nodeBytesMax))
 	default:
@@ -138,8 +138,9 @@ func (p *proposer) wait(bytes int) {
 
 func (p *proposer) overloaded(what string, bytes, limit int) *proto.Error {
 	p.count.overloads.Add(1)
-	err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait at this %s already: the limit is %d", p.shard, bytes, what, limit).WithShard(p.shard)
-	err.RetryAfterUS = retryAfter.Microseconds()
+	err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait at this %s already: the limit is %d",
+		p.shard, bytes, what, limit).WithShard(p.shard)
+	err.RetryAfterUS = p.line.wait(bytes).Microseconds()
 	return err
 }
 
@@ -289,10 +290,19 @@ func (p *proposer) send(cargo []waiting, now int64) []waiting {
 	if len(cargo) > 0 {
 		bytes := bytesOf(cargo)
 		p.count.flying.Add(bytes)
+		began := time.Now()
 		p.deliver(cargo, definitions, future)
 		p.count.flying.Add(-bytes)
+		p.served(time.Since(began))
 	}
 	return cargo
+}
+
+// served notes how long an entry took.
+func (p *proposer) served(took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line.served(took)
 }
 
 // propose makes an entry of what waits, if anything does, and gives it to Raft.
@@ -309,9 +319,28 @@ func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions
 		clear(cargo[n:])
 		cargo = cargo[:n]
 	}
+	if cargo = p.claim(cargo); len(cargo) == 0 {
+		p.believeNothing() // what would have been defined is not
+		return cargo, nil, nil
+	}
 	entry := p.entry(p.next(now), definitions, cargo)
 	p.count.sent(len(entry), len(cargo))
 	return cargo, definitions, p.to.propose(entry)
+}
+
+// claim drops commands for which no caller waits any more.
+func (p *proposer) claim(cargo []waiting) []waiting {
+	kept := cargo[:0]
+	for _, w := range cargo {
+		if w.call.claim(w.at) {
+			kept = append(kept, w)
+		}
+	}
+	if dropped := len(cargo) - len(kept); dropped > 0 {
+		p.count.expired.Add(uint64(dropped))
+		clear(cargo[len(kept):])
+	}
+	return kept
 }
 
 // bytesOf is how many bytes commands have.
@@ -358,14 +387,18 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	if p.paused {
 		return cargo
 	}
-	size := 0
+	size, now := 0, time.Now()
 	for p.head < len(p.queue) {
 		w := p.queue[p.head]
-		size += len(w.command)
-		if size > proto.EntryBytesSoft && len(cargo) > 0 {
-			break
+		if w.call.expired(now) {
+			p.count.expired.Add(1)
+			w.call.fail(w.at, errNotApplied(whyLate).WithShard(p.shard))
+		} else {
+			if size += len(w.command); size > proto.EntryBytesSoft && len(cargo) > 0 {
+				break
+			}
+			cargo = append(cargo, w)
 		}
-		cargo = append(cargo, w)
 		p.wait(-len(w.command))
 		p.queue[p.head] = waiting{}
 		p.head++

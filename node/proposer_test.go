@@ -104,6 +104,12 @@ func (l *fakeLog) sent() []*fakeFuture {
 
 // commit answers an entry: with one result a command, or with err.
 func (l *fakeLog) commit(i int, err error) {
+	l.answer(i, err)
+	synctest.Wait()
+}
+
+// answer is commit for one of several goroutines.
+func (l *fakeLog) answer(i int, err error) {
 	f := l.sent()[i]
 	f.err = err
 	var results []*ebbv1.CommandResult
@@ -117,7 +123,6 @@ func (l *fakeLog) commit(i int, err error) {
 	}
 	f.got = results
 	close(f.done)
-	synctest.Wait()
 }
 
 func newFakeLog() *fakeLog {
