@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"ebbtest":          {"node", "client", "chaos"},
 	"load":             {"proto", "query", "sketch", "client"},
 	"bench":            {"proto", "query", "client", "load", "sketch", "shard", "node"},
+	"bench/overload":   {"client", "chaos"},
 	"bench/paired":     {"bench", "chaos"},
 	"internal/backup":  {"proto", "client", "shard"},
 	"cmd/ebb":          {"proto", "query", "node", "client", "chaos", "load", "bench", "internal/spell", "internal/backup", "internal/outfile", "internal/trust"},

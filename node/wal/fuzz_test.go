@@ -78,3 +78,43 @@ func readAll(t *testing.T, g *wal.Group) {
 	}
 	_ = differ(g, g, 10)
 }
+
+// FuzzEndFile opens a sound log beside any bytes that say how far it is durable. It opens, or is refused as corrupt, and
+// what opens can be written, closed and opened again.
+func FuzzEndFile(f *testing.F) {
+	disk := fs.NewMem()
+	config := wal.Config{FS: disk, Dir: dir, EndFile: endName, SegmentBytes: 8 << 10}
+	l, err := wal.Open(config)
+	if err != nil {
+		f.Fatal(err)
+	}
+	err = errors.Join(l.Group(1).StoreLog(entry(1, 1, 20)), l.Close())
+	whole, readErr := fs.ReadFile(disk, endName)
+	if err = errors.Join(err, readErr); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add(whole[:530])
+	f.Add([]byte("bend"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<12 {
+			return
+		}
+		config := config
+		fresh := disk.Crash(1)
+		config.FS = fresh
+		must(t, fs.WriteFile(fresh, endName, b))
+		for round := range uint64(2) {
+			l, err := wal.Open(config)
+			if err != nil {
+				if round > 0 || !errors.Is(err, proto.ErrCorrupt) {
+					t.Fatal(round, err)
+				}
+				return
+			}
+			must(t, l.Group(1).StoreLog(entry(2+round, 1, 20)))
+			must(t, l.Close())
+		}
+	})
+}
