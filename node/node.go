@@ -423,6 +423,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { sweeper.run(ctx) })
 	purger := &purger{
 		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged,
+		learnClock: n.backend.clocks.EventClock,
 		giveBack: n.cfg.GiveBack, logger: n.logger,
 	}
 	n.wg.Go(func() { purger.run(ctx) })

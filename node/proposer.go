@@ -50,8 +50,8 @@ type proposals interface {
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
 	// eventClock returns how far the event clock of a namespace has come in other shards; nil if that is not further
-	// than the shard's, or than what the log already tells of.
-	eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1.EventClock
+	// than the shard's, or than what the log already tells of. redefined says that the settings of the namespace change.
+	eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock
 	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force
 	// calls for.
 	behaviour() (has, wants uint32)
@@ -434,16 +434,19 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 		if i == 0 || !bytes.Equal(name, before) {
 			ns = p.to.namespace(name)
 			d = p.undefined(ns)
-			command, clock = p.clockAhead(ns)
+			command, clock = p.clockAhead(ns, d.of != nil)
 			before = name
 		}
 		if room -= fieldBytes(len(w.command)) + fieldBytes(len(command)); d.of != nil {
-			room -= fieldBytes(len(d.command))
+			room -= fieldBytes(len(d.command)) + fieldBytes(len(command))
 		}
 		if room < 0 && i > 0 {
 			return i, definitions
 		}
 		if d.of != nil {
+			if clock != nil { // other settings hold from now on: what went before fades by the old ones until then
+				definitions = append(definitions, definition{command: command})
+			}
 			definitions = append(definitions, d)
 			p.defined[d.of.GetName()] = d.of.GetVersion()
 		}
@@ -500,12 +503,12 @@ func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 }
 
 // clockAhead returns the command that tells the shard how far the event clock of a namespace has come in others; nil if
-// there is nothing to tell.
-func (p *proposer) clockAhead(ns *ebbv1.Namespace) (command []byte, clock *ebbv1.EventClock) {
+// there is nothing to tell. redefined says that the settings of the namespace change.
+func (p *proposer) clockAhead(ns *ebbv1.Namespace, redefined bool) (command []byte, clock *ebbv1.EventClock) {
 	if ns == nil || !proto.OnEventTime(ns) {
 		return nil, nil
 	}
-	clock = p.to.eventClock(ns, p.clocks[ns.GetName()])
+	clock = p.to.eventClock(ns, p.clocks[ns.GetName()], redefined)
 	if clock == nil {
 		return nil, nil
 	}

@@ -75,7 +75,7 @@ func (l *fakeLog) stamp() (int64, error) {
 
 func (l *fakeLog) clockUS() int64 { return l.shardNow }
 
-func (l *fakeLog) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1.EventClock {
+func (l *fakeLog) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, _ bool) *ebbv1.EventClock {
 	if clock := l.clocks[ns.GetName()]; proto.Later(clock, told) {
 		return clock
 	}

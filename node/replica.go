@@ -114,7 +114,7 @@ func (r *replica) namespace(name []byte) *ebbv1.Namespace { return r.lore.namesp
 func (r *replica) version(name string) uint64 { return r.state.version(name) }
 
 // eventClock implements proposals.
-func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1.EventClock {
+func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock {
 	known := r.knownClock(ns.GetName())
 	if known == nil || !proto.Later(known, told) ||
 		shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
@@ -125,7 +125,8 @@ func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock) *ebbv1
 		return nil
 	}
 	// Under linear decay a late event counts for less than one in time: shards follow only as far as max_jump asks for.
-	if lag := known.GetNowUs() - now; ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR && lag < proto.MaxJumpUS(ns)/2 {
+	// With other settings they follow all the way: these are to hold from the namespace's time on.
+	if lag := known.GetNowUs() - now; !redefined && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR && lag < proto.MaxJumpUS(ns)/2 {
 		return nil
 	}
 	return known

@@ -146,3 +146,70 @@ func TestOneEventClock(t *testing.T) {
 		}
 	})
 }
+
+// Other settings of a namespace with an event clock hold from its now on, in every shard: what is counted does not
+// change with them, and fades by the new ones from then on.
+func TestSettingsOfAnEventClockHoldFromNowOn(t *testing.T) {
+	const day = 24 * time.Hour
+	long := ebb.Namespace{Decay: ebb.DecayHalfLife, HalfLife: 1000 * day}
+	short := ebb.Namespace{Decay: ebb.DecayHalfLife, HalfLife: 10 * day}
+	none := ebb.Namespace{Decay: ebb.DecayNone}
+	linear := ebb.Namespace{Decay: ebb.DecayLinear, HalfLife: 100 * day}
+	for _, change := range []struct {
+		what     string
+		from, to ebb.Namespace
+	}{
+		{"a shorter half-life", long, short},
+		{"a longer half-life", short, long},
+		{"no decay", short, none},
+		{"a half-life", none, short},
+		{"linear decay", long, linear},
+		{"a half-life for linear decay", linear, short},
+	} {
+		t.Run(change.what, func(t *testing.T) {
+			inBubble(t, Options{Shards: 8}, func(t *testing.T, c *Cluster) {
+				ctx, admin := t.Context(), dial(t, c)
+				defer admin.Close()
+				change.from.Name, change.from.Clock, change.from.MaxJump = "n", ebb.ClockEvent, new(100*365*day)
+				if _, err := admin.CreateNamespace(ctx, change.from); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now().Add(-300 * day)
+				count := func(key string, days int) {
+					t.Helper()
+					in := ebb.Increment{Key: key, Bin: "b", Amount: 100, Time: began.Add(time.Duration(days) * day)}
+					if err := admin.Increment(ctx, "n", in); err != nil {
+						t.Fatal(err)
+					}
+				}
+				all := func() (z []float64) {
+					t.Helper()
+					for i := range 20 {
+						d, err := admin.Distribution(ctx, "n", fmt.Sprint("old", i))
+						if err != nil {
+							t.Fatal(err)
+						}
+						z = append(z, d.Z)
+					}
+					return z
+				}
+				for i := range 20 {
+					count(fmt.Sprint("old", i), 0)
+				}
+				count("tick", 60)
+				time.Sleep(2 * time.Second)
+				before := all()
+				change.to.Name = "n"
+				if _, err := admin.SetNamespace(ctx, change.to); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(6 * time.Second)
+				for i, z := range all() {
+					if math.Abs(z-before[i]) > 1e-9*before[i] {
+						t.Errorf("key %d counts %v, and %v before", i, z, before[i])
+					}
+				}
+			})
+		})
+	}
+}
