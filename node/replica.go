@@ -124,9 +124,11 @@ func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefi
 	if !proto.Later(known, &ebbv1.EventClock{Epoch: epoch, NowUs: now}) {
 		return nil
 	}
-	// Under linear decay a late event counts for less than one in time: shards follow only as far as max_jump asks for.
+	// Under linear decay a late event counts for less than one in time: shards follow only as far as max_jump asks for,
+	// and where there is none, not at all.
 	// With other settings they follow all the way: these are to hold from the namespace's time on.
-	if lag := known.GetNowUs() - now; !redefined && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR && lag < proto.MaxJumpUS(ns)/2 {
+	most := proto.MaxJumpUS(ns)
+	if lag := known.GetNowUs() - now; !redefined && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR && (most == 0 || lag < most/2) {
 		return nil
 	}
 	return known

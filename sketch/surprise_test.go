@@ -66,6 +66,50 @@ func TestCompareFindsABurst(t *testing.T) {
 	}
 }
 
+// A bin that was rare, or never there, and holds all of few events is no chance, though it is too rare for the G-test;
+// and what may be chance is said to be.
+func TestCompareFindsARareBin(t *testing.T) {
+	p := plainParams()
+	made := func(counts ...float64) Reading {
+		d := new(Distribution)
+		for bin, n := range counts {
+			if n == 0 {
+				continue
+			}
+			for range int(n) {
+				if err := d.Add(p, 1, 1, uint32(bin), 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return d.At(p, 1)
+	}
+	usual := []float64{10, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 0}
+	all := func(bin, n int) Reading {
+		counts := make([]float64, 12)
+		counts[bin] = float64(n)
+		return made(counts...)
+	}
+	for _, c := range []struct {
+		what        string
+		r, baseline Reading
+		below       float64
+		above       float64
+	}{
+		{"50 of a bin that was never there", all(11, 50), made(usual...), 1e-50, 0},
+		{"8 of it", all(11, 8), made(usual...), 1e-10, 0},
+		{"20 of a bin of 1%", all(0, 20), made(usual...), 1e-20, 0},
+		{"2 of a bin of 10%", all(1, 2), made(usual...), 1, 0.05},
+		{"one of a bin that was never there", all(11, 1), made(usual...), 1, 0.01},
+		{"20 others against a baseline of one bin", all(1, 20), made(30), 1e-5, 0},
+		{"the same", made(usual...), made(usual...), 1.1, 0.99},
+	} {
+		if got := Compare(c.r, c.baseline); got.P > c.below || got.P < c.above {
+			t.Errorf("%s: p = %v (G %v, %d degrees of freedom), want %v to %v", c.what, got.P, got.G, got.Freedom, c.above, c.below)
+		}
+	}
+}
+
 // The distance is that of the definition: 0 for the same, 1 for those that share nothing, and the same both ways round.
 func TestCompareIsADistance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 0x646973))
