@@ -220,10 +220,31 @@ func (m *Morris) Interval(at Tick, confidence float64) (low, high float64) {
 		// Where it has stepped once or twice, the estimate is no normal variable: one step may have made all of it.
 		gap := m.unit + float64(m.a*sum)
 		low = max(0, low-float64(float64(gap/2)*min(1, float64(gap*gap)/variance)))
+		missed := variance / float64(gap*gap)
+		high = max(high, sum+float64((missedSteps(missed, confidence)-missed)*gap))
 	}
 	scale := m.scale(at)
 	return float64(low * scale), float64(high * scale)
 }
+
+// missedSteps is how many steps a register that counts almost all steps has missed at most, with about a confidence: it
+// misses few, so their number is a Poisson variable, of this mean. One step more is more than is needed, so that the
+// part outside may be missedSlack times as large.
+func missedSteps(mean, confidence float64) (steps float64) {
+	const most = 4 // from there on the normal interval is wider
+	if mean >= most {
+		return 0
+	}
+	left := 1 - exp2Float(-mean*math.Log2E)
+	for term := 1 - left; left > missedSlack*(1-confidence); left -= term {
+		steps++
+		term *= mean / steps
+	}
+	return steps
+}
+
+// missedSlack keeps 95% intervals at 93% and more.
+const missedSlack = 1.3
 
 // Last is the tick of the latest event, 0 when there was none.
 func (m *Morris) Last() Tick { return m.last }

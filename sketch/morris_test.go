@@ -463,6 +463,30 @@ func TestMorrisIntervals(t *testing.T) {
 	}
 }
 
+// Where a register counts almost each step, one that it has missed is in the interval.
+func TestMorrisIntervalsOfFewEvents(t *testing.T) {
+	const trials = 4000
+	for _, bits := range []int{8, 16} {
+		for _, n := range []int{2, 3, 5, 8, 12, 16, 20, 22, 25, 27, 30, 35, 40, 60, 100} {
+			inside := 0
+			for seed := range trials {
+				m := measuredMorris(t, bits, 0)
+				for i := range n {
+					if err := m.Add(epoch, epoch, 1, hashOf(seed, i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if low, high := m.Interval(epoch, 0.95); low <= float64(n) && float64(n) <= high {
+					inside++
+				}
+			}
+			if part := float64(inside) / trials; part < 0.93 {
+				t.Errorf("%d bits, %d events: %.3f of the intervals contain the truth", bits, n, part)
+			}
+		}
+	}
+}
+
 // Late events that are few, and each weighs little, are in the interval: it says that it is not certain.
 func TestMorrisOfFewLateEvents(t *testing.T) {
 	for _, bits := range []int{8, 16} {
