@@ -434,7 +434,7 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 		if i == 0 || !bytes.Equal(name, before) {
 			ns = p.to.namespace(name)
 			d = p.undefined(ns)
-			command, clock = p.clockAhead(ns, d.of != nil)
+			command, clock = p.clockAhead(ns, d.of != nil && p.to.version(ns.GetName()) > 0)
 			before = name
 		}
 		if room -= fieldBytes(len(w.command)) + fieldBytes(len(command)); d.of != nil {

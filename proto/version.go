@@ -28,7 +28,8 @@ package proto
 //	   Morris counters and linear decay keep what events in any order cost: see shard.BehaviourMorris and
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
-//	12 nodes tell each other that their disks are full
+//	12 nodes tell each other that their disks are full; floors that keep bins keep those of events that weigh nothing
+//	   any more, too: see shard.BehaviourFaint
 //
 // 7 was never released.
 const (
@@ -80,6 +81,9 @@ const VersionSketches = 11
 // VersionEventClocks is from when on a namespace has one event clock, which can be set, and events that jump are
 // refused.
 const VersionEventClocks = 11
+
+// VersionFaint is from when on shards make bins of events that weigh nothing any more, where floors keep bins.
+const VersionFaint = 12
 
 // VersionDiskFull is from when on nodes tell each other that their disks are full.
 const VersionDiskFull = 12

@@ -136,6 +136,7 @@ func (f *frame) paramsOf(def *ebbv1.Namespace) sketch.Params {
 		BinsMax:       int(def.GetBinsMax()),
 		OrderFree:     f.behaviour >= BehaviourOrderFree,
 		Bounded:       f.behaviour >= BehaviourBounded,
+		KeepsFaint:    f.behaviour >= BehaviourFaint,
 	}
 }
 

@@ -261,6 +261,7 @@ func (s *State) readParams(b *blockReader) sketch.Params {
 		BinsMax:       int(b.uint32()),
 		OrderFree:     s.behaviour >= BehaviourOrderFree,
 		Bounded:       s.behaviour >= BehaviourBounded,
+		KeepsFaint:    s.behaviour >= BehaviourFaint,
 	}
 	if !soundParams(&p) {
 		b.corrupt("settings out of range")

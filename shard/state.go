@@ -62,14 +62,19 @@ const (
 	// BehaviourBeginnings is from when on a rate does not depend on the order of events: see activePeriods.
 	BehaviourBeginnings = BehaviourWindows
 
+	// BehaviourFaint is from when on an event that weighs nothing any more makes a bin where the floor keeps bins for good.
+	BehaviourFaint = 6
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourWindows
+	BehaviourMax = BehaviourFaint
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionFaint:
+		return BehaviourFaint
 	case storage >= proto.VersionWindows:
 		return BehaviourWindows
 	case storage >= proto.VersionOrderFree:
@@ -363,6 +368,7 @@ func (s *State) setBehaviour(version uint32) {
 		for i := range ns.eras {
 			ns.eras[i].params.OrderFree = version >= BehaviourOrderFree
 			ns.eras[i].params.Bounded = version >= BehaviourBounded
+			ns.eras[i].params.KeepsFaint = version >= BehaviourFaint
 		}
 	}
 }

@@ -98,8 +98,11 @@ func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n fl
 	}
 	inc := float64(n * w)
 	if math.Abs(inc) < s.faint {
-		d.last = max(d.last, t)
-		return nil
+		if !p.KeepsFaint || !p.keeps() {
+			d.last = max(d.last, t)
+			return nil
+		}
+		inc = 0
 	}
 	i, cut := d.find(bin), s.cut[d.form()]
 	sum, z := inc, atLeast(d.z+inc, s.faint)

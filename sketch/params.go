@@ -81,6 +81,9 @@ type Params struct {
 	// It is the caller's to set, as OrderFree is: without, a late event counts in full where its bin has something
 	// left.
 	Bounded bool
+	// KeepsFaint makes a bin of an event that weighs nothing any more, where the floor keeps bins for good: whatever order
+	// events come in, the same bins are known. It is the caller's to set, as OrderFree is.
+	KeepsFaint bool
 }
 
 // threshold is the floor in counts.

@@ -142,7 +142,8 @@ func upperTail(n, p, chance float64) float64 {
 	if p <= chance || chance <= 0 || chance >= 1 {
 		return 1
 	}
-	return mathext.RegIncBeta(n*p, n-n*p+1, chance)
+	x := float64(n * p)
+	return mathext.RegIncBeta(x, n-x+1, chance)
 }
 
 // ln of what may be 0, where 0 ln 0 is 0.

@@ -213,3 +213,44 @@ func TestSettingsOfAnEventClockHoldFromNowOn(t *testing.T) {
 		})
 	}
 }
+
+// Under linear decay a shard does not follow the clock of others where there is no max_jump: events that are in time
+// for their shard lose nothing.
+func TestLinearDecayWithoutMaxJump(t *testing.T) {
+	inBubble(t, Options{Shards: 8}, func(t *testing.T, c *Cluster) {
+		ctx, admin := t.Context(), dial(t, c)
+		defer admin.Close()
+		ns := ebb.Namespace{
+			Name: "n", Clock: ebb.ClockEvent, Decay: ebb.DecayLinear, HalfLife: 100 * time.Hour, MaxJump: new(time.Duration(0)),
+		}
+		if _, err := admin.CreateNamespace(ctx, ns); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now().Add(-3000 * time.Hour)
+		shards, keys := map[uint32]bool{}, []string(nil) // a key of each shard
+		for i := 0; len(keys) < 8; i++ {
+			key := fmt.Sprint("k", i)
+			if shard := proto.ShardOf("n", []byte(key), 8); !shards[shard] {
+				shards[shard], keys = true, append(keys, key)
+			}
+		}
+		for _, key := range keys { // one after the other, as an import with several requests on their way may send them
+			for hour := range 10 {
+				in := ebb.Increment{Key: key, Bin: "b", Amount: 100, Time: began.Add(time.Duration(hour) * time.Hour)}
+				if err := admin.Increment(ctx, "n", in); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(1100 * time.Millisecond) // nodes have heard of its clock
+		}
+		for _, key := range keys {
+			d, err := admin.Distribution(ctx, "n", key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := 1000 - math.Ln2/100*9; math.Abs(d.Z-want) > 1e-3 || d.Lost > 1e-3 {
+				t.Errorf("%s counts %v with %v lost, want %v", key, d.Z, d.Lost, want)
+			}
+		}
+	})
+}
