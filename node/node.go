@@ -424,7 +424,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	purger := &purger{
 		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged,
 		learnClock: n.backend.clocks.EventClock,
-		giveBack: n.cfg.GiveBack, logger: n.logger,
+		giveBack:   n.cfg.GiveBack, logger: n.logger,
 	}
 	n.wg.Go(func() { purger.run(ctx) })
 	auditor := &auditor{

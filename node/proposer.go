@@ -431,10 +431,12 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 		var command []byte
 		var ns *ebbv1.Namespace
 		var clock *ebbv1.EventClock
+		redefined := false
 		if i == 0 || !bytes.Equal(name, before) {
 			ns = p.to.namespace(name)
 			d = p.undefined(ns)
-			command, clock = p.clockAhead(ns, d.of != nil && p.to.version(ns.GetName()) > 0)
+			redefined = d.of != nil && p.to.version(ns.GetName()) > 0
+			command, clock = p.clockAhead(ns, redefined)
 			before = name
 		}
 		if room -= fieldBytes(len(w.command)) + fieldBytes(len(command)); d.of != nil {
@@ -444,7 +446,7 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 			return i, definitions
 		}
 		if d.of != nil {
-			if clock != nil { // other settings hold from now on: what went before fades by the old ones until then
+			if redefined && clock != nil { // other settings hold from now on: what went before fades by the old ones until then
 				definitions = append(definitions, definition{command: command})
 			}
 			definitions = append(definitions, d)
