@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"math/bits"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ebbdb/ebb/node/fs"
@@ -70,9 +72,11 @@ type diskRoom struct {
 	sizes   diskSizes
 	peers   diskFullness
 	logger  *slog.Logger
+	needs   atomic.Pointer[snapshotter] // says what the next snapshots may need; nil before there are groups
 	// heard reports whether all nodes understand that the disk of this one is full.
 	heard func() bool
 
+	looking  sync.Mutex  // held while one goroutine looks; others do not wait
 	full     atomic.Bool // here
 	free     atomic.Int64
 	nodes    atomic.Pointer[[]string] // whose disk is full; nil: none
@@ -89,7 +93,7 @@ func openDiskRoom(
 		return nil, diskError(path, "look through", err)
 	}
 	r.sizes = sizesFor(uint64(freeOf(fsys, path)+taken), reserve, segment)
-	if r.reserve, err = fs.NewReserve(fsys, filepath.Join(path, reserveName), r.sizes.reserve); err != nil {
+	if r.reserve, err = fs.NewReserve(fsys, filepath.Join(path, reserveName), r.sizes.reserve, reserve); err != nil {
 		return nil, diskError(path, "look through "+reserveName, err)
 	}
 	r.measure()
@@ -105,16 +109,32 @@ func freeOf(fsys fs.FS, path string) int64 {
 	return int64(min(free, freeUnknown))
 }
 
-// mark is the free space below which the disk is full: the next segment of the log must fit, and what comes until the
-// next look.
-func (r *diskRoom) mark() int64 { return max(2*r.sizes.segment, r.sizes.reserve) }
+// mark is the free space below which the disk is full: the next segment of the log must fit, what comes until the next
+// look, and the snapshots that shorten the log.
+func (r *diskRoom) mark() int64 {
+	mark := max(2*r.sizes.segment, r.sizes.reserve)
+	if s := r.needs.Load(); s != nil {
+		mark += s.nextBytes()
+	}
+	return mark
+}
 
 // short reports whether this node's disk was full when it was looked at last.
 func (r *diskRoom) short() bool { return r.full.Load() }
 
-// measure looks at the disk. It is full below the mark, and from then on until half more than that is free and the
+// shortNow looks at the disk before that is due: the log asks when it makes a file, which is what fills a disk.
+func (r *diskRoom) shortNow() bool {
+	r.measure()
+	return r.short()
+}
+
+// measure looks at the disk, unless another goroutine does. It is full below the mark, and from then on until half more than that is free and the
 // reserve is whole.
 func (r *diskRoom) measure() {
+	if !r.looking.TryLock() {
+		return
+	}
+	defer r.looking.Unlock()
 	was, mark := r.short(), r.mark()
 	if was {
 		mark += mark / 2
@@ -168,14 +188,25 @@ func (r *diskRoom) look() {
 	r.nodes.Store(&nodes)
 }
 
+// fullOf returns a voter of a group whose disk is full; "" if none is.
+func (r *diskRoom) fullOf(nodes *[]string, here bool, of electorate) string {
+	_, voters := of.voters()
+	if here && slices.Contains(voters, r.node) {
+		return r.node
+	}
+	if nodes == nil {
+		return ""
+	}
+	return oneOf(*nodes, voters)
+}
+
 // admit refuses a command that makes a shard larger of which a voter has no disk space left.
 func (r *diskRoom) admit(shard uint32, of electorate, command []byte) *proto.Error {
-	nodes := r.nodes.Load()
-	if nodes == nil || !proto.CommandGrows(command) {
+	nodes, here := r.nodes.Load(), r.short()
+	if nodes == nil && !here || !proto.CommandGrows(command) {
 		return nil
 	}
-	_, voters := of.voters()
-	full := oneOf(*nodes, voters)
+	full := r.fullOf(nodes, here, of)
 	if full == "" {
 		return nil
 	}

@@ -166,7 +166,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n.log, err = wal.Open(wal.Config{
 		FS: n.dir.fs, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
-		EndFile: n.dir.file(endName), SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.short,
+		EndFile: n.dir.file(endName), SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.shortNow,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
@@ -404,6 +404,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.snapshots = newSnapshotter(n.log, members, n.logger, &n.counts.snapshot)
 	n.snapshots.limits.least(n.cfg.SnapshotBytes)
 	n.snapshots.limits.log, n.snapshots.short = n.diskRoom.sizes.log, n.diskRoom.short
+	n.diskRoom.needs.Store(n.snapshots)
 	n.snapshots.stir = func(m *member) { n.stir(ctx, m) }
 	if n.cfg.ScrubEvery > 0 {
 		scrub := &scrubber{

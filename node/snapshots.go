@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,6 +125,9 @@ func (s *snapshotter) next() (*member, int64) {
 	due, keep := longest, s.limits.trailing
 	if s.short != nil && s.short() {
 		keep = 0
+		if m := s.pins(stats); m != nil { // frees a file of the log, as the longest may not
+			due = m
+		}
 	} else if longest == nil || most < max(s.limits.min, longest.snapshotBytes()) && total < s.limits.log {
 		due, keep = s.pinning(stats), 0
 	}
@@ -133,6 +137,22 @@ func (s *snapshotter) next() (*member, int64) {
 	return due, keep
 }
 
+// nextBytes is how many bytes the next snapshots may need: those that are taken at once, of the largest groups.
+func (s *snapshotter) nextBytes() int64 {
+	var largest [snapshotsAtOnce]int64
+	for _, m := range s.members() {
+		bytes := m.snapshotBytes() + m.wal.Bytes()
+		if slot := slices.Index(largest[:], slices.Min(largest[:])); bytes > largest[slot] {
+			largest[slot] = bytes
+		}
+	}
+	sum := int64(0)
+	for _, bytes := range largest {
+		sum += bytes
+	}
+	return sum
+}
+
 // pinning returns the group that keeps the oldest segment of a log that has
 // many more segments than its entries need, or one that is damaged. s.mu is held.
 func (s *snapshotter) pinning(stats wal.Stats) *member {
@@ -140,9 +160,16 @@ func (s *snapshotter) pinning(stats wal.Stats) *member {
 	if len(stats.Pins) == 0 || !damaged && (stats.Bytes < s.limits.log/2 || stats.Bytes < 4*stats.LiveBytes) {
 		return nil
 	}
-	for _, m := range s.members() {
-		if m.group == stats.Pins[0].Group && !s.busy[m] && !time.Now().Before(s.rest[m]) {
-			return m
+	return s.pins(wal.Stats{Pins: stats.Pins[:1]})
+}
+
+// pins returns a group that keeps the oldest segment of the log, and is not left alone. s.mu is held.
+func (s *snapshotter) pins(stats wal.Stats) *member {
+	for _, pin := range stats.Pins {
+		for _, m := range s.members() {
+			if m.group == pin.Group && !s.busy[m] && !time.Now().Before(s.rest[m]) {
+				return m
+			}
 		}
 	}
 	return nil
@@ -165,7 +192,7 @@ func (s *snapshotter) take(m *member, keep int64) {
 	case err != nil || m.wal.Bytes() > before/2:
 		s.rest[m] = time.Now().Add(snapshotRetry)
 	case s.short != nil && s.short():
-		s.rest[m] = time.Now().Add(max(snapshotRetry, shortRest*time.Since(start)))
+		s.rest[m] = time.Now().Add(max(snapshotEvery, shortRest*time.Since(start)))
 	}
 	s.mu.Unlock()
 	switch {

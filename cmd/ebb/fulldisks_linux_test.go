@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,7 +39,15 @@ func TestDisksThatFillTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Close)
+	t.Cleanup(func() {
+		for i := range f.Nodes() {
+			if t.Failed() {
+				free, _ := exec.Command("du", "-ab", f.DataDir(i)).CombinedOutput()
+				t.Logf("%s holds\n%s\nand its log ends with\n%s", f.Name(i), free, f.LogTail(i))
+			}
+		}
+		f.Close()
+	})
 	c := dialFleet(ctx, t, f)
 	for _, name := range []string{"fill", "kept"} {
 		if _, err := c.CreateNamespace(ctx, client.Namespace{Name: name, Decay: client.DecayNone}); err != nil {

@@ -29,12 +29,18 @@ type Reserve struct {
 }
 
 // NewReserve holds so many bytes back in dir, which is made if missing. It takes
-// what an earlier process left there; Refill makes the rest.
-func NewReserve(base FS, dir string, bytes int64) (*Reserve, error) {
+// what an earlier process left there, also if that is more, up to most; Refill
+// makes the rest.
+func NewReserve(base FS, dir string, bytes, most int64) (*Reserve, error) {
 	r := &Reserve{FS: base, dir: dir, bytes: max(1, bytes/reserveFiles), turn: make(chan struct{}, 1)}
 	files, err := base.ReadDir(dir)
 	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return nil, err
+	}
+	for _, f := range files { // what is there stays, also if less would be made now
+		if r.number(f.Name) >= 0 && f.Size <= most/reserveFiles {
+			r.bytes = max(r.bytes, f.Size)
+		}
 	}
 	for _, f := range files {
 		i := r.number(f.Name)

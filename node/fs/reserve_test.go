@@ -27,7 +27,7 @@ func TestReserve(t *testing.T) {
 				taken += more
 				return true
 			}, gone: func(size int64) { freed += size }}
-			r, err := fs.NewReserve(fsys, dir+"/reserve", 80)
+			r, err := fs.NewReserve(fsys, dir+"/reserve", 80, 80)
 			must(t, err)
 			for missing := true; missing; {
 				missing, err = r.Refill()
@@ -71,10 +71,15 @@ func TestReserve(t *testing.T) {
 			_, err = r.Refill()
 			must(t, err)
 			must(t, fs.WriteFile(base, dir+"/reserve/7", make([]byte, 3))) // half made
-			again, err := fs.NewReserve(fsys, dir+"/reserve", 80)
+			again, err := fs.NewReserve(fsys, dir+"/reserve", 80, 80)
 			must(t, err)
 			if now, _ := again.Held(); now != 10 {
 				t.Fatalf("%d are held by the next process", now)
+			}
+			smaller, err := fs.NewReserve(fsys, dir+"/reserve", 16, 80)
+			must(t, err)
+			if now, whole := smaller.Held(); now != 10 || whole != 80 {
+				t.Fatalf("%d of %d are held on a disk that has become fuller", now, whole)
 			}
 			must(t, errors.Join(f.Close(), s.Close()))
 		})

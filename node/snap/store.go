@@ -44,6 +44,9 @@ type Config struct {
 	// can see it, and when a store is opened that of its newest; (*wal.Group).SetBoundary
 	// is made for it. Its error is Close's, or Open's.
 	OnBoundary func(index, term uint64) error
+	// Continues says that the log goes on from a snapshot that ends at an index. An older one from which it does not
+	// can take the place of no other, and makes room before the next is written. Nil: all are kept.
+	Continues func(index uint64) bool
 	// OnDamage is told that a snapshot was set aside, so that another should be taken. It must not wait. Nil: nobody is.
 	OnDamage func()
 }
@@ -330,6 +333,7 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configu
 
 // begin makes the file of a snapshot.
 func (s *Store) begin(index, term uint64) (_ *Sink, err error) {
+	s.makeRoom()
 	k := s.register(index, term)
 	defer func() {
 		if err != nil {
@@ -423,6 +427,35 @@ func (s *Store) add(k *Sink) (unneeded []string) {
 	s.listed = append(s.listed, listed{id: k.id, count: k.count, meta: &k.meta, sound: true})
 	sortListed(s.listed)
 	s.listed = s.listed[:min(s.cfg.Retain, len(s.listed))]
+	return s.unneeded()
+}
+
+// makeRoom removes older snapshots from which the log does not go on.
+func (s *Store) makeRoom() {
+	if s.cfg.Continues == nil {
+		return
+	}
+	s.mu.Lock()
+	older := slices.Clone(s.listed[min(1, len(s.listed)):])
+	s.mu.Unlock()
+	useless := make(map[string]bool)
+	for _, l := range older {
+		if !s.cfg.Continues(l.meta.Index) {
+			useless[l.id] = true
+		}
+	}
+	if len(useless) == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.listed = slices.DeleteFunc(s.listed, func(l listed) bool { return useless[l.id] })
+	unneeded := s.unneeded()
+	s.mu.Unlock()
+	s.reap(unneeded)
+}
+
+// unneeded returns the files that no snapshot needs any more. s.mu is held.
+func (s *Store) unneeded() (unneeded []string) {
 	needed := make(map[string]bool)
 	need := func(files []piece) {
 		for _, p := range files {

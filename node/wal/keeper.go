@@ -115,7 +115,7 @@ func (k *keeper) jobs() (number uint32, doomed []*segment) {
 func (k *keeper) make(number uint32) made {
 	size := k.log.cfg.SegmentBytes
 	if k.log.cfg.Short != nil && k.log.cfg.Short() {
-		size = max(segmentBytesMin, size/shortShare)
+		size = min(size, max(shortBytesLeast, size/shortShare))
 	}
 	s, err := k.log.create(number, size)
 	if err != nil {

@@ -24,6 +24,7 @@ const (
 	segmentBytesMin   = 1 << 10
 	segmentBytesMax   = 1 << 30
 	shortShare        = 32
+	shortBytesLeast   = 64 << 10 // each segment begins with the state of all groups
 	batchBytesDefault = 4 << 20
 	chunkBytesMax     = 1 << 20
 	chunkBytesMin     = 4 << 10
