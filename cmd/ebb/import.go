@@ -73,9 +73,15 @@ forgets those that are done. An import of which no row was counted leaves none b
 What ebb del deletes stays decided: importing the file again counts nothing, until its
 source is dropped. Rows older than the namespace remembers are counted, and weigh less than it keeps:
 the summary says how many. A namespace with --clock event lives by the times of the rows.
-There, a row that is dated further ahead of all before it than the namespace's max_jump is
-refused, unless the rows after it are as late: then it is a gap. What was refused so is
-judged again when the import is run again (not with --recheck=false).
+There, a row that is dated further ahead of the event clock than the namespace's max_jump is
+refused, as a wrong date, unless other rows are as late, no more than max_jump earlier than it.
+Of the 1,000 rows before it and the 1,000 after it three must be, and a hundredth; or so many
+of those after it alone, or all of them where fewer than three are left. In a file of up to 20
+rows one is enough. So a file may be in any order, and a last date that stands alone is refused.
+A row is taken too if other rows lead to it in steps of max_jump, or in steps as long as one that
+was taken before, up to twice max_jump. A clock that has not begun begins at the earliest of the
+first 1,000 rows. Of a stream the first row is taken as it is, and 10 rows after a row are read.
+What was refused so is judged again when the import is run again (not with --recheck=false).
 
 In JSON lines, a row that lacks a field which is named is refused, and so is one in which it is a
 list or an object; null is empty.
