@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -106,12 +105,9 @@ is counted: who speaks of what.`,
 					return err
 				}
 			}
-			timeUS, err := instant(at)
-			if err != nil {
+			var err error
+			if to.Time, err = instantTime(at); err != nil {
 				return err
-			}
-			if timeUS != 0 {
-				to.Time = time.UnixMicro(timeUS)
 			}
 			return s.feed(cmd, to)
 		},

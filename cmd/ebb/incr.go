@@ -31,13 +31,9 @@ func newIncr(s *session) *cobra.Command {
 			if e := proto.CheckAmount(amount); e != nil {
 				return e
 			}
-			timeUS, err := instant(at)
+			happened, err := instantTime(at)
 			if err != nil {
 				return err
-			}
-			var happened time.Time // now
-			if timeUS != 0 {
-				happened = time.UnixMicro(timeUS)
 			}
 			kind, err := kindOf(kindName, len(args)-1, len(values))
 			if err != nil {

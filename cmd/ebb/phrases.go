@@ -16,23 +16,23 @@ import (
 )
 
 func newPhrases(s *session) *cobra.Command {
-	var addFrom, removeFrom string
+	var adding, removing phrasesFlags
 	add := &cobra.Command{
 		Use: "add KEY [PHRASE...]", Short: "Add phrases", Args: argsBetween(1, -1, "KEY [PHRASE...]"),
-		Example: "  ebb phrases add places \"New York\" Paris\n  ebb phrases add places --file places.txt",
+		Example: "  ebb phrases add places \"New York\" Paris\n  ebb phrases add places --file places.txt\n  ebb phrases add places Rome -n history --at 2013-05-17",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.changePhrases(cmd, args[0], args[1:], addFrom, 1)
+			return s.changePhrases(cmd, args[0], args[1:], &adding, 1)
 		},
 	}
-	add.Flags().StringVar(&addFrom, "file", "", "add each line of this `file`; - is the standard input")
+	adding.add(add, "add")
 	remove := &cobra.Command{
 		Use: "remove KEY [PHRASE...]", Short: "Remove phrases, as they were added", Args: argsBetween(1, -1, "KEY [PHRASE...]"),
 		Example: "  ebb phrases remove places Paris",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.changePhrases(cmd, args[0], args[1:], removeFrom, -1)
+			return s.changePhrases(cmd, args[0], args[1:], &removing, -1)
 		},
 	}
-	remove.Flags().StringVar(&removeFrom, "file", "", "remove each line of this `file`; - is the standard input")
+	removing.add(remove, "remove")
 	var q questionFlags
 	list := &cobra.Command{
 		Use: "list KEY", Short: "The phrases of a key, by their bytes", Args: argsBetween(1, 1, "KEY"),
@@ -55,6 +55,14 @@ See ebb match and ebb feed.`,
 		},
 		add, remove, list,
 	)
+}
+
+// phrasesFlags say which phrases are changed, and when.
+type phrasesFlags struct{ file, at string }
+
+func (f *phrasesFlags) add(cmd *cobra.Command, verb string) {
+	cmd.Flags().StringVar(&f.file, "file", "", verb+" each line of this `file`; - is the standard input")
+	cmd.Flags().StringVar(&f.at, "at", "", "`time` of the change ("+timeForms+") instead of now; the last change counts, whatever its time")
 }
 
 // linesOf are the lines of a file that are not empty.
@@ -89,9 +97,9 @@ func eachLine(in io.Reader, visit func(line string) error) error {
 	return lines.Err()
 }
 
-func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, file string, amount float64) error {
-	if file != "" {
-		more, err := s.linesOf(file)
+func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f *phrasesFlags, amount float64) error {
+	if f.file != "" {
+		more, err := s.linesOf(f.file)
 		if err != nil {
 			return err
 		}
@@ -100,9 +108,13 @@ func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f
 	if len(list) == 0 {
 		return usagef("which phrases? name some, or a --file with one a line")
 	}
+	at, err := instantTime(f.at)
+	if err != nil {
+		return err
+	}
 	increments := client.Phrases(key, list...)
 	for i := range increments {
-		increments[i].Amount = amount
+		increments[i].Amount, increments[i].Time = amount, at
 	}
 	ctx, c, done, err := s.connect(cmd)
 	if err != nil {

@@ -329,3 +329,12 @@ func tick(us int64, text string) (int64, error) {
 	}
 	return max(us, 1), nil // 0 would be now
 }
+
+// instantTime is instant as a time; zero for now.
+func instantTime(text string) (time.Time, error) {
+	us, err := instant(text)
+	if err != nil || us == 0 {
+		return time.Time{}, err
+	}
+	return time.UnixMicro(us), nil
+}
