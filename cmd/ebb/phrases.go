@@ -61,11 +61,11 @@ See ebb match and ebb feed.`,
 type phrasesFlags struct{ file, at string }
 
 func (f *phrasesFlags) add(cmd *cobra.Command, verb string) {
-	cmd.Flags().StringVar(&f.file, "file", "", verb+" each line of this `file`; - is the standard input")
+	cmd.Flags().StringVar(&f.file, "file", "", verb+" each line of this `file`, also as phrases list -o tsv prints it; - is the standard input")
 	cmd.Flags().StringVar(&f.at, "at", "", "`time` of the change ("+timeForms+") instead of now; the last change counts, whatever its time")
 }
 
-// linesOf are the lines of a file that are not empty.
+// linesOf are the lines of a file that are not empty, those that are quoted as printable does without the quotes.
 func (s *session) linesOf(path string) ([]string, error) {
 	in, err := s.open(path)
 	if err != nil {
@@ -75,6 +75,9 @@ func (s *session) linesOf(path string) ([]string, error) {
 	var lines []string
 	err = eachLine(in, func(line string) error {
 		if strings.TrimSpace(line) != "" {
+			if phrase, ok := unprinted(line); ok {
+				line = phrase
+			}
 			lines = append(lines, line)
 		}
 		return nil
@@ -200,7 +203,7 @@ func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
 		Namespace: s.namespace, Key: key, Found: w.GetFound(), Phrases: []string{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
 	for _, m := range w.GetMembers() {
-		out.Phrases = append(out.Phrases, printable(m))
+		out.Phrases = append(out.Phrases, s.shown(m))
 	}
 	switch s.output {
 	case "json":

@@ -219,7 +219,7 @@ func coverageOf(c *ebbv1.Coverage) coverageJSON {
 		c.GetMissingTotal(),
 	}
 	for _, key := range c.GetMissingKeys() {
-		out.MissingKeys = append(out.MissingKeys, printable(key))
+		out.MissingKeys = append(out.MissingKeys, jsonName(key))
 	}
 	return out
 }
@@ -275,13 +275,42 @@ func coverageText(c *ebbv1.Coverage) string {
 // exact prints a float so that it reads back as the same float.
 func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// printable quotes what a terminal or a line of TSV could not show.
+// printable quotes what a terminal or a line of TSV could not show, and what begins with a quote: so no two names are
+// printed alike, and unprinted reads each of them.
 func printable(b []byte) string {
 	s := string(b)
-	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s
+}
+
+// unprinted is what printable has printed as text; not ok if it prints nothing so.
+func unprinted(text string) (name string, ok bool) {
+	name = text
+	if strings.HasPrefix(text, `"`) {
+		var err error
+		if name, err = strconv.Unquote(text); err != nil {
+			return text, false
+		}
+	}
+	return name, printable([]byte(name)) == text
+}
+
+// jsonName is a name for JSON, which can carry all that is UTF-8; what is not is quoted.
+func jsonName(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return printable(b)
+}
+
+// shown is a name for the output that was asked for.
+func (s *session) shown(b []byte) string {
+	if s.output == "json" {
+		return jsonName(b)
+	}
+	return printable(b)
 }
 
 // when prints a tick as UTC time of day.
