@@ -56,7 +56,7 @@ type Progress struct {
 	Refused uint64 // of Rows
 	Empty   uint64 // left out because their bin, value or amount is empty; not in Rows
 	Applied uint64 // acknowledged
-	Faded   uint64 // of Applied: older than the namespace remembers, so that they weigh less than it keeps
+	Faded   uint64 // of Applied: so old, or of so small an amount, that they weigh less than the namespace keeps
 	Bytes   int64  // read from the file, before decompression
 	Size    int64  // of the file; 0 if not known
 	Elapsed time.Duration

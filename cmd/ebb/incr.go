@@ -50,8 +50,8 @@ func newIncr(s *session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&by, "by", "1", "`amount` to add to each bin")
-	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or a distribution, if not given)")
-	cmd.Flags().Var(&values, "value", "`values` for a quantile, separated by commas, instead of bins")
+	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or its namespace makes, if not given; --value needs --kind quantile)")
+	cmd.Flags().Var(&values, "value", "with --kind quantile: `values` that were measured, separated by commas, instead of bins")
 	cmd.Flags().StringVar(&at, "at", "", "`time` of the event ("+timeForms+") instead of now")
 	return cmd
 }
@@ -67,7 +67,7 @@ func kindOf(name string, bins, values int) (client.Kind, error) {
 	case kind == client.KindString:
 		return 0, usagef("--kind string: incr counts; ebb string set writes a value")
 	case kind != client.KindQuantile && values > 0:
-		return 0, usagef("--value goes with --kind quantile")
+		return 0, usagef("--value goes with --kind quantile, also where the key or the namespace is of that kind")
 	case kind != client.KindQuantile && bins == 0:
 		return 0, usagef("which bins? incr wants KEY BIN...")
 	}

@@ -49,7 +49,8 @@ func newPhrases(s *session) *cobra.Command {
 			Use: "phrases", Short: "Keys that hold phrases to be found in texts",
 			Long: `A key of kind phrases holds up to 65,536 phrases of up to 256 bytes, 2 MiB together.
 They are found in a text token by token: a token is a run of letters and numbers, one
-character of a script that is written without spaces, or a symbol such as an emoji.
+character of a script that is written without spaces, or a symbol such as an emoji, © or °.
+Punctuation and signs of arithmetic and money (+ = $ €) are no tokens.
 Letters are compared in any case, and what stands between tokens makes no difference.
 See ebb match and ebb feed.`,
 		},

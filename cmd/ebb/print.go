@@ -152,7 +152,8 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	}
 	bins := fmt.Sprintf("%d of %d bins", len(d.GetBins()), d.GetBinsTotal())
 	if asked {
-		bins = fmt.Sprintf("%d bins asked for, %d known", len(d.GetBins()), d.GetBinsTotal())
+		bins = fmt.Sprintf("%s asked for; the distribution has %s", plural(len(d.GetBins()), "bin", "bins"),
+			plural(int(d.GetBinsTotal()), "bin", "bins"))
 	}
 	if d.GetMatched() > 0 {
 		bins += " of " + matching(d.GetMatched())
