@@ -396,7 +396,8 @@ func TestLocalTimesAtAChangeOfClocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := NewReader(strings.NewReader("t,b\n"+c.local+",x\n"), "a.csv", Options{Key: "=k", Bin: "b", Time: "t", Zone: zone})
+		opts := Options{Key: "=k", Bin: "b", Time: "t", Zone: zone}
+		r, err := NewReader(strings.NewReader("t,b\n"+c.local+",x\n"), "a.csv", opts)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,8 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	for _, n := range w.GetNodes() {
 		node := graphNodeJSON{s.sizedOf(n.GetSet()), []graphLinkJSON{}}
 		for _, l := range n.GetLinks() {
-			node.Links = append(node.Links, graphLinkJSON{s.shown(w.GetNodes()[l.GetTo()].GetSet().GetKey()), estimateOf("jaccard", l.GetJaccard())})
+			to := w.GetNodes()[l.GetTo()].GetSet().GetKey()
+			node.Links = append(node.Links, graphLinkJSON{s.shown(to), estimateOf("jaccard", l.GetJaccard())})
 		}
 		out.Nodes = append(out.Nodes, node)
 	}

@@ -45,8 +45,9 @@ Times are RFC 3339, dates with or without a time of day, or numbers since 1970, 
 follows from their size. --time-format describes others. Those without a zone are in UTC,
 unless --time-zone names another. A local time that a change of clocks leaves out is taken as the
 time as much before or after it (02:30 as 03:30 in Europe/Berlin, as 01:30 in America/New_York),
-and one that comes twice as one of the two. With an offset (+02:00) times are exact. Eight digits that form a date are refused, because they
-may be seconds: --time-format %Y%m%d or --time-unit s says what they are.
+and one that comes twice as one of the two. With an offset (+02:00) times are exact. Eight digits
+that form a date are refused, because they may be seconds: --time-format %Y%m%d or --time-unit s
+says what they are.
 
 An import is an ordered source: the cluster remembers how far it is, so that one that
 was interrupted goes on where it was when it is run again, and counts nothing twice.
@@ -100,7 +101,8 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 	fl.StringVar(&f.opts.Key, "key", "", "`column` of the key, a template like clicks/{g}, or a constant like =all (required)")
 	fl.StringVar(&f.opts.Bin, "bin", "", "`column` of the bin (required, but with --value)")
 	fl.StringVar(&f.kind, "kind", "",
-		"`kind` of the keys: "+importKinds()+" (what they are, or their namespace makes, if not given; --value needs --kind quantile)")
+		"`kind` of the keys: "+importKinds()+
+			" (what they are, or their namespace makes, if not given; --value needs --kind quantile)")
 	fl.StringVar(&f.opts.Value, "value", "", "of --kind quantile: `column` of what was measured, instead of --bin")
 	fl.StringVar(&f.opts.Time, "time", "", "`column` of the time of the event; the shards' own time without")
 	fl.StringVar(&f.opts.Amount, "amount", "", "`column` of the amount; 1 without")
@@ -317,8 +319,8 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	fmt.Fprintf(s.term.out, "%d rows: %d counted, %d decided by an earlier run, %d refused, %d left out as empty, in %v (%.0f rows/s)\n",
 		p.Rows, p.Applied, p.Resumed, p.Refused, p.Empty, p.Elapsed.Round(time.Millisecond), p.Rate)
 	if p.Faded > 0 {
-		fmt.Fprintf(s.term.out, "%d of those counted weigh less than namespace %s keeps: they are too old for it, or their amounts too small\n",
-			p.Faded, s.namespace)
+		fmt.Fprintf(s.term.out, "%d of those counted weigh less than namespace %s keeps: "+
+			"they are too old for it, or their amounts too small\n", p.Faded, s.namespace)
 	}
 	if !once {
 		fmt.Fprintf(s.term.out, "source %s\n", source)

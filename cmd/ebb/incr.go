@@ -50,8 +50,9 @@ func newIncr(s *session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&by, "by", "1", "`amount` to add to each bin")
-	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or its namespace makes, if not given; --value needs --kind quantile)")
-	cmd.Flags().Var(&values, "value", "with --kind quantile: `values` that were measured, separated by commas, instead of bins")
+	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+
+		" (what it is, or its namespace makes, if not given; --value needs --kind quantile)")
+	cmd.Flags().Var(&values, "value", "with --kind quantile: measured `values`, separated by commas, instead of bins")
 	cmd.Flags().StringVar(&at, "at", "", "`time` of the event ("+timeForms+") instead of now")
 	return cmd
 }

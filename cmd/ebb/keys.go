@@ -118,7 +118,8 @@ type keyJSON struct {
 
 func keyOf(w *ebbv1.KeyInfo) keyJSON {
 	return keyJSON{
-		Key: jsonName(w.GetKey()), Kind: proto.KindName(w.GetKind()), Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
+		Key: jsonName(w.GetKey()), Kind: proto.KindName(w.GetKind()),
+		Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
 		LastEventUS: w.GetLastEventUs(), FadesUS: w.GetFadesUs(), ExpiresUS: w.GetExpiresUs(), Shard: w.GetShard(),
 	}
 }
@@ -357,7 +358,8 @@ begins with - write --.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&from, "file", "", "the keys are the first column of this `file`, as ebb keys -o tsv prints it; - is the standard input")
+	cmd.Flags().StringVar(&from, "file", "",
+		"the keys are the first column of this `file`, as ebb keys -o tsv prints it; - is the standard input")
 	return cmd
 }
 

@@ -19,7 +19,8 @@ func newPhrases(s *session) *cobra.Command {
 	var adding, removing phrasesFlags
 	add := &cobra.Command{
 		Use: "add KEY [PHRASE...]", Short: "Add phrases", Args: argsBetween(1, -1, "KEY [PHRASE...]"),
-		Example: "  ebb phrases add places \"New York\" Paris\n  ebb phrases add places --file places.txt\n  ebb phrases add places Rome -n history --at 2013-05-17",
+		Example: "  ebb phrases add places \"New York\" Paris\n  ebb phrases add places --file places.txt\n" +
+			"  ebb phrases add places Rome -n archive --at 2026-11-20",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.changePhrases(cmd, args[0], args[1:], &adding, 1)
 		},
@@ -62,8 +63,10 @@ See ebb match and ebb feed.`,
 type phrasesFlags struct{ file, at string }
 
 func (f *phrasesFlags) add(cmd *cobra.Command, verb string) {
-	cmd.Flags().StringVar(&f.file, "file", "", verb+" each line of this `file`, also as phrases list -o tsv prints it; - is the standard input")
-	cmd.Flags().StringVar(&f.at, "at", "", "`time` of the change ("+timeForms+") instead of now; the last change counts, whatever its time")
+	cmd.Flags().StringVar(&f.file, "file", "",
+		verb+" each line of this `file`, also as phrases list -o tsv prints it; - is the standard input")
+	cmd.Flags().StringVar(&f.at, "at", "",
+		"`time` of the change ("+timeForms+") instead of now; the last change counts, whatever its time")
 }
 
 // linesOf are the lines of a file that are not empty, those that are quoted as printable does without the quotes.

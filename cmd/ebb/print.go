@@ -280,7 +280,8 @@ func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 // printed alike, and unprinted reads each of them.
 func printable(b []byte) string {
 	s := string(b)
-	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+	hidden := func(r rune) bool { return !strconv.IsPrint(r) }
+	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) || strings.ContainsFunc(s, hidden) {
 		return strconv.Quote(s)
 	}
 	return s

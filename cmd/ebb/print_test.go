@@ -67,7 +67,9 @@ func TestBriefPrinted(t *testing.T) {
 
 // No two names are printed alike, each is read again as it was, and none takes more than its cell of a line.
 func TestPrintableNames(t *testing.T) {
-	names := []string{"tmp/a\tb", `"tmp/a\tb"`, `tmp/a\tb`, "--help", "", `"`, `""`, `\`, "a\nb", "\xff", `"\xff"`, "\u202e", " a ", "'a'", `a"b`, "東京"}
+	names := []string{
+		"tmp/a\tb", `"tmp/a\tb"`, `tmp/a\tb`, "--help", "", `"`, `""`, `\`, "a\nb", "\xff", `"\xff"`, "\u202e", " a ", "'a'", `a"b`, "東京",
+	}
 	printed := map[string]string{}
 	for _, name := range names {
 		text := printable([]byte(name))

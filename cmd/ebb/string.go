@@ -18,7 +18,7 @@ func newString(s *session) *cobra.Command {
 		Use: "set KEY [VALUE]", Short: "Replace the value of a key, or make one", Args: argsBetween(1, 2, "KEY [VALUE]"),
 		Long: "Writes a value of up to 131,072 bytes: the one named, or what --file holds. It stays until it is replaced or the key is deleted.",
 		Example: "  ebb string set motd \"hello\"\n  ebb string set config --file config.json\n" +
-			"  ebb string set motd \"hello\" -n history --at 2013-05-17",
+			"  ebb string set motd \"hello\" -n archive --at 2026-11-20",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) > 1) == (from != "") {
 				return usagef("which value? give VALUE or --file")
@@ -40,7 +40,8 @@ func newString(s *session) *cobra.Command {
 		},
 	}
 	set.Flags().StringVar(&from, "file", "", "the `file` that holds the value; - is the standard input")
-	set.Flags().StringVar(&at, "at", "", "`time` of the write ("+timeForms+") instead of now; the last write stays, whatever its time")
+	set.Flags().StringVar(&at, "at", "",
+		"`time` of the write ("+timeForms+") instead of now; the last write stays, whatever its time")
 	var q questionFlags
 	get := &cobra.Command{
 		Use: "get KEY", Short: "The value of a key", Args: argsBetween(1, 1, "KEY"),

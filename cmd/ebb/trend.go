@@ -86,7 +86,8 @@ func (s *session) changesJSON(changes []*ebbv1.Change) []changeJSON {
 	out := []changeJSON{}
 	for _, c := range changes {
 		out = append(out, changeJSON{
-			s.shown(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(), c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
+			s.shown(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(),
+			c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
 		})
 	}
 	return out
