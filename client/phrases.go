@@ -46,7 +46,8 @@ func matchesOf(a *ebbv1.Answer) Matches {
 	return m
 }
 
-// Phrases makes an increment of each phrase: what adds them to a key of KindPhrases.
+// Phrases makes an increment of each phrase: what adds them to a key of KindPhrases. In a namespace with an event clock
+// each needs a Time.
 func Phrases(key string, phrases ...string) []Increment {
 	all := make([]Increment, len(phrases))
 	for i, p := range phrases {
@@ -129,7 +130,13 @@ func batchOf(texts []string) int {
 
 // SetString replaces the value of a key of KindString, or makes one, when it is acknowledged.
 func (c *Client) SetString(ctx context.Context, ns, key, value string) error {
-	return c.Increment(ctx, ns, Increment{Key: key, Amount: 1, Kind: KindString, Text: value})
+	return c.SetStringAt(ctx, ns, key, value, time.Time{})
+}
+
+// SetStringAt is SetString with a time, which a namespace with an event clock needs. Of several values the last that was
+// written stays, whatever their times are.
+func (c *Client) SetStringAt(ctx context.Context, ns, key, value string, at time.Time) error {
+	return c.Increment(ctx, ns, Increment{Key: key, Amount: 1, Kind: KindString, Text: value, Time: at})
 }
 
 // Value is what a key of KindString holds.

@@ -7,6 +7,7 @@ import (
 	"log"
 	"strings"
 	"testing"
+	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
 )
@@ -170,6 +171,28 @@ func TestStrings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, err := c.String(ctx, ns, "visitors"); !errors.Is(err, ebb.ErrWrongKind) {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// In a namespace with an event clock a write has a time, and the last write stays.
+func TestStringsWithAnEventClock(t *testing.T) {
+	w := newWorld(t, 3)
+	c := w.connect()
+	ctx := context.Background()
+	ns, day := "dated", time.Date(2013, 5, 17, 0, 0, 0, 0, time.UTC)
+	if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: ns, Clock: ebb.ClockEvent}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetString(ctx, ns, "v", "undated"); !errors.Is(err, ebb.ErrBadTime) {
+		t.Errorf("a write without a time: %v", err)
+	}
+	for i, value := range []string{"first", "last"} {
+		if err := c.SetStringAt(ctx, ns, "v", value, day.AddDate(0, 0, -i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v, err := c.String(ctx, ns, "v"); err != nil || v.Text != "last" {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

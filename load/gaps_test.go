@@ -131,6 +131,95 @@ func TestGapsAndWrongDates(t *testing.T) {
 	}
 }
 
+// releases are 18 days, of which each but the last is confirmed by another that is as late.
+func releases() []float64 {
+	return []float64{0, 200, 410, 590, 900, 1100, 1400, 1490, 1800, 2000, 2300, 2450, 2700, 3000, 3300, 3500, 3800, 4100}
+}
+
+// everyDays is n rows, so many days after each other.
+func everyDays(n int, days float64) (rows []float64) {
+	for i := range n {
+		rows = append(rows, float64(i)*days)
+	}
+	return rows
+}
+
+// The rows that are refused are the same in each order of a file.
+func TestGapsInAnyOrder(t *testing.T) {
+	for what, c := range map[string]struct {
+		days    []float64
+		refused []float64
+	}{
+		"release dates":        {days: releases(), refused: []float64{4100}},
+		"five":                 {days: []float64{0, 759, 1529, 2194, 2982}, refused: []float64{2982}},
+		"two months, one late": {days: []float64{0, 181, 182}},
+		"every 40 days":        {days: everyDays(130, 40)},
+		"every 70 days":        {days: everyDays(75, 70), refused: []float64{72 * 70, 73 * 70, 74 * 70}},
+	} {
+		for seed := range uint64(22) {
+			days := slices.Clone(c.days)
+			switch rng := rand.New(rand.NewPCG(seed, 1)); seed {
+			case 0:
+			case 1:
+				slices.Reverse(days)
+			default:
+				rng.Shuffle(len(days), func(i, j int) { days[i], days[j] = days[j], days[i] })
+			}
+			want := c.refused
+			if seed == 0 && len(want) > 1 {
+				want = want[len(want)-1:] // of those that are left when the file ends, all are as late
+			}
+			refused, _ := gapTest(t, 0, days...)
+			if seed > 1 && len(want) > 1 {
+				if len(refused) > len(want) || slices.Min(refused) < slices.Min(want) {
+					t.Errorf("%s, order %d: refused %v, not of %v", what, seed, refused, want)
+				}
+				continue
+			}
+			if slices.Sort(refused); !slices.Equal(refused, want) {
+				t.Errorf("%s, order %d: refused %v, not %v", what, seed, refused, want)
+			}
+		}
+	}
+}
+
+// A wrong date is refused wherever it stands, and nothing that is not refused without it.
+func TestGapsRefuseAWrongDateAnywhere(t *testing.T) {
+	const wrong = 5400
+	for what, days := range map[string][]float64{
+		"release dates": releases(), "every 10 days": everyDays(150, 10), "every day": runOf(1, 100), "two": {1, 2},
+		"every 40 days": everyDays(120, 40), "more than is read ahead": runOf(1, 1300),
+	} {
+		for range 2 {
+			slices.Reverse(days)
+			without, _ := gapTest(t, 0, days...)
+			for at := 0; at <= len(days); at += 1 + len(days)/150 {
+				refused, _ := gapTest(t, 0, slices.Insert(slices.Clone(days), at, wrong)...)
+				if !slices.Contains(refused, wrong) {
+					t.Errorf("%s from day %v on: day %d was taken as row %d", what, days[0], wrong, at+1)
+				}
+				for _, day := range refused {
+					if day != wrong && !slices.Contains(without, day) {
+						t.Errorf("%s from day %v on: day %v was refused with the wrong date as row %d", what, days[0], day, at+1)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Wrong dates that come again and again are counted with the rows before them: they do not confirm each other.
+func TestGapsRefuseWrongDatesThatComeAgain(t *testing.T) {
+	days, wrong := runOf(1, 4000), 0
+	for i := 100; i < len(days); i += 150 {
+		days = slices.Insert(days, i, 9000)
+		wrong++
+	}
+	if refused, _ := gapTest(t, 0, days...); len(refused) != wrong || slices.Min(refused) != 9000 {
+		t.Errorf("refused %d rows of %d that are wrong, from day %v on", len(refused), wrong, slices.Min(refused))
+	}
+}
+
 // Dates that are still to come are refused by the shards. They move no clock, whether they come first, last or alone.
 func TestGapsLeaveTheFuture(t *testing.T) {
 	ahead := time.Since(time.Date(2011, 7, 6, 0, 0, 0, 0, time.UTC)).Hours()/24 + 5000

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,7 +56,7 @@ type Progress struct {
 	Refused uint64 // of Rows
 	Empty   uint64 // left out because their bin, value or amount is empty; not in Rows
 	Applied uint64 // acknowledged
-	Faded   uint64 // of Applied: older than the namespace remembers, so that they weigh less than it keeps
+	Faded   uint64 // of Applied: so old, or of so small an amount, that they weigh less than the namespace keeps
 	Bytes   int64  // read from the file, before decompression
 	Size    int64  // of the file; 0 if not known
 	Elapsed time.Duration
@@ -196,6 +197,7 @@ type run struct {
 	shown                           time.Time // when Progress was called last
 	shownRead                       uint64
 	shardRefused                    atomic.Uint64
+	jumps                           jumps
 }
 
 func (r *run) rows(ctx context.Context) error {
@@ -236,6 +238,9 @@ func (r *run) write(ctx context.Context, row Row, offset uint64) error {
 		return err
 	}
 	r.written++
+	if r.importer.Recheck || !r.source.Decided(offset, row.Key) {
+		r.jumps.add(offset, row.aheadOf)
+	}
 	return r.source.Add(ctx, offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time, Kind: r.reader.opts.Kind, Value: row.Value})
 }
 
@@ -282,7 +287,37 @@ func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 	if r.source.Decided(offset, in.Key) && !errors.Is(err, proto.ErrTimeJump) {
 		err = refusedEarlier(in, proto.AsError(err).Code)
 	}
+	if clock := r.jumps.take(offset); !clock.IsZero() && errors.Is(err, proto.ErrTimeJump) {
+		err = r.gaps.refusal(in.Time, clock, proto.AsError(err).Hint)
+	}
 	r.refuse(Refused{Line: offset >> markBits, Reason: err})
+}
+
+// jumps holds what rows that are dated too far ahead are ahead of, until a shard has answered.
+type jumps struct {
+	mu     sync.Mutex // guards clocks
+	clocks map[uint64]time.Time
+}
+
+func (j *jumps) add(offset uint64, clock time.Time) {
+	if clock.IsZero() {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.clocks == nil {
+		j.clocks = make(map[uint64]time.Time)
+	}
+	j.clocks[offset] = clock
+}
+
+// take returns the zero time for any other row.
+func (j *jumps) take(offset uint64) time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clock := j.clocks[offset]
+	delete(j.clocks, offset)
+	return clock
 }
 
 // ErrRefusedEarlier says that an earlier run of an import refused a row. It is not judged again.

@@ -380,3 +380,30 @@ func TestFieldsOfJSON(t *testing.T) {
 		t.Errorf("a field of an object: %s, not %s", got, want)
 	}
 }
+
+// Local times that a change of clocks leaves out are taken as ones as much before or after it, and of those that come
+// twice one is taken: as the help of ebb import says.
+func TestLocalTimesAtAChangeOfClocks(t *testing.T) {
+	for _, c := range []struct{ zone, local, want string }{
+		{"Europe/Berlin", "2024-03-31 02:30", "2024-03-31T01:30:00Z"},    // 03:30 there
+		{"America/New_York", "2024-03-10 02:30", "2024-03-10T06:30:00Z"}, // 01:30 there
+		{"Europe/Berlin", "2024-10-27 02:30", "2024-10-27T01:30:00Z"},    // the second of two
+		{"America/New_York", "2024-11-03 01:30", "2024-11-03T05:30:00Z"}, // the first of two
+		{"Europe/Berlin", "2024-03-31T02:30:00+01:00", "2024-03-31T01:30:00Z"},
+		{"Europe/Berlin", "2024-10-27T02:30:00+02:00", "2024-10-27T00:30:00Z"},
+	} {
+		zone, err := ParseZone(c.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := Options{Key: "=k", Bin: "b", Time: "t", Zone: zone}
+		r, err := NewReader(strings.NewReader("t,b\n"+c.local+",x\n"), "a.csv", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, err := r.Next()
+		if got := row.Time.UTC().Format(time.RFC3339); err != nil || got != c.want {
+			t.Errorf("%s in %s is %s, not %s: %v", c.local, c.zone, got, c.want, err)
+		}
+	}
+}

@@ -87,8 +87,9 @@ type Row struct {
 	Value  float64   // if there is a column of values
 	Time   time.Time // zero: none was asked for
 
-	last uint64 // the last of its lines
-	sum  uint64 // of the file up to that line
+	last    uint64    // the last of its lines
+	sum     uint64    // of the file up to that line
+	aheadOf time.Time // of a row that is dated too far ahead: the event clock, as far as rows before it have brought it
 }
 
 // Refused is an error about one line, after which reading goes on.

@@ -134,7 +134,7 @@ func (in *IncrementWire) CheckEvent() *Error {
 	case len(in.Text) > TextLenMax:
 		return ErrBadRequest.Errorf("text of %d bytes: the limit is %d", len(in.Text), TextLenMax)
 	case in.Kind == ebbv1.Kind_KIND_PHRASES && !HasTokens(in.Bin):
-		return ErrBadBin.Errorf("phrase %q: it has no letter, number or symbol", in.Bin)
+		return ErrBadBin.Errorf("phrase %q: it has "+NoToken, in.Bin)
 	case in.Kind == ebbv1.Kind_KIND_QUANTILE && !in.HasValue:
 		return ErrBadAmount.Errorf("no value: a quantile wants what was measured")
 	case math.IsNaN(in.Value) || math.IsInf(in.Value, 0):
@@ -153,6 +153,9 @@ func (in *IncrementWire) Nameless() bool {
 	}
 	return false
 }
+
+// NoToken is what a phrase is refused for that has no token.
+const NoToken = "no letter, number, or symbol such as an emoji; punctuation, + and $ do not count"
 
 // HasTokens is false of what is certainly no phrase: punctuation and spaces of ASCII only. It knows no tables of
 // Unicode, which differ between versions, so that all replicas refuse the same.

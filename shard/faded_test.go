@@ -7,7 +7,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A batch says how many of its increments are older than the namespace remembers.
+// A batch says how many of its increments weigh less than the namespace keeps.
 func TestFadedAreCounted(t *testing.T) {
 	const hour = 3600 * second
 	for _, x := range []struct {
@@ -21,6 +21,7 @@ func TestFadedAreCounted(t *testing.T) {
 		{"now", &ebbv1.Namespace{}, 0, 0, 1, 0},
 		{"nine half-lives weigh 1/512", &ebbv1.Namespace{}, 0, 9 * hour, 1, 0},
 		{"ten weigh 1/1024, below 0.001", &ebbv1.Namespace{}, 0, 10 * hour, 1, 1},
+		{"a small amount weighs less at once", &ebbv1.Namespace{}, 0, second, 0.0001, 1},
 		{"a larger amount lasts longer", &ebbv1.Namespace{}, 0, 10 * hour, 2, 0},
 		{"a namespace that does not forget", &ebbv1.Namespace{Decay: ebbv1.Decay_DECAY_NONE}, 0, 1000 * hour, 1, 0},
 		{"linear: 0.69 leak in an hour", &ebbv1.Namespace{Decay: ebbv1.Decay_DECAY_LINEAR}, 0, hour, 1, 0},

@@ -251,7 +251,7 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		return proto.ErrBadKey.Errorf("key of %d bytes: it has 1 to %d", len(in.Key), proto.KeyLenMax)
 	case ebbv1.Code_CODE_BAD_BIN:
 		if len(in.Bin) > 0 && len(in.Bin) <= proto.BinLenMax {
-			return proto.ErrBadBin.Errorf("phrase %s for key %s: it has no letter, number or symbol", quote(in.Bin), quote(in.Key))
+			return proto.ErrBadBin.Errorf("phrase %s for key %s: it has "+proto.NoToken, quote(in.Bin), quote(in.Key))
 		}
 		return proto.ErrBadBin.Errorf("bin of %d bytes: it has 1 to %d", len(in.Bin), proto.BinLenMax)
 	case ebbv1.Code_CODE_BAD_TIME:

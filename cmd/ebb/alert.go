@@ -108,7 +108,7 @@ func (s *session) printAlert(e client.Event) error {
 		out.Alert = "cleared"
 	}
 	if more := slices.IndexFunc(w.GetBins(), func(b *ebbv1.SurprisingBin) bool { return b.GetLiftBits() > 0 }); more >= 0 && e.Raised {
-		out.Bin, out.LiftBits = printable(w.GetBins()[more].GetBin()), w.GetBins()[more].GetLiftBits()
+		out.Bin, out.LiftBits = s.shown(w.GetBins()[more].GetBin()), w.GetBins()[more].GetLiftBits()
 	}
 	if s.output == "json" {
 		return json.NewEncoder(s.term.out).Encode(out)

@@ -290,7 +290,7 @@ func newBitsGet(s *session) *cobra.Command {
 					if in {
 						word = "in"
 					}
-					lines = append(lines, fmt.Sprintf("%s\t%s", args[1+i], word))
+					lines = append(lines, fmt.Sprintf("%s\t%s", printable([]byte(args[1+i])), word))
 				}
 				return lines
 			})

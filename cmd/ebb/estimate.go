@@ -127,7 +127,7 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 		out.Kind = proto.KindName(w.GetKind())
 	}
 	for _, key := range q.GetKeys() {
-		out.Keys = append(out.Keys, printable(key))
+		out.Keys = append(out.Keys, s.shown(key))
 	}
 	add := func(e estimateJSON, w *ebbv1.Estimate) {
 		e.Value, e.StdError, e.Low, e.High, e.Confidence = w.GetValue(), w.GetStdError(), w.GetLow(), w.GetHigh(), w.GetConfidence()
@@ -135,19 +135,19 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 	}
 	add(estimateJSON{Of: "total"}, w.GetTotal())
 	for i, e := range w.GetBins() {
-		add(estimateJSON{Of: "bin", Bin: printable(q.GetBins()[i])}, e)
+		add(estimateJSON{Of: "bin", Bin: s.shown(q.GetBins()[i])}, e)
 	}
 	for i, e := range w.GetQuantiles() {
 		add(estimateJSON{Of: "quantile", Quantile: &q.GetQuantiles()[i]}, e)
 	}
 	for _, item := range w.GetItems() {
-		add(estimateJSON{Of: "item", Bin: printable(item.GetBin())}, item.GetCount())
+		add(estimateJSON{Of: "item", Bin: s.shown(item.GetBin())}, item.GetCount())
 	}
 	for i, m := range w.GetMemberships() {
-		out.Memberships = append(out.Memberships, memberJSON{printable(q.GetBins()[i]), m.GetContained(), m.GetFalseRate()})
+		out.Memberships = append(out.Memberships, memberJSON{s.shown(q.GetBins()[i]), m.GetContained(), m.GetFalseRate()})
 	}
 	for _, m := range w.GetMembers() {
-		out.Members = append(out.Members, printable(m))
+		out.Members = append(out.Members, s.shown(m))
 	}
 	if q.GetMembers() && out.Found && len(out.Members) == 0 {
 		fmt.Fprintln(s.term.err, "note: of so many members no names are kept")

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +62,7 @@ func (s *session) printMatches(a *ebbv1.Answer, key string) error {
 	}
 	var table [][]string
 	for _, m := range w.GetMatches() {
-		out.Matches = append(out.Matches, matchJSON{printable(m.GetPhrase()), m.GetBegin(), m.GetEnd()})
+		out.Matches = append(out.Matches, matchJSON{s.shown(m.GetPhrase()), m.GetBegin(), m.GetEnd()})
 		table = append(table, []string{printable(m.GetPhrase()), strconv.FormatUint(uint64(m.GetBegin()), 10), strconv.FormatUint(uint64(m.GetEnd()), 10)})
 	}
 	switch {
@@ -106,12 +105,9 @@ is counted: who speaks of what.`,
 					return err
 				}
 			}
-			timeUS, err := instant(at)
-			if err != nil {
+			var err error
+			if to.Time, err = instantTime(at); err != nil {
 				return err
-			}
-			if timeUS != 0 {
-				to.Time = time.UnixMicro(timeUS)
 			}
 			return s.feed(cmd, to)
 		},
@@ -183,7 +179,7 @@ func (s *session) printFound(counts map[string]int, lines int) error {
 	}
 	all, table := []foundJSON{}, [][]string(nil)
 	for _, p := range sorted(phrases) {
-		text := printable([]byte(p))
+		text := s.shown([]byte(p))
 		all, table = append(all, foundJSON{text, counts[p]}), append(table, []string{text, strconv.Itoa(counts[p])})
 	}
 	if s.output == "json" {

@@ -80,9 +80,10 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	w := a.GetGraph()
 	out := graphJSON{Namespace: s.namespace, Nodes: []graphNodeJSON{}, Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 	for _, n := range w.GetNodes() {
-		node := graphNodeJSON{sizedOf(n.GetSet()), []graphLinkJSON{}}
+		node := graphNodeJSON{s.sizedOf(n.GetSet()), []graphLinkJSON{}}
 		for _, l := range n.GetLinks() {
-			node.Links = append(node.Links, graphLinkJSON{printable(w.GetNodes()[l.GetTo()].GetSet().GetKey()), estimateOf("jaccard", l.GetJaccard())})
+			to := w.GetNodes()[l.GetTo()].GetSet().GetKey()
+			node.Links = append(node.Links, graphLinkJSON{s.shown(to), estimateOf("jaccard", l.GetJaccard())})
 		}
 		out.Nodes = append(out.Nodes, node)
 	}

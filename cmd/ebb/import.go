@@ -43,8 +43,11 @@ a number or a time. Where they do not, the import asks for --header or --no-head
 
 Times are RFC 3339, dates with or without a time of day, or numbers since 1970, whose unit
 follows from their size. --time-format describes others. Those without a zone are in UTC,
-unless --time-zone names another. Eight digits that form a date are refused, because they
-may be seconds: --time-format %Y%m%d or --time-unit s says what they are.
+unless --time-zone names another. A local time that a change of clocks leaves out is taken as the
+time as much before or after it (02:30 as 03:30 in Europe/Berlin, as 01:30 in America/New_York),
+and one that comes twice as one of the two. With an offset (+02:00) times are exact. Eight digits
+that form a date are refused, because they may be seconds: --time-format %Y%m%d or --time-unit s
+says what they are.
 
 An import is an ordered source: the cluster remembers how far it is, so that one that
 was interrupted goes on where it was when it is run again, and counts nothing twice.
@@ -71,11 +74,17 @@ A shard remembers 4,096 sources, for ever: ebb source list shows them, and ebb s
 forgets those that are done. An import of which no row was counted leaves none behind.
 
 What ebb del deletes stays decided: importing the file again counts nothing, until its
-source is dropped. Rows older than the namespace remembers are counted, and weigh less than it keeps:
-the summary says how many. A namespace with --clock event lives by the times of the rows.
-There, a row that is dated further ahead of all before it than the namespace's max_jump is
-refused, unless the rows after it are as late: then it is a gap. What was refused so is
-judged again when the import is run again (not with --recheck=false).
+source is dropped. Rows that weigh less than the namespace keeps, because they are old or their amounts
+are small, are counted, and the summary says how many. A namespace with --clock event lives by the times of the rows.
+There, a row that is dated further ahead of the event clock than the namespace's max_jump is
+refused, as a wrong date, unless other rows are as late, no more than max_jump earlier than it.
+Of the 1,000 rows before it and the 1,000 after it three must be, and a hundredth; or so many
+of those after it alone, or all of them where fewer than three are left. In a file of up to 20
+rows one is enough. So a file may be in any order, and a last date that stands alone is refused.
+A row is taken too if other rows lead to it in steps of max_jump, or in steps as long as one that
+was taken before, up to twice max_jump. A clock that has not begun begins at the earliest of the
+first 1,000 rows. Of a stream the first row is taken as it is, and 10 rows after a row are read.
+What was refused so is judged again when the import is run again (not with --recheck=false).
 
 In JSON lines, a row that lacks a field which is named is refused, and so is one in which it is a
 list or an object; null is empty.
@@ -92,7 +101,8 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 	fl.StringVar(&f.opts.Key, "key", "", "`column` of the key, a template like clicks/{g}, or a constant like =all (required)")
 	fl.StringVar(&f.opts.Bin, "bin", "", "`column` of the bin (required, but with --value)")
 	fl.StringVar(&f.kind, "kind", "",
-		"`kind` of the keys: "+importKinds()+" (what they are, or their namespace makes, if not given)")
+		"`kind` of the keys: "+importKinds()+
+			" (what they are, or their namespace makes, if not given; --value needs --kind quantile)")
 	fl.StringVar(&f.opts.Value, "value", "", "of --kind quantile: `column` of what was measured, instead of --bin")
 	fl.StringVar(&f.opts.Time, "time", "", "`column` of the time of the event; the shards' own time without")
 	fl.StringVar(&f.opts.Amount, "amount", "", "`column` of the amount; 1 without")
@@ -204,7 +214,7 @@ func (f *importFlags) setKind() error {
 	case quantile && (f.opts.Value == "" || f.opts.Bin != ""):
 		return usagef("--kind quantile takes --value COLUMN, and no --bin")
 	case f.opts.Value != "" && !quantile:
-		return usagef("--value goes with --kind quantile")
+		return usagef("--value goes with --kind quantile, also where the keys or the namespace are of that kind")
 	}
 	f.opts.Kind = kind
 	return nil
@@ -309,8 +319,8 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	fmt.Fprintf(s.term.out, "%d rows: %d counted, %d decided by an earlier run, %d refused, %d left out as empty, in %v (%.0f rows/s)\n",
 		p.Rows, p.Applied, p.Resumed, p.Refused, p.Empty, p.Elapsed.Round(time.Millisecond), p.Rate)
 	if p.Faded > 0 {
-		fmt.Fprintf(s.term.out, "%d of those counted are older than namespace %s remembers, and weigh less than it keeps\n",
-			p.Faded, s.namespace)
+		fmt.Fprintf(s.term.out, "%d of those counted weigh less than namespace %s keeps: "+
+			"they are too old for it, or their amounts too small\n", p.Faded, s.namespace)
 	}
 	if !once {
 		fmt.Fprintf(s.term.out, "source %s\n", source)

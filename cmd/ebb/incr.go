@@ -31,13 +31,9 @@ func newIncr(s *session) *cobra.Command {
 			if e := proto.CheckAmount(amount); e != nil {
 				return e
 			}
-			timeUS, err := instant(at)
+			happened, err := instantTime(at)
 			if err != nil {
 				return err
-			}
-			var happened time.Time // now
-			if timeUS != 0 {
-				happened = time.UnixMicro(timeUS)
 			}
 			kind, err := kindOf(kindName, len(args)-1, len(values))
 			if err != nil {
@@ -54,8 +50,9 @@ func newIncr(s *session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&by, "by", "1", "`amount` to add to each bin")
-	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or a distribution, if not given)")
-	cmd.Flags().Var(&values, "value", "`values` for a quantile, separated by commas, instead of bins")
+	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+
+		" (what it is, or its namespace makes, if not given; --value needs --kind quantile)")
+	cmd.Flags().Var(&values, "value", "with --kind quantile: measured `values`, separated by commas, instead of bins")
 	cmd.Flags().StringVar(&at, "at", "", "`time` of the event ("+timeForms+") instead of now")
 	return cmd
 }
@@ -71,7 +68,7 @@ func kindOf(name string, bins, values int) (client.Kind, error) {
 	case kind == client.KindString:
 		return 0, usagef("--kind string: incr counts; ebb string set writes a value")
 	case kind != client.KindQuantile && values > 0:
-		return 0, usagef("--value goes with --kind quantile")
+		return 0, usagef("--value goes with --kind quantile, also where the key or the namespace is of that kind")
 	case kind != client.KindQuantile && bins == 0:
 		return 0, usagef("which bins? incr wants KEY BIN...")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,7 +118,8 @@ type keyJSON struct {
 
 func keyOf(w *ebbv1.KeyInfo) keyJSON {
 	return keyJSON{
-		Key: printable(w.GetKey()), Kind: proto.KindName(w.GetKind()), Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
+		Key: jsonName(w.GetKey()), Kind: proto.KindName(w.GetKind()),
+		Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
 		LastEventUS: w.GetLastEventUs(), FadesUS: w.GetFadesUs(), ExpiresUS: w.GetExpiresUs(), Shard: w.GetShard(),
 	}
 }
@@ -326,17 +328,66 @@ func (s *session) onKeys(cmd *cobra.Command, verb string, keys []string, do func
 }
 
 func newDel(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use: "del KEY...", Short: "Forget keys", Args: argsBetween(1, -1, "KEY..."),
-		Long: "Forgets keys and all that they hold, whatever their kind. It takes names and no patterns: `ebb keys PATTERN -o tsv` lists names.",
-		Example: "  ebb del clicks/country\n" +
-			"  ebb keys 'tmp/*' --limit 10000 -o tsv | cut -f1 | tr '\\n' '\\0' | xargs -0r ebb del",
+	var from string
+	cmd := &cobra.Command{
+		Use: "del KEY...", Short: "Forget keys", Args: argsBetween(0, -1, "KEY..."),
+		Long: `Forgets keys and all that they hold, whatever their kind. It takes names and no patterns: ebb keys PATTERN -o tsv
+lists names, and --file reads what it lists. There, as in all TSV of ebb, a name that begins with " or holds a character
+that cannot be printed is quoted with escapes, as in Go ("tmp/a\tb"), and any other name is as it is. Before a KEY that
+begins with - write --.`,
+		Example: "  ebb del clicks/country\n  ebb del -- --help\n" +
+			"  ebb keys 'tmp/*' --limit 10000 -o tsv | ebb del --file -",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.onKeys(cmd, "deleted", args, func(ctx context.Context, c *client.Client) (int, error) {
-				return c.Delete(ctx, s.namespace, args...)
+			if (len(args) > 0) == (from != "") {
+				return usagef("which keys? name some, or a --file")
+			}
+			if from != "" {
+				var err error
+				if args, err = s.keysIn(from); err != nil {
+					return err
+				}
+			}
+			return s.onKeys(cmd, "deleted", args, func(ctx context.Context, c *client.Client) (deleted int, err error) {
+				for batch := range slices.Chunk(args, deleteBatch) {
+					n, err := c.Delete(ctx, s.namespace, batch...)
+					if deleted += n; err != nil {
+						return deleted, err
+					}
+				}
+				return deleted, nil
 			})
 		},
 	}
+	cmd.Flags().StringVar(&from, "file", "",
+		"the keys are the first column of this `file`, as ebb keys -o tsv prints it; - is the standard input")
+	return cmd
+}
+
+// deleteBatch is how many keys one request deletes.
+const deleteBatch = 1000
+
+// keysIn are the keys in the first column of a file of TSV.
+func (s *session) keysIn(path string) (keys []string, err error) {
+	in, err := s.open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	line := 0
+	err = eachLine(in, func(text string) error {
+		line++
+		cell, _, _ := strings.Cut(text, "\t")
+		if cell == "" {
+			return nil
+		}
+		key, ok := unprinted(cell)
+		if !ok {
+			return usagef("line %d of %s: %s is not a name as ebb keys -o tsv prints it", line, path, printable([]byte(cell)))
+		}
+		keys = append(keys, key)
+		return nil
+	})
+	return keys, err
 }
 
 func newExpire(s *session) *cobra.Command {
@@ -411,7 +462,7 @@ in between; what it holds may take 252 KiB then.`,
 			case "json":
 				return printJSON(s.term.out, map[string]string{"key": args[1], "was": args[0]})
 			case "tsv":
-				_, err = fmt.Fprintf(s.term.out, "%s\t%s\n", args[0], args[1])
+				_, err = fmt.Fprintf(s.term.out, "%s\t%s\n", printable([]byte(args[0])), printable([]byte(args[1])))
 				return err
 			}
 			_, err = fmt.Fprintf(s.term.out, "%s is %s now\n", args[0], args[1])

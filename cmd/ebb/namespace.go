@@ -117,7 +117,9 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.maxBytes, "max-bytes", "", "`size` that it may hold in the whole cluster, replicas counted once: "+
 		"512MiB, 1GiB; none ends that. Only operators set it")
 	f.StringVar(&nf.maxKeys, "max-keys", "", "`number` of keys that it may hold: 500000, 1M; none ends that. "+
-		"At the limit counts of keys that are there are refused too. Only operators set it")
+		"At the limit counts of keys that are there are refused too. Nodes count the keys about four times a second, "+
+		"and each other's once a second: all that come in between are taken, as by an import of many new keys. "+
+		"Only operators set it")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }

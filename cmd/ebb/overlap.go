@@ -57,8 +57,8 @@ func estimateOf(of string, w *ebbv1.Estimate) estimateJSON {
 	return estimateJSON{Of: of, Value: w.GetValue(), StdError: w.GetStdError(), Low: w.GetLow(), High: w.GetHigh(), Confidence: w.GetConfidence()}
 }
 
-func sizedOf(w *ebbv1.SizedSet) sizedJSON {
-	name := printable(w.GetKey())
+func (s *session) sizedOf(w *ebbv1.SizedSet) sizedJSON {
+	name := s.shown(w.GetKey())
 	if len(w.GetKey()) == 0 {
 		name = w.GetOf()
 	}
@@ -72,7 +72,7 @@ func (s *session) printOverlap(a *ebbv1.Answer) error {
 		if !set.GetFound() && len(set.GetKey()) > 0 {
 			s.notePattern(string(set.GetKey()))
 		}
-		out.Sets = append(out.Sets, sizedOf(set))
+		out.Sets = append(out.Sets, s.sizedOf(set))
 	}
 	out.Estimates = []estimateJSON{
 		estimateOf("union", w.GetUnion()), estimateOf("intersection", w.GetIntersection()),

@@ -16,23 +16,24 @@ import (
 )
 
 func newPhrases(s *session) *cobra.Command {
-	var addFrom, removeFrom string
+	var adding, removing phrasesFlags
 	add := &cobra.Command{
 		Use: "add KEY [PHRASE...]", Short: "Add phrases", Args: argsBetween(1, -1, "KEY [PHRASE...]"),
-		Example: "  ebb phrases add places \"New York\" Paris\n  ebb phrases add places --file places.txt",
+		Example: "  ebb phrases add places \"New York\" Paris\n  ebb phrases add places --file places.txt\n" +
+			"  ebb phrases add places Rome -n archive --at 2026-11-20",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.changePhrases(cmd, args[0], args[1:], addFrom, 1)
+			return s.changePhrases(cmd, args[0], args[1:], &adding, 1)
 		},
 	}
-	add.Flags().StringVar(&addFrom, "file", "", "add each line of this `file`; - is the standard input")
+	adding.add(add, "add")
 	remove := &cobra.Command{
 		Use: "remove KEY [PHRASE...]", Short: "Remove phrases, as they were added", Args: argsBetween(1, -1, "KEY [PHRASE...]"),
 		Example: "  ebb phrases remove places Paris",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.changePhrases(cmd, args[0], args[1:], removeFrom, -1)
+			return s.changePhrases(cmd, args[0], args[1:], &removing, -1)
 		},
 	}
-	remove.Flags().StringVar(&removeFrom, "file", "", "remove each line of this `file`; - is the standard input")
+	removing.add(remove, "remove")
 	var q questionFlags
 	list := &cobra.Command{
 		Use: "list KEY", Short: "The phrases of a key, by their bytes", Args: argsBetween(1, 1, "KEY"),
@@ -49,7 +50,8 @@ func newPhrases(s *session) *cobra.Command {
 			Use: "phrases", Short: "Keys that hold phrases to be found in texts",
 			Long: `A key of kind phrases holds up to 65,536 phrases of up to 256 bytes, 2 MiB together.
 They are found in a text token by token: a token is a run of letters and numbers, one
-character of a script that is written without spaces, or a symbol such as an emoji.
+character of a script that is written without spaces, or a symbol such as an emoji, © or °.
+Punctuation and signs of arithmetic and money (+ = $ €) are no tokens.
 Letters are compared in any case, and what stands between tokens makes no difference.
 See ebb match and ebb feed.`,
 		},
@@ -57,7 +59,17 @@ See ebb match and ebb feed.`,
 	)
 }
 
-// linesOf are the lines of a file that are not empty.
+// phrasesFlags say which phrases are changed, and when.
+type phrasesFlags struct{ file, at string }
+
+func (f *phrasesFlags) add(cmd *cobra.Command, verb string) {
+	cmd.Flags().StringVar(&f.file, "file", "",
+		verb+" each line of this `file`, also as phrases list -o tsv prints it; - is the standard input")
+	cmd.Flags().StringVar(&f.at, "at", "",
+		"`time` of the change ("+timeForms+") instead of now; the last change counts, whatever its time")
+}
+
+// linesOf are the lines of a file that are not empty, those that are quoted as printable does without the quotes.
 func (s *session) linesOf(path string) ([]string, error) {
 	in, err := s.open(path)
 	if err != nil {
@@ -67,6 +79,9 @@ func (s *session) linesOf(path string) ([]string, error) {
 	var lines []string
 	err = eachLine(in, func(line string) error {
 		if strings.TrimSpace(line) != "" {
+			if phrase, ok := unprinted(line); ok {
+				line = phrase
+			}
 			lines = append(lines, line)
 		}
 		return nil
@@ -89,9 +104,9 @@ func eachLine(in io.Reader, visit func(line string) error) error {
 	return lines.Err()
 }
 
-func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, file string, amount float64) error {
-	if file != "" {
-		more, err := s.linesOf(file)
+func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f *phrasesFlags, amount float64) error {
+	if f.file != "" {
+		more, err := s.linesOf(f.file)
 		if err != nil {
 			return err
 		}
@@ -100,9 +115,13 @@ func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f
 	if len(list) == 0 {
 		return usagef("which phrases? name some, or a --file with one a line")
 	}
+	at, err := instantTime(f.at)
+	if err != nil {
+		return err
+	}
 	increments := client.Phrases(key, list...)
 	for i := range increments {
-		increments[i].Amount = amount
+		increments[i].Amount, increments[i].Time = amount, at
 	}
 	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
@@ -188,7 +207,7 @@ func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
 		Namespace: s.namespace, Key: key, Found: w.GetFound(), Phrases: []string{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
 	for _, m := range w.GetMembers() {
-		out.Phrases = append(out.Phrases, printable(m))
+		out.Phrases = append(out.Phrases, s.shown(m))
 	}
 	switch s.output {
 	case "json":

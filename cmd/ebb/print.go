@@ -152,7 +152,8 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	}
 	bins := fmt.Sprintf("%d of %d bins", len(d.GetBins()), d.GetBinsTotal())
 	if asked {
-		bins = fmt.Sprintf("%d bins asked for, %d known", len(d.GetBins()), d.GetBinsTotal())
+		bins = fmt.Sprintf("%s asked for; the distribution has %s", plural(len(d.GetBins()), "bin", "bins"),
+			plural(int(d.GetBinsTotal()), "bin", "bins"))
 	}
 	if d.GetMatched() > 0 {
 		bins += " of " + matching(d.GetMatched())
@@ -219,7 +220,7 @@ func coverageOf(c *ebbv1.Coverage) coverageJSON {
 		c.GetMissingTotal(),
 	}
 	for _, key := range c.GetMissingKeys() {
-		out.MissingKeys = append(out.MissingKeys, printable(key))
+		out.MissingKeys = append(out.MissingKeys, jsonName(key))
 	}
 	return out
 }
@@ -275,13 +276,43 @@ func coverageText(c *ebbv1.Coverage) string {
 // exact prints a float so that it reads back as the same float.
 func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// printable quotes what a terminal or a line of TSV could not show.
+// printable quotes what a terminal or a line of TSV could not show, and what begins with a quote: so no two names are
+// printed alike, and unprinted reads each of them.
 func printable(b []byte) string {
 	s := string(b)
-	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+	hidden := func(r rune) bool { return !strconv.IsPrint(r) }
+	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) || strings.ContainsFunc(s, hidden) {
 		return strconv.Quote(s)
 	}
 	return s
+}
+
+// unprinted is what printable has printed as text; not ok if it prints nothing so.
+func unprinted(text string) (name string, ok bool) {
+	name = text
+	if strings.HasPrefix(text, `"`) {
+		var err error
+		if name, err = strconv.Unquote(text); err != nil {
+			return text, false
+		}
+	}
+	return name, printable([]byte(name)) == text
+}
+
+// jsonName is a name for JSON, which can carry all that is UTF-8; what is not is quoted.
+func jsonName(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return printable(b)
+}
+
+// shown is a name for the output that was asked for.
+func (s *session) shown(b []byte) string {
+	if s.output == "json" {
+		return jsonName(b)
+	}
+	return printable(b)
 }
 
 // when prints a tick as UTC time of day.
@@ -328,4 +359,13 @@ func tick(us int64, text string) (int64, error) {
 		return 0, proto.ErrBadTime.Errorf("time %q is before 1970-01-01", text)
 	}
 	return max(us, 1), nil // 0 would be now
+}
+
+// instantTime is instant as a time; zero for now.
+func instantTime(text string) (time.Time, error) {
+	us, err := instant(text)
+	if err != nil || us == 0 {
+		return time.Time{}, err
+	}
+	return time.UnixMicro(us), nil
 }

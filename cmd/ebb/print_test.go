@@ -64,3 +64,32 @@ func TestBriefPrinted(t *testing.T) {
 		}
 	}
 }
+
+// No two names are printed alike, each is read again as it was, and none takes more than its cell of a line.
+func TestPrintableNames(t *testing.T) {
+	names := []string{
+		"tmp/a\tb", `"tmp/a\tb"`, `tmp/a\tb`, "--help", "", `"`, `""`, `\`, "a\nb", "\xff", `"\xff"`, "\u202e", " a ", "'a'", `a"b`, "東京",
+	}
+	printed := map[string]string{}
+	for _, name := range names {
+		text := printable([]byte(name))
+		if other, twice := printed[text]; twice {
+			t.Errorf("%q and %q are both printed as %s", name, other, text)
+		}
+		printed[text] = name
+		if got, ok := unprinted(text); !ok || got != name {
+			t.Errorf("%q is printed as %s, which is read as %q, %v", name, text, got, ok)
+		}
+		if strings.ContainsAny(text, "\t\n\r") {
+			t.Errorf("%q is printed as %q", name, text)
+		}
+	}
+	for _, text := range []string{`"`, `"a"`, `"a`, "a\x00", `"a" b`, "`a`\x01"} {
+		if name, ok := unprinted(text); ok {
+			t.Errorf("%q is read as %q, and is not printed so", text, name)
+		}
+	}
+	if got := jsonName([]byte(`"a` + "\t")); got != `"a`+"\t" {
+		t.Errorf("JSON gets %q", got)
+	}
+}

@@ -78,7 +78,7 @@ func (s *session) printGroups(a *ebbv1.Answer) error {
 	out := groupsJSON{Namespace: s.namespace, Count: w.GetCount(), Groups: []groupJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 	var rows [][]string
 	for _, g := range w.GetGroups() {
-		out.Groups = append(out.Groups, groupJSON{printable(g.GetKey()), g.GetCount()})
+		out.Groups = append(out.Groups, groupJSON{s.shown(g.GetKey()), g.GetCount()})
 		rows = append(rows, []string{printable(g.GetKey()), strconv.FormatUint(g.GetCount(), 10), share(g.GetCount(), w.GetCount())})
 	}
 	if s.output == "json" {

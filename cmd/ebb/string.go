@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,11 +13,12 @@ import (
 )
 
 func newString(s *session) *cobra.Command {
-	var from string
+	var from, at string
 	set := &cobra.Command{
 		Use: "set KEY [VALUE]", Short: "Replace the value of a key, or make one", Args: argsBetween(1, 2, "KEY [VALUE]"),
-		Long:    "Writes a value of up to 131,072 bytes: the one named, or what --file holds. It stays until it is replaced or the key is deleted.",
-		Example: "  ebb string set motd \"hello\"\n  ebb string set config --file config.json",
+		Long: "Writes a value of up to 131,072 bytes: the one named, or what --file holds. It stays until it is replaced or the key is deleted.",
+		Example: "  ebb string set motd \"hello\"\n  ebb string set config --file config.json\n" +
+			"  ebb string set motd \"hello\" -n archive --at 2026-11-20",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) > 1) == (from != "") {
 				return usagef("which value? give VALUE or --file")
@@ -30,10 +32,16 @@ func newString(s *session) *cobra.Command {
 			} else {
 				value = []byte(args[1])
 			}
-			return s.setString(cmd, args[0], value)
+			happened, err := instantTime(at)
+			if err != nil {
+				return err
+			}
+			return s.setString(cmd, args[0], value, happened)
 		},
 	}
 	set.Flags().StringVar(&from, "file", "", "the `file` that holds the value; - is the standard input")
+	set.Flags().StringVar(&at, "at", "",
+		"`time` of the write ("+timeForms+") instead of now; the last write stays, whatever its time")
 	var q questionFlags
 	get := &cobra.Command{
 		Use: "get KEY", Short: "The value of a key", Args: argsBetween(1, 1, "KEY"),
@@ -58,13 +66,13 @@ func (s *session) bytesOf(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(in, proto.TextLenMax+1))
 }
 
-func (s *session) setString(cmd *cobra.Command, key string, value []byte) error {
+func (s *session) setString(cmd *cobra.Command, key string, value []byte, at time.Time) error {
 	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := c.SetString(ctx, s.namespace, key, string(value)); err != nil {
+	if err := c.SetStringAt(ctx, s.namespace, key, string(value), at); err != nil {
 		return err
 	}
 	switch s.output {

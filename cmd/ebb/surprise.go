@@ -91,10 +91,12 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 		Coverage: coverageOf(c),
 	}
 	for _, b := range w.GetBins() {
-		out.Bins = append(out.Bins, surprisedBin{printable(b.GetBin()), b.GetP(), b.GetBaselineP(), b.GetLiftBits(), b.GetShareBits()})
+		out.Bins = append(out.Bins, surprisedBin{
+			s.shown(b.GetBin()), b.GetP(), b.GetBaselineP(), b.GetLiftBits(), b.GetShareBits(),
+		})
 	}
 	for i, bits := range w.GetSurpriseBits() {
-		out.Events = append(out.Events, eventJSON{printable(q.GetBins()[i]), bits})
+		out.Events = append(out.Events, eventJSON{s.shown(q.GetBins()[i]), bits})
 	}
 	term := s.term.out
 	switch s.output {

@@ -82,11 +82,12 @@ type changeJSON struct {
 	PValue       float64 `json:"p_value"`
 }
 
-func changesJSON(changes []*ebbv1.Change) []changeJSON {
+func (s *session) changesJSON(changes []*ebbv1.Change) []changeJSON {
 	out := []changeJSON{}
 	for _, c := range changes {
 		out = append(out, changeJSON{
-			printable(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(), c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
+			s.shown(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(),
+			c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
 		})
 	}
 	return out
@@ -96,11 +97,11 @@ func (s *session) printTrend(a *ebbv1.Answer) error {
 	w := a.GetTrend()
 	out := trendJSON{
 		Namespace: s.namespace, Found: w.GetFound(), Warming: w.GetWarming(), FastHalfLifeS: float64(w.GetFastHalfLifeUs()) / 1e6, SlowHalfLifeS: float64(w.GetSlowHalfLifeUs()) / 1e6,
-		SinceUS: w.GetSinceUs(), Rising: changesJSON(w.GetRising()), Falling: changesJSON(w.GetFalling()),
-		Bins: changesJSON(w.GetBins()), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+		SinceUS: w.GetSinceUs(), Rising: s.changesJSON(w.GetRising()), Falling: s.changesJSON(w.GetFalling()),
+		Bins: s.changesJSON(w.GetBins()), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
 	if total := w.GetTotal(); total != nil {
-		out.Total = &changesJSON([]*ebbv1.Change{total})[0]
+		out.Total = &s.changesJSON([]*ebbv1.Change{total})[0]
 	}
 	switch s.output {
 	case "json":

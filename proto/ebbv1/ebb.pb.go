@@ -2267,7 +2267,7 @@ type IncrementResponse struct {
 	// increments that an earlier attempt had already applied
 	Duplicates uint64     `protobuf:"varint,2,opt,name=duplicates,proto3" json:"duplicates,omitempty"`
 	Refused    []*Refusal `protobuf:"bytes,3,rep,name=refused,proto3" json:"refused,omitempty"`
-	// of those applied: how many were older than the namespace remembers, so that they weigh less than it keeps
+	// of those applied: how many were so old, or of so small an amount, that they weigh less than the namespace keeps
 	Faded         uint64 `protobuf:"varint,4,opt,name=faded,proto3" json:"faded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5292,7 +5292,7 @@ type CommandResult struct {
 	LastOffset uint64 `protobuf:"varint,7,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
 	// of BitEdits: how many ids were put in or out, in all
 	Changed uint64 `protobuf:"varint,8,opt,name=changed,proto3" json:"changed,omitempty"`
-	// of the increments applied: how many were older than their namespace remembers, so that they weigh less than it keeps.
+	// of the increments applied: how many were so old, or of so small an amount, that they weigh less than their namespace keeps.
 	// A repetition of the command does not say it again
 	Faded uint64 `protobuf:"varint,9,opt,name=faded,proto3" json:"faded,omitempty"`
 	// of Names: one for each string
@@ -10646,7 +10646,7 @@ type FeedResponse struct {
 	Duplicates uint64 `protobuf:"varint,3,opt,name=duplicates,proto3" json:"duplicates,omitempty"`
 	// by position in found
 	Refused []*Refusal `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty"`
-	// of those applied: how many were older than the namespace remembers, so that they weigh less than it keeps
+	// of those applied: how many were so old, or of so small an amount, that they weigh less than the namespace keeps
 	Faded         uint64 `protobuf:"varint,5,opt,name=faded,proto3" json:"faded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
