@@ -72,7 +72,7 @@ type graphNodeJSON struct {
 }
 
 type graphLinkJSON struct {
-	Key     string       `json:"key"`
+	keyName
 	Jaccard estimateJSON `json:"jaccard"`
 }
 
@@ -82,7 +82,7 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	for _, n := range w.GetNodes() {
 		node := graphNodeJSON{sizedOf(n.GetSet()), []graphLinkJSON{}}
 		for _, l := range n.GetLinks() {
-			node.Links = append(node.Links, graphLinkJSON{printable(w.GetNodes()[l.GetTo()].GetSet().GetKey()), estimateOf("jaccard", l.GetJaccard())})
+			node.Links = append(node.Links, graphLinkJSON{keyNameOf(w.GetNodes()[l.GetTo()].GetSet().GetKey()), estimateOf("jaccard", l.GetJaccard())})
 		}
 		out.Nodes = append(out.Nodes, node)
 	}
@@ -93,7 +93,7 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	case "tsv":
 		for _, n := range out.Nodes {
 			for _, l := range n.Links {
-				fmt.Fprintf(term, "%s\t%s\t%s\t%s\n", n.Key, l.Key, exact(l.Jaccard.Value), exact(l.Jaccard.StdError))
+				fmt.Fprintf(term, "%s\t%s\t%s\t%s\n", n.shown(), l.shown(), exact(l.Jaccard.Value), exact(l.Jaccard.StdError))
 			}
 		}
 		return nil
@@ -107,12 +107,12 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	for _, n := range out.Nodes {
 		switch {
 		case !n.Found:
-			fmt.Fprintf(tw, "%s\tnothing known\n", n.Key)
+			fmt.Fprintf(tw, "%s\tnothing known\n", n.shown())
 		case len(n.Links) == 0:
-			fmt.Fprintf(tw, "%s\t%s\tnone\n", n.Key, figure(n.Size.Value, 6))
+			fmt.Fprintf(tw, "%s\t%s\tnone\n", n.shown(), figure(n.Size.Value, 6))
 		}
 		for _, l := range n.Links {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%.4f\t%.4f\n", n.Key, figure(n.Size.Value, 6), l.Key, l.Jaccard.Value, l.Jaccard.StdError)
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%.4f\t%.4f\n", n.shown(), figure(n.Size.Value, 6), l.shown(), l.Jaccard.Value, l.Jaccard.StdError)
 		}
 	}
 	if err := tw.Flush(); err != nil {

@@ -105,7 +105,7 @@ func newKeys(s *session) *cobra.Command {
 
 // keyJSON is a key and what is known of it.
 type keyJSON struct {
-	Key         string       `json:"key"`
+	keyName
 	Kind        string       `json:"kind,omitempty"`
 	Total       estimateJSON `json:"total"`
 	Bins        uint32       `json:"bins,omitempty"`
@@ -117,7 +117,7 @@ type keyJSON struct {
 
 func keyOf(w *ebbv1.KeyInfo) keyJSON {
 	return keyJSON{
-		Key: printable(w.GetKey()), Kind: proto.KindName(w.GetKind()), Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
+		keyName: keyNameOf(w.GetKey()), Kind: proto.KindName(w.GetKind()), Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
 		LastEventUS: w.GetLastEventUs(), FadesUS: w.GetFadesUs(), ExpiresUS: w.GetExpiresUs(), Shard: w.GetShard(),
 	}
 }
@@ -391,6 +391,19 @@ written again later is a new key, without a time. A time that has passed ends it
 	return cmd
 }
 
+// renamedJSON is what ebb rename has done.
+type renamedJSON struct {
+	keyName
+	Was       *string `json:"was,omitempty"`
+	WasBase64 []byte  `json:"was_base64,omitempty"`
+}
+
+func renamedOf(key, was string) renamedJSON {
+	out := renamedJSON{keyName: keyNameOf([]byte(key))}
+	out.Was, out.WasBase64 = textOrBinary([]byte(was))
+	return out
+}
+
 func newRename(s *session) *cobra.Command {
 	var overwrite bool
 	cmd := &cobra.Command{
@@ -409,7 +422,7 @@ in between; what it holds may take 252 KiB then.`,
 			}
 			switch s.output {
 			case "json":
-				return printJSON(s.term.out, map[string]string{"key": args[1], "was": args[0]})
+				return printJSON(s.term.out, renamedOf(args[1], args[0]))
 			case "tsv":
 				_, err = fmt.Fprintf(s.term.out, "%s\t%s\n", args[0], args[1])
 				return err

@@ -62,7 +62,7 @@ type namespaceCopyJSON struct {
 
 // leftKeyJSON is a key that was not copied.
 type leftKeyJSON struct {
-	Key   string `json:"key"`
+	keyName
 	Error string `json:"error"`
 }
 
@@ -103,7 +103,7 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 	if s.output == "json" {
 		left := make([]leftKeyJSON, 0, len(result.Left))
 		for _, k := range result.Left {
-			left = append(left, leftKeyJSON{k.Key, k.Err.Error()})
+			left = append(left, leftKeyJSON{keyNameOf([]byte(k.Key)), k.Err.Error()})
 		}
 		return printJSON(s.term.out, namespaceCopyJSON{
 			from, to, result.Keys, result.Bytes, result.Gone, result.LeftOut,

@@ -48,7 +48,7 @@ type overlapJSON struct {
 
 // sizedJSON is a set and how many bins it has.
 type sizedJSON struct {
-	Key   string       `json:"key"`
+	keyName
 	Found bool         `json:"found"`
 	Size  estimateJSON `json:"size"`
 }
@@ -58,9 +58,9 @@ func estimateOf(of string, w *ebbv1.Estimate) estimateJSON {
 }
 
 func sizedOf(w *ebbv1.SizedSet) sizedJSON {
-	name := printable(w.GetKey())
+	name := keyNameOf(w.GetKey())
 	if len(w.GetKey()) == 0 {
-		name = w.GetOf()
+		name = keyNameOf([]byte(w.GetOf()))
 	}
 	return sizedJSON{name, w.GetFound(), estimateOf("size", w.GetSize())}
 }
@@ -95,10 +95,10 @@ func (s *session) printOverlap(a *ebbv1.Answer) error {
 	fmt.Fprintln(tw, "SET\tVALUE\tSTD ERROR\tINTERVAL")
 	for _, set := range out.Sets {
 		if !set.Found {
-			fmt.Fprintf(tw, "%s\tnothing known\t\t\n", set.Key)
+			fmt.Fprintf(tw, "%s\tnothing known\t\t\n", set.shown())
 			continue
 		}
-		line(set.Key, set.Size)
+		line(set.shown(), set.Size)
 	}
 	fmt.Fprintln(tw, "\t\t\t")
 	for _, e := range out.Estimates {

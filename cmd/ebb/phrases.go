@@ -171,12 +171,12 @@ func (s *session) phrasesOf(ctx context.Context, c *client.Client, key string) (
 }
 
 type phrasesJSON struct {
-	Namespace string       `json:"namespace"`
-	Key       string       `json:"key"`
-	Found     bool         `json:"found"`
-	Phrases   []string     `json:"phrases"`
-	AsOfUS    int64        `json:"as_of_us"`
-	Coverage  coverageJSON `json:"coverage"`
+	Namespace string `json:"namespace"`
+	keyName
+	Found    bool         `json:"found"`
+	Phrases  []listedName `json:"phrases"`
+	AsOfUS   int64        `json:"as_of_us"`
+	Coverage coverageJSON `json:"coverage"`
 }
 
 func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
@@ -185,10 +185,7 @@ func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
 		return proto.ErrWrongKind.Errorf("key %q is a %s, and holds no phrases", key, proto.KindName(w.GetKind()))
 	}
 	out := phrasesJSON{
-		Namespace: s.namespace, Key: key, Found: w.GetFound(), Phrases: []string{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
-	}
-	for _, m := range w.GetMembers() {
-		out.Phrases = append(out.Phrases, printable(m))
+		Namespace: s.namespace, keyName: keyNameOf([]byte(key)), Found: w.GetFound(), Phrases: append([]listedName{}, listedNames(w.GetMembers())...), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
 	switch s.output {
 	case "json":
@@ -200,7 +197,7 @@ func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
 		}
 	}
 	for _, p := range out.Phrases {
-		fmt.Fprintln(s.term.out, p)
+		fmt.Fprintln(s.term.out, printable([]byte(p)))
 	}
 	if s.output != "table" {
 		return nil

@@ -44,11 +44,7 @@ func TestBriefPrinted(t *testing.T) {
 		if err := printDistributionTable(&table, a, false); err != nil {
 			t.Fatal(err)
 		}
-		out, err := new(session).distributionJSON(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		document, err := json.Marshal(out)
+		document, err := json.Marshal(new(session).distributionJSON(a))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -71,7 +71,7 @@ type trendJSON struct {
 }
 
 type changeJSON struct {
-	Bin          string  `json:"bin"`
+	binName
 	FastRate     float64 `json:"fast_rate"`
 	SlowRate     float64 `json:"slow_rate"`
 	Bits         float64 `json:"bits"`
@@ -86,7 +86,7 @@ func changesJSON(changes []*ebbv1.Change) []changeJSON {
 	out := []changeJSON{}
 	for _, c := range changes {
 		out = append(out, changeJSON{
-			printable(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(), c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
+			binNameOf(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(), c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
 		})
 	}
 	return out
@@ -107,7 +107,7 @@ func (s *session) printTrend(a *ebbv1.Answer) error {
 		return printJSON(s.term.out, out)
 	case "tsv":
 		for _, c := range slices.Concat(out.Bins, out.Rising, out.Falling) {
-			fmt.Fprintln(s.term.out, strings.Join([]string{c.Bin, exact(c.FastRate), exact(c.SlowRate), exact(c.Bits), exact(c.LowBits), exact(c.HighBits), exact(c.PValue)}, "\t"))
+			fmt.Fprintln(s.term.out, strings.Join([]string{c.shown(), exact(c.FastRate), exact(c.SlowRate), exact(c.Bits), exact(c.LowBits), exact(c.HighBits), exact(c.PValue)}, "\t"))
 		}
 		return nil
 	}
@@ -123,7 +123,7 @@ func (s *session) printTrendTable(a *ebbv1.Answer, out *trendJSON) error {
 	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "BIN\tNOW\tUSUALLY\tCHANGE\t%g%% INTERVAL\tCHANCE\n", 100*out.Confidence)
 	for _, c := range slices.Concat(out.Bins, out.Rising, out.Falling) {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%+.2f bits\t%+.2f to %+.2f\t%.2g\n", c.Bin, rateText(c.FastRate), rateText(c.SlowRate), c.Bits, c.LowBits, c.HighBits, c.PValue)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%+.2f bits\t%+.2f to %+.2f\t%.2g\n", c.shown(), rateText(c.FastRate), rateText(c.SlowRate), c.Bits, c.LowBits, c.HighBits, c.PValue)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
