@@ -29,6 +29,9 @@ sets those fit that have up to about 390 things, of 3,000 up to 130. Otherwise t
 where sets are small, and sets that have nothing in common may be linked: the interval of such a link mostly
 begins at 0.
 
+Each of the first 16 keys that are named is compared with all the others, so that no stronger link of theirs is left
+out where sets are exact. So does similar(KEY, PATTERN) of ebb query.
+
 For two sets, or a few, ebb overlap and jaccard(a, b) of ebb query compare all that they keep: exact while each
 has up to 1,024 things.
 

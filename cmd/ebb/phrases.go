@@ -50,6 +50,7 @@ func newPhrases(s *session) *cobra.Command {
 			Long: `A key of kind phrases holds up to 65,536 phrases of up to 256 bytes, 2 MiB together.
 They are found in a text token by token: a token is a run of letters and numbers, one
 character of a script that is written without spaces, or a symbol such as an emoji.
+Punctuation and signs such as + and # are no tokens: C++ is found wherever C is.
 Letters are compared in any case, and what stands between tokens makes no difference.
 See ebb match and ebb feed.`,
 		},
