@@ -51,8 +51,6 @@ func phraseNameOf(b []byte) phraseName {
 	return phraseName{text, binary}
 }
 
-func (n phraseName) shown() string { return shownName(n.Phrase, n.PhraseBase64) }
-
 // textOrBinary returns b as text, or b itself where it is not UTF-8.
 func textOrBinary(b []byte) (text *string, binary []byte) {
 	if utf8.Valid(b) {
