@@ -413,7 +413,8 @@ func (c *Client) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
 type repetition uint8
 
 const (
-	// question: it changes nothing, and is asked again.
+	// question: it changes nothing, and is asked again. A try that its limit ends is followed by one of twice the limit:
+	// the node may have been at work, and would not be done in the same time either.
 	question repetition = iota
 	// changeAgain: it counts once however often it is sent, and is sent again.
 	changeAgain
@@ -429,7 +430,7 @@ func (c *Client) anywhere(
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	a.start = c.now()
-	tainted := false
+	tainted, limit := false, cmp.Or(a.limit, c.cfg.attemptTimeout)
 	giveUp := func(err error) error {
 		if tainted {
 			err = &unknown{err}
@@ -443,9 +444,13 @@ func (c *Client) anywhere(
 		}
 		p = c.anotherPeer(p)
 		a.node = c.chart.nodeAt(p.addr)
-		sent, err := c.tryFor(ctx, cmp.Or(a.limit, c.cfg.attemptTimeout), p, func(ctx context.Context, conn *grpc.ClientConn) error { return call(ctx, conn) })
+		began := c.now()
+		sent, err := c.tryFor(ctx, limit, p, func(ctx context.Context, conn *grpc.ClientConn) error { return call(ctx, conn) })
 		if err == nil {
 			return nil
+		}
+		if again == question && c.now().Sub(began) >= limit*3/4 { // a node answers a bit before the limit, too
+			limit *= 2
 		}
 		code := coded(err).Code
 		if judge(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {

@@ -25,8 +25,11 @@ func (i *inquiry) contains(s *ebbv1.PlanSummary, a about) (*errand, *proto.Error
 			break // the bitmap may be made of others only, of which the key itself knows nothing
 		}
 		return i.summaryOr(s, a, func() (*errand, *proto.Error) {
-			if !numbers || len(a.patterns) > 0 {
+			switch {
+			case !numbers:
 				return nil, nil
+			case len(a.patterns) > 0:
+				return i.bitmapsAlone(s, a, list), nil
 			}
 			return i.bitmapOr(s, a, list, nil)
 		})
@@ -70,6 +73,31 @@ func (i *inquiry) summaryOr(s *ebbv1.PlanSummary, a about, other func() (*errand
 		return nil, answers[0], knows(s, a, answers[0].GetSummary())
 	}
 	return e, nil
+}
+
+// bitmapsAlone asks which ids are in any of the bitmaps that patterns match, and refuses patterns that match keys of other kinds, too: what those contain would not be in the answer.
+func (i *inquiry) bitmapsAlone(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds) *errand {
+	e := &errand{step: "keys that match, and bitmaps among them", then: "ids of bitmaps", thenMost: len(a.patterns), whole: true}
+	for _, pattern := range a.patterns {
+		for _, kind := range []ebbv1.Kind{ebbv1.Kind_KIND_UNSPECIFIED, ebbv1.Kind_KIND_BITMAP} {
+			q := &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: 1}
+			e.questions = append(e.questions, i.keysQuestion(a.namespace, q))
+		}
+	}
+	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		if err := failed(answers); err != nil {
+			return nil, nil, err
+		}
+		for at, pattern := range a.patterns {
+			if answers[2*at].GetKeys().GetMatched() > answers[2*at+1].GetKeys().GetMatched() {
+				return nil, nil, proto.ErrWrongKind.Errorf("the pattern %q matches bitmaps, and keys of other kinds", pattern).
+					WithHint("ask about bitmaps, and about the others, by patterns of their own")
+			}
+		}
+		next, err := i.bitmapOr(s, a, list, nil)
+		return next, nil, err
+	}
+	return e
 }
 
 // bitmapOr asks which ids are in any of some bitmaps, and if the keys are of another kind goes on with the other errand, if there is one. The answer is that of a summary, and exact.

@@ -14,13 +14,14 @@ func TestQueryContains(t *testing.T) {
 	e.named(0)
 	e.create(&ebbv1.Namespace{Name: "slices", BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE})
 	e.bits("people", namesChange("play/2011-11-01", 1, "alice"), namesChange("play/2011-11-02", 1, "bob", "7"), namesChange("premium", 1, "eve"))
-	e.bits("default", setIDs("bits/a", 7), setIDs("bits/b", 8))
+	e.bits("default", setIDs("bits/a", 7), setIDs("bits/b", 8), setIDs("mixed/a", 7))
 	e.bits("slices", setIDs("a", 7, 1<<40), setIDs("b", 8))
 	e.create(&ebbv1.Namespace{Name: "plays", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{ebbv1.Period_PERIOD_MONTH}}})
 	e.bits("plays", setIDs("day/2011-11-01", 7), setIDs("day/2011-11-30", 8), setIDs("day/2011-12-01", 9))
 	bloom := &ebbv1.Increment{Key: []byte("guests"), Bin: []byte("alice"), Kind: ebbv1.Kind_KIND_BLOOM}
 	seven := &ebbv1.Increment{Key: []byte("bits/2011-11"), Bin: []byte("7"), Kind: ebbv1.Kind_KIND_BLOOM}
-	for namespace, in := range map[string]*ebbv1.Increment{"people": bloom, "plays": seven} {
+	mixed := &ebbv1.Increment{Key: []byte("mixed/b"), Bin: []byte("8"), Kind: ebbv1.Kind_KIND_BLOOM}
+	for namespace, in := range map[string]*ebbv1.Increment{"people": bloom, "plays": seven, "default": mixed} {
 		if _, err := e.router("ebb-0").Increment(t.Context(), &ebbv1.IncrementRequest{Namespace: namespace, Increments: []*ebbv1.Increment{in}}); err != nil {
 			t.Fatal(err)
 		}
@@ -35,6 +36,11 @@ func TestQueryContains(t *testing.T) {
 		`contains(guests, "alice", "bob") in people`:                                "true false",
 		`contains(bits/a, "7", "8")`:                                                "true false",
 		`contains(bits/a | bits/b, "7", "8", "9")`:                                  "true true false",
+		`contains(bits/*, "7", "8", "9")`:                                           "true true false",
+		`contains(bits/* | mixed/a, "7", "9")`:                                      "true false",
+		`contains(mixed/*, "7", "8")`:                                               `"mixed/*" matches bitmaps, and keys of other kinds`,
+		`contains(mixed/b*, "7", "8")`:                                              "false true",
+		`contains(day/2011-11-0* | day/2011-12-*, "7", "8", "9") in plays`:          "true false true",
 		`contains(day/2011-11, "7", "8", "9") in plays`:                             "true true false",
 		`contains(day/2011-11 | day/2011-12-01, "7", "9", "10") in plays`:           "true true false",
 		`contains(day/2011-10, "7") in plays`:                                       "false",

@@ -574,3 +574,34 @@ func askSoon(ctx context.Context, c *Coordinator, req *ebbv1.AskRequest) (*ebbv1
 	defer cancel()
 	return c.Ask(ctx, req)
 }
+
+// A range of thousands of days is answered of bitmaps that are placed by slice, too.
+func TestSlicedLongRange(t *testing.T) {
+	e := newEnsemble(t, 8)
+	e.people()
+	day := time.Date(1996, 1, 1, 0, 0, 0, 0, time.UTC)
+	last := time.Date(2023, 1, 1, 0, 0, 0, 0, time.UTC)
+	days, set, changes := 0, 0, []*ebbv1.BitChange(nil)
+	for ; !day.After(last); day = day.AddDate(0, 0, 1) {
+		if days%20 == 0 {
+			changes = append(changes, setIDs("up/"+day.Format(time.DateOnly), uint64(days)<<16, 1))
+			set++
+		}
+		days++
+	}
+	for list := range slices.Chunk(changes, 100) {
+		e.bits("people", list...)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	q := NewQueries(e.keys("ebb-1"))
+	for range 2 {
+		resp, err := q.Query(ctx, &ebbv1.QueryRequest{Text: "count(up/1996-01-01 .. 2023-01-01) in people"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := resp.GetAnswer().GetBitmap().GetCount(); n != uint64(set)+1 {
+			t.Errorf("%d ids: want %d", n, set+1)
+		}
+	}
+}

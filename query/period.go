@@ -89,14 +89,13 @@ func read(unit ebbv1.PlanUnit, text string) (Period, bool) {
 		month = part(5, 7)
 	}
 	t := time.Date(year, time.Month(month), day, hour, 0, 0, 0, time.UTC)
-	same := t.Year() == year && int(t.Month()) == month && t.Day() == day && t.Hour() == hour
+	y, m, d := t.Date()
+	same := y == year && int(m) == month && d == day && t.Hour() == hour
 	return PeriodAt(unit, t), same
 }
 
 // PeriodAt returns the period of a unit in which t lies.
 func PeriodAt(unit ebbv1.PlanUnit, t time.Time) Period {
-	t = t.UTC()
-	month := 12*int64(t.Year()) + int64(t.Month()) - 1
 	switch unit {
 	case ebbv1.PlanUnit_PLAN_UNIT_HOUR:
 		return Period{unit, floorDiv(t.Unix(), 3600)}
@@ -104,12 +103,16 @@ func PeriodAt(unit ebbv1.PlanUnit, t time.Time) Period {
 		return Period{unit, floorDiv(t.Unix(), 86400)}
 	case ebbv1.PlanUnit_PLAN_UNIT_WEEK:
 		return Period{unit, floorDiv(floorDiv(t.Unix(), 86400)+3, 7)} // 1970-01-01 was a Thursday
+	}
+	year, m, _ := t.UTC().Date()
+	month := 12*int64(year) + int64(m) - 1
+	switch unit {
 	case ebbv1.PlanUnit_PLAN_UNIT_MONTH:
 		return Period{unit, month}
 	case ebbv1.PlanUnit_PLAN_UNIT_QUARTER:
 		return Period{unit, floorDiv(month, 3)}
 	}
-	return Period{unit, int64(t.Year())}
+	return Period{unit, int64(year)}
 }
 
 func floorDiv(a, b int64) int64 {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -120,4 +121,6 @@ func (s Spelling) Key(p Period) []byte {
 }
 
 // Stem is what tells the family from all others: its name, its separator and its form.
-func (s Spelling) Stem() string { return fmt.Sprintf("%s%c%d", s.Family, s.Separator, s.form) }
+func (s Spelling) Stem() string {
+	return s.Family + string(rune(s.Separator)) + strconv.Itoa(int(s.form))
+}

@@ -96,7 +96,7 @@ func (f *frame) bitmapsOf(name string, ns *namespace, at sketch.Tick) bitmapName
 	}
 	names := bitmapNames{of: find, own: own}
 	if len(f.unions) > 0 {
-		names.united = (&periods{f, ns, at, f.unions}).united
+		names.united = (&periods{f: f, ns: ns, at: at, unions: f.unions}).united
 	}
 	return names
 }

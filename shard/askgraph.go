@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"slices"
@@ -19,6 +20,8 @@ const (
 	GraphBytes = 3 << 20
 	// setBytesMax is what one set takes at most.
 	setBytesMax = 16 << 10
+	// comparedWhole is of how many named sets all links are computed before the strongest are chosen: of the one of similar, above all.
+	comparedWhole = 16
 	// thingBytes is what a thing of a set that forgets takes on the way: its hash and its age.
 	thingBytes = 14
 )
@@ -91,6 +94,11 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 		graph, failed = sketch.SimilarityGraphDecayed(list.ebbing, links)
 	} else {
 		graph, failed = sketch.SimilarityGraph(list.plain, links)
+		for i := 0; failed == nil && i < min(comparedWhole, len(q.Keys), len(list.plain)); i++ {
+			if slices.ContainsFunc(q.Keys, func(key []byte) bool { return bytes.Equal(key, sets[i].name) }) {
+				graph[i], failed = sketch.SimilarSets(list.plain, i, links)
+			}
+		}
 	}
 	if failed != nil {
 		return nil, unmerged("a key", failed)

@@ -37,6 +37,9 @@ func foundAll(q *ebbv1.Question, a *ebbv1.Answer) bool {
 // missing lists the positions in proto.QuestionKeys of keys that are not there at a time, or of which all has faded.
 func (f *frame) missing(q *ebbv1.Question, at sketch.Tick) (positions []uint32) {
 	ns := f.lookup([]byte(q.GetNamespace()))
+	if ns != nil && proto.BySlice(ns.definition) && len(proto.BitmapExprs(q)) > 0 {
+		return nil // few shards have a part of a small bitmap, and its number alone says that it is not there
+	}
 	for i, name := range proto.QuestionKeys(q) {
 		if ns != nil {
 			if key, ok := f.findKey(ns, name); ok && f.alive(ns, key, at) {

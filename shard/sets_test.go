@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -401,6 +402,55 @@ func TestGraphOfTooMany(t *testing.T) {
 		q := graphAsked(&ebbv1.GraphQuestion{Patterns: [][]byte{[]byte(text)}})
 		if a := s.Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, beginning); a.GetError().GetCode() != want {
 			t.Errorf("%s: %v", text, a.Error)
+		}
+	}
+}
+
+// Of a set that is named a graph has the links that are the strongest, where all sets are exact: signatures alone would leave some out.
+func TestGraphOfNamedSetLeavesNoneOut(t *testing.T) {
+	const now, sets, size, members, links = 1_700_000_000 * second, 120, 300, 4000, 10
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, now)
+	r := rand.New(rand.NewPCG(1, 2))
+	in := make([]map[int]bool, sets)
+	for i := range sets {
+		in[i] = map[int]bool{}
+		batch := &ebbv1.Increments{}
+		for len(in[i]) < size {
+			m := r.IntN(members)
+			if !in[i][m] {
+				in[i][m] = true
+				batch.Increments = append(batch.Increments, &ebbv1.Increment{
+					Key: fmt.Appendf(nil, "fans/%03d", i), Bin: fmt.Append(nil, m), Kind: ebbv1.Kind_KIND_SET,
+				})
+			}
+		}
+		c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
+		s.Apply(s.Applied()+1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)
+	}
+	for i := range 20 {
+		q := graphAsked(&ebbv1.GraphQuestion{Patterns: named("fans/*"), Links: links}, fmt.Sprintf("fans/%03d", i))
+		a, err := Merge(q, []*ebbv1.ShardAnswer{partOf(t, s, q, now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []float64
+		for j := range sets {
+			both := 0
+			for m := range in[i] {
+				if in[j][m] {
+					both++
+				}
+			}
+			if j != i {
+				want = append(want, float64(both)/float64(2*size-both))
+			}
+		}
+		slices.SortFunc(want, func(a, b float64) int { return cmp.Compare(b, a) })
+		for k, l := range a.GetGraph().GetNodes()[0].GetLinks() {
+			if l.GetJaccard().GetValue() != want[k] || l.GetJaccard().GetStdError() != 0 {
+				t.Errorf("link %d of set %d: %v, want %v", k, i, l.GetJaccard(), want[k])
+				break
+			}
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (v *View) Unite(d *Draft, at sketch.Tick, mem Memory) *Union {
 	}
 	at = v.evaluation(ns, 0, at)
 	named := v.bitmapsOf(w.Namespace, ns, at)
-	named.united = (&periods{&v.frame, ns, at, map[windowID][]*Union{u.windowID: d.Of}}).united
+	named.united = (&periods{f: &v.frame, ns: ns, at: at, unions: map[windowID][]*Union{u.windowID: d.Of}}).united
 	x, err := compileBitmap(&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: or}}, named)
 	if err != nil {
 		return nil

@@ -94,6 +94,11 @@ type periods struct {
 	ns     *namespace
 	at     sketch.Tick
 	unions map[windowID][]*Union // that stand for their bitmaps
+
+	last struct { // the spelling that was seen last: most keys of an expression have the same
+		of   query.Spelling
+		stem string
+	}
 }
 
 // stretch is periods that follow each other among the arguments of a union.
@@ -113,7 +118,7 @@ func (r *periods) stretches(of []*ebbv1.BitmapExpr) (list []stretch) {
 		number int64
 		arg    int
 	}
-	var periods []period
+	periods := make([]period, 0, len(of))
 	for i, x := range of {
 		name, p, ok := r.periodOf(x.GetKey())
 		if ok {
@@ -152,7 +157,10 @@ func (r *periods) periodOf(key []byte) (family string, p query.Period, ok bool) 
 	if !ok {
 		return "", p, false
 	}
-	return s.Stem(), p, true
+	if r.last.stem == "" || r.last.of != s {
+		r.last.of, r.last.stem = s, s.Stem()
+	}
+	return r.last.stem, p, true
 }
 
 // window looks at the bitmaps of a stretch; nil if one is none.

@@ -247,19 +247,11 @@ func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 	if len(sets) == 0 || links <= 0 {
 		return graph, nil
 	}
-	for i, s := range sets {
-		if err := sets[0].compatible(s); err != nil {
-			return nil, fmt.Errorf("set %d: %w", i, err)
-		}
+	c, err := newComparison(sets)
+	if err != nil {
+		return nil, err
 	}
-	if sets[0].p.Signature < 0 {
-		return nil, fmt.Errorf("set: no signatures to compare: %w", ErrIncompatible)
-	}
-	m := matcher{registers: sets[0].p.Signature}
-	accidents, each := make([]float64, m.registers+1), make([]float64, m.registers+1) // by how many registers are empty in both
-	for empty := range m.registers {
-		accidents[empty], each[empty] = m.accident(empty), 1/float64(m.registers-empty)
-	}
+	accidents, each := c.accidents, c.each
 	nodes := make([]graphNode, len(sets))
 	for i, s := range sets {
 		nodes[i] = newGraphNode(s, min(links+spareLinks, len(sets)))
@@ -281,19 +273,71 @@ func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 	}
 	for i := range nodes {
 		for _, l := range nodes[i].links {
-			q, uv := accidents[l.empty], sharesOf(nodes[i].size, nodes[l.to].size)
-			j, stdErr := m.jaccard(l.equal, l.empty, q, uv)
-			e := SetEstimate{Value: j, StdErr: stdErr}
-			found := registersFound{float64(l.equal), float64(m.registers - l.empty), q, uv}
-			if o := sets[l.to]; sets[i].Exact() && o.Exact() {
-				both := shared(sets[i].hashes, o.hashes)
-				e, found = jaccardOf(both, len(sets[i].hashes)+len(o.hashes)-both, 1), registersFound{}
-			}
-			graph[i] = append(graph[i], SetLink{To: l.to, Jaccard: e, found: found})
+			graph[i] = append(graph[i], c.link(&nodes[i], &nodes[l.to], i, l.to, l.equal, l.empty))
 		}
 		graph[i] = strongestLinks(graph[i], links)
 	}
 	return graph, nil
+}
+
+// SimilarSets compares one of some sets with each of the others, and answers its strongest links as SimilarityGraph does. No signature chooses
+// them: of sets that are exact none that is more similar is left out.
+func SimilarSets(sets []*Set, to, links int) ([]SetLink, error) {
+	c, err := newComparison(sets)
+	if err != nil || links <= 0 {
+		return nil, err
+	}
+	var list []SetLink
+	self := newGraphNode(sets[to], 1)
+	for j, s := range sets {
+		if j == to {
+			continue
+		}
+		other := newGraphNode(s, 1)
+		equal, empty := self.match(&other)
+		list = append(list, c.link(&self, &other, to, j, equal, empty))
+	}
+	return strongestLinks(list, links), nil
+}
+
+// comparison compares sets that have the same hashes and signatures.
+type comparison struct {
+	sets []*Set
+	m    matcher
+	// by how many registers are empty in both
+	accidents, each []float64
+}
+
+func newComparison(sets []*Set) (*comparison, error) {
+	for i, s := range sets {
+		if err := sets[0].compatible(s); err != nil {
+			return nil, fmt.Errorf("set %d: %w", i, err)
+		}
+	}
+	if sets[0].p.Signature < 0 {
+		return nil, fmt.Errorf("set: no signatures to compare: %w", ErrIncompatible)
+	}
+	c := &comparison{sets: sets, m: matcher{registers: sets[0].p.Signature}}
+	c.accidents, c.each = make([]float64, c.m.registers+1), make([]float64, c.m.registers+1)
+	for empty := range c.m.registers {
+		c.accidents[empty], c.each[empty] = c.m.accident(empty), 1/float64(c.m.registers-empty)
+	}
+	return c, nil
+}
+
+// link is the similarity of sets i and j, a and b in the graph, with so many registers equal, and so many empty in both: by their hashes where
+// both are exact, else by their signatures.
+func (c *comparison) link(a, b *graphNode, i, j, equal, empty int) SetLink {
+	if s, o := c.sets[i], c.sets[j]; s.Exact() && o.Exact() {
+		both := shared(s.hashes, o.hashes)
+		return SetLink{To: j, Jaccard: jaccardOf(both, len(s.hashes)+len(o.hashes)-both, 1)}
+	}
+	q, uv := c.accidents[empty], sharesOf(a.size, b.size)
+	jaccard, stdErr := c.m.jaccard(equal, empty, q, uv)
+	return SetLink{
+		To: j, Jaccard: SetEstimate{Value: jaccard, StdErr: stdErr},
+		found: registersFound{float64(equal), float64(c.m.registers - empty), q, uv},
+	}
 }
 
 // strongestLinks are the first of links by similarity, and then by index.

@@ -88,7 +88,7 @@ type alertJSON struct {
 	JensenShannon float64 `json:"jensen_shannon_bits"`
 	PValue        float64 `json:"p_value"`
 	// the bin with the largest share of the difference of those that there is more of
-	Bin      string       `json:"bin,omitempty"`
+	binName
 	LiftBits float64      `json:"lift_bits,omitempty"`
 	AsOfUS   int64        `json:"as_of_us"`
 	Coverage coverageJSON `json:"coverage"`
@@ -108,13 +108,13 @@ func (s *session) printAlert(e client.Event) error {
 		out.Alert = "cleared"
 	}
 	if more := slices.IndexFunc(w.GetBins(), func(b *ebbv1.SurprisingBin) bool { return b.GetLiftBits() > 0 }); more >= 0 && e.Raised {
-		out.Bin, out.LiftBits = s.shown(w.GetBins()[more].GetBin()), w.GetBins()[more].GetLiftBits()
+		out.binName, out.LiftBits = binNameOf(w.GetBins()[more].GetBin()), w.GetBins()[more].GetLiftBits()
 	}
 	if s.output == "json" {
 		return json.NewEncoder(s.term.out).Encode(out)
 	}
 	if s.output == "tsv" {
-		_, err := fmt.Fprintf(s.term.out, "%s\t%d\t%s\t%s\t%s\n", out.Alert, out.AsOfUS, exact(out.JensenShannon), exact(out.PValue), out.Bin)
+		_, err := fmt.Fprintf(s.term.out, "%s\t%d\t%s\t%s\t%s\n", out.Alert, out.AsOfUS, exact(out.JensenShannon), exact(out.PValue), out.shown())
 		return err
 	}
 	return s.printAlertLine(&out)
@@ -127,8 +127,8 @@ func (s *session) printAlertLine(out *alertJSON) error {
 		text = out.Error
 	case !out.Found:
 		text = "nothing to compare (no such key, or all of it has faded)"
-	case out.Bin != "":
-		text += fmt.Sprintf("; more of %s (%+.2f bits)", out.Bin, out.LiftBits)
+	case !out.none():
+		text += fmt.Sprintf("; more of %s (%+.2f bits)", out.shown(), out.LiftBits)
 	}
 	if c := out.Coverage; len(c.ShardsFailed) > 0 {
 		text += fmt.Sprintf(" (of %d of %d shards: not judged)", c.ShardsAnswered, c.ShardsTotal)

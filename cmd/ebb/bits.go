@@ -166,17 +166,17 @@ func (f *bitsFlags) add(cmd *cobra.Command) {
 
 // bitsJSON is the answer about a bitmap as JSON.
 type bitsJSON struct {
-	Namespace string       `json:"namespace"`
-	Key       string       `json:"key"`
-	Count     *uint64      `json:"count,omitempty"`
-	StdError  float64      `json:"std_error"`
-	IDs       []uint64     `json:"ids,omitzero"`    // of questions that list ids, not nil
-	Names     []string     `json:"names,omitempty"` // for which the ids stand, in a namespace with a dictionary
-	Contains  []bool       `json:"contains,omitempty"`
-	More      bool         `json:"more,omitempty"`
-	Next      uint64       `json:"next,omitempty"`
-	AsOfUS    int64        `json:"as_of_us"`
-	Coverage  coverageJSON `json:"coverage"`
+	Namespace string `json:"namespace"`
+	keyName
+	Count    *uint64      `json:"count,omitempty"`
+	StdError float64      `json:"std_error"`
+	IDs      []uint64     `json:"ids,omitzero"`    // of questions that list ids, not nil
+	Names    []listedName `json:"names,omitempty"` // for which the ids stand, in a namespace with a dictionary
+	Contains []bool       `json:"contains,omitempty"`
+	More     bool         `json:"more,omitempty"`
+	Next     uint64       `json:"next,omitempty"`
+	AsOfUS   int64        `json:"as_of_us"`
+	Coverage coverageJSON `json:"coverage"`
 }
 
 // askBits asks about one bitmap, and shows what is of interest: lines for people and tsv.
@@ -202,18 +202,7 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 	return s.put(cmd, &f.questionFlags, question, func(a *ebbv1.Answer) error {
 		w := a.GetBitmap()
 		if s.output == "json" {
-			out := bitsJSON{
-				Namespace: s.namespace, Key: key, StdError: w.GetStdError(), Names: namesOf(w), Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(),
-				AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
-			}
-			counts, lists := answered(q)
-			if counts {
-				out.Count = new(w.GetCount())
-			}
-			if lists {
-				out.IDs = append([]uint64{}, w.GetIds()...)
-			}
-			return printJSON(s.term.out, out)
+			return printJSON(s.term.out, s.bitsJSON(a, key, q))
 		}
 		for _, line := range lines(w) {
 			fmt.Fprintln(s.term.out, line)
@@ -226,6 +215,22 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 		}
 		return s.printExact(w.GetAsOfUs(), a.GetCoverage())
 	})
+}
+
+func (s *session) bitsJSON(a *ebbv1.Answer, key string, q *ebbv1.BitmapQuestion) bitsJSON {
+	w := a.GetBitmap()
+	out := bitsJSON{
+		Namespace: s.namespace, keyName: keyNameOf([]byte(key)), StdError: w.GetStdError(), Names: listedNames(w.GetNames()),
+		Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+	}
+	counts, lists := answered(q)
+	if counts {
+		out.Count = new(w.GetCount())
+	}
+	if lists {
+		out.IDs = append([]uint64{}, w.GetIds()...)
+	}
+	return out
 }
 
 // answered says of a question whether its answer is a number, and whether it is ids.
@@ -375,14 +380,6 @@ func idText(w *ebbv1.BitmapAnswer, at int) string {
 	default:
 		return printable(names[at])
 	}
-}
-
-// namesOf are the strings of the ids of an answer.
-func namesOf(w *ebbv1.BitmapAnswer) (names []string) {
-	for _, name := range w.GetNames() {
-		names = append(names, string(name))
-	}
-	return names
 }
 
 // idsOf reads ids: strings where the namespace has a dictionary, and otherwise numbers.

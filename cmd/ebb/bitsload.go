@@ -35,7 +35,8 @@ name in its header or by number from 1), or is a bitmap in the portable format o
 
 With a KEY as play/{day}, each row of a TSV, CSV or JSON-lines file says which bitmap its id goes into: {day} is replaced
 by that column, and {t:day} by the day of the time in column t, or its hour, week, month, quarter or year. Times are read as
-ebb import does.
+ebb import does. A row that cannot be read, as one with a bad time, ends the load with an error that names its line, where
+ebb import refuses the row and counts the others: correct or remove the row, and run the load again.
 
 In a namespace with a dictionary the file has strings instead, one a line or a column of them.
 

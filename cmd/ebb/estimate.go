@@ -81,8 +81,8 @@ func newEstimate(s *session) *cobra.Command {
 
 // estimateJSON is one estimate, and what it is of.
 type estimateJSON struct {
-	Of       string   `json:"of"` // total, bin, quantile or item
-	Bin      string   `json:"bin,omitempty"`
+	Of string `json:"of"` // total, bin, quantile or item
+	binName
 	Quantile *float64 `json:"quantile,omitempty"`
 	Value    float64  `json:"value"`
 	StdError float64  `json:"std_error"`
@@ -94,7 +94,7 @@ type estimateJSON struct {
 
 // memberJSON says whether a bloom contains a bin.
 type memberJSON struct {
-	Bin       string  `json:"bin"`
+	binName
 	Contained bool    `json:"contained"`
 	FalseRate float64 `json:"false_rate"`
 }
@@ -102,13 +102,13 @@ type memberJSON struct {
 // summaryJSON is the answer to ebb estimate as JSON.
 type summaryJSON struct {
 	Namespace   string         `json:"namespace"`
-	Keys        []string       `json:"keys"`
+	Keys        []listedName   `json:"keys"`
 	Matched     uint64         `json:"matched,omitempty"` // keys that the patterns found
 	Found       bool           `json:"found"`
 	Kind        string         `json:"kind,omitempty"`
 	Estimates   []estimateJSON `json:"estimates"`
 	Memberships []memberJSON   `json:"memberships,omitempty"`
-	Members     []string       `json:"members,omitempty"`
+	Members     []listedName   `json:"members,omitempty"`
 	Over        bool           `json:"over,omitempty"`
 	SpanUS      int64          `json:"span_us,omitempty"` // of a window: what the answer covers
 	Confidence  float64        `json:"confidence"`
@@ -119,15 +119,12 @@ type summaryJSON struct {
 func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error {
 	w, c := a.GetSummary(), a.GetCoverage()
 	out := summaryJSON{
-		Namespace: s.namespace, Keys: []string{}, Matched: w.GetMatched(), Found: w.GetFound(), Over: w.GetOver(),
+		Namespace: s.namespace, Keys: append([]listedName{}, listedNames(q.GetKeys())...), Matched: w.GetMatched(), Found: w.GetFound(), Over: w.GetOver(),
 		SpanUS: w.GetSpanUs(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
 		Coverage: coverageOf(c),
 	}
 	if out.Found {
 		out.Kind = proto.KindName(w.GetKind())
-	}
-	for _, key := range q.GetKeys() {
-		out.Keys = append(out.Keys, s.shown(key))
 	}
 	add := func(e estimateJSON, w *ebbv1.Estimate) {
 		e.Value, e.StdError, e.Low, e.High, e.Confidence = w.GetValue(), w.GetStdError(), w.GetLow(), w.GetHigh(), w.GetConfidence()
@@ -135,20 +132,18 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 	}
 	add(estimateJSON{Of: "total"}, w.GetTotal())
 	for i, e := range w.GetBins() {
-		add(estimateJSON{Of: "bin", Bin: s.shown(q.GetBins()[i])}, e)
+		add(estimateJSON{Of: "bin", binName: binNameOf(q.GetBins()[i])}, e)
 	}
 	for i, e := range w.GetQuantiles() {
 		add(estimateJSON{Of: "quantile", Quantile: &q.GetQuantiles()[i]}, e)
 	}
 	for _, item := range w.GetItems() {
-		add(estimateJSON{Of: "item", Bin: s.shown(item.GetBin())}, item.GetCount())
+		add(estimateJSON{Of: "item", binName: binNameOf(item.GetBin())}, item.GetCount())
 	}
 	for i, m := range w.GetMemberships() {
-		out.Memberships = append(out.Memberships, memberJSON{s.shown(q.GetBins()[i]), m.GetContained(), m.GetFalseRate()})
+		out.Memberships = append(out.Memberships, memberJSON{binNameOf(q.GetBins()[i]), m.GetContained(), m.GetFalseRate()})
 	}
-	for _, m := range w.GetMembers() {
-		out.Members = append(out.Members, s.shown(m))
-	}
+	out.Members = listedNames(w.GetMembers())
 	if q.GetMembers() && out.Found && len(out.Members) == 0 {
 		fmt.Fprintln(s.term.err, "note: of so many members no names are kept")
 	}
@@ -166,10 +161,10 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 			fmt.Fprintf(s.term.out, "%s\t%s\t%s\t%s\t%s\n", e.name(), exact(e.Value), exact(e.StdError), exact(e.Low), exact(e.High))
 		}
 		for _, m := range out.Memberships {
-			fmt.Fprintf(s.term.out, "%s\t%t\t%s\n", m.Bin, m.Contained, exact(m.FalseRate))
+			fmt.Fprintf(s.term.out, "%s\t%t\t%s\n", m.shown(), m.Contained, exact(m.FalseRate))
 		}
 		for _, m := range out.Members {
-			fmt.Fprintln(s.term.out, m)
+			fmt.Fprintln(s.term.out, printable([]byte(m)))
 		}
 		return nil
 	}
@@ -180,8 +175,8 @@ func (e *estimateJSON) name() string {
 	switch {
 	case e.Quantile != nil:
 		return exact(*e.Quantile)
-	case e.Bin != "":
-		return e.Bin
+	case !e.none():
+		return e.shown()
 	}
 	return e.Of
 }
@@ -234,10 +229,13 @@ func printMembers(w io.Writer, out summaryJSON) error {
 	}
 	for _, m := range out.Memberships {
 		said := map[bool]string{true: "yes", false: "no"}[m.Contained]
-		fmt.Fprintf(tw, "%s\t%s\t%s%%\n", m.Bin, said, figure(100*m.FalseRate, 2))
+		fmt.Fprintf(tw, "%s\t%s\t%s%%\n", m.shown(), said, figure(100*m.FalseRate, 2))
 	}
 	if len(out.Members) > 0 {
-		fmt.Fprintf(tw, "\n%s\n", strings.Join(out.Members, "\n"))
+		fmt.Fprintln(tw)
+		for _, m := range out.Members {
+			fmt.Fprintln(tw, printable([]byte(m)))
+		}
 	}
 	return tw.Flush()
 }

@@ -41,28 +41,28 @@ are bytes of the text.`,
 }
 
 type matchJSON struct {
-	Phrase string `json:"phrase"`
-	Begin  uint32 `json:"begin"`
-	End    uint32 `json:"end"`
+	phraseName
+	Begin uint32 `json:"begin"`
+	End   uint32 `json:"end"`
 }
 
 type matchesJSON struct {
-	Namespace string       `json:"namespace"`
-	Key       string       `json:"key"`
-	Found     bool         `json:"found"`
-	Matches   []matchJSON  `json:"matches"`
-	AsOfUS    int64        `json:"as_of_us"`
-	Coverage  coverageJSON `json:"coverage"`
+	Namespace string `json:"namespace"`
+	keyName
+	Found    bool         `json:"found"`
+	Matches  []matchJSON  `json:"matches"`
+	AsOfUS   int64        `json:"as_of_us"`
+	Coverage coverageJSON `json:"coverage"`
 }
 
 func (s *session) printMatches(a *ebbv1.Answer, key string) error {
 	w := a.GetMatch()
 	out := matchesJSON{
-		Namespace: s.namespace, Key: key, Found: w.GetFound(), Matches: []matchJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+		Namespace: s.namespace, keyName: keyNameOf([]byte(key)), Found: w.GetFound(), Matches: []matchJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
 	var table [][]string
 	for _, m := range w.GetMatches() {
-		out.Matches = append(out.Matches, matchJSON{s.shown(m.GetPhrase()), m.GetBegin(), m.GetEnd()})
+		out.Matches = append(out.Matches, matchJSON{phraseNameOf(m.GetPhrase()), m.GetBegin(), m.GetEnd()})
 		table = append(table, []string{printable(m.GetPhrase()), strconv.FormatUint(uint64(m.GetBegin()), 10), strconv.FormatUint(uint64(m.GetEnd()), 10)})
 	}
 	switch {
@@ -168,8 +168,8 @@ func (s *session) feed(cmd *cobra.Command, to client.Feeding) error {
 }
 
 type foundJSON struct {
-	Phrase string `json:"phrase"`
-	Count  int    `json:"count"`
+	phraseName
+	Count int `json:"count"`
 }
 
 func (s *session) printFound(counts map[string]int, lines int) error {
@@ -179,8 +179,8 @@ func (s *session) printFound(counts map[string]int, lines int) error {
 	}
 	all, table := []foundJSON{}, [][]string(nil)
 	for _, p := range sorted(phrases) {
-		text := s.shown([]byte(p))
-		all, table = append(all, foundJSON{text, counts[p]}), append(table, []string{text, strconv.Itoa(counts[p])})
+		all = append(all, foundJSON{phraseNameOf([]byte(p)), counts[p]})
+		table = append(table, []string{printable([]byte(p)), strconv.Itoa(counts[p])})
 	}
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{"namespace": s.namespace, "texts": lines, "found": all})

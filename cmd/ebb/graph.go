@@ -29,6 +29,9 @@ sets those fit that have up to about 390 things, of 3,000 up to 130. Otherwise t
 where sets are small, and sets that have nothing in common may be linked: the interval of such a link mostly
 begins at 0.
 
+Each of the first 16 keys that are named is compared with all the others, so that no stronger link of theirs is left
+out where sets are exact. So does similar(KEY, PATTERN) of ebb query.
+
 For two sets, or a few, ebb overlap and jaccard(a, b) of ebb query compare all that they keep: exact while each
 has up to 1,024 things.
 
@@ -72,7 +75,7 @@ type graphNodeJSON struct {
 }
 
 type graphLinkJSON struct {
-	Key     string       `json:"key"`
+	keyName
 	Jaccard estimateJSON `json:"jaccard"`
 }
 
@@ -80,10 +83,9 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	w := a.GetGraph()
 	out := graphJSON{Namespace: s.namespace, Nodes: []graphNodeJSON{}, Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 	for _, n := range w.GetNodes() {
-		node := graphNodeJSON{s.sizedOf(n.GetSet()), []graphLinkJSON{}}
+		node := graphNodeJSON{sizedOf(n.GetSet()), []graphLinkJSON{}}
 		for _, l := range n.GetLinks() {
-			to := w.GetNodes()[l.GetTo()].GetSet().GetKey()
-			node.Links = append(node.Links, graphLinkJSON{s.shown(to), estimateOf("jaccard", l.GetJaccard())})
+			node.Links = append(node.Links, graphLinkJSON{keyNameOf(w.GetNodes()[l.GetTo()].GetSet().GetKey()), estimateOf("jaccard", l.GetJaccard())})
 		}
 		out.Nodes = append(out.Nodes, node)
 	}
@@ -94,7 +96,7 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	case "tsv":
 		for _, n := range out.Nodes {
 			for _, l := range n.Links {
-				fmt.Fprintf(term, "%s\t%s\t%s\t%s\n", n.Key, l.Key, exact(l.Jaccard.Value), exact(l.Jaccard.StdError))
+				fmt.Fprintf(term, "%s\t%s\t%s\t%s\n", n.shown(), l.shown(), exact(l.Jaccard.Value), exact(l.Jaccard.StdError))
 			}
 		}
 		return nil
@@ -108,12 +110,12 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	for _, n := range out.Nodes {
 		switch {
 		case !n.Found:
-			fmt.Fprintf(tw, "%s\tnothing known\n", n.Key)
+			fmt.Fprintf(tw, "%s\tnothing known\n", n.shown())
 		case len(n.Links) == 0:
-			fmt.Fprintf(tw, "%s\t%s\tnone\n", n.Key, figure(n.Size.Value, 6))
+			fmt.Fprintf(tw, "%s\t%s\tnone\n", n.shown(), figure(n.Size.Value, 6))
 		}
 		for _, l := range n.Links {
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%.4f\t%.4f\n", n.Key, figure(n.Size.Value, 6), l.Key, l.Jaccard.Value, l.Jaccard.StdError)
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%.4f\t%.4f\n", n.shown(), figure(n.Size.Value, 6), l.shown(), l.Jaccard.Value, l.Jaccard.StdError)
 		}
 	}
 	if err := tw.Flush(); err != nil {

@@ -106,7 +106,7 @@ func newKeys(s *session) *cobra.Command {
 
 // keyJSON is a key and what is known of it.
 type keyJSON struct {
-	Key         string       `json:"key"`
+	keyName
 	Kind        string       `json:"kind,omitempty"`
 	Total       estimateJSON `json:"total"`
 	Bins        uint32       `json:"bins,omitempty"`
@@ -118,8 +118,7 @@ type keyJSON struct {
 
 func keyOf(w *ebbv1.KeyInfo) keyJSON {
 	return keyJSON{
-		Key: jsonName(w.GetKey()), Kind: proto.KindName(w.GetKind()),
-		Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
+		keyName: keyNameOf(w.GetKey()), Kind: proto.KindName(w.GetKind()), Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
 		LastEventUS: w.GetLastEventUs(), FadesUS: w.GetFadesUs(), ExpiresUS: w.GetExpiresUs(), Shard: w.GetShard(),
 	}
 }
@@ -442,12 +441,26 @@ written again later is a new key, without a time. A time that has passed ends it
 	return cmd
 }
 
+// renamedJSON is what ebb rename has done.
+type renamedJSON struct {
+	keyName
+	Was       *string `json:"was,omitempty"`
+	WasBase64 []byte  `json:"was_base64,omitempty"`
+}
+
+func renamedOf(key, was string) renamedJSON {
+	out := renamedJSON{keyName: keyNameOf([]byte(key))}
+	out.Was, out.WasBase64 = textOrBinary([]byte(was))
+	return out
+}
+
 func newRename(s *session) *cobra.Command {
 	var overwrite bool
 	cmd := &cobra.Command{
 		Use: "rename KEY NEW", Short: "Give a key another name", Args: argsBetween(2, 2, "KEY NEW"),
 		Long: `All that the key holds goes along, and its time to live. Where the two names belong to different shards it is copied and then deleted, again if it is written
-in between; what it holds may take 252 KiB then.`,
+in between; what it holds may take 252 KiB then. Rates of ebb trend may change by that, also of other keys of the new shard: rates begin
+with the earliest event of a shard. Bitmaps that are placed by slice cannot be renamed.`,
 		Example: "  ebb rename clicks/tody clicks/today\n  ebb rename clicks/new clicks/today --overwrite",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, c, done, err := s.connect(cmd)
@@ -460,7 +473,7 @@ in between; what it holds may take 252 KiB then.`,
 			}
 			switch s.output {
 			case "json":
-				return printJSON(s.term.out, map[string]string{"key": args[1], "was": args[0]})
+				return printJSON(s.term.out, renamedOf(args[1], args[0]))
 			case "tsv":
 				_, err = fmt.Fprintf(s.term.out, "%s\t%s\n", printable([]byte(args[0])), printable([]byte(args[1])))
 				return err

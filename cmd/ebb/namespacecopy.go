@@ -20,7 +20,8 @@ func newNamespaceCopy(s *session) *cobra.Command {
 and their times to live. TO must not exist. It takes the role reader in FROM and admin in TO.
 
 The copy is not atomic: each key is copied as it is at a moment of its own, and what is written to FROM during
-the copy may be in TO or not. The event clock of TO has come as far as the keys that were copied: compare with --at.
+the copy may be in TO or not. The event clock of TO has come as far as the keys that were copied: compare with --as-of.
+Rates of ebb trend may differ: keys lie in other shards in TO, and rates begin with the earliest event of a shard.
 
 Before anything is made, all keys are looked at. Bitmaps may be of any size. Other keys of more than 252 KiB
 cannot be copied: the copy is refused, or leaves them out with --skip-too-large and names them. Bitmaps that lie
@@ -62,7 +63,7 @@ type namespaceCopyJSON struct {
 
 // leftKeyJSON is a key that was not copied.
 type leftKeyJSON struct {
-	Key   string `json:"key"`
+	keyName
 	Error string `json:"error"`
 }
 
@@ -103,7 +104,7 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 	if s.output == "json" {
 		left := make([]leftKeyJSON, 0, len(result.Left))
 		for _, k := range result.Left {
-			left = append(left, leftKeyJSON{k.Key, k.Err.Error()})
+			left = append(left, leftKeyJSON{keyNameOf([]byte(k.Key)), k.Err.Error()})
 		}
 		return printJSON(s.term.out, namespaceCopyJSON{
 			from, to, result.Keys, result.Bytes, result.Gone, result.LeftOut,

@@ -48,7 +48,7 @@ type overlapJSON struct {
 
 // sizedJSON is a set and how many bins it has.
 type sizedJSON struct {
-	Key   string       `json:"key"`
+	keyName
 	Found bool         `json:"found"`
 	Size  estimateJSON `json:"size"`
 }
@@ -57,10 +57,10 @@ func estimateOf(of string, w *ebbv1.Estimate) estimateJSON {
 	return estimateJSON{Of: of, Value: w.GetValue(), StdError: w.GetStdError(), Low: w.GetLow(), High: w.GetHigh(), Confidence: w.GetConfidence()}
 }
 
-func (s *session) sizedOf(w *ebbv1.SizedSet) sizedJSON {
-	name := s.shown(w.GetKey())
+func sizedOf(w *ebbv1.SizedSet) sizedJSON {
+	name := keyNameOf(w.GetKey())
 	if len(w.GetKey()) == 0 {
-		name = w.GetOf()
+		name = keyNameOf([]byte(w.GetOf()))
 	}
 	return sizedJSON{name, w.GetFound(), estimateOf("size", w.GetSize())}
 }
@@ -72,7 +72,7 @@ func (s *session) printOverlap(a *ebbv1.Answer) error {
 		if !set.GetFound() && len(set.GetKey()) > 0 {
 			s.notePattern(string(set.GetKey()))
 		}
-		out.Sets = append(out.Sets, s.sizedOf(set))
+		out.Sets = append(out.Sets, sizedOf(set))
 	}
 	out.Estimates = []estimateJSON{
 		estimateOf("union", w.GetUnion()), estimateOf("intersection", w.GetIntersection()),
@@ -95,10 +95,10 @@ func (s *session) printOverlap(a *ebbv1.Answer) error {
 	fmt.Fprintln(tw, "SET\tVALUE\tSTD ERROR\tINTERVAL")
 	for _, set := range out.Sets {
 		if !set.Found {
-			fmt.Fprintf(tw, "%s\tnothing known\t\t\n", set.Key)
+			fmt.Fprintf(tw, "%s\tnothing known\t\t\n", set.shown())
 			continue
 		}
-		line(set.Key, set.Size)
+		line(set.shown(), set.Size)
 	}
 	fmt.Fprintln(tw, "\t\t\t")
 	for _, e := range out.Estimates {

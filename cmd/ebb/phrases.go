@@ -50,8 +50,8 @@ func newPhrases(s *session) *cobra.Command {
 			Use: "phrases", Short: "Keys that hold phrases to be found in texts",
 			Long: `A key of kind phrases holds up to 65,536 phrases of up to 256 bytes, 2 MiB together.
 They are found in a text token by token: a token is a run of letters and numbers, one
-character of a script that is written without spaces, or a symbol such as an emoji, © or °.
-Punctuation and signs of arithmetic and money (+ = $ €) are no tokens.
+character of a script that is written without spaces, or a symbol such as an emoji.
+Punctuation and signs such as + and # are no tokens: C++ is found wherever C is.
 Letters are compared in any case, and what stands between tokens makes no difference.
 See ebb match and ebb feed.`,
 		},
@@ -190,12 +190,12 @@ func (s *session) phrasesOf(ctx context.Context, c *client.Client, key string) (
 }
 
 type phrasesJSON struct {
-	Namespace string       `json:"namespace"`
-	Key       string       `json:"key"`
-	Found     bool         `json:"found"`
-	Phrases   []string     `json:"phrases"`
-	AsOfUS    int64        `json:"as_of_us"`
-	Coverage  coverageJSON `json:"coverage"`
+	Namespace string `json:"namespace"`
+	keyName
+	Found    bool         `json:"found"`
+	Phrases  []listedName `json:"phrases"`
+	AsOfUS   int64        `json:"as_of_us"`
+	Coverage coverageJSON `json:"coverage"`
 }
 
 func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
@@ -204,10 +204,7 @@ func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
 		return proto.ErrWrongKind.Errorf("key %q is a %s, and holds no phrases", key, proto.KindName(w.GetKind()))
 	}
 	out := phrasesJSON{
-		Namespace: s.namespace, Key: key, Found: w.GetFound(), Phrases: []string{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
-	}
-	for _, m := range w.GetMembers() {
-		out.Phrases = append(out.Phrases, s.shown(m))
+		Namespace: s.namespace, keyName: keyNameOf([]byte(key)), Found: w.GetFound(), Phrases: append([]listedName{}, listedNames(w.GetMembers())...), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
 	switch s.output {
 	case "json":
@@ -219,7 +216,7 @@ func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
 		}
 	}
 	for _, p := range out.Phrases {
-		fmt.Fprintln(s.term.out, p)
+		fmt.Fprintln(s.term.out, printable([]byte(p)))
 	}
 	if s.output != "table" {
 		return nil

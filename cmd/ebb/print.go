@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -19,7 +20,7 @@ import (
 // distributionJSON is a distribution as `--json` prints it.
 type distributionJSON struct {
 	Namespace   string       `json:"namespace"`
-	Keys        []string     `json:"keys"`
+	Keys        []listedName `json:"keys"`
 	Matched     uint64       `json:"matched,omitempty"` // keys that the patterns found
 	Found       bool         `json:"found"`
 	Z           float64      `json:"z"`
@@ -38,7 +39,7 @@ type distributionJSON struct {
 }
 
 type binJSON struct {
-	Bin   string  `json:"bin"`
+	binName
 	Count float64 `json:"count"`
 	P     float64 `json:"p"`
 	PLow  float64 `json:"p_low"`
@@ -48,12 +49,12 @@ type binJSON struct {
 }
 
 type coverageJSON struct {
-	ShardsTotal    uint32   `json:"shards_total"`
-	ShardsAnswered uint32   `json:"shards_answered"`
-	ShardsFailed   []uint32 `json:"shards_failed,omitempty"`
-	ShardsStale    []uint32 `json:"shards_stale,omitempty"`
-	MissingKeys    []string `json:"missing_keys,omitempty"`
-	MissingTotal   uint32   `json:"missing_total,omitempty"`
+	ShardsTotal    uint32       `json:"shards_total"`
+	ShardsAnswered uint32       `json:"shards_answered"`
+	ShardsFailed   []uint32     `json:"shards_failed,omitempty"`
+	ShardsStale    []uint32     `json:"shards_stale,omitempty"`
+	MissingKeys    []listedName `json:"missing_keys,omitempty"`
+	MissingTotal   uint32       `json:"missing_total,omitempty"`
 }
 
 // printTable prints rows of text as columns under a header, or as lines of TSV
@@ -79,10 +80,14 @@ func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	err := enc.Encode(v)
+	if wrapped := (*json.MarshalerError)(nil); errors.As(err, &wrapped) {
+		return wrapped.Unwrap() // a name that has no JSON, see listedName
+	}
+	return err
 }
 
-// text is a key or bin for JSON, which cannot carry other bytes.
+// text is a value for JSON, which cannot carry other bytes.
 func text(what string, b []byte) (string, error) {
 	if !utf8.Valid(b) {
 		return "", proto.ErrNotUTF8.Errorf("%s %q is not UTF-8, which JSON needs", what, b).WithHint("-o tsv or -o table print it quoted")
@@ -94,11 +99,7 @@ func text(what string, b []byte) (string, error) {
 func (s *session) printDistribution(a *ebbv1.Answer, asked bool) error {
 	switch s.output {
 	case "json":
-		out, err := s.distributionJSON(a)
-		if err != nil {
-			return err
-		}
-		return printJSON(s.term.out, out)
+		return printJSON(s.term.out, s.distributionJSON(a))
 	case "tsv":
 		for _, b := range a.GetDistribution().GetBins() {
 			fmt.Fprintf(s.term.out, "%s\t%s\t%s\n", printable(b.GetBin()), exact(b.GetCount()), exact(b.GetP()))
@@ -108,32 +109,21 @@ func (s *session) printDistribution(a *ebbv1.Answer, asked bool) error {
 	return printDistributionTable(s.term.out, a, asked)
 }
 
-func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
+func (s *session) distributionJSON(a *ebbv1.Answer) *distributionJSON {
 	d, c := a.GetDistribution(), a.GetCoverage()
 	out := &distributionJSON{
 		Namespace: s.namespace, Matched: d.GetMatched(), Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(),
 		EffectiveN: d.GetEffectiveN(), BinsTotal: d.GetBinsTotal(), Brief: d.GetBrief(), Lost: d.GetLost(),
-		Bins: []binJSON{}, Keys: []string{}, AsOfUS: d.GetAsOfUs(), LastEventUS: d.GetLastEventUs(), Confidence: d.GetConfidence(),
+		Bins: []binJSON{}, Keys: append([]listedName{}, listedNames(d.GetKeys())...), AsOfUS: d.GetAsOfUs(), LastEventUS: d.GetLastEventUs(), Confidence: d.GetConfidence(),
 		Coverage: coverageOf(c),
 	}
 	if !d.GetBrief() {
 		out.Other, out.EntropyBits = &d.Other, &d.EntropyBits
 	}
-	for _, key := range d.GetKeys() {
-		k, err := text("key", key)
-		if err != nil {
-			return nil, err
-		}
-		out.Keys = append(out.Keys, k)
-	}
 	for _, b := range d.GetBins() {
-		name, err := text("bin", b.GetBin())
-		if err != nil {
-			return nil, err
-		}
-		out.Bins = append(out.Bins, binJSON{name, b.GetCount(), b.GetP(), b.GetPLow(), b.GetPHigh(), b.GetHidden()})
+		out.Bins = append(out.Bins, binJSON{binNameOf(b.GetBin()), b.GetCount(), b.GetP(), b.GetPLow(), b.GetPHigh(), b.GetHidden()})
 	}
-	return out, nil
+	return out
 }
 
 func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
@@ -215,14 +205,10 @@ func figure(v float64, digits int) string {
 }
 
 func coverageOf(c *ebbv1.Coverage) coverageJSON {
-	out := coverageJSON{
-		c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale(), nil,
-		c.GetMissingTotal(),
+	return coverageJSON{
+		c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale(),
+		listedNames(c.GetMissingKeys()), c.GetMissingTotal(),
 	}
-	for _, key := range c.GetMissingKeys() {
-		out.MissingKeys = append(out.MissingKeys, jsonName(key))
-	}
-	return out
 }
 
 // missingShownMax is how many missing keys a line names.
@@ -297,22 +283,6 @@ func unprinted(text string) (name string, ok bool) {
 		}
 	}
 	return name, printable([]byte(name)) == text
-}
-
-// jsonName is a name for JSON, which can carry all that is UTF-8; what is not is quoted.
-func jsonName(b []byte) string {
-	if utf8.Valid(b) {
-		return string(b)
-	}
-	return printable(b)
-}
-
-// shown is a name for the output that was asked for.
-func (s *session) shown(b []byte) string {
-	if s.output == "json" {
-		return jsonName(b)
-	}
-	return printable(b)
 }
 
 // when prints a tick as UTC time of day.

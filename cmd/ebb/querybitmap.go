@@ -12,7 +12,7 @@ type bitmapJSON struct {
 	Namespace string       `json:"namespace"`
 	Count     *uint64      `json:"count,omitempty"` // of count
 	IDs       []uint64     `json:"ids,omitzero"`    // of ids, not nil
-	Names     []string     `json:"names,omitempty"` // of ids, in a namespace with a dictionary: for which they stand
+	Names     []listedName `json:"names,omitempty"` // of ids, in a namespace with a dictionary: for which they stand
 	Next      *uint64      `json:"next,omitempty"`  // there are more, from this one on
 	StdError  float64      `json:"std_error"`
 	AsOfUS    int64        `json:"as_of_us"`
@@ -23,7 +23,7 @@ type bitmapJSON struct {
 func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	w := a.GetBitmap()
 	if s.output == "json" {
-		out := bitmapJSON{Namespace: s.namespace, StdError: w.GetStdError(), Names: namesOf(w), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		out := bitmapJSON{Namespace: s.namespace, StdError: w.GetStdError(), Names: listedNames(w.GetNames()), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 		if ids {
 			out.IDs = append([]uint64{}, w.GetIds()...)
 		} else {
@@ -69,7 +69,7 @@ type groupsJSON struct {
 }
 
 type groupJSON struct {
-	Key   string `json:"key"`
+	keyName
 	Count uint64 `json:"count"`
 }
 
@@ -78,7 +78,7 @@ func (s *session) printGroups(a *ebbv1.Answer) error {
 	out := groupsJSON{Namespace: s.namespace, Count: w.GetCount(), Groups: []groupJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 	var rows [][]string
 	for _, g := range w.GetGroups() {
-		out.Groups = append(out.Groups, groupJSON{s.shown(g.GetKey()), g.GetCount()})
+		out.Groups = append(out.Groups, groupJSON{keyNameOf(g.GetKey()), g.GetCount()})
 		rows = append(rows, []string{printable(g.GetKey()), strconv.FormatUint(g.GetCount(), 10), share(g.GetCount(), w.GetCount())})
 	}
 	if s.output == "json" {

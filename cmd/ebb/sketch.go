@@ -31,11 +31,11 @@ of different namespaces. Files can be put one behind the other.`,
 
 // sketchJSON is a sketch as a line of what was exported, imported or listed.
 type sketchJSON struct {
-	Namespace string    `json:"namespace"`
-	Key       string    `json:"key"`
-	Kind      string    `json:"kind"`
-	Bytes     int       `json:"bytes"`
-	AsOf      time.Time `json:"as_of"`
+	Namespace string `json:"namespace"`
+	keyName
+	Kind  string    `json:"kind"`
+	Bytes int       `json:"bytes"`
+	AsOf  time.Time `json:"as_of"`
 }
 
 func newSketchExport(s *session) *cobra.Command {
@@ -270,7 +270,7 @@ func newSketchList(s *session) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			rows := []sketchJSON{}
 			err := s.eachSketch(args[0], func(k *client.Sketch) error {
-				rows = append(rows, sketchJSON{k.Namespace().Name, k.Key(), proto.KindName(k.Kind()), k.Bytes(), k.AsOf().UTC()})
+				rows = append(rows, sketchJSON{k.Namespace().Name, keyNameOf([]byte(k.Key())), proto.KindName(k.Kind()), k.Bytes(), k.AsOf().UTC()})
 				return nil
 			})
 			if err != nil {
@@ -281,7 +281,7 @@ func newSketchList(s *session) *cobra.Command {
 			}
 			var table [][]string
 			for _, r := range rows {
-				table = append(table, []string{r.Namespace, printable([]byte(r.Key)), r.Kind, fmt.Sprint(r.Bytes), r.AsOf.Format(time.RFC3339)})
+				table = append(table, []string{r.Namespace, r.shown(), r.Kind, fmt.Sprint(r.Bytes), r.AsOf.Format(time.RFC3339)})
 			}
 			return s.printTable("NAMESPACE\tKEY\tKIND\tBYTES\tAS OF", table)
 		},

@@ -87,12 +87,12 @@ func (s *session) setString(cmd *cobra.Command, key string, value []byte, at tim
 }
 
 type stringJSON struct {
-	Namespace string       `json:"namespace"`
-	Key       string       `json:"key"`
-	Found     bool         `json:"found"`
-	Value     *string      `json:"value,omitempty"`
-	AsOfUS    int64        `json:"as_of_us"`
-	Coverage  coverageJSON `json:"coverage"`
+	Namespace string `json:"namespace"`
+	keyName
+	Found    bool         `json:"found"`
+	Value    *string      `json:"value,omitempty"`
+	AsOfUS   int64        `json:"as_of_us"`
+	Coverage coverageJSON `json:"coverage"`
 }
 
 func (s *session) printString(a *ebbv1.Answer, key string) error {
@@ -104,7 +104,7 @@ func (s *session) printString(a *ebbv1.Answer, key string) error {
 		s.notePattern(key)
 	}
 	if s.output == "json" {
-		out := stringJSON{Namespace: s.namespace, Key: key, Found: w.GetFound(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		out := stringJSON{Namespace: s.namespace, keyName: keyNameOf([]byte(key)), Found: w.GetFound(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 		if out.Found {
 			value, err := text("the value", w.GetText())
 			if err != nil {

@@ -70,7 +70,7 @@ type surpriseJSON struct {
 }
 
 type surprisedBin struct {
-	Bin       string  `json:"bin"`
+	binName
 	P         float64 `json:"p"`
 	BaselineP float64 `json:"baseline_p"`
 	LiftBits  float64 `json:"lift_bits"`
@@ -78,7 +78,7 @@ type surprisedBin struct {
 }
 
 type eventJSON struct {
-	Bin          string  `json:"bin"`
+	binName
 	SurpriseBits float64 `json:"surprise_bits"`
 }
 
@@ -91,12 +91,10 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 		Coverage: coverageOf(c),
 	}
 	for _, b := range w.GetBins() {
-		out.Bins = append(out.Bins, surprisedBin{
-			s.shown(b.GetBin()), b.GetP(), b.GetBaselineP(), b.GetLiftBits(), b.GetShareBits(),
-		})
+		out.Bins = append(out.Bins, surprisedBin{binNameOf(b.GetBin()), b.GetP(), b.GetBaselineP(), b.GetLiftBits(), b.GetShareBits()})
 	}
 	for i, bits := range w.GetSurpriseBits() {
-		out.Events = append(out.Events, eventJSON{s.shown(q.GetBins()[i]), bits})
+		out.Events = append(out.Events, eventJSON{binNameOf(q.GetBins()[i]), bits})
 	}
 	term := s.term.out
 	switch s.output {
@@ -104,12 +102,12 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 		return printJSON(term, out)
 	case "tsv":
 		for _, b := range out.Bins {
-			fmt.Fprintf(term, "%s\t%s\t%s\t%s\t%s\n", b.Bin, exact(b.P), exact(b.BaselineP), exact(b.LiftBits), exact(b.ShareBits))
+			fmt.Fprintf(term, "%s\t%s\t%s\t%s\t%s\n", b.shown(), exact(b.P), exact(b.BaselineP), exact(b.LiftBits), exact(b.ShareBits))
 		}
 		return nil
 	}
 	for _, e := range out.Events {
-		fmt.Fprintf(term, "an event in %s: %.2f bits\n", e.Bin, e.SurpriseBits)
+		fmt.Fprintf(term, "an event in %s: %.2f bits\n", e.shown(), e.SurpriseBits)
 	}
 	if !out.Found {
 		_, err := fmt.Fprintln(term, "nothing to compare (no such key, or all of it has faded)")
@@ -118,7 +116,7 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "BIN\tP\tUSUALLY\tLIFT\tSHARE")
 	for _, b := range out.Bins {
-		fmt.Fprintf(tw, "%s\t%.4f\t%.4f\t%+.2f bits\t%.4f bits\n", b.Bin, b.P, b.BaselineP, b.LiftBits, b.ShareBits)
+		fmt.Fprintf(tw, "%s\t%.4f\t%.4f\t%+.2f bits\t%.4f bits\n", b.shown(), b.P, b.BaselineP, b.LiftBits, b.ShareBits)
 	}
 	if err := tw.Flush(); err != nil {
 		return err

@@ -20,7 +20,10 @@ func newTrend(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "trend KEY...", Short: "Which bins come more or less often than usual; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
 		Long: "Which bins come more or less often than usual: their rates under the namespace's half-life beside those under its second one\n" +
-			"(ebb namespace create NAME --half-life 10m --slow-half-life 6h).",
+			"(ebb namespace create NAME --half-life 10m --slow-half-life 6h).\n\n" +
+			"KEY is a name, and no pattern: of keys that match one ask ebb query 'trend(clicks/*)', which merges them.\n\n" +
+			"Rates begin with the earliest event of a shard. So they may change, also those of other keys, when keys come to a shard:\n" +
+			"by rename, a copy of a namespace, an import of sketches, or a restore into another number of shards.",
 		Example: "  ebb trend clicks/country -n clicks\n  ebb trend clicks/country -n clicks --bin MY --n 3 --watch 2s",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if e := proto.CheckTop(n); e != nil {
@@ -71,7 +74,7 @@ type trendJSON struct {
 }
 
 type changeJSON struct {
-	Bin          string  `json:"bin"`
+	binName
 	FastRate     float64 `json:"fast_rate"`
 	SlowRate     float64 `json:"slow_rate"`
 	Bits         float64 `json:"bits"`
@@ -86,8 +89,7 @@ func (s *session) changesJSON(changes []*ebbv1.Change) []changeJSON {
 	out := []changeJSON{}
 	for _, c := range changes {
 		out = append(out, changeJSON{
-			s.shown(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(),
-			c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
+			binNameOf(c.GetBin()), c.GetFastRate(), c.GetSlowRate(), c.GetBits(), c.GetStdErrorBits(), c.GetLowBits(), c.GetHighBits(), c.GetZScore(), c.GetPValue(),
 		})
 	}
 	return out
@@ -108,7 +110,7 @@ func (s *session) printTrend(a *ebbv1.Answer) error {
 		return printJSON(s.term.out, out)
 	case "tsv":
 		for _, c := range slices.Concat(out.Bins, out.Rising, out.Falling) {
-			fmt.Fprintln(s.term.out, strings.Join([]string{c.Bin, exact(c.FastRate), exact(c.SlowRate), exact(c.Bits), exact(c.LowBits), exact(c.HighBits), exact(c.PValue)}, "\t"))
+			fmt.Fprintln(s.term.out, strings.Join([]string{c.shown(), exact(c.FastRate), exact(c.SlowRate), exact(c.Bits), exact(c.LowBits), exact(c.HighBits), exact(c.PValue)}, "\t"))
 		}
 		return nil
 	}
@@ -124,7 +126,7 @@ func (s *session) printTrendTable(a *ebbv1.Answer, out *trendJSON) error {
 	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "BIN\tNOW\tUSUALLY\tCHANGE\t%g%% INTERVAL\tCHANCE\n", 100*out.Confidence)
 	for _, c := range slices.Concat(out.Bins, out.Rising, out.Falling) {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%+.2f bits\t%+.2f to %+.2f\t%.2g\n", c.Bin, rateText(c.FastRate), rateText(c.SlowRate), c.Bits, c.LowBits, c.HighBits, c.PValue)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%+.2f bits\t%+.2f to %+.2f\t%.2g\n", c.shown(), rateText(c.FastRate), rateText(c.SlowRate), c.Bits, c.LowBits, c.HighBits, c.PValue)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
