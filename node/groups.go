@@ -74,6 +74,7 @@ func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
 		return nil, err
 	}
 	machine := newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, n.restores, &n.counts.apply, n.unions, n.audits)
+	machine.limit(n.cfg.ShardLimits)
 	machine.fail, s.arrivals.machine = n.cfg.Fail, machine
 	r := newReplica(s, machine, replicaConfig{
 		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded,

@@ -51,6 +51,12 @@ var Invariants = []Invariant{
 	{"bits-answer", "setting and clearing bits answers how many were changed"},
 	{"slices-kept", "every acknowledged bit of a bitmap that lies in all shards is in it, and no other"},
 	{"repeat-same", "a command sent again under its idempotency key, to another node, answers the same"},
+	{"window-edges", "a command that is sent again in its session is answered as before within the session's window, " +
+		"and refused below it"},
+	{"session-ends", "a session is known until it was idle for as long as it may be, and not after that " +
+		"(where all clocks were right)"},
+	{"key-window", "an idempotency key is known for as long as it is to be remembered, and refused after that " +
+		"(where all clocks were right)"},
 	{"decayed-sum", "a decayed sum equals the oracle's to 1e-9"},
 	{"dated-sum", "a sum in a namespace with an event clock equals the oracle's, at the time that the answer says, " +
 		"but for what it says is lost"},

@@ -14,8 +14,10 @@ type Plan struct {
 	Nodes  int    `json:"nodes"`
 	Shards uint32 `json:"shards"`
 	// Segment is how many bytes a file of a log has; 0 is as many as usual, which a run does not fill.
-	Segment  int64    `json:"segment,omitempty"`
-	Families []string `json:"families"` // that this seed has drawn from
+	Segment int64 `json:"segment,omitempty"`
+	// Knobs are the limits that are not those of production, by name.
+	Knobs    map[string]int64 `json:"knobs,omitempty"`
+	Families []string         `json:"families"` // that this seed has drawn from
 	// Outage begins the run with a leader that is cut off, and a majority that must go on.
 	Outage bool `json:"outage"`
 	// Home waits at the end until every shard is led where the table wants it.
@@ -87,6 +89,7 @@ func Draw(seed uint64, families ...string) Plan {
 	if rng.IntN(4) == 0 {
 		p.Nodes, p.Shards = 5, 7
 	}
+	p.Knobs = drawKnobs(seed)
 	p.Segment = segments[rand.New(rand.NewPCG(seed, 0x6c6f67)).IntN(len(segments))]
 	var all, pool []Family
 	for _, f := range Families {

@@ -112,6 +112,7 @@ func (v *Verdict) Failed() bool { return len(v.Breaches) > 0 }
 func (v *Verdict) Tell() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, %d nodes, %d shards: %s\n", v.Plan.Seed, v.Plan.Nodes, v.Plan.Shards, v.Plan)
+	fmt.Fprintf(&b, "%s\n", v.Plan.knobWords())
 	for _, l := range v.Story {
 		mark := " "
 		if l.Kind == LineBreach {

@@ -138,6 +138,7 @@ func (w *world) live() {
 	defer cancel()
 	configure := func(i int, cfg *node.Config) {
 		cfg.LogSegmentBytes = w.plan.Segment
+		w.plan.turn(cfg)
 		if w.opts.Configure != nil {
 			w.opts.Configure(i, cfg)
 		}
@@ -186,7 +187,9 @@ func (w *world) dial(host int) (*ebb.Client, error) {
 	for i := range w.plan.Nodes {
 		addrs = append(addrs, w.c.IP(i)+":7070")
 	}
-	return ebb.DialOptions(context.Background(), addrs, slices.Concat([]ebb.Option{ebb.WithDialer(w.c.Dialer(clientIP(host))), ebb.WithAttemptTimeout(time.Second)}, w.opts.Client)...)
+	return ebb.DialOptions(context.Background(), addrs, slices.Concat([]ebb.Option{
+		ebb.WithDialer(w.c.Dialer(clientIP(host))), ebb.WithAttemptTimeout(time.Second), ebb.WithWindow(w.plan.window()),
+	}, w.opts.Client)...)
 }
 
 // client is one who works until told to stop, with a connection that it may share and chances of its own.
