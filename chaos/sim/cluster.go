@@ -339,6 +339,18 @@ func (c *Cluster) SlowDisk(i int, d time.Duration) {
 	c.slow(c.seats[i], max(d, c.opts.Sync))
 }
 
+// SlowFiles makes every sync of node i's disk take d, and the making of every file, too.
+func (c *Cluster) SlowFiles(i int, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seats[i].disk.Inject(func(op fs.Op, name string) error {
+		if op == fs.OpSync || op == fs.OpOpen && strings.HasSuffix(name, ".tmp") {
+			time.Sleep(d)
+		}
+		return nil
+	})
+}
+
 func (c *Cluster) slow(s *seat, d time.Duration) {
 	if d == 0 {
 		s.disk.Inject(nil)

@@ -23,6 +23,7 @@ var Invariants = []Invariant{
 	{"command-once", "each of many commands counts once if it was acknowledged, once or not at all if its outcome is unknown, and else not at all"},
 	{"logs-agree", "the logs of a shard's replicas, read from their disks when all has ended, have the same committed entries"},
 	{"log-in-order", "the committed log has every acknowledged command, behind those that were acknowledged before it was sent, and terms never fall; ids of strings, which it hands out, rise with it"},
+	{"log-durable", "after a power loss a disk that does not lie has every entry that its node had applied"},
 	{"read-possible", "a read has no more than was sent"},
 	{"bounded-fresh", "a read of bounded staleness has all that was acknowledged that long before it began (where all clocks were right)"},
 	{"any-possible", "a read of any replica, however stale, has no more than was sent"},

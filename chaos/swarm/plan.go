@@ -77,6 +77,8 @@ const (
 	membersPart = 0.4
 	// killPart is how many seeds have, beside what is drawn, a process die at a failpoint: there are many of these.
 	killPart = 0.3
+	// lyingPart is how many seeds have a disk that lies, unless one loses its content or nodes come or go.
+	lyingPart = 0.15
 )
 
 // segments are what the files of a log may hold: few batches, hundreds, as many as usual.
@@ -93,6 +95,9 @@ func Draw(seed uint64, families ...string) Plan {
 	p.Segment = segments[rand.New(rand.NewPCG(seed, 0x6c6f67)).IntN(len(segments))]
 	var all, pool []Family
 	for _, f := range Families {
+		if f.Name == lyingDisk.Name && !slices.Contains(families, f.Name) {
+			continue // drawn below, so that seeds keep what they had before it came
+		}
 		chosen := rng.Float64() < familyPart*f.share()
 		if len(families) > 0 && !slices.Contains(families, f.Name) {
 			continue
@@ -137,6 +142,10 @@ func Draw(seed uint64, families ...string) Plan {
 		if more.Float64() < membersPart {
 			p.put(more, membership[min(more.IntN(len(membership)+1), len(membership)-1)], len(p.Acts)-1) // the last twice as often: it has many variants
 		}
+	}
+	if lie := rand.New(rand.NewPCG(seed, 0x6c6965)); len(families) == 0 && lie.Float64() < lyingPart && !lost &&
+		!slices.ContainsFunc(p.Acts, func(a Act) bool { f, _ := FamilyOf(a.Family); return f.membership() }) {
+		p.put(lie, lyingDisk, len(p.Acts)-1)
 	}
 	if slices.ContainsFunc(p.Acts, func(a Act) bool { return ofFiles(a.Dose.Way) }) {
 		p.Segment = segments[0] // else it may not come to a file's end

@@ -67,6 +67,7 @@ type world struct {
 	everSkewed atomic.Bool  // some clock was wrong at some time
 	leaving    map[int]bool // nodes that the cluster is to be without
 	wiped      map[int]bool // nodes whose disks were replaced
+	mendAll    func()       // mend, which knows all families, for one of these
 	whole      bool         // nothing is broken: whoever is dead must start
 	wishes     []*ebbv1.ChangeClusterRequest
 	latest     time.Duration   // how late what is sent may come
@@ -113,6 +114,7 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 			skewed: map[int]bool{}, leaving: map[int]bool{}, wiped: map[int]bool{}, excuses: map[int][]error{},
 			reigns: map[uint32]*Reign{}, leaders: map[[2]uint64]string{}, clocks: map[[3]uint64]int64{}, applied: map[uint32]uint64{},
 		}
+		w.mendAll = w.mend
 		w.live()
 		v.Virtual = w.now()
 		if w.c != nil {
