@@ -71,6 +71,7 @@ var Invariants = []Invariant{
 	{"healed-writes", "writes are acknowledged within 8 s after all was mended"},
 	{"healed-reads", "every key is readable when all was mended"},
 	{"replicas-equal", "all replicas of a shard are equal when all was mended"},
+	{"snapshot-continues", "the newest snapshot of a replica and the log behind it make the state that the replica has"},
 	{"no-divergence", "two replicas with the same entries applied are equal, at any time"},
 	{"one-leader", "a shard has one leader a term at most"},
 	{"one-server-a-change", "each committed configuration of a group differs from the one before by one server " +

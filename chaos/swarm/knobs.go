@@ -16,7 +16,7 @@ import (
 type Knob struct {
 	Name string
 	What string // what it limits, and in which unit
-	// Values are what seeds draw, the lowest first. The last is that of production.
+	// Values are what seeds draw, the one furthest from production first. The last is that of production.
 	Values []int64
 
 	turn func(cfg *node.Config, v int64) // nil: it is not of nodes
@@ -28,6 +28,7 @@ const (
 	knobSessionExpiry = "session-expiry"
 	knobKeyWindow     = "key-window"
 	knobClientWindow  = "client-window"
+	knobNewFile       = "new-file"
 )
 
 // Knobs are all of them. All nodes of a run have the same values from the first entry of every log on: those of shards
@@ -57,6 +58,7 @@ var Knobs = []Knob{
 		knobClientWindow, "commands of a client in one shard at once, no more than a session remembers",
 		[]int64{1, 8, ebb.WindowDefault}, nil,
 	},
+	{knobNewFile, "ms that a disk takes to make a file", []int64{200, 30, 0}, nil},
 }
 
 // ticks is a number of ms in shard time.
@@ -65,8 +67,9 @@ func ticks(ms int64) sketch.Tick { return sketch.Tick(ms * 1000) }
 const (
 	// knobsPart is how many seeds have other limits than those of production.
 	knobsPart = 0.7
-	// knobTurned is how many of the knobs of such a seed are drawn at all, and knobLowest how many of these are the lowest.
-	knobTurned, knobLowest = 0.7, 0.5
+	// knobTurned is how many of the knobs of such a seed are drawn at all, and knobFirst how many of these have the first
+	// value.
+	knobTurned, knobFirst = 0.7, 0.5
 )
 
 // drawKnobs draws the limits of a seed by name; nil for those of production. A knob that is not named has that of
@@ -78,14 +81,14 @@ func drawKnobs(seed uint64) map[string]int64 {
 	}
 	values := map[string]int64{}
 	for _, k := range Knobs {
-		turned, lowest, any := rng.Float64() < knobTurned, rng.Float64() < knobLowest, rng.IntN(len(k.Values))
+		turned, first, at := rng.Float64() < knobTurned, rng.Float64() < knobFirst, rng.IntN(len(k.Values))
 		switch {
 		case !turned:
 			continue
-		case lowest:
-			any = 0
+		case first:
+			at = 0
 		}
-		if v := k.Values[any]; v != k.production() {
+		if v := k.Values[at]; v != k.production() {
 			values[k.Name] = v
 		}
 	}
@@ -133,6 +136,13 @@ func (p *Plan) turn(cfg *node.Config) {
 	}
 }
 
+// shardLimits are those of the shards of all nodes.
+func (p *Plan) shardLimits() shard.Limits {
+	var cfg node.Config
+	p.turn(&cfg)
+	return cfg.ShardLimits
+}
+
 // knobWords names the knobs that are turned, in the order of the table.
 func (p *Plan) knobWords() string {
 	var words []string
@@ -147,20 +157,21 @@ func (p *Plan) knobWords() string {
 	return strings.Join(words, ", ")
 }
 
-// KnobCount is how many seeds had a knob at its lowest value, at its highest and between.
+// KnobCount is how many seeds had the first value of a knob, which is furthest from production, how many that of
+// production, and how many one between.
 type KnobCount struct {
-	Lowest  int `json:"lowest"`
-	Between int `json:"between"`
-	Highest int `json:"highest"`
+	First      int `json:"first"`
+	Between    int `json:"between"`
+	Production int `json:"production"`
 }
 
 // add counts the value of a plan.
 func (c KnobCount) add(k *Knob, p *Plan) KnobCount {
 	switch k.of(p) {
 	case k.Values[0]:
-		c.Lowest++
+		c.First++
 	case k.production():
-		c.Highest++
+		c.Production++
 	default:
 		c.Between++
 	}

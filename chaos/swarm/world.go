@@ -147,7 +147,8 @@ func (w *world) live() {
 	}
 	var err error
 	w.c, err = sim.Start(ctx, sim.Options{
-		Nodes: w.plan.Nodes, Shards: w.plan.Shards, Seed: w.plan.Seed, Logger: w.opts.Logger, Sync: 300 * time.Microsecond, Configure: configure,
+		Nodes: w.plan.Nodes, Shards: w.plan.Shards, Seed: w.plan.Seed, Logger: w.opts.Logger, Sync: 300 * time.Microsecond,
+		Create: w.plan.knobTime(knobNewFile), Configure: configure,
 	})
 	if !w.hold("restarts", err == nil, "the cluster does not start: %v", err) {
 		return
@@ -177,6 +178,7 @@ func (w *world) live() {
 	w.heal()
 	settlers := finish()
 	w.settle(settlers)
+	w.judgeSnapshots()
 	w.judgeCollapses()
 	for _, read := range w.autopsies {
 		read()
