@@ -16,12 +16,8 @@ import (
 )
 
 const (
-	// flightsMax is how many entries of a shard may be on their way at once.
-	flightsMax = 4
-	// queueBytesMax bounds the commands that wait at one shard, and
-	// nodeBytesMax those at all shards of a node.
-	queueBytesMax = 4 << 20
-	nodeBytesMax  = 128 << 20
+	// nodeBytesMax bounds the commands that wait at all shards of a node.
+	nodeBytesMax = 128 << 20
 	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
 	commandBytesMax = proto.EntryBytesHard - entryOverhead
 	// entryOverhead is room for the stamp and for the definition of one namespace: what a request says of it is bounded by proto.NamespaceBytesMax,
@@ -72,9 +68,10 @@ type proposals interface {
 // An entry leaves at once when none is on its way, or when 64 KiB wait. A
 // goroutine exists only while entries are on their way.
 type proposer struct {
-	shard uint32
-	to    proposals
-	count *proposeMetrics
+	shard  uint32
+	to     proposals
+	count  *proposeMetrics
+	limits Limits
 
 	mu      sync.Mutex // guards what follows; nothing waits while holding it
 	queue   []waiting  // from head on
@@ -100,9 +97,9 @@ type waiting struct {
 	at      int // position in call
 }
 
-func newProposer(shard uint32, to proposals, count *proposeMetrics) *proposer {
+func newProposer(shard uint32, to proposals, count *proposeMetrics, limits Limits) *proposer {
 	return &proposer{
-		shard: shard, to: to, count: count,
+		shard: shard, to: to, count: count, limits: limits,
 		defined: make(map[string]uint64), clocks: make(map[string]*ebbv1.EventClock),
 	}
 }
@@ -119,8 +116,8 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 	switch {
 	case p.closed:
 		c.fail(at, errShuttingDown(p.shard))
-	case p.bytes+len(command) > queueBytesMax:
-		c.fail(at, p.overloaded("shard", p.bytes, queueBytesMax))
+	case p.bytes > 0 && p.bytes+len(command) > p.limits.QueueBytes:
+		c.fail(at, p.overloaded("shard", p.bytes, p.limits.QueueBytes))
 	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
 		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), nodeBytesMax))
 	default:
@@ -158,10 +155,10 @@ func (p *proposer) admit(command []byte) *proto.Error {
 func (p *proposer) kick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.head == len(p.queue) || p.paused || p.flights >= flightsMax {
+	if p.head == len(p.queue) || p.paused || p.flights >= p.limits.EntriesInFlight {
 		return
 	}
-	if p.flights > 0 && p.bytes < proto.EntryBytesSoft {
+	if p.flights > 0 && p.bytes < p.limits.EntryBytes {
 		return // the last one to land takes it along
 	}
 	p.flights++
@@ -272,7 +269,7 @@ func (p *proposer) isClosed() bool {
 func (p *proposer) land() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if waits := p.head < len(p.queue); waits && !p.paused && (p.flights == 1 || p.bytes >= proto.EntryBytesSoft) {
+	if waits := p.head < len(p.queue); waits && !p.paused && (p.flights == 1 || p.bytes >= p.limits.EntryBytes) {
 		return false
 	}
 	p.flights--
@@ -362,7 +359,7 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	for p.head < len(p.queue) {
 		w := p.queue[p.head]
 		size += len(w.command)
-		if size > proto.EntryBytesSoft && len(cargo) > 0 {
+		if size > p.limits.EntryBytes && len(cargo) > 0 {
 			break
 		}
 		cargo = append(cargo, w)

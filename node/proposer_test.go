@@ -146,7 +146,7 @@ func codes(results []*ebbv1.CommandResult) []ebbv1.Code {
 func proposing(t *testing.T, f func(t *testing.T, p *proposer, l *fakeLog)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()
-		f(t, newProposer(1, l, new(proposeMetrics)), l)
+		f(t, newProposer(1, l, new(proposeMetrics), Limits{}.filled()), l)
 	})
 }
 

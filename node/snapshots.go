@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,8 @@ const (
 
 // snapshotLimits are those of a node; tests have smaller ones.
 type snapshotLimits struct {
-	min, log, trailing int64 // bytes
+	min, log, trailing int64         // bytes
+	every              time.Duration // between two looks; snapshotEvery if 0
 }
 
 func defaultSnapshotLimits() snapshotLimits {
@@ -73,7 +75,7 @@ func newSnapshotter(log *wal.Log, members func() []*member, logger *slog.Logger,
 func (s *snapshotter) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ticker := time.NewTicker(snapshotEvery)
+	ticker := time.NewTicker(cmp.Or(s.limits.every, snapshotEvery))
 	defer ticker.Stop()
 	for {
 		select {

@@ -58,6 +58,55 @@ var Knobs = []Knob{
 		knobClientWindow, "commands of a client in one shard at once, no more than a session remembers",
 		[]int64{1, 8, ebb.WindowDefault}, nil,
 	},
+	{
+		"sources", "ordered sources that a shard remembers", []int64{2, 64, 4096},
+		func(cfg *node.Config, v int64) { cfg.ShardLimits.Sources = int(v) },
+	},
+	{
+		"key-results", "bytes of results that say more than a count, of all idempotency keys of a shard",
+		[]int64{64 << 10, 16 << 20},
+		func(cfg *node.Config, v int64) { cfg.ShardLimits.IdempotencyResultBytes = int(v) },
+	},
+	{
+		"entries-in-flight", "entries of a shard on their way at once", []int64{1, 2, 4},
+		func(cfg *node.Config, v int64) { cfg.Limits.EntriesInFlight = int(v) },
+	},
+	{
+		"entry", "bytes of commands after which an entry ends", []int64{1, 300, 64 << 10},
+		func(cfg *node.Config, v int64) { cfg.Limits.EntryBytes = int(v) },
+	},
+	{
+		"queue", "bytes of commands that wait at a shard, but for a single one", []int64{500, 8 << 10, 4 << 20},
+		func(cfg *node.Config, v int64) { cfg.Limits.QueueBytes = int(v) },
+	},
+	{
+		"append", "entries of one append to a follower", []int64{1, 4, 64},
+		func(cfg *node.Config, v int64) { cfg.Limits.AppendEntries = int(v) },
+	},
+	{
+		"trailing", "bytes of a log that stay behind a snapshot", []int64{1, 4 << 10, 1 << 20},
+		func(cfg *node.Config, v int64) { cfg.Limits.TrailingBytes = v },
+	},
+	{
+		"snapshot-period", "ms between two looks at the lengths of logs", []int64{100, 300, 1000},
+		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotEvery = time.Duration(v) * time.Millisecond },
+	},
+	{
+		"snapshot-sync", "bytes of a snapshot between two syncs", []int64{1 << 10, 64 << 10, 8 << 20},
+		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotSyncBytes = v },
+	},
+	{
+		"chunk", "bytes of a snapshot that go to another node at once", []int64{100, 4 << 10, 256 << 10},
+		func(cfg *node.Config, v int64) { cfg.Limits.ChunkBytes = int(v) },
+	},
+	{
+		"log-batch", "bytes of the log that one sync makes durable", []int64{1, 2 << 10, 4 << 20},
+		func(cfg *node.Config, v int64) { cfg.Limits.LogBatchBytes = int(v) },
+	},
+	{
+		"audit-period", "ms between two audits of a shard", []int64{1_000, 5_000, 60_000},
+		func(cfg *node.Config, v int64) { cfg.Limits.AuditEvery = time.Duration(v) * time.Millisecond },
+	},
 	{knobNewFile, "ms that a disk takes to make a file", []int64{200, 30, 0}, nil},
 }
 
