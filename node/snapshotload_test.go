@@ -52,7 +52,7 @@ func (b *burden) propose(c *ebbv1.Command) raft.ApplyFuture {
 func (b *burden) keep(next func() []int) {
 	var wg sync.WaitGroup
 	var turn sync.Mutex
-	for range flightsMax {
+	for range Limits{}.filled().EntriesInFlight {
 		wg.Go(func() {
 			for {
 				turn.Lock()

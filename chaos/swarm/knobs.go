@@ -104,7 +104,7 @@ var Knobs = []Knob{
 		func(cfg *node.Config, v int64) { cfg.Limits.LogBatchBytes = int(v) },
 	},
 	{
-		"audit-period", "ms between two audits of a shard", []int64{1_000, 5_000, 60_000},
+		"audit-period", "ms between two audits of a shard", []int64{10_000, 20_000, 60_000},
 		func(cfg *node.Config, v int64) { cfg.Limits.AuditEvery = time.Duration(v) * time.Millisecond },
 	},
 	{knobNewFile, "ms that a disk takes to make a file", []int64{200, 30, 0}, nil},
