@@ -187,8 +187,8 @@ func TestEntriesAreBounded(t *testing.T) {
 			add(p, 30<<10)
 		}
 		add(p, 200<<10)
-		if n := len(l.sent()); n != Limits{}.filled().EntriesInFlight {
-			t.Fatalf("%d entries on their way, want %d", n, Limits{}.filled().EntriesInFlight)
+		if n, want := len(l.sent()), p.limits.EntriesInFlight; n != want {
+			t.Fatalf("%d entries on their way, want %d", n, want)
 		}
 		for i := 0; i < len(l.sent()); i++ {
 			l.commit(i, nil)
@@ -266,7 +266,7 @@ func TestRefusalsBeforeTheLog(t *testing.T) {
 		}
 		l.term = 1
 		add(p, 1)
-		for range Limits{}.filled().QueueBytes / (64 << 10) {
+		for range p.limits.QueueBytes / (64 << 10) {
 			add(p, 64<<10)
 		}
 		var over *call
