@@ -59,7 +59,8 @@ type shardMachine struct {
 var _ machine = (*shardMachine)(nil)
 
 func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, count *applyMetrics, kept *unions, audits *audits) *shardMachine {
-	m := &shardMachine{id: id, mem: mem, slots: slots, count: count, kept: kept, audits: audits, state: shard.New(id, mem())}
+	m := &shardMachine{id: id, mem: mem, slots: slots, count: count, kept: kept, audits: audits}
+	m.state = shard.New(id, mem())
 	m.limit(shard.DefaultLimits())
 	return m
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// judgeSnapshots makes the state of each replica anew, of the newest snapshot on its disk and of the log behind it, as its
-// next start would. That it differs from the state that it has, all replicas may share.
+// judgeSnapshots makes the state of each replica anew, of the newest snapshot on its disk and of the log behind it, as
+// its next start would. It must be the state that the replica has: a difference that all replicas share is one, too.
 func (w *world) judgeSnapshots() {
 	for i := range w.c.Nodes() {
 		n := w.c.Node(i)

@@ -14,7 +14,8 @@ import (
 // diskFamilies break disks. A node whose disk fails may end, and the others go on.
 var diskFamilies = []Family{
 	{
-		Name: "slow-disk", What: "each sync of a node takes long, and for half of them each new file, too", Dose: "20 to 1,500 ms",
+		Name: "slow-disk", What: "each sync of a node takes long, and for half of them each new file, too",
+		Dose: "20 to 1,500 ms",
 		draw: func(rng *rand.Rand, d *Dose) { d.Time = millis(rng, 20, 1500) },
 		inject: func(w *world, d Dose) string {
 			i := w.victim(d)

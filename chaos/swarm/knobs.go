@@ -16,7 +16,7 @@ import (
 type Knob struct {
 	Name string
 	What string // what it limits, and in which unit
-	// Values are what seeds draw, the one furthest from production first. The last is that of production.
+	// Values are what seeds draw, the tightest first. The last is that of production.
 	Values []int64
 
 	turn func(cfg *node.Config, v int64) // nil: it is not of nodes
@@ -206,10 +206,9 @@ func (p *Plan) knobWords() string {
 	return strings.Join(words, ", ")
 }
 
-// KnobCount is how many seeds had the first value of a knob, which is furthest from production, how many that of
-// production, and how many one between.
+// KnobCount is how many seeds had the tightest value of a knob, how many that of production, and how many one between.
 type KnobCount struct {
-	First      int `json:"first"`
+	First      int `json:"tightest"`
 	Between    int `json:"between"`
 	Production int `json:"production"`
 }

@@ -52,19 +52,20 @@ func (w *world) judgeDisk(i int, applied map[uint32]uint64) {
 		last, _ := group.LastIndex() // it has no error
 		boundary, _ := group.Boundary()
 		if has := max(last, boundary); has > 0 {
-			w.hold("log-durable", has >= index, "%s lost power, and its disk has entries of shard %d up to %d; it had applied %d",
+			w.hold("log-durable", has >= index,
+				"%s lost power, and its disk has entries of shard %d up to %d; it had applied %d",
 				w.c.Name(i), shard, has, index)
 		}
 	}
 }
 
-// lyingDisk loses what a disk says it has kept. One node cannot survive that, and no majority can that such a node
-// belongs to: it has promised what it does not remember. So the others are well while the disk lies, and until they have
-// all that this node had: then everything must hold, and the node must come back with what is left, or know that it
-// cannot.
+// lyingDisk loses what a disk says it has kept. No node can survive that, nor a majority that needs such a node: it has
+// promised what it no longer knows. So the others are well while the disk lies, and until they have all that this node
+// had. Then everything must hold, and the node must come back with what is left, or know that it cannot.
 var lyingDisk = Family{
 	Name: "lying-disk", Loses: true, Moves: true,
-	What: "a disk reports syncs that it has not done, or done in part, and loses power; the node comes back when the others have all that it had",
+	What: "a disk reports syncs that it has not done, or done in part, and loses power; " +
+		"the node comes back when the others have all that it had",
 	Dose: "for 0.3 to 4 s; all syncs, half of each, or some syncs",
 	draw: func(rng *rand.Rand, d *Dose) {
 		d.Time = millis(rng, 300, 4000)
@@ -131,7 +132,7 @@ func (w *world) furthest() map[uint32]uint64 {
 	return all
 }
 
-// lagging says which replica has not applied what is given, or which shard has no leader; "" if all have, one node aside.
+// lagging says which replica has not applied what is given, or which shard has no leader, one node aside; "" for none.
 func (w *world) lagging(had map[uint32]uint64, aside int) string {
 	var all []string
 	for _, shard := range append([]uint32{cluster.ControlShard}, w.shards()...) {

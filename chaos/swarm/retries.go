@@ -241,6 +241,6 @@ func (r *retrier) settle(ctx context.Context, c *ebb.Client) {
 		return
 	}
 	r.w.hold("acked-kept", d.Z >= float64(r.acked), "lost: %s counts %v, and %d was acknowledged", r.key, d.Z, r.acked)
-	r.w.hold("counted-once", d.Z <= float64(r.acked+r.unknown), "%s counts %v, and only %d was acknowledged and %d is unknown",
-		r.key, d.Z, r.acked, r.unknown)
+	r.w.hold("counted-once", d.Z <= float64(r.acked+r.unknown),
+		"%s counts %v, and only %d was acknowledged and %d is unknown", r.key, d.Z, r.acked, r.unknown)
 }

@@ -78,8 +78,9 @@ func (m *Mem) HangSync(release <-chan struct{}) {
 	m.hang = release
 }
 
-// Lie makes each Sync and SyncDir do only a part of its work, and report that it did all of it: f says how much, from 0
-// for nothing to 1 for all. What is left out is as if it had not been synced yet: a later sync may do it. nil ends that.
+// Lie makes each Sync and SyncDir do only a part of its work, and report that it did all of it: f says how much, from
+// 0 for nothing to 1 for all. What is left out is as if it had not been synced yet: a later sync may do it. nil ends
+// that.
 func (m *Mem) Lie(f func(op Op, name string) (done float64)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
