@@ -15,7 +15,8 @@ type Limits struct {
 	EntryBytes int
 	// QueueBytes bounds the commands that wait at one shard, unless it is a single one; 4 MiB.
 	QueueBytes int
-	// AppendEntries is how many entries one append to a follower carries; 64.
+	// AppendEntries is how many entries one append to a follower carries; 64. Raft buffers as many proposals: below
+	// twice EntriesInFlight a proposer would wait for Raft with its lock held, so it is never below that.
 	AppendEntries int
 	// TrailingBytes is how much of a log is kept behind a snapshot, so that a follower that was away for a moment needs
 	// no snapshot; 1 MiB, and no more than a quarter of Config.SnapshotBytes.
@@ -38,6 +39,7 @@ func (l Limits) filled() Limits {
 	or(&l.EntryBytes, proto.EntryBytesSoft)
 	or(&l.QueueBytes, 4<<20)
 	or(&l.AppendEntries, appendEntriesMax)
+	l.AppendEntries = max(l.AppendEntries, 2*l.EntriesInFlight)
 	or(&l.TrailingBytes, trailingBytes)
 	or(&l.SnapshotEvery, snapshotEvery)
 	or(&l.AuditEvery, auditEvery)

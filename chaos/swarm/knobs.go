@@ -80,7 +80,7 @@ var Knobs = []Knob{
 		func(cfg *node.Config, v int64) { cfg.Limits.QueueBytes = int(v) },
 	},
 	{
-		"append", "entries of one append to a follower", []int64{1, 4, 64},
+		"append", "entries of one append to a follower", []int64{8, 16, 64},
 		func(cfg *node.Config, v int64) { cfg.Limits.AppendEntries = int(v) },
 	},
 	{
