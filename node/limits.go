@@ -21,6 +21,10 @@ type Limits struct {
 	// TrailingBytes is how much of a log is kept behind a snapshot, so that a follower that was away for a moment needs
 	// no snapshot; 1 MiB, and no more than a quarter of Config.SnapshotBytes.
 	TrailingBytes int64
+	// LogBytes bounds the log of all groups: above it the longest is cut first; 256 MiB.
+	LogBytes int64
+	// SnapshotsAtOnce is how many snapshots a node takes at a time; 2.
+	SnapshotsAtOnce int
 	// SnapshotEvery is how often the lengths of the logs are looked at; 1 s.
 	SnapshotEvery time.Duration
 	// SnapshotSyncBytes is after how many bytes of a snapshot a part of it is synced; 8 MiB.
@@ -41,6 +45,8 @@ func (l Limits) filled() Limits {
 	or(&l.AppendEntries, appendEntriesMax)
 	l.AppendEntries = max(l.AppendEntries, 2*l.EntriesInFlight)
 	or(&l.TrailingBytes, trailingBytes)
+	or(&l.LogBytes, logBytesMax)
+	or(&l.SnapshotsAtOnce, snapshotsAtOnce)
 	or(&l.SnapshotEvery, snapshotEvery)
 	or(&l.AuditEvery, auditEvery)
 	return l // the log, the snapshots and the transport have their own for the others

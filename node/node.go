@@ -392,7 +392,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	members := func() []*member { return n.groups.Load().members }
 	groups := newGroupWatch(members, n.fatal, n.logger)
 	n.snapshots = newSnapshotter(n.log, members, n.logger, &n.counts.snapshot)
-	n.snapshots.limits.trailing, n.snapshots.limits.every = n.cfg.Limits.TrailingBytes, n.cfg.Limits.SnapshotEvery
+	n.snapshots.limits = n.cfg.Limits.snapshots()
 	n.snapshots.limits.least(n.cfg.SnapshotBytes)
 	n.snapshots.stir = func(m *member) { n.stir(ctx, m) }
 	if n.cfg.ScrubEvery > 0 {

@@ -293,6 +293,23 @@ func TestRefusalsBeforeTheLog(t *testing.T) {
 	})
 }
 
+// A queue that holds less than a command holds one of them, or it would never leave.
+func TestQueueHoldsOneCommand(t *testing.T) {
+	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
+		p.limits.QueueBytes, p.paused = 10, true
+		one, two := add(p, 1000), add(p, 1)
+		if got := codes(two.wait(t.Context(), nil)); got[0] != ebbv1.Code_CODE_OVERLOADED {
+			t.Errorf("beside a command that fills the queue: %v", got)
+		}
+		p.resume()
+		synctest.Wait()
+		l.commit(0, nil)
+		if got := codes(one.wait(t.Context(), nil)); got[0] != 0 {
+			t.Errorf("a command that is larger than the queue: %v", got)
+		}
+	})
+}
+
 // What all shards of a node hold back is bounded too.
 func TestNodeIsOverloaded(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {

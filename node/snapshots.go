@@ -40,10 +40,18 @@ const (
 type snapshotLimits struct {
 	min, log, trailing int64         // bytes
 	every              time.Duration // between two looks; snapshotEvery if 0
+	atOnce             int           // snapshotsAtOnce if 0
 }
 
 func defaultSnapshotLimits() snapshotLimits {
 	return snapshotLimits{min: snapshotBytesMin, log: logBytesMax, trailing: trailingBytes}
+}
+
+// snapshots are the limits of a node's snapshots.
+func (l *Limits) snapshots() snapshotLimits {
+	return snapshotLimits{
+		min: snapshotBytesMin, log: l.LogBytes, trailing: l.TrailingBytes, every: l.SnapshotEvery, atOnce: l.SnapshotsAtOnce,
+	}
 }
 
 // least makes min another one, and leaves no more of a log behind a snapshot than a quarter of that.
@@ -99,7 +107,7 @@ func (s *snapshotter) next() (*member, int64) {
 	stats := s.log.Stats()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.busy) >= snapshotsAtOnce {
+	if len(s.busy) >= cmp.Or(s.limits.atOnce, snapshotsAtOnce) {
 		return nil, 0
 	}
 	var longest *member

@@ -108,6 +108,26 @@ var Knobs = []Knob{
 		func(cfg *node.Config, v int64) { cfg.Limits.AuditEvery = time.Duration(v) * time.Millisecond },
 	},
 	{knobNewFile, "ms that a disk takes to make a file", []int64{200, 30, 0}, nil},
+	{
+		"log", "bytes of the log of all groups of a node, above which the longest is cut", []int64{64 << 10, 1 << 20, 256 << 20},
+		func(cfg *node.Config, v int64) { cfg.Limits.LogBytes = v },
+	},
+	{
+		"snapshots-at-once", "snapshots that a node takes at a time", []int64{1, 2},
+		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotsAtOnce = int(v) },
+	},
+	{
+		"move-rate", "bytes of snapshots that a node sends in a second", []int64{128 << 10, 1 << 20, node.DefaultMoveRate},
+		func(cfg *node.Config, v int64) { cfg.MoveRate = v },
+	},
+	{
+		"unions", "bytes of unions that a node keeps to answer windows", []int64{1, 64 << 10, node.DefaultUnionBytes},
+		func(cfg *node.Config, v int64) { cfg.UnionBytes = int(v) },
+	},
+	{
+		"scrub-period", "ms after which a node reads its log and its snapshots again", []int64{2_000, 10_000, 86_400_000},
+		func(cfg *node.Config, v int64) { cfg.ScrubEvery = time.Duration(v) * time.Millisecond },
+	},
 }
 
 // ticks is a number of ms in shard time.
