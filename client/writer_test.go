@@ -237,7 +237,8 @@ func TestNonsenseOptions(t *testing.T) {
 	ctx := context.Background()
 	for _, n := range []int{-1, 1 << 40} {
 		one := w.connect(ebb.WithWindow(n))
-		if err := one.Increment(ctx, ns, ebb.One(fmt.Sprint("w", n), "b")); err != nil || w.count(ns, fmt.Sprint("w", n)) != 1 {
+		key := fmt.Sprint("w", n)
+		if err := one.Increment(ctx, ns, ebb.One(key, "b")); err != nil || w.count(ns, key) != 1 {
 			t.Errorf("with a window of %d: %v", n, err)
 		}
 		writer := c.Writer(ebb.WriterOptions{Namespace: ns, MaxBatch: n, MaxBuffered: n, Window: n, Timeout: time.Minute})

@@ -74,7 +74,8 @@ func TestNoStateFromQuarantine(t *testing.T) {
 // The limits of a shard hold for each state of it, also for one that is restored.
 func TestLimitsOutliveASnapshot(t *testing.T) {
 	machine := func() *shardMachine {
-		m := newShardMachine(1, func() shard.Memory { return shard.Heap{} }, make(chan struct{}, 1), new(applyMetrics), nil, nil)
+		mem := func() shard.Memory { return shard.Heap{} }
+		m := newShardMachine(1, mem, make(chan struct{}, 1), new(applyMetrics), nil, nil)
 		limits := shard.DefaultLimits()
 		limits.Sessions = 1
 		m.limit(limits)

@@ -60,7 +60,7 @@ func (w *world) remake(disk fs.FS, log *wal.Group, of uint32, end uint64) (sum u
 	if err != nil {
 		return 0, false, err
 	}
-	defer content.Close() //nolint:errcheck // it was read
+	defer content.Close()
 	state, err := shard.RestoreUnder(w.plan.shardLimits(), shard.ID(of), shard.Heap{}, io.Reader(content))
 	if err != nil {
 		return 0, false, err

@@ -35,31 +35,38 @@ const (
 // decide results, and so replicas must agree on them.
 var Knobs = []Knob{
 	{
-		knobSessionWindow, "commands of a session that a shard remembers", []int64{8, 13, 64, 1024},
+		knobSessionWindow, "commands of a session that a shard remembers",
+		[]int64{8, 13, 64, 1024},
 		func(cfg *node.Config, v int64) { cfg.ShardLimits.SessionWindow = uint64(v) },
 	},
 	{
-		knobSessionExpiry, "ms that a session may be idle", []int64{3_000, 8_000, 20_000, 3_600_000},
+		knobSessionExpiry, "ms that a session may be idle",
+		[]int64{3_000, 8_000, 20_000, 3_600_000},
 		func(cfg *node.Config, v int64) { cfg.ShardLimits.SessionExpiry = ticks(v) },
 	},
 	{
-		"session-results", "bytes of results that say more than a count, a session", []int64{20, 100, 4 << 10, 64 << 10},
+		"session-results", "bytes of results that say more than a count, a session",
+		[]int64{20, 100, 4 << 10, 64 << 10},
 		func(cfg *node.Config, v int64) { cfg.ShardLimits.SessionResultBytes = int(v) },
 	},
 	{
-		knobKeyWindow, "ms for which an idempotency key is remembered", []int64{3_000, 8_000, 20_000, 600_000},
+		knobKeyWindow, "ms for which an idempotency key is remembered",
+		[]int64{3_000, 8_000, 20_000, 600_000},
 		func(cfg *node.Config, v int64) { cfg.ShardLimits.IdempotencyWindow = ticks(v) },
 	},
 	{
-		"snapshot", "bytes of a log before a snapshot is taken", []int64{8 << 10, 32 << 10, 128 << 10, 4 << 20},
+		"snapshot", "bytes of a log before a snapshot is taken",
+		[]int64{8 << 10, 32 << 10, 128 << 10, 4 << 20},
 		func(cfg *node.Config, v int64) { cfg.SnapshotBytes = v },
 	},
 	{
 		knobClientWindow, "commands of a client in one shard at once, no more than a session remembers",
-		[]int64{1, 8, ebb.WindowDefault}, nil,
+		[]int64{1, 8, ebb.WindowDefault},
+		nil,
 	},
 	{
-		"sources", "ordered sources that a shard remembers", []int64{2, 64, 4096},
+		"sources", "ordered sources that a shard remembers",
+		[]int64{2, 64, 4096},
 		func(cfg *node.Config, v int64) { cfg.ShardLimits.Sources = int(v) },
 	},
 	{
@@ -68,64 +75,79 @@ var Knobs = []Knob{
 		func(cfg *node.Config, v int64) { cfg.ShardLimits.IdempotencyResultBytes = int(v) },
 	},
 	{
-		"entries-in-flight", "entries of a shard on their way at once", []int64{1, 2, 4},
+		"entries-in-flight", "entries of a shard on their way at once",
+		[]int64{1, 2, 4},
 		func(cfg *node.Config, v int64) { cfg.Limits.EntriesInFlight = int(v) },
 	},
 	{
-		"entry", "bytes of commands after which an entry ends", []int64{1, 300, 64 << 10},
+		"entry", "bytes of commands after which an entry ends",
+		[]int64{1, 300, 64 << 10},
 		func(cfg *node.Config, v int64) { cfg.Limits.EntryBytes = int(v) },
 	},
 	{
-		"queue", "bytes of commands that wait at a shard, but for a single one", []int64{500, 8 << 10, 4 << 20},
+		"queue", "bytes of commands that wait at a shard, but for a single one",
+		[]int64{500, 8 << 10, 4 << 20},
 		func(cfg *node.Config, v int64) { cfg.Limits.QueueBytes = int(v) },
 	},
 	{
-		"append", "entries of one append to a follower", []int64{8, 16, 64},
+		"append", "entries of one append to a follower",
+		[]int64{8, 16, 64},
 		func(cfg *node.Config, v int64) { cfg.Limits.AppendEntries = int(v) },
 	},
 	{
-		"trailing", "bytes of a log that stay behind a snapshot", []int64{1, 4 << 10, 1 << 20},
+		"trailing", "bytes of a log that stay behind a snapshot",
+		[]int64{1, 4 << 10, 1 << 20},
 		func(cfg *node.Config, v int64) { cfg.Limits.TrailingBytes = v },
 	},
 	{
-		"snapshot-period", "ms between two looks at the lengths of logs", []int64{100, 300, 1000},
+		"snapshot-period", "ms between two looks at the lengths of logs",
+		[]int64{100, 300, 1000},
 		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotEvery = time.Duration(v) * time.Millisecond },
 	},
 	{
-		"snapshot-sync", "bytes of a snapshot between two syncs", []int64{1 << 10, 64 << 10, 8 << 20},
+		"snapshot-sync", "bytes of a snapshot between two syncs",
+		[]int64{1 << 10, 64 << 10, 8 << 20},
 		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotSyncBytes = v },
 	},
 	{
-		"chunk", "bytes of a snapshot that go to another node at once", []int64{100, 4 << 10, 256 << 10},
+		"chunk", "bytes of a snapshot that go to another node at once",
+		[]int64{100, 4 << 10, 256 << 10},
 		func(cfg *node.Config, v int64) { cfg.Limits.ChunkBytes = int(v) },
 	},
 	{
-		"log-batch", "bytes of the log that one sync makes durable", []int64{1, 2 << 10, 4 << 20},
+		"log-batch", "bytes of the log that one sync makes durable",
+		[]int64{1, 2 << 10, 4 << 20},
 		func(cfg *node.Config, v int64) { cfg.Limits.LogBatchBytes = int(v) },
 	},
 	{
-		"audit-period", "ms between two audits of a shard", []int64{10_000, 20_000, 60_000},
+		"audit-period", "ms between two audits of a shard",
+		[]int64{10_000, 20_000, 60_000},
 		func(cfg *node.Config, v int64) { cfg.Limits.AuditEvery = time.Duration(v) * time.Millisecond },
 	},
 	{knobNewFile, "ms that a disk takes to make a file", []int64{200, 30, 0}, nil},
 	{
-		"log", "bytes of the log of all groups of a node, above which the longest is cut", []int64{64 << 10, 1 << 20, 256 << 20},
+		"log", "bytes of the log of a node, above which the longest of a group is cut",
+		[]int64{64 << 10, 1 << 20, 256 << 20},
 		func(cfg *node.Config, v int64) { cfg.Limits.LogBytes = v },
 	},
 	{
-		"snapshots-at-once", "snapshots that a node takes at a time", []int64{1, 2},
+		"snapshots-at-once", "snapshots that a node takes at a time",
+		[]int64{1, 2},
 		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotsAtOnce = int(v) },
 	},
 	{
-		"move-rate", "bytes of snapshots that a node sends in a second", []int64{128 << 10, 1 << 20, node.DefaultMoveRate},
+		"move-rate", "bytes of snapshots that a node sends in a second",
+		[]int64{128 << 10, 1 << 20, node.DefaultMoveRate},
 		func(cfg *node.Config, v int64) { cfg.MoveRate = v },
 	},
 	{
-		"unions", "bytes of unions that a node keeps to answer windows", []int64{1, 64 << 10, node.DefaultUnionBytes},
+		"unions", "bytes of unions that a node keeps to answer windows",
+		[]int64{1, 64 << 10, node.DefaultUnionBytes},
 		func(cfg *node.Config, v int64) { cfg.UnionBytes = int(v) },
 	},
 	{
-		"scrub-period", "ms after which a node reads its log and its snapshots again", []int64{2_000, 10_000, 86_400_000},
+		"scrub-period", "ms after which a node reads its log and its snapshots again",
+		[]int64{2_000, 10_000, 86_400_000},
 		func(cfg *node.Config, v int64) { cfg.ScrubEvery = time.Duration(v) * time.Millisecond },
 	},
 }
