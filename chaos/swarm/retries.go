@@ -33,6 +33,7 @@ type retrier struct {
 
 	session, secret uint64
 	used            moment           // when the session was last used
+	late            bool             // a command may still come that was sent before: it would use the session then
 	sent            map[uint64]*sent // of the session, by sequence
 	top, newest     uint64           // the newest sequence that was answered, and that was sent
 	acked, unknown  int              // what was counted, in all sessions
@@ -90,7 +91,7 @@ func (r *retrier) open() {
 		return
 	}
 	r.session, r.sent, r.top, r.newest = result.GetSession(), map[uint64]*sent{}, 0, 0
-	r.used = moment{from, r.w.now()}
+	r.used, r.late = moment{from, r.w.now()}, false
 }
 
 // draw chooses a sequence: a new one, one that was left out, or one that was sent before.
@@ -147,7 +148,7 @@ func (r *retrier) send(sequence uint64) {
 		r.expiry(before, moment{from, to}, true)
 		r.session = 0
 	default:
-		r.used.to = r.w.now() + time.Minute // it may still come
+		r.late = true
 	}
 }
 
@@ -187,7 +188,7 @@ func (r *retrier) expiry(used, now moment, expired bool) {
 			now.to-used.from)
 		return
 	}
-	r.w.hold("session-ends", now.from-used.to < after+shardSlack, "a session is known that was not used for %v",
+	r.w.hold("session-ends", r.late || now.from-used.to < after+shardSlack, "a session is known that was not used for %v",
 		now.from-used.to)
 }
 
