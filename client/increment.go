@@ -133,7 +133,7 @@ func (c *Client) directProducer(ns string) (*producer, error) {
 	if p != nil {
 		return p, nil
 	}
-	fresh := c.newProducer(ns, WindowDefault)
+	fresh := c.newProducer(ns, c.cfg.window)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p = c.direct[ns]; p == nil {

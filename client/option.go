@@ -38,6 +38,7 @@ type config struct {
 	timeout        time.Duration
 	attemptTimeout time.Duration
 	token          string
+	window         int
 	grpc           []grpc.DialOption
 }
 
@@ -50,6 +51,7 @@ func configOf(opts []Option) config {
 		dialTimeout:    DialTimeoutDefault,
 		timeout:        TimeoutDefault,
 		attemptTimeout: AttemptTimeoutDefault,
+		window:         WindowDefault,
 	}
 	for _, o := range opts {
 		o(&cfg)
@@ -97,6 +99,10 @@ func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = 
 
 // WithAttemptTimeout bounds one try at one node (3 s), after which another is tried.
 func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.attemptTimeout = d } }
+
+// WithWindow sets how far the commands of Increment in one shard may be ahead of the oldest that is not acknowledged:
+// 1 to 1,000 (128). A Writer has a window of its own.
+func WithWindow(n int) Option { return func(c *config) { c.window = max(1, min(n, windowMax)) } }
 
 // WithGRPC adds dial options of gRPC, for example a tracer's stats handler. They
 // may look at the context of a call, so with any of them questions of several

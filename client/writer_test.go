@@ -236,6 +236,11 @@ func TestNonsenseOptions(t *testing.T) {
 	ns := w.plain()
 	ctx := context.Background()
 	for _, n := range []int{-1, 1 << 40} {
+		one := w.connect(ebb.WithWindow(n))
+		key := fmt.Sprint("w", n)
+		if err := one.Increment(ctx, ns, ebb.One(key, "b")); err != nil || w.count(ns, key) != 1 {
+			t.Errorf("with a window of %d: %v", n, err)
+		}
 		writer := c.Writer(ebb.WriterOptions{Namespace: ns, MaxBatch: n, MaxBuffered: n, Window: n, Timeout: time.Minute})
 		for range 3 {
 			if err := writer.Add(ctx, fmt.Sprint("k", n), "b", 1); err != nil {

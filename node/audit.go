@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -122,6 +123,7 @@ type auditor struct {
 	repair   func(ctx context.Context, node string, req *ebbv1.RepairRequest) error
 	count    *auditMetrics
 	logger   *slog.Logger
+	every    time.Duration // between two audits of a shard; auditEvery if 0
 
 	rounds map[uint32]*auditRound // by shard
 }
@@ -162,6 +164,7 @@ func (a *auditor) run(ctx context.Context) {
 
 // due returns the shard that was audited longest ago, of those that it is time for.
 func (a *auditor) due(now time.Time) (due *replica) {
+	every := cmp.Or(a.every, auditEvery)
 	for _, r := range a.replicas() {
 		if _, leads := r.leading(); !leads || r.quarantined.Load() {
 			delete(a.rounds, r.group)
@@ -170,11 +173,11 @@ func (a *auditor) due(now time.Time) (due *replica) {
 		round := a.rounds[r.group]
 		if round == nil {
 			// not at once, and not all shards of a new leader at the same time
-			early := time.Duration(r.group%60) * auditEvery / 60
+			early := time.Duration(r.group%60) * every / 60
 			a.rounds[r.group] = &auditRound{last: now.Add(-early)}
 			continue
 		}
-		if now.Sub(round.last) < auditEvery {
+		if now.Sub(round.last) < every {
 			continue
 		}
 		if round.compared(r.state.index()) {

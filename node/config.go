@@ -17,6 +17,7 @@ import (
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/rpc"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // Config says what a node is. The zero value is a working
@@ -61,6 +62,11 @@ type Config struct {
 	// default, any number below 0. A voter without which its group can commit nothing does not wait for it.
 	MoveRate int64
 
+	// ShardLimits bound what a shard remembers; shard.DefaultLimits() by default. They decide results: all nodes of a
+	// cluster must have the same ones, from its first entry on.
+	ShardLimits shard.Limits
+	// Limits bound what this node does at once; see there.
+	Limits Limits
 	// SnapshotBytes is how long the log of a group may grow, at least, before a snapshot is taken of it; 4 MiB by default.
 	SnapshotBytes int64
 	// LogSegmentBytes is how large the files of the log are, but for entries that are larger, and how much of its end is kept in memory, too; 32 MiB by default.
@@ -168,6 +174,8 @@ func (c Config) withDefaults() Config {
 	or(&c.Shards, proto.ShardsDefault)
 	or(&c.Replication, uint32(min(3, c.BootstrapExpect)))
 	or(&c.MoveRate, DefaultMoveRate)
+	or(&c.ShardLimits, shard.DefaultLimits())
+	c.Limits = c.Limits.filled()
 	or(&c.SnapshotBytes, snapshotBytesMin)
 	or(&c.ScrubEvery, DefaultScrubEvery)
 	or(&c.UnionBytes, DefaultUnionBytes)

@@ -74,10 +74,12 @@ func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
 		return nil, err
 	}
 	machine := newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, n.restores, &n.counts.apply, n.unions, n.audits)
+	machine.limit(n.cfg.ShardLimits)
 	machine.fail, s.arrivals.machine = n.cfg.Fail, machine
 	r := newReplica(s, machine, replicaConfig{
 		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded,
-		knownClock: func(ns string) *ebbv1.EventClock { return n.coordinator.KnownEventClock(ns) }, counts: &n.counts,
+		knownClock: func(ns string) *ebbv1.EventClock { return n.coordinator.KnownEventClock(ns) },
+		counts:     &n.counts, limits: n.cfg.Limits,
 	})
 	if t.Differs > 0 {
 		r.quarantined.Store(true)
@@ -117,7 +119,7 @@ func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 	snaps, err := snap.Open(snap.Config{
 		FS: n.diskRoom.reserve.Most(), Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, Count: &n.counts.snapshot.files, OnBoundary: log.SetBoundary, Continues: log.Continues,
 		Owner:    fmt.Sprintf("disk %s, group %d, replica %d", n.dir.identity().Disk, group, replica),
-		OnDamage: func() { hurt.Store(true) },
+		OnDamage: func() { hurt.Store(true) }, SyncBytes: n.cfg.Limits.SnapshotSyncBytes,
 	})
 	if err != nil {
 		return seat{}, err
@@ -125,7 +127,8 @@ func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 	address, to := transport.Address(n.cfg.Name, replica), &arrivals{store: snaps, count: &n.counts.snapshot}
 	return seat{
 		group: group, replica: replica, node: n.cfg.Name, timeout: cluster.ElectionTimeout(n.dir.identity().Shards),
-		wal: log, snaps: snaps, hurt: hurt, events: n.events, disk: n.disk,
+		appends: n.cfg.Limits.AppendEntries,
+		wal:     log, snaps: snaps, hurt: hurt, events: n.events, disk: n.disk,
 		arrivals: to, carrier: func() carrier {
 			g := n.mux.Group(group, address)
 			g.Receive(to)

@@ -1,16 +1,10 @@
 package node
 
-import (
-	"time"
-
-	"github.com/ebbdb/ebb/proto"
-)
+import "time"
 
 const (
 	// lineWait is how long a command may wait before it goes into an entry.
 	lineWait = 500 * time.Millisecond
-	// lineRound is what leaves a queue at its next turn, at least: as many entries as may be on their way.
-	lineRound = flightsMax * proto.EntryBytesSoft
 	// serviceWeight is the weight of the older entries in the mean.
 	serviceWeight = 8
 )
@@ -31,16 +25,19 @@ func (l *line) served(took time.Duration) {
 	l.service += (took - l.service) / serviceWeight
 }
 
-// limit is how many bytes may wait: one round in any case, and never more than queueBytesMax.
-func (l *line) limit() int {
+// round is what leaves a queue at its next turn, at least: as many entries as may be on their way.
+func round(of *Limits) float64 { return float64(of.EntriesInFlight) * float64(of.EntryBytes) }
+
+// limit is how many bytes may wait: one round in any case, and never more than QueueBytes.
+func (l *line) limit(of *Limits) int {
 	if l.service <= 0 {
-		return queueBytesMax
+		return of.QueueBytes
 	}
 	rounds := max(1, float64(lineWait)/float64(l.service))
-	return int(min(queueBytesMax, rounds*lineRound))
+	return int(min(float64(of.QueueBytes), rounds*round(of)))
 }
 
 // wait is how long what waits takes to leave.
-func (l *line) wait(bytes int) time.Duration {
-	return max(retryAfter, time.Duration(float64(bytes)/lineRound*float64(l.service)))
+func (l *line) wait(bytes int, of *Limits) time.Duration {
+	return max(retryAfter, time.Duration(float64(bytes)/round(of)*float64(l.service)))
 }

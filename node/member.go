@@ -40,6 +40,7 @@ type seat struct {
 	replica uint64
 	node    string
 	timeout time.Duration // of elections
+	appends int           // entries of one append; 0 for appendEntriesMax
 
 	machine  machine
 	wal      groupLog
@@ -139,6 +140,9 @@ func (m *member) run() error {
 		return raft.ErrRaftShutdown
 	}
 	conf := raftConfig(m.replica, m.timeout, m.logger)
+	if m.appends > 0 {
+		conf.MaxAppendEntries = m.appends
+	}
 	snapshots, err := m.snaps.List()
 	if err != nil {
 		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)

@@ -167,6 +167,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	n.log, err = wal.Open(wal.Config{
 		FS: n.dir.fs, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
 		EndFile: n.dir.file(endName), SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.shortNow,
+		BatchBytes: cfg.Limits.LogBatchBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
@@ -195,7 +196,7 @@ func (n *Node) wire() {
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
 		Meet: n.met.meet, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
 		DialOptions:  n.asNode(n.securedPeers()),
-		SnapshotRate: max(0, n.cfg.MoveRate),
+		SnapshotRate: max(0, n.cfg.MoveRate), ChunkBytes: n.cfg.Limits.ChunkBytes,
 	})
 	n.directory.linked = n.mux.Linked
 	n.mux.SetReadIndexHandler(func(group uint32, replica, term uint64) bool {
@@ -402,8 +403,10 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	members := func() []*member { return n.groups.Load().members }
 	groups := newGroupWatch(members, n.fatal, n.logger)
 	n.snapshots = newSnapshotter(n.log, members, n.logger, &n.counts.snapshot)
+	n.snapshots.limits = n.cfg.Limits.snapshots()
 	n.snapshots.limits.least(n.cfg.SnapshotBytes)
-	n.snapshots.limits.log, n.snapshots.short = n.diskRoom.sizes.log, n.diskRoom.short
+	n.snapshots.limits.log = min(n.snapshots.limits.log, n.diskRoom.sizes.log)
+	n.snapshots.short = n.diskRoom.short
 	n.diskRoom.needs.Store(n.snapshots)
 	n.snapshots.stir = func(m *member) { n.stir(ctx, m) }
 	if n.cfg.ScrubEvery > 0 {
@@ -431,6 +434,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	auditor := &auditor{
 		node: n.cfg.Name, replicas: func() []*replica { return n.groups.Load().replicas }, found: n.audits,
 		ask: n.askAudited, repair: n.askRepair, count: &n.counts.audit, logger: n.logger,
+		every: n.cfg.Limits.AuditEvery,
 	}
 	n.wg.Go(func() { auditor.run(ctx) })
 	repairer := &repairer{

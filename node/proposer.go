@@ -16,12 +16,8 @@ import (
 )
 
 const (
-	// flightsMax is how many entries of a shard may be on their way at once.
-	flightsMax = 4
-	// queueBytesMax bounds the commands that wait at one shard, if they do not
-	// wait for too long before (see line), and nodeBytesMax those at all shards of a node.
-	queueBytesMax = 4 << 20
-	nodeBytesMax  = 128 << 20
+	// nodeBytesMax bounds the commands that wait at all shards of a node.
+	nodeBytesMax = 128 << 20
 	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
 	commandBytesMax = proto.EntryBytesHard - entryOverhead
 	// entryOverhead is room for the stamp and for the definition of one namespace: what a request says of it is bounded by proto.NamespaceBytesMax,
@@ -71,9 +67,10 @@ type proposals interface {
 // An entry leaves at once when none is on its way, or when 64 KiB wait. A
 // goroutine exists only while entries are on their way.
 type proposer struct {
-	shard uint32
-	to    proposals
-	count *proposeMetrics
+	shard  uint32
+	to     proposals
+	count  *proposeMetrics
+	limits Limits
 
 	mu      sync.Mutex // guards what follows; nothing waits while holding it
 	queue   []waiting  // from head on
@@ -100,9 +97,9 @@ type waiting struct {
 	at      int // position in call
 }
 
-func newProposer(shard uint32, to proposals, count *proposeMetrics) *proposer {
+func newProposer(shard uint32, to proposals, count *proposeMetrics, limits Limits) *proposer {
 	return &proposer{
-		shard: shard, to: to, count: count,
+		shard: shard, to: to, count: count, limits: limits,
 		defined: make(map[string]uint64), clocks: make(map[string]*ebbv1.EventClock),
 	}
 }
@@ -119,8 +116,8 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 	switch {
 	case p.closed:
 		c.fail(at, errShuttingDown(p.shard))
-	case p.bytes > 0 && p.bytes+len(command) > p.line.limit():
-		c.fail(at, p.overloaded("shard", p.bytes, p.line.limit()))
+	case p.bytes > 0 && p.bytes+len(command) > p.line.limit(&p.limits):
+		c.fail(at, p.overloaded("shard", p.bytes, p.line.limit(&p.limits)))
 	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
 		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), nodeBytesMax))
 	default:
@@ -140,7 +137,7 @@ func (p *proposer) overloaded(what string, bytes, limit int) *proto.Error {
 	p.count.overloads.Add(1)
 	err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait at this %s already: the limit is %d",
 		p.shard, bytes, what, limit).WithShard(p.shard)
-	err.RetryAfterUS = p.line.wait(bytes).Microseconds()
+	err.RetryAfterUS = p.line.wait(bytes, &p.limits).Microseconds()
 	return err
 }
 
@@ -159,10 +156,10 @@ func (p *proposer) admit(command []byte) *proto.Error {
 func (p *proposer) kick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.head == len(p.queue) || p.paused || p.flights >= flightsMax {
+	if p.head == len(p.queue) || p.paused || p.flights >= p.limits.EntriesInFlight {
 		return
 	}
-	if p.flights > 0 && p.bytes < proto.EntryBytesSoft {
+	if p.flights > 0 && p.bytes < p.limits.EntryBytes {
 		return // the last one to land takes it along
 	}
 	p.flights++
@@ -273,7 +270,7 @@ func (p *proposer) isClosed() bool {
 func (p *proposer) land() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if waits := p.head < len(p.queue); waits && !p.paused && (p.flights == 1 || p.bytes >= proto.EntryBytesSoft) {
+	if waits := p.head < len(p.queue); waits && !p.paused && (p.flights == 1 || p.bytes >= p.limits.EntryBytes) {
 		return false
 	}
 	p.flights--
@@ -394,7 +391,7 @@ func (p *proposer) take(cargo []waiting) []waiting {
 			p.count.expired.Add(1)
 			w.call.fail(w.at, errNotApplied(whyLate).WithShard(p.shard))
 		} else {
-			if size += len(w.command); size > proto.EntryBytesSoft && len(cargo) > 0 {
+			if size += len(w.command); size > p.limits.EntryBytes && len(cargo) > 0 {
 				break
 			}
 			cargo = append(cargo, w)

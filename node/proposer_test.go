@@ -151,7 +151,7 @@ func codes(results []*ebbv1.CommandResult) []ebbv1.Code {
 func proposing(t *testing.T, f func(t *testing.T, p *proposer, l *fakeLog)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog()
-		f(t, newProposer(1, l, new(proposeMetrics)), l)
+		f(t, newProposer(1, l, new(proposeMetrics), Limits{}.filled()), l)
 	})
 }
 
@@ -192,8 +192,8 @@ func TestEntriesAreBounded(t *testing.T) {
 			add(p, 30<<10)
 		}
 		add(p, 200<<10)
-		if n := len(l.sent()); n != flightsMax {
-			t.Fatalf("%d entries on their way, want %d", n, flightsMax)
+		if n, want := len(l.sent()), p.limits.EntriesInFlight; n != want {
+			t.Fatalf("%d entries on their way, want %d", n, want)
 		}
 		for i := 0; i < len(l.sent()); i++ {
 			l.commit(i, nil)
@@ -271,7 +271,7 @@ func TestRefusalsBeforeTheLog(t *testing.T) {
 		}
 		l.term = 1
 		add(p, 1)
-		for range queueBytesMax / (64 << 10) {
+		for range p.limits.QueueBytes / (64 << 10) {
 			add(p, 64<<10)
 		}
 		var over *call
@@ -294,6 +294,23 @@ func TestRefusalsBeforeTheLog(t *testing.T) {
 		}
 		if n := p.count.waiting.Load(); n != 0 {
 			t.Errorf("%d bytes are said to wait, and nothing does", n)
+		}
+	})
+}
+
+// A queue that holds less than a command holds one of them, or it would never leave.
+func TestQueueHoldsOneCommand(t *testing.T) {
+	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
+		p.limits.QueueBytes, p.paused = 10, true
+		one, two := add(p, 1000), add(p, 1)
+		if got := codes(two.wait(t.Context(), nil)); got[0] != ebbv1.Code_CODE_OVERLOADED {
+			t.Errorf("beside a command that fills the queue: %v", got)
+		}
+		p.resume()
+		synctest.Wait()
+		l.commit(0, nil)
+		if got := codes(one.wait(t.Context(), nil)); got[0] != 0 {
+			t.Errorf("a command that is larger than the queue: %v", got)
 		}
 	})
 }

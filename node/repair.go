@@ -217,7 +217,7 @@ func (p *repairer) read(ctx context.Context, r *replica, leader string) (*shard.
 		_ = in.CloseWithError(err) // nil is the end
 		done <- fetched{summary, err}
 	}()
-	state, err := shard.Restore(r.state.id, r.state.mem(), io.TeeReader(out, sum))
+	state, err := shard.RestoreUnder(r.state.limits, r.state.id, r.state.mem(), io.TeeReader(out, sum))
 	_ = out.CloseWithError(err) // ends the other side
 	f := <-done
 	switch {

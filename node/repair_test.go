@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/node/transport"
@@ -67,6 +68,38 @@ func TestNoStateFromQuarantine(t *testing.T) {
 	}
 	if _, ok := l.carrier.(local); !ok {
 		t.Error("the transport takes no requests from its own replica")
+	}
+}
+
+// The limits of a shard hold for each state of it, also for one that is restored.
+func TestLimitsOutliveASnapshot(t *testing.T) {
+	machine := func() *shardMachine {
+		mem := func() shard.Memory { return shard.Heap{} }
+		m := newShardMachine(1, mem, make(chan struct{}, 1), new(applyMetrics), nil, nil)
+		limits := shard.DefaultLimits()
+		limits.Sessions = 1
+		m.limit(limits)
+		return m
+	}
+	open, err := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}})
+	must(t, err)
+	entry := func(index uint64) *raft.Log {
+		b, err := protobuf.Marshal(&ebbv1.Entry{StampUs: 1_000_000, Commands: [][]byte{open}})
+		must(t, err)
+		return &raft.Log{Index: index, Data: b}
+	}
+	m := machine()
+	m.apply(entry(1))
+	var raw bytes.Buffer
+	_, err = shardSnapshot{m.freeze()}.view.WriteTo(&raw)
+	must(t, err)
+	again := machine()
+	must(t, again.Restore(io.NopCloser(&raw)))
+	for _, m := range []*shardMachine{m, again} {
+		r := m.apply(entry(2))
+		if len(r) != 1 || r[0].GetError().GetCode() != ebbv1.Code_CODE_TOO_MANY_SESSIONS {
+			t.Errorf("a second session: %v", r)
+		}
 	}
 }
 

@@ -41,6 +41,7 @@ type replicaConfig struct {
 	confirm confirm
 	skewed  func(*replica)
 	counts  *counts
+	limits  Limits
 
 	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
@@ -55,7 +56,7 @@ func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
 	s.machine, s.led = state, r.lead
 	s.unsound = r.quarantined.Load
 	r.member = newMember(s)
-	r.proposer = newProposer(s.group, r, &c.counts.propose)
+	r.proposer = newProposer(s.group, r, &c.counts.propose, c.limits)
 	r.barrier = newBarrier(s.group, r, c.confirm, &c.counts.read)
 	return r
 }

@@ -21,11 +21,12 @@ import (
 
 // shardMachine is a shard's state behind its log.
 type shardMachine struct {
-	id    shard.ID
-	mem   func() shard.Memory // for each state its own
-	slots chan struct{}       // limits restores at a time, over all groups of the node
-	count *applyMetrics
-	kept  *unions // of periods, by all shards of the node; nil: none are
+	id     shard.ID
+	limits shard.Limits        // of every state
+	mem    func() shard.Memory // for each state its own
+	slots  chan struct{}       // limits restores at a time, over all groups of the node
+	count  *applyMetrics
+	kept   *unions // of periods, by all shards of the node; nil: none are
 
 	mu    sync.RWMutex // guards state: applies and freezes alone, questions together
 	state *shard.State
@@ -58,7 +59,16 @@ type shardMachine struct {
 var _ machine = (*shardMachine)(nil)
 
 func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, count *applyMetrics, kept *unions, audits *audits) *shardMachine {
-	return &shardMachine{id: id, mem: mem, slots: slots, count: count, kept: kept, audits: audits, state: shard.New(id, mem())}
+	m := &shardMachine{id: id, mem: mem, slots: slots, count: count, kept: kept, audits: audits}
+	m.state = shard.New(id, mem())
+	m.limit(shard.DefaultLimits())
+	return m
+}
+
+// limit replaces the limits of the state, and of those that are restored. It comes before the first entry.
+func (m *shardMachine) limit(l shard.Limits) {
+	m.limits = l
+	m.state.SetLimits(l)
 }
 
 // index implements machine.
@@ -296,7 +306,7 @@ func (m *shardMachine) take(r io.Reader) *shard.State {
 func (m *shardMachine) decode(r io.Reader) (*shard.State, error) {
 	m.slots <- struct{}{}
 	defer func() { <-m.slots }()
-	state, err := shard.Restore(m.id, m.mem(), r)
+	state, err := shard.RestoreUnder(m.limits, m.id, m.mem(), r)
 	if err != nil {
 		return nil, fmt.Errorf("restore shard %d: %w", m.id, err)
 	}

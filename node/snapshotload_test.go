@@ -52,7 +52,8 @@ func (b *burden) propose(c *ebbv1.Command) raft.ApplyFuture {
 func (b *burden) keep(next func() []int) {
 	var wg sync.WaitGroup
 	var turn sync.Mutex
-	for range flightsMax {
+	limits := Limits{}.filled()
+	for range limits.EntriesInFlight {
 		wg.Go(func() {
 			for {
 				turn.Lock()

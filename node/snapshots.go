@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,20 @@ const (
 
 // snapshotLimits are those of a node; tests have smaller ones.
 type snapshotLimits struct {
-	min, log, trailing int64 // bytes
+	min, log, trailing int64         // bytes
+	every              time.Duration // between two looks; snapshotEvery if 0
+	atOnce             int           // snapshotsAtOnce if 0
 }
 
 func defaultSnapshotLimits() snapshotLimits {
 	return snapshotLimits{min: snapshotBytesMin, log: logBytesMax, trailing: trailingBytes}
+}
+
+// snapshots are the limits of a node's snapshots.
+func (l *Limits) snapshots() snapshotLimits {
+	return snapshotLimits{
+		min: snapshotBytesMin, log: l.LogBytes, trailing: l.TrailingBytes, every: l.SnapshotEvery, atOnce: l.SnapshotsAtOnce,
+	}
 }
 
 // least makes min another one, and leaves no more of a log behind a snapshot than a quarter of that.
@@ -78,7 +88,7 @@ func newSnapshotter(log *wal.Log, members func() []*member, logger *slog.Logger,
 func (s *snapshotter) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ticker := time.NewTicker(snapshotEvery)
+	ticker := time.NewTicker(cmp.Or(s.limits.every, snapshotEvery))
 	defer ticker.Stop()
 	for {
 		select {
@@ -102,7 +112,7 @@ func (s *snapshotter) next() (*member, int64) {
 	stats := s.log.Stats()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.busy) >= snapshotsAtOnce {
+	if len(s.busy) >= cmp.Or(s.limits.atOnce, snapshotsAtOnce) {
 		return nil, 0
 	}
 	var longest *member

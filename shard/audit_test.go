@@ -372,7 +372,7 @@ func snapshot(t fataler, f interface {
 // reopen is the state after a restart from a snapshot.
 func reopen(t fataler, s *State) *State {
 	t.Helper()
-	back, err := restoreUnder(s.limits, s.id, &wiping{}, bytes.NewReader(snapshot(t, s)))
+	back, err := RestoreUnder(s.limits, s.id, &wiping{}, bytes.NewReader(snapshot(t, s)))
 	if err != nil {
 		t.Fatalf("restore: %v", err)
 	}

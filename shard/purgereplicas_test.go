@@ -59,7 +59,7 @@ func (p *purgeStory) all() []*State { return []*State{p.life.s, p.restarted, p.c
 // reopened is a state made of the snapshot of another, with its limits.
 func (p *purgeStory) reopened(from *State) *State {
 	p.t.Helper()
-	s, err := restoreUnder(from.limits, 1, &wiping{}, bytes.NewReader(snapshot(p.t, from)))
+	s, err := RestoreUnder(from.limits, 1, &wiping{}, bytes.NewReader(snapshot(p.t, from)))
 	if err != nil {
 		p.t.Fatal(err)
 	}

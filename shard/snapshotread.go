@@ -17,10 +17,11 @@ import (
 // nothing may follow it. What a length claims is never allocated before the
 // bytes are there, and what Apply and Ask rely on is checked, not believed.
 func Restore(id ID, mem Memory, r io.Reader) (*State, error) {
-	return restoreUnder(DefaultLimits(), id, mem, r)
+	return RestoreUnder(DefaultLimits(), id, mem, r)
 }
 
-func restoreUnder(limits Limits, id ID, mem Memory, r io.Reader) (*State, error) {
+// RestoreUnder is Restore for a shard with other limits than the default ones.
+func RestoreUnder(limits Limits, id ID, mem Memory, r io.Reader) (*State, error) {
 	return restoreAt(0, limits, id, mem, r)
 }
 

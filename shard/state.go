@@ -187,7 +187,7 @@ func (s *State) newVisits() *visits {
 }
 
 // SetLimits replaces the limits. Limits decide results, so all replicas have
-// the same from their first entry on; tests use smaller ones.
+// the same from their first entry on; simulated clusters use smaller ones.
 func (s *State) SetLimits(l Limits) { s.limits = l }
 
 // Applied returns the index of the last entry applied.

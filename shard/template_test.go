@@ -118,11 +118,11 @@ func TestRestoreHasABudget(t *testing.T) {
 	raw := snapshot(t, s)
 	limits := DefaultLimits()
 	limits.BodyBytes = s.bodyBytes
-	if _, err := restoreUnder(limits, 1, Heap{}, bytes.NewReader(raw)); err != nil {
+	if _, err := RestoreUnder(limits, 1, Heap{}, bytes.NewReader(raw)); err != nil {
 		t.Fatal(err)
 	}
 	limits.BodyBytes = 1 << 20
-	if _, err := restoreUnder(limits, 1, Heap{}, bytes.NewReader(raw)); !errors.Is(err, proto.ErrCorrupt) {
+	if _, err := RestoreUnder(limits, 1, Heap{}, bytes.NewReader(raw)); !errors.Is(err, proto.ErrCorrupt) {
 		t.Fatalf("%d bytes hold %d: %v", len(raw), s.bodyBytes, err)
 	}
 }

@@ -28,6 +28,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Sync is how long a disk takes to sync; nothing if 0.
 	Sync time.Duration
+	// Create is how long a disk takes to make a file; nothing if 0.
+	Create time.Duration
 	// Secrets are each node's node.Config.ClusterSecrets; without any, the cluster cannot have tokens.
 	Secrets []string
 	// Configure changes a node's configuration before each of its lives.
@@ -339,14 +341,29 @@ func (c *Cluster) SlowDisk(i int, d time.Duration) {
 	c.slow(c.seats[i], max(d, c.opts.Sync))
 }
 
+// SlowFiles makes every sync of node i's disk take d, and the making of every file, too.
+func (c *Cluster) SlowFiles(i int, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.delay(c.seats[i], d, d)
+}
+
 func (c *Cluster) slow(s *seat, d time.Duration) {
-	if d == 0 {
+	c.delay(s, d, c.opts.Create)
+}
+
+// delay makes a disk take so long for a sync, and to make a file. Files are made under names that end in .tmp.
+func (c *Cluster) delay(s *seat, sync, create time.Duration) {
+	if sync == 0 && create == 0 {
 		s.disk.Inject(nil)
 		return
 	}
-	s.disk.Inject(func(op fs.Op, _ string) error {
-		if op == fs.OpSync {
-			time.Sleep(d)
+	s.disk.Inject(func(op fs.Op, name string) error {
+		switch {
+		case op == fs.OpSync:
+			time.Sleep(sync)
+		case op == fs.OpOpen && strings.HasSuffix(name, ".tmp"):
+			time.Sleep(create)
 		}
 		return nil
 	})

@@ -122,7 +122,18 @@ func (d *Door) ask(ctx context.Context, key string, how *ebbv1.ShardAskRequest, 
 
 // Apply sends one command to this node, which must lead the shard: it is not forwarded.
 func (d *Door) Apply(ctx context.Context, shard uint32, command []byte) (*ebbv1.CommandResult, error) {
-	resp, err := d.shards.Apply(ctx, &ebbv1.ApplyRequest{Forwarded: true, Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: command}}})
+	return d.apply(ctx, shard, command, true)
+}
+
+// Send sends one command to this node, which forwards it to the leader of the shard.
+func (d *Door) Send(ctx context.Context, shard uint32, command []byte) (*ebbv1.CommandResult, error) {
+	return d.apply(ctx, shard, command, false)
+}
+
+func (d *Door) apply(ctx context.Context, shard uint32, command []byte, forwarded bool) (*ebbv1.CommandResult, error) {
+	resp, err := d.shards.Apply(ctx, &ebbv1.ApplyRequest{
+		Forwarded: forwarded, Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: command}},
+	})
 	if err != nil {
 		return nil, ebbv1grpc.FromStatus(err)
 	}

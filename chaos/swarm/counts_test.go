@@ -43,6 +43,9 @@ func TestCountsAreInTheDocs(t *testing.T) {
 		}
 	}
 	names := append(append(FamilyNames(), invariantNames()...), Failpoints()...)
+	for _, k := range Knobs {
+		names = append(names, k.Name)
+	}
 	for _, name := range names {
 		if !strings.Contains(counts, "| "+name+" | ") {
 			t.Errorf("the counts do not have %s", name)
@@ -64,6 +67,11 @@ func countTables(s *Sum) string {
 	b.WriteString("\n| failpoint | armed | killed there |\n| --- | --- | --- |\n")
 	for _, name := range Failpoints() {
 		fmt.Fprintf(&b, "| %s | %d | %d |\n", name, s.Points[name].Armed, s.Points[name].Killed)
+	}
+	b.WriteString("\n| limit | tightest | between | of production |\n| --- | --- | --- | --- |\n")
+	for _, k := range Knobs {
+		c := s.Knobs[k.Name]
+		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", k.Name, c.First, c.Between, c.Production)
 	}
 	return b.String()
 }

@@ -41,7 +41,7 @@ var duties = []duty{
 	{"bits", nil, func(w *world) []client { return []client{newBitOwner(w, countsNamespace)} }},
 	{"slices", []ebb.Namespace{slicedSpace}, func(w *world) []client { return []client{newBitOwner(w, slicedNamespace)} }},
 	{"fades", []ebb.Namespace{fadingSpace}, func(w *world) []client { return []client{newFader(w)} }},
-	{"repeats", nil, func(w *world) []client { return []client{newRepeater(w)} }},
+	{repeats, nil, func(w *world) []client { return []client{newRepeater(w)} }},
 	{"unites", nil, func(w *world) []client { return []client{newUniter(w)} }},
 	{"ranks", nil, func(w *world) []client { return []client{newRanker(w)} }},
 	{"compares", nil, func(w *world) []client { return []client{newComparer(w)} }},
@@ -55,14 +55,19 @@ var duties = []duty{
 	{"writes-log", nil, newScribes},
 	{deletes, nil, func(w *world) []client { return []client{newDeleter(w)} }},
 	{dates, []ebb.Namespace{datedSpace}, func(w *world) []client { return []client{newDater(w)} }},
+	{retries, nil, func(w *world) []client { return []client{newRetrier(w, false), newRetrier(w, true)} }},
 }
 
-// deletes and dates are drawn by themselves, so that seeds keep the other duties that they had before these came.
+// deletes, dates and retries are drawn by themselves, so that seeds keep the other duties that they had before these
+// came. Seeds with small limits have those that reach them.
 const (
 	deletes    = "deletes"
 	deletesOne = 3 // of so many seeds
 	dates      = "dates"
 	datesOne   = 3
+	retries    = "retries"
+	retriesOne = 3
+	repeats    = "repeats"
 )
 
 // crew draws the duties of a seed, or takes those that a test wants.
@@ -70,7 +75,7 @@ func (w *world) crew() []duty {
 	if w.opts.Crew != nil {
 		return slices.DeleteFunc(slices.Clone(duties), func(d duty) bool { return !slices.Contains(w.opts.Crew, d.name) })
 	}
-	others := len(duties) - 2
+	others := len(duties) - 3
 	drawn := w.rng(7000).Perm(others)[:dutiesDrawn]
 	slices.Sort(drawn)
 	if w.rng(7001).IntN(deletesOne) == 0 {
@@ -78,6 +83,13 @@ func (w *world) crew() []duty {
 	}
 	if w.rng(7002).IntN(datesOne) == 0 {
 		drawn = append(drawn, others+1)
+	}
+	if w.plan.Knobs != nil || w.rng(7003).IntN(retriesOne) == 0 {
+		drawn = append(drawn, others+2)
+	}
+	again := slices.IndexFunc(duties, func(d duty) bool { return d.name == repeats })
+	if w.plan.Knobs[knobKeyWindow] != 0 && !slices.Contains(drawn, again) {
+		drawn = append(drawn, again)
 	}
 	var crew []duty
 	for _, i := range drawn {

@@ -42,7 +42,7 @@ const (
 	deletesGrace = 10 * time.Minute
 	// purgeMax is how long it may take until a namespace is purged when all was mended.
 	purgeMax = time.Minute
-	// heardMax is how long it may take until all nodes have heard of a deletion when all was mended.
+	// heardMax is how long it may take until all nodes have heard of a change when all was mended.
 	heardMax = 2 * time.Second
 )
 
@@ -175,6 +175,17 @@ func (d *deleter) look(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
+// heard reads all that the namespace holds, once all nodes have heard of its last change: a change is acknowledged half
+// a second later at most, and a node with a slow disk may not have it by then.
+func (d *deleter) heard(ctx context.Context, c *ebb.Client) error {
+	for deadline := time.Now().Add(heardMax); ; time.Sleep(50 * time.Millisecond) {
+		err := d.look(ctx, c)
+		if !errors.Is(err, ebb.ErrNamespaceNotFound) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // settle goes through a whole life when all is mended.
 func (d *deleter) settle(_ context.Context, c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*purgeMax)
@@ -188,14 +199,14 @@ func (d *deleter) settle(_ context.Context, c *ebb.Client) {
 	}
 	d.count(ctx, c)
 	d.set(ctx, c)
-	err := d.look(ctx, c)
+	err := d.heard(ctx, c)
 	if !d.w.hold("healed-reads", err == nil, "read namespace %s when all was mended: %v", d.name, err) {
 		return
 	}
 	d.remove(ctx, c, deletesGrace)
 	d.silent(ctx, c)
 	d.undelete(ctx, c)
-	err = d.look(ctx, c)
+	err = d.heard(ctx, c)
 	d.w.hold("healed-reads", err == nil, "read namespace %s, which was undeleted: %v", d.name, err)
 	d.remove(ctx, c, 0)
 	if !d.w.hold("healed-writes", d.state == nameFree, "namespace %s cannot be deleted when all was mended", d.name) {
@@ -204,7 +215,7 @@ func (d *deleter) settle(_ context.Context, c *ebb.Client) {
 	d.gone(ctx, c, "which was deleted when all was mended")
 	d.create(ctx, c)
 	d.set(ctx, c)
-	err = d.look(ctx, c)
+	err = d.heard(ctx, c)
 	d.w.hold("healed-reads", err == nil, "read namespace %s, which was made anew: %v", d.name, err)
 }
 

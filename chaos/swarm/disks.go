@@ -14,10 +14,15 @@ import (
 // diskFamilies break disks. A node whose disk fails may end, and the others go on.
 var diskFamilies = []Family{
 	{
-		Name: "slow-disk", What: "each sync of a node takes long", Dose: "20 to 1,500 ms",
+		Name: "slow-disk", What: "each sync of a node takes long, and for half of them each new file, too",
+		Dose: "20 to 1,500 ms",
 		draw: func(rng *rand.Rand, d *Dose) { d.Time = millis(rng, 20, 1500) },
 		inject: func(w *world, d Dose) string {
 			i := w.victim(d)
+			if d.Pick/2%2 == 0 {
+				w.c.SlowFiles(i, d.Time)
+				return w.named(i) + ", and each new file"
+			}
 			w.c.SlowDisk(i, d.Time)
 			return w.named(i)
 		},
@@ -85,7 +90,7 @@ var diskFamilies = []Family{
 		Name: "lost-disk", What: "a node dies and comes back with an empty disk", Loses: true, Moves: true,
 		inject: func(w *world, d Dose) string {
 			i := w.some(d)
-			w.c.PowerLoss(i)
+			w.cutPower(i)
 			w.wipe(i)
 			return w.named(i)
 		},

@@ -37,7 +37,9 @@ func (f Family) membership() bool {
 }
 
 // Families are all of them.
-var Families = slices.Concat(networkFamilies, diskFamilies, processFamilies, clockFamilies, membership)
+var Families = slices.Concat(
+	networkFamilies, diskFamilies, processFamilies, clockFamilies, membership, []Family{lyingDisk},
+)
 
 // FamilyOf returns the family of that name.
 func FamilyOf(name string) (Family, bool) {

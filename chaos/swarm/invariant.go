@@ -23,6 +23,7 @@ var Invariants = []Invariant{
 	{"command-once", "each of many commands counts once if it was acknowledged, once or not at all if its outcome is unknown, and else not at all"},
 	{"logs-agree", "the logs of a shard's replicas, read from their disks when all has ended, have the same committed entries"},
 	{"log-in-order", "the committed log has every acknowledged command, behind those that were acknowledged before it was sent, and terms never fall; ids of strings, which it hands out, rise with it"},
+	{"log-durable", "after a power loss a disk that does not lie has every entry that its node had applied"},
 	{"read-possible", "a read has no more than was sent"},
 	{"bounded-fresh", "a read of bounded staleness has all that was acknowledged that long before it began (where all clocks were right)"},
 	{"any-possible", "a read of any replica, however stale, has no more than was sent"},
@@ -51,6 +52,12 @@ var Invariants = []Invariant{
 	{"bits-answer", "setting and clearing bits answers how many were changed"},
 	{"slices-kept", "every acknowledged bit of a bitmap that lies in all shards is in it, and no other"},
 	{"repeat-same", "a command sent again under its idempotency key, to another node, answers the same"},
+	{"window-edges", "a command that is sent again in its session is answered as before within the session's window, " +
+		"and refused below it"},
+	{"session-ends", "a session is known until it was idle for as long as it may be, and not after that " +
+		"(where all clocks were right)"},
+	{"key-window", "an idempotency key is known for as long as it is to be remembered, and refused after that " +
+		"(where all clocks were right)"},
 	{"decayed-sum", "a decayed sum equals the oracle's to 1e-9"},
 	{"dated-sum", "a sum in a namespace with an event clock equals the oracle's, at the time that the answer says, " +
 		"but for what it says is lost"},
@@ -64,6 +71,7 @@ var Invariants = []Invariant{
 	{"healed-writes", "writes are acknowledged within 8 s after all was mended"},
 	{"healed-reads", "every key is readable when all was mended"},
 	{"replicas-equal", "all replicas of a shard are equal when all was mended"},
+	{"snapshot-continues", "the newest snapshot of a replica and the log behind it make the state that the replica has"},
 	{"no-divergence", "two replicas with the same entries applied are equal, at any time"},
 	{"one-leader", "a shard has one leader a term at most"},
 	{"one-server-a-change", "each committed configuration of a group differs from the one before by one server " +

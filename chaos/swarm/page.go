@@ -43,12 +43,26 @@ func (r *Report) HTML(w io.Writer) error {
 	for _, name := range Failpoints() {
 		p.row(name, r.Sum.Points[name].Armed, r.Sum.Points[name].Killed)
 	}
-	p.put("</table>\n<h2>Seeds</h2>\n<details><summary>all seeds</summary><table><tr><th>seed<th>verdict<th>faults<th>virtual time<th>acknowledged<th>unknown<th>reads\n")
+	p.put("</table>\n")
+	p.knobs(r)
+	p.put("<h2>Seeds</h2>\n<details><summary>all seeds</summary><table><tr><th>seed<th>verdict<th>faults" +
+		"<th>virtual time<th>acknowledged<th>unknown<th>reads\n")
 	for _, b := range r.all {
 		p.row(b.Seed, verdictWord(b.Failed), b.Plan, b.Virtual.Round(time.Second), b.Tally.Acked, b.Tally.Unknown, b.Tally.Reads)
 	}
 	p.put("</table></details>\n</html>\n")
 	return p.w.Flush()
+}
+
+// knobs says how many seeds had which values of the limits.
+func (p *page) knobs(r *Report) {
+	p.put("<h2>Limits</h2>\n<table><tr><th>limit<th>what it limits<th>the tightest<th>seeds with the tightest" +
+		"<th>between<th>with that of production\n")
+	for _, k := range Knobs {
+		count := r.Sum.Knobs[k.Name]
+		p.row(k.Name, k.What, k.Values[0], count.First, count.Between, count.Production)
+	}
+	p.put("</table>\n")
 }
 
 // page writes HTML. It is not html/template, which finds methods by name: a linker that knows of that keeps 4 MB of methods that nobody calls.

@@ -14,8 +14,10 @@ type Plan struct {
 	Nodes  int    `json:"nodes"`
 	Shards uint32 `json:"shards"`
 	// Segment is how many bytes a file of a log has; 0 is as many as usual, which a run does not fill.
-	Segment  int64    `json:"segment,omitempty"`
-	Families []string `json:"families"` // that this seed has drawn from
+	Segment int64 `json:"segment,omitempty"`
+	// Knobs are the limits that are not those of production, by name.
+	Knobs    map[string]int64 `json:"knobs,omitempty"`
+	Families []string         `json:"families"` // that this seed has drawn from
 	// Outage begins the run with a leader that is cut off, and a majority that must go on.
 	Outage bool `json:"outage"`
 	// Home waits at the end until every shard is led where the table wants it.
@@ -75,6 +77,8 @@ const (
 	membersPart = 0.4
 	// killPart is how many seeds have, beside what is drawn, a process die at a failpoint: there are many of these.
 	killPart = 0.3
+	// lyingPart is how many seeds have a disk that lies, unless one loses its content or nodes come or go.
+	lyingPart = 0.15
 )
 
 // segments are what the files of a log may hold: few batches, hundreds, as many as usual.
@@ -87,9 +91,13 @@ func Draw(seed uint64, families ...string) Plan {
 	if rng.IntN(4) == 0 {
 		p.Nodes, p.Shards = 5, 7
 	}
+	p.Knobs = drawKnobs(seed)
 	p.Segment = segments[rand.New(rand.NewPCG(seed, 0x6c6f67)).IntN(len(segments))]
 	var all, pool []Family
 	for _, f := range Families {
+		if f.Name == lyingDisk.Name && !slices.Contains(families, f.Name) {
+			continue // drawn below, so that seeds keep what they had before it came
+		}
 		chosen := rng.Float64() < familyPart*f.share()
 		if len(families) > 0 && !slices.Contains(families, f.Name) {
 			continue
@@ -134,6 +142,10 @@ func Draw(seed uint64, families ...string) Plan {
 		if more.Float64() < membersPart {
 			p.put(more, membership[min(more.IntN(len(membership)+1), len(membership)-1)], len(p.Acts)-1) // the last twice as often: it has many variants
 		}
+	}
+	if lie := rand.New(rand.NewPCG(seed, 0x6c6965)); len(families) == 0 && lie.Float64() < lyingPart && !lost &&
+		!slices.ContainsFunc(p.Acts, func(a Act) bool { f, _ := FamilyOf(a.Family); return f.membership() }) {
+		p.put(lie, lyingDisk, len(p.Acts)-1)
 	}
 	if slices.ContainsFunc(p.Acts, func(a Act) bool { return ofFiles(a.Dose.Way) }) {
 		p.Segment = segments[0] // else it may not come to a file's end

@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // A seed draws the same plan again, and a plan outlives being written down.
@@ -225,7 +229,9 @@ func TestTablesAreInTheDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := string(b)
-	for title, rows := range map[string][]string{"| family |": familyRows(), "| invariant |": invariantRows()} {
+	for title, rows := range map[string][]string{
+		"| family |": familyRows(), "| invariant |": invariantRows(), "| limit of a seed |": knobRows(),
+	} {
 		_, table, _ := strings.Cut(doc, title)
 		table, _, _ = strings.Cut(table, "\n\n")
 		have := strings.Split(strings.TrimSpace(table), "\n")
@@ -244,6 +250,50 @@ func familyRows() (rows []string) {
 		rows = append(rows, fmt.Sprintf("| %s | %s | %s |", f.Name, f.What, f.Dose))
 	}
 	return rows
+}
+
+func knobRows() (rows []string) {
+	for _, k := range Knobs {
+		values := strings.Trim(fmt.Sprint(k.Values), "[]")
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |", k.Name, k.What, values))
+	}
+	return rows
+}
+
+// Seeds draw every value of every limit, most seeds other limits than those of production, and a plan without any has
+// those of production.
+func TestSeedsDrawLimits(t *testing.T) {
+	counts, small := map[string]KnobCount{}, 0
+	for seed := range uint64(800) {
+		p := Draw(seed)
+		if p.Knobs != nil {
+			small++
+		}
+		for i := range Knobs {
+			k := &Knobs[i]
+			counts[k.Name] = counts[k.Name].add(k, &p)
+			if v := k.of(&p); !slices.Contains(k.Values, v) {
+				t.Errorf("seed %d draws %d of %s", seed, v, k.Name)
+			}
+		}
+	}
+	if small < 400 {
+		t.Errorf("%d of 800 seeds have other limits than those of production", small)
+	}
+	for _, k := range Knobs {
+		if c := counts[k.Name]; c.First < 100 || c.Production < 100 || c.Between == 0 && len(k.Values) > 2 {
+			t.Errorf("800 seeds draw %+v of %s", c, k.Name)
+		}
+	}
+	var plan Plan
+	var cfg node.Config
+	plan.turn(&cfg)
+	if cfg.ShardLimits != shard.DefaultLimits() || cfg.Limits != (node.Limits{}) || cfg.SnapshotBytes != 0 {
+		t.Errorf("a plan without limits has %+v", cfg)
+	}
+	if plan.window() != ebb.WindowDefault {
+		t.Errorf("clients of a plan without limits have a window of %d", plan.window())
+	}
 }
 
 func invariantRows() (rows []string) {

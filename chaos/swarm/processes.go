@@ -31,7 +31,7 @@ var processFamilies = []Family{
 		Name: "power-one", What: "a machine loses power, and of what was not synced whatever the seed says",
 		inject: func(w *world, d Dose) string {
 			i := w.victim(d)
-			w.c.PowerLoss(i)
+			w.cutPower(i)
 			return w.named(i)
 		},
 		mend: restarted,
@@ -42,7 +42,7 @@ var processFamilies = []Family{
 			order := w.order(d)
 			order = order[:len(order)/2+1]
 			for _, i := range order {
-				w.c.PowerLoss(i)
+				w.cutPower(i)
 			}
 			return w.named(order...)
 		},
@@ -52,7 +52,7 @@ var processFamilies = []Family{
 		Name: "power-all", What: "all machines lose power",
 		inject: func(w *world, _ Dose) string {
 			for _, i := range w.living() {
-				w.c.PowerLoss(i)
+				w.cutPower(i)
 			}
 			return "all"
 		},

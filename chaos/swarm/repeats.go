@@ -2,11 +2,13 @@ package swarm
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/ebbdb/ebb/chaos/sim"
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -25,7 +27,11 @@ type repeated struct {
 	changed uint64
 }
 
-const repeatKey = "repeated"
+const (
+	repeatKey = "repeated"
+	// repeatsKept is how many commands may be sent again: those of half a minute.
+	repeatsKept = 100
+)
 
 func newRepeater(w *world) *repeater {
 	return &repeater{w: w, rng: w.rng(4000), doors: doors{}}
@@ -48,7 +54,7 @@ func (r *repeater) work(*ebb.Client) {
 	if changed, ok := r.send(req); ok {
 		r.w.hold("repeat-same", changed == uint64(len(ids)), "%d new ids were flipped, and it is said that %d changed", len(ids), changed)
 		r.done = append(r.done, repeated{req, changed})
-		r.done = r.done[max(0, len(r.done)-20):]
+		r.done = r.done[max(0, len(r.done)-repeatsKept):]
 	}
 }
 
@@ -67,7 +73,9 @@ func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
+	from := time.Now()
 	resp, err := door.Bits(ctx, req)
+	r.age(req, from, err)
 	if err != nil || len(resp.GetRefused()) > 0 {
 		r.w.done(unknown)
 		return 0, false
@@ -76,22 +84,42 @@ func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
 	return resp.GetChanged()[0], true
 }
 
+// age holds that a key is known within its window, and not after it.
+func (r *repeater) age(req *ebbv1.BitsRequest, from time.Time, err error) {
+	issued, window := time.UnixMicro(req.GetIdempotencyKey().GetIssuedAtUs()), r.w.plan.knobTime(knobKeyWindow)
+	switch {
+	case r.w.everSkewed.Load():
+	case err == nil:
+		age := from.Sub(issued)
+		r.w.hold("key-window", age < window+shardSlack, "an idempotency key is known that was issued %v ago", age)
+	case errors.Is(err, proto.ErrIdempotencyKeyTooOld):
+		age := time.Since(issued)
+		r.w.hold("key-window", age > window-shardSlack, "an idempotency key is too old that was issued %v ago", age)
+	}
+}
+
 // settle finds that every id that was flipped is in, once.
 func (r *repeater) settle(ctx context.Context, c *ebb.Client) {
 	r.doors.close()
+	var ids []uint64
 	for _, d := range r.done {
-		got, err := c.Bitmap(countsNamespace, ebb.Bits(repeatKey)).Contains(ctx, d.req.Changes[0].Ids...)
-		if !r.w.hold("healed-reads", err == nil, "read the repeated ids when all was mended: %v", err) {
-			return
-		}
-		in := 0
-		for _, is := range got {
-			if is {
-				in++
-			}
-		}
-		r.w.hold("repeat-same", in == len(got), "%d of %d ids are in that were flipped once, and sent again under the same idempotency key", in, len(got))
+		ids = append(ids, d.req.Changes[0].Ids...)
 	}
+	if len(ids) == 0 {
+		return
+	}
+	got, err := c.Bitmap(countsNamespace, ebb.Bits(repeatKey)).Contains(ctx, ids...)
+	if !r.w.hold("healed-reads", err == nil, "read the repeated ids when all was mended: %v", err) {
+		return
+	}
+	var out []uint64
+	for i, is := range got {
+		if !is {
+			out = append(out, ids[i])
+		}
+	}
+	r.w.hold("repeat-same", len(out) == 0,
+		"%v of %d ids are not in that were flipped once, and sent again under the same idempotency key", out, len(ids))
 }
 
 // doors are one client's to nodes, opened when they are needed.

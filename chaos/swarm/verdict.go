@@ -112,6 +112,7 @@ func (v *Verdict) Failed() bool { return len(v.Breaches) > 0 }
 func (v *Verdict) Tell() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, %d nodes, %d shards: %s\n", v.Plan.Seed, v.Plan.Nodes, v.Plan.Shards, v.Plan)
+	fmt.Fprintf(&b, "%s\n", v.Plan.knobWords())
 	for _, l := range v.Story {
 		mark := " "
 		if l.Kind == LineBreach {
@@ -144,6 +145,8 @@ type Sum struct {
 	Tally  Tally          `json:"tally"`
 	// Points are all failpoints at which plans kill.
 	Points map[string]PointCount `json:"failpoints"`
+	// Knobs are all limits that seeds draw.
+	Knobs map[string]KnobCount `json:"knobs"`
 	// Members is how many seeds had a node come or go.
 	Members int           `json:"seeds_with_members_changed"`
 	Outage  Outage        `json:"majority_serves"`
@@ -158,6 +161,11 @@ func (s *Sum) Add(v *Verdict) {
 		for _, name := range Failpoints() {
 			s.Points[name] = PointCount{}
 		}
+		s.Knobs = map[string]KnobCount{}
+	}
+	for i := range Knobs {
+		k := &Knobs[i]
+		s.Knobs[k.Name] = s.Knobs[k.Name].add(k, &v.Plan)
 	}
 	if slices.ContainsFunc(membership, func(f Family) bool { return v.Faults[f.Name] > 0 }) {
 		s.Members++

@@ -67,6 +67,7 @@ type world struct {
 	everSkewed atomic.Bool  // some clock was wrong at some time
 	leaving    map[int]bool // nodes that the cluster is to be without
 	wiped      map[int]bool // nodes whose disks were replaced
+	mendAll    func()       // mend, which knows all families, for one of these
 	whole      bool         // nothing is broken: whoever is dead must start
 	wishes     []*ebbv1.ChangeClusterRequest
 	latest     time.Duration   // how late what is sent may come
@@ -113,6 +114,7 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 			skewed: map[int]bool{}, leaving: map[int]bool{}, wiped: map[int]bool{}, excuses: map[int][]error{},
 			reigns: map[uint32]*Reign{}, leaders: map[[2]uint64]string{}, clocks: map[[3]uint64]int64{}, applied: map[uint32]uint64{},
 		}
+		w.mendAll = w.mend
 		w.live()
 		v.Virtual = w.now()
 		if w.c != nil {
@@ -142,13 +144,15 @@ func (w *world) live() {
 	configure := func(i int, cfg *node.Config) {
 		cfg.LogSegmentBytes = w.plan.Segment
 		cfg.DiskReserve = reservedSegments * w.plan.Segment
+		w.plan.turn(cfg)
 		if w.opts.Configure != nil {
 			w.opts.Configure(i, cfg)
 		}
 	}
 	var err error
 	w.c, err = sim.Start(ctx, sim.Options{
-		Nodes: w.plan.Nodes, Shards: w.plan.Shards, Seed: w.plan.Seed, Logger: w.opts.Logger, Sync: 300 * time.Microsecond, Configure: configure,
+		Nodes: w.plan.Nodes, Shards: w.plan.Shards, Seed: w.plan.Seed, Logger: w.opts.Logger, Sync: 300 * time.Microsecond,
+		Create: w.plan.knobTime(knobNewFile), Configure: configure,
 	})
 	if !w.hold("restarts", err == nil, "the cluster does not start: %v", err) {
 		return
@@ -178,6 +182,7 @@ func (w *world) live() {
 	w.heal()
 	settlers := finish()
 	w.settle(settlers)
+	w.judgeSnapshots()
 	w.judgeCollapses()
 	for _, read := range w.autopsies {
 		read()
@@ -190,7 +195,9 @@ func (w *world) dial(host int) (*ebb.Client, error) {
 	for i := range w.plan.Nodes {
 		addrs = append(addrs, w.c.IP(i)+":7070")
 	}
-	return ebb.DialOptions(context.Background(), addrs, slices.Concat([]ebb.Option{ebb.WithDialer(w.c.Dialer(clientIP(host))), ebb.WithAttemptTimeout(time.Second)}, w.opts.Client)...)
+	return ebb.DialOptions(context.Background(), addrs, slices.Concat([]ebb.Option{
+		ebb.WithDialer(w.c.Dialer(clientIP(host))), ebb.WithAttemptTimeout(time.Second), ebb.WithWindow(w.plan.window()),
+	}, w.opts.Client)...)
 }
 
 // client is one who works until told to stop, with a connection that it may share and chances of its own.

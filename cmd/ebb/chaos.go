@@ -204,6 +204,19 @@ func seedRange(text string) (first, last uint64, err error) {
 	return first, last, nil
 }
 
+// printKnobs prints how many seeds had which values of the limits.
+func printKnobs(s *session, r *swarm.Report) error {
+	var rows [][]string
+	for _, k := range swarm.Knobs {
+		count := r.Sum.Knobs[k.Name]
+		rows = append(rows, []string{
+			k.Name, strconv.Itoa(count.First), strconv.Itoa(count.Between), strconv.Itoa(count.Production),
+			strconv.FormatInt(k.Values[0], 10), k.What,
+		})
+	}
+	return s.printTable("LIMIT\tTIGHTEST\tBETWEEN\tOF PRODUCTION\tTHE TIGHTEST\tWHAT IT LIMITS", rows)
+}
+
 func printChaos(s *session, r *swarm.Report) error {
 	if s.output == "json" {
 		return printJSON(s.term.out, r)
@@ -237,6 +250,12 @@ func printChaos(s *session, r *swarm.Report) error {
 		rows = append(rows, []string{name, strconv.Itoa(r.Sum.Points[name].Armed), strconv.Itoa(r.Sum.Points[name].Killed)})
 	}
 	if err := s.printTable("FAILPOINT\tARMED\tKILLED THERE", rows); err != nil {
+		return err
+	}
+	if s.output != "tsv" {
+		fmt.Fprintln(s.term.out)
+	}
+	if err := printKnobs(s, r); err != nil {
 		return err
 	}
 	if s.output == "tsv" {

@@ -212,6 +212,41 @@ func TestFailedSyncLosesWrites(t *testing.T) {
 	}
 }
 
+// TestLies: a sync that does nothing leaves what was written to the next one, and half of one keeps the first half.
+func TestLies(t *testing.T) {
+	m := fs.NewMem()
+	f, err := fs.Create(m, "f")
+	must(t, err)
+	must(t, m.SyncDir("/"))
+	kept := func(text string) bool {
+		for seed := range uint64(40) {
+			if data, err := fs.ReadFile(m.Copy().Crash(seed), "f"); err != nil || !strings.HasPrefix(string(data), text) {
+				return false
+			}
+		}
+		return true
+	}
+	m.Lie(func(fs.Op, string) float64 { return 0 })
+	_, err = f.Write([]byte("a"))
+	must(t, err)
+	must(t, f.Sync())
+	if kept("a") {
+		t.Error("a sync that does nothing has kept something")
+	}
+	m.Lie(func(fs.Op, string) float64 { return 0.5 })
+	_, err = f.Write([]byte("b"))
+	must(t, err)
+	must(t, f.Sync())
+	if !kept("a") || kept("ab") {
+		t.Errorf("half of a sync: a is kept %v, b %v", kept("a"), kept("ab"))
+	}
+	m.Lie(nil)
+	must(t, f.Sync())
+	if !kept("ab") {
+		t.Error("an honest sync has not kept all")
+	}
+}
+
 func TestFullAndReadOnly(t *testing.T) {
 	m := fs.NewMem()
 	f, err := fs.Create(m, "f")

@@ -119,13 +119,13 @@ func (n *inode) resize(size int64) {
 	n.size = size
 }
 
-// sync makes the pending writes durable.
-func (n *inode) sync() {
+// sync makes the first k pending writes durable.
+func (n *inode) sync(k int) {
 	f := image{data: n.durable, size: n.durableSize}
-	for _, w := range n.pending {
+	for _, w := range n.pending[:k] {
 		f.keep(n, w, w.off, w.len)
 	}
-	n.durable, n.durableSize = f.data, f.size
+	n.durable, n.durableSize, n.pending = f.data, f.size, slices.Clone(n.pending[k:])
 }
 
 // image is a file's content on the way to durability.
@@ -222,13 +222,25 @@ func (m *Mem) Kill() *Mem {
 	return m.die(func() *inode { return m.root.clone(map[*inode]*inode{}) })
 }
 
+// Copy returns the disk with everything that was written, durable or not yet. This one goes on.
+func (m *Mem) Copy() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.left(m.root.clone(map[*inode]*inode{}))
+}
+
+// left is what is left of a disk. m.mu is held.
+func (m *Mem) left(root *inode) *Mem {
+	left := NewMem()
+	left.capacity, left.readOnly, left.root = m.capacity, m.readOnly, root
+	left.used = root.bytes()
+	return left
+}
+
 func (m *Mem) die(root func() *inode) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	left := NewMem()
-	left.capacity, left.readOnly = m.capacity, m.readOnly
-	left.root = root()
-	left.used = left.root.bytes()
+	left := m.left(root())
 	if !m.dead {
 		m.dead = true
 		close(m.crashed)

@@ -49,6 +49,7 @@ type Mem struct {
 	locks    map[string]bool
 	inject   func(op Op, name string) error
 	hang     <-chan struct{} // Sync waits for it
+	lie      func(op Op, name string) (done float64)
 	readOnly bool
 	capacity int64 // bytes; 0 is no limit
 	used     int64 // bytes of all files
@@ -75,6 +76,23 @@ func (m *Mem) HangSync(release <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hang = release
+}
+
+// Lie makes each Sync and SyncDir do only a part of its work, and report that it did all of it: f says how much, from
+// 0 for nothing to 1 for all. What is left out is as if it had not been synced yet: a later sync may do it. nil ends
+// that.
+func (m *Mem) Lie(f func(op Op, name string) (done float64)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lie = f
+}
+
+// part is how many of n changes a sync makes durable. m.mu is held.
+func (m *Mem) part(op Op, name string, n int) int {
+	if m.lie == nil {
+		return n
+	}
+	return int(float64(n) * m.lie(op, name))
 }
 
 // SetReadOnly makes every change fail with EROFS.
@@ -411,8 +429,9 @@ func (m *Mem) SyncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	n.apply(len(n.pendingChanges))
-	n.pendingChanges = nil
+	k := m.part(OpSyncDir, name, len(n.pendingChanges))
+	n.apply(k)
+	n.pendingChanges = n.pendingChanges[k:]
 	return nil
 }
 
@@ -629,9 +648,10 @@ func (f *memFile) Sync() error {
 	if bad := f.usable(OpSync, false); bad != nil {
 		return bad
 	}
-	if err == nil {
-		f.n.sync()
+	if err != nil {
+		f.n.pending = nil // a failed sync forgets what it could not write, as disks do
+		return err
 	}
-	f.n.pending = nil // a failed sync forgets what it could not write, as disks do
-	return err
+	f.n.sync(f.m.part(OpSync, f.name, len(f.n.pending)))
+	return nil
 }

@@ -93,7 +93,7 @@ func (s *Sink) append(p []byte) error {
 		return err
 	}
 	s.at += int64(len(p))
-	if s.dirty += int64(len(p)); s.dirty < syncEvery {
+	if s.dirty += int64(len(p)); s.dirty < s.store.cfg.SyncBytes {
 		return nil
 	}
 	s.dirty = 0

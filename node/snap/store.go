@@ -39,6 +39,8 @@ type Config struct {
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
 	Count  *Counts      // nil: nobody counts; may be that of several stores
+	// SyncBytes is after how many bytes of a snapshot a part of it is synced; default 8 MiB.
+	SyncBytes int64
 
 	// OnBoundary is told the end of a snapshot when it is durable and before raft
 	// can see it, and when a store is opened that of its newest; (*wal.Group).SetBoundary
@@ -94,6 +96,9 @@ func Open(cfg Config) (*Store, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.SyncBytes == 0 {
+		cfg.SyncBytes = syncEvery
 	}
 	if cfg.Count == nil {
 		cfg.Count = new(Counts)

@@ -218,7 +218,7 @@ func (c *sending) one(wanted bool, length uint32, count *installMetrics) error {
 	if err != nil {
 		return err
 	}
-	if len(c.frame) > wordBytes && len(c.frame)+len(chunk) > chunkBytes {
+	if len(c.frame) > wordBytes && len(c.frame)+len(chunk) > c.to.group.mux.cfg.ChunkBytes {
 		if err := c.flush(); err != nil {
 			return err
 		}

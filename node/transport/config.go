@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -64,6 +65,8 @@ type Config struct {
 	ChunkTimeout time.Duration
 	// SnapshotRate is how many bytes of snapshots go to all peers together in a second; 0 for any number. See Group.Hurry for those that do not wait.
 	SnapshotRate int64
+	// ChunkBytes is how much of a snapshot goes into a frame, 256 KiB at most.
+	ChunkBytes int
 	// InstallTimeout is how long a follower may take from a snapshot's last
 	// byte to its answer.
 	InstallTimeout time.Duration
@@ -84,6 +87,8 @@ func (c *Config) check() error {
 		return errors.New("transport: the node needs a name without a slash")
 	case c.Dial == nil:
 		return errors.New("transport: no Dial")
+	case c.ChunkBytes < 1 || c.ChunkBytes > chunkBytes:
+		return fmt.Errorf("transport: chunks of %d bytes; 1 to %d are possible", c.ChunkBytes, chunkBytes)
 	case c.InFlightBytesMax < FrameBytesMax:
 		return errors.New("transport: InFlightBytesMax is below one frame")
 	}
@@ -104,6 +109,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	orInt(&c.AppendStreams, 2)
+	orInt(&c.ChunkBytes, chunkBytes)
 	orInt(&c.InFlightBytesMax, 16<<20)
 	orTime(&c.Coalesce, 25*time.Millisecond)
 	orTime(&c.ControlTimeout, time.Second)

@@ -132,7 +132,7 @@ func (o *outgoing) talk(ctx context.Context, e envelope, args *raft.InstallSnaps
 
 // chunks sends all of data.
 func (o *outgoing) chunks(data io.Reader) (size int64, err error) {
-	buf := make([]byte, wordBytes+chunkBytes)
+	buf := make([]byte, wordBytes+o.group.mux.cfg.ChunkBytes)
 	for {
 		n, err := io.ReadFull(data, buf[wordBytes:])
 		if n > 0 {
