@@ -80,7 +80,7 @@ func run(ctx context.Context, binary string, batch, writers, factor int, span ti
 		if err != nil {
 			return err
 		}
-		defer c.Close() //nolint:errcheck // all is sent
+		defer c.Close()
 		l.clients = append(l.clients, c)
 	}
 	l.run(ctx, writers, 3*time.Second) // warm

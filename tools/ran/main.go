@@ -71,13 +71,13 @@ type test struct{ pkg, name string }
 // run is what ran.
 type run struct {
 	passed  map[string]int // tests that passed, by package; not their subtests
-	skipped map[test]bool  // subtests, too
+	skipped map[test]string // why, as the test says; subtests, too
 	broken  map[string]bool
 	said    map[test][]string
 }
 
 func newRun() *run {
-	return &run{passed: map[string]int{}, skipped: map[test]bool{}, broken: map[string]bool{}, said: map[test][]string{}}
+	return &run{passed: map[string]int{}, skipped: map[test]string{}, broken: map[string]bool{}, said: map[test][]string{}}
 }
 
 // read takes events to the end, and writes what is to be seen of them.
@@ -116,7 +116,7 @@ func (r *run) take(e event, to io.Writer) {
 		delete(r.said, at)
 	case "skip":
 		if e.Test != "" {
-			r.skipped[at] = true
+			r.skipped[at] = strings.Join(r.said[at], "")
 		}
 		delete(r.said, at)
 	case "fail":
@@ -156,12 +156,14 @@ type manifest struct {
 	head   []string       // comments
 	counts map[string]int // tests of a package that pass, at least
 	skips  map[test]string
+	// machine are parts of what tests say that a machine cannot run.
+	machine []string
 }
 
 // unknown is the reason of a skip that has none yet.
 const unknown = "?"
 
-// parse reads a manifest: comments, lines "ran PACKAGE COUNT", and lines "skip PACKAGE TEST REASON".
+// parse reads a manifest: comments, lines "ran PACKAGE COUNT", lines "skip PACKAGE TEST REASON", and lines "machine TEXT".
 func parse(text string) (*manifest, error) {
 	m := &manifest{counts: map[string]int{}, skips: map[test]string{}}
 	for i, line := range strings.Split(text, "\n") {
@@ -178,8 +180,10 @@ func parse(text string) (*manifest, error) {
 			m.counts[words[1]] = n
 		case words[0] == "skip" && len(words) > 3:
 			m.skips[test{words[1], words[2]}] = strings.Join(words[3:], " ")
+		case words[0] == "machine" && len(words) > 1:
+			m.machine = append(m.machine, strings.Join(words[1:], " "))
 		default:
-			return nil, fmt.Errorf("line %d: %q is neither ran PACKAGE COUNT nor skip PACKAGE TEST REASON", i+1, line)
+			return nil, fmt.Errorf("line %d: %q is neither ran PACKAGE COUNT, skip PACKAGE TEST REASON nor machine TEXT", i+1, line)
 		}
 	}
 	return m, nil
@@ -188,19 +192,24 @@ func parse(text string) (*manifest, error) {
 // take makes the manifest that of a run. Skips keep their reasons, also those that did not happen this time.
 func (m *manifest) take(r *run) {
 	m.counts = maps.Clone(r.passed)
-	for at := range r.skipped {
-		if m.skips[at] == "" {
+	for at, said := range r.skipped {
+		if m.skips[at] == "" && !m.cannot(said) {
 			m.skips[at] = unknown
 		}
 	}
+}
+
+// cannot reports whether a test said that the machine cannot run it.
+func (m *manifest) cannot(said string) bool {
+	return slices.ContainsFunc(m.machine, func(text string) bool { return strings.Contains(said, text) })
 }
 
 // compare says what a run lacks.
 func (m *manifest) compare(r *run) (faults []string) {
 	for _, pkg := range slices.Sorted(maps.Keys(m.counts)) {
 		ran := r.passed[pkg]
-		for at := range m.skips { // a machine that can run more has more
-			if at.pkg == pkg && r.skipped[at] && !strings.Contains(at.name, "/") {
+		for at := range r.skipped { // a machine that can run more has more
+			if at.pkg == pkg && !strings.Contains(at.name, "/") {
 				ran++
 			}
 		}
@@ -208,9 +217,12 @@ func (m *manifest) compare(r *run) (faults []string) {
 			faults = append(faults, fmt.Sprintf("%s: %d tests ran: the manifest has %d", pkg, ran, m.counts[pkg]))
 		}
 	}
-	for at := range r.skipped {
+	for at, said := range r.skipped {
 		switch m.skips[at] {
 		case "":
+			if m.cannot(said) {
+				continue
+			}
 			faults = append(faults, fmt.Sprintf("%s: %s was left out, and is not in the manifest", at.pkg, at.name))
 		case unknown:
 			faults = append(faults, fmt.Sprintf("%s: %s has no reason in the manifest why it may be left out", at.pkg, at.name))
@@ -225,6 +237,10 @@ func (m *manifest) String() string {
 	var b strings.Builder
 	for _, line := range m.head {
 		b.WriteString(line + "\n")
+	}
+	b.WriteString("\n")
+	for _, text := range m.machine {
+		fmt.Fprintf(&b, "machine %s\n", text)
 	}
 	b.WriteString("\n")
 	for _, pkg := range slices.Sorted(maps.Keys(m.counts)) {

@@ -29,6 +29,7 @@ func TestManifest(t *testing.T) {
 		{"all as it should be", said, "# head\nran ./node 1\nskip ./node TestB only root", nil},
 		{"a skip that is not listed", said, "ran ./node 1", []string{"./node: TestB was left out, and is not in the manifest"}},
 		{"a skip without a reason", said, "skip ./node TestB ?", []string{"./node: TestB has no reason in the manifest why it may be left out"}},
+		{"a skip of a machine that cannot", said, "machine only root", nil},
 		{"fewer tests", said, "ran ./node 3\nskip ./node TestB only root", []string{"./node: 2 tests ran: the manifest has 3"}},
 		{"one that may be left out", said, "ran ./node 2\nskip ./node TestB only root", nil},
 		{"a package that did not run", said, "ran ./rpc 1\nskip ./node TestB only root", []string{"./rpc: 0 tests ran: the manifest has 1"}},
@@ -60,12 +61,12 @@ func TestUpdate(t *testing.T) {
 	if err := r.read(strings.NewReader(said), new(strings.Builder)); err != nil {
 		t.Fatal(err)
 	}
-	m, err := parse("# head\nran ./gone 3\nskip ./node TestOld measures\n")
+	m, err := parse("# head\nmachine no disk\nran ./gone 3\nskip ./node TestOld measures\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.take(r)
-	const want = "# head\n\nran ./node 1\n\nskip ./node TestB ?\nskip ./node TestOld measures\n"
+	const want = "# head\n\nmachine no disk\n\nran ./node 1\n\nskip ./node TestB ?\nskip ./node TestOld measures\n"
 	if m.String() != want {
 		t.Errorf("%q, want %q", m, want)
 	}
