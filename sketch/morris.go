@@ -238,7 +238,7 @@ func missedSteps(mean, confidence float64) (steps float64) {
 	left := 1 - exp2Float(-mean*math.Log2E)
 	for term := 1 - left; left > missedSlack*(1-confidence); left -= term {
 		steps++
-		term *= mean / steps
+		term = float64(term * (mean / steps))
 	}
 	return steps
 }
