@@ -40,7 +40,7 @@ func sizesFor(free uint64, reserve, segment int64) diskSizes {
 	return diskSizes{
 		reserve: powerOfTwo(min(reserve, space/reserveShare)),
 		segment: min(segment, max(wal.SegmentBytesLeast, powerOfTwo(space/segmentShare))),
-		log:     min(logBytesMax, space/logShare),
+		log:     space / logShare,
 	}
 }
 
@@ -77,6 +77,7 @@ type diskRoom struct {
 	heard func() bool
 
 	looking  sync.Mutex  // held while one goroutine looks; others do not wait
+	trouble  string      // why the reserve could not be made, as it was logged last; guarded by looking
 	full     atomic.Bool // here
 	free     atomic.Int64
 	nodes    atomic.Pointer[[]string] // whose disk is full; nil: none
@@ -88,11 +89,16 @@ func openDiskRoom(
 	node string, fsys fs.FS, path string, reserve, segment int64, logger *slog.Logger,
 ) (*diskRoom, error) {
 	r := &diskRoom{node: node, path: path, logger: logger, heard: func() bool { return true }}
-	taken, err := fs.Taken(fsys, path)
-	if err != nil {
-		return nil, diskError(path, "look through", err)
+	taken := int64(0)
+	for _, part := range []string{walName, snapName, reserveName, quarantineDir} { // others are not ours, and may be closed to us
+		bytes, err := fs.Taken(fsys, filepath.Join(path, part))
+		if err != nil {
+			return nil, diskError(path, "look through "+part, err)
+		}
+		taken += bytes
 	}
 	r.sizes = sizesFor(uint64(freeOf(fsys, path)+taken), reserve, segment)
+	var err error
 	if r.reserve, err = fs.NewReserve(fsys, filepath.Join(path, reserveName), r.sizes.reserve, reserve); err != nil {
 		return nil, diskError(path, "look through "+reserveName, err)
 	}
@@ -112,7 +118,8 @@ func freeOf(fsys fs.FS, path string) int64 {
 // mark is the free space below which the disk is full: the next segment of the log must fit, what comes until the next
 // look, and the snapshots that shorten the log.
 func (r *diskRoom) mark() int64 {
-	mark := max(2*r.sizes.segment, r.sizes.reserve)
+	_, whole := r.reserve.Held()
+	mark := max(2*r.sizes.segment, whole)
 	if s := r.needs.Load(); s != nil {
 		mark += s.nextBytes()
 	}
@@ -128,8 +135,8 @@ func (r *diskRoom) shortNow() bool {
 	return r.short()
 }
 
-// measure looks at the disk, unless another goroutine does. It is full below the mark, and from then on until half more than that is free and the
-// reserve is whole.
+// measure looks at the disk, unless another goroutine does. It is full below the mark, and from then on until half more
+// than that is free and the reserve is whole.
 func (r *diskRoom) measure() {
 	if !r.looking.TryLock() {
 		return
@@ -140,6 +147,13 @@ func (r *diskRoom) measure() {
 		mark += mark / 2
 	}
 	whole, err := r.refill(mark)
+	if err != nil && !fs.NoSpace(err) { // the disk is not full for that
+		if text := err.Error(); text != r.trouble {
+			r.trouble = text
+			r.logger.Warn("the disk's reserve cannot be made", "data_dir", r.path, "err", err)
+		}
+		whole, err = true, nil
+	}
 	free := freeOf(r.reserve, r.path)
 	r.free.Store(free)
 	full := free < mark || (was || err != nil) && !whole
@@ -163,7 +177,7 @@ func (r *diskRoom) refill(leave int64) (whole bool, err error) {
 		if held == all {
 			return true, nil
 		}
-		if freeOf(r.reserve, r.path) < leave+r.sizes.reserve/4 {
+		if freeOf(r.reserve, r.path) < leave+all/4 {
 			return false, nil
 		}
 		if _, err := r.reserve.Refill(); err != nil {

@@ -19,8 +19,8 @@ func TestDiskSizes(t *testing.T) {
 		free uint64
 		want diskSizes
 	}{
-		{"large", 1 << 40, diskSizes{reserve: 64 * mib, segment: 32 * mib, log: logBytesMax}},
-		{"unknown", 1 << 63, diskSizes{reserve: 64 * mib, segment: 32 * mib, log: logBytesMax}},
+		{"large", 1 << 40, diskSizes{reserve: 64 * mib, segment: 32 * mib, log: 1 << 38}},
+		{"unknown", 1 << 63, diskSizes{reserve: 64 * mib, segment: 32 * mib, log: freeUnknown / 4}},
 		{"110 MiB", 110 * mib, diskSizes{reserve: 8 * mib, segment: 4 * mib, log: 110 * mib / 4}},
 		{"120 MiB", 120 * mib, diskSizes{reserve: 8 * mib, segment: 4 * mib, log: 30 * mib}},
 		{"nothing", 0, diskSizes{segment: mib}},

@@ -39,15 +39,22 @@ type Limits struct {
 
 // filled has the defaults where there are zeros.
 func (l Limits) filled() Limits {
-	or(&l.EntriesInFlight, 4)
-	or(&l.EntryBytes, proto.EntryBytesSoft)
-	or(&l.QueueBytes, 4<<20)
-	or(&l.AppendEntries, appendEntriesMax)
+	positive(&l.EntriesInFlight, 4)
+	positive(&l.EntryBytes, proto.EntryBytesSoft)
+	positive(&l.QueueBytes, 4<<20)
+	positive(&l.AppendEntries, appendEntriesMax)
 	l.AppendEntries = max(l.AppendEntries, 2*l.EntriesInFlight)
-	or(&l.TrailingBytes, trailingBytes)
-	or(&l.LogBytes, logBytesMax)
-	or(&l.SnapshotsAtOnce, snapshotsAtOnce)
-	or(&l.SnapshotEvery, snapshotEvery)
-	or(&l.AuditEvery, auditEvery)
+	positive(&l.TrailingBytes, trailingBytes)
+	positive(&l.LogBytes, logBytesMax)
+	positive(&l.SnapshotsAtOnce, snapshotsAtOnce)
+	positive(&l.SnapshotEvery, snapshotEvery)
+	positive(&l.AuditEvery, auditEvery)
 	return l // the log, the snapshots and the transport have their own for the others
+}
+
+// positive puts a default in the place of 0, and of what makes no sense.
+func positive[T int | int64 | time.Duration](v *T, otherwise T) {
+	if *v <= 0 {
+		*v = otherwise
+	}
 }

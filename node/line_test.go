@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,8 @@ func (b busy) done() (n int) {
 
 // offered is what became of commands.
 type offered struct {
+	mu             sync.Mutex     // guards what follows while callers wait
+	callers        sync.WaitGroup // who wait
 	taken, refused int
 	longest        time.Duration
 }
@@ -100,8 +103,10 @@ func offer(t *testing.T, p *proposer, rate int, span time.Duration) *offered {
 		began, c := time.Now(), newCall(1)
 		p.enqueue(c, 0, make([]byte, 1<<10))
 		p.kick()
-		go func() {
+		out.callers.Go(func() {
 			err := proto.FromWire(c.wait(t.Context(), nil)[0].GetError())
+			out.mu.Lock()
+			defer out.mu.Unlock()
 			switch {
 			case err == nil:
 				out.taken++
@@ -111,7 +116,7 @@ func offer(t *testing.T, p *proposer, rate int, span time.Duration) *offered {
 			default:
 				out.refused++
 			}
-		}()
+		})
 		synctest.Wait()
 	}
 	return out
@@ -133,6 +138,8 @@ func TestOverloadIsShed(t *testing.T) {
 		time.Sleep(time.Second)
 		little := offer(t, p, 600, 5*time.Second)
 		<-over
+		much.callers.Wait()
+		little.callers.Wait()
 		if least := int(0.9 * 1260 * span.Seconds()); much.taken < least {
 			t.Errorf("%d commands were applied, want %d at least", much.taken, least)
 		}
@@ -165,6 +172,7 @@ func TestSlowSyncsAreNoOverload(t *testing.T) {
 			}()
 			got := offer(t, p, 50, 20*time.Second)
 			<-over
+			got.callers.Wait()
 			if got.refused > 0 || got.taken != 1000 {
 				t.Errorf("%s: %d of 1000 commands were applied, and %d refused", what, got.taken, got.refused)
 			}

@@ -149,15 +149,13 @@ func (s *snapshotter) next() (*member, int64) {
 
 // nextBytes is how many bytes the next snapshots may need: those that are taken at once, of the largest groups.
 func (s *snapshotter) nextBytes() int64 {
-	var largest [snapshotsAtOnce]int64
+	var all []int64
 	for _, m := range s.members() {
-		bytes := m.snapshotBytes() + m.wal.Bytes()
-		if slot := slices.Index(largest[:], slices.Min(largest[:])); bytes > largest[slot] {
-			largest[slot] = bytes
-		}
+		all = append(all, m.snapshotBytes()+m.wal.Bytes())
 	}
+	slices.Sort(all)
 	sum := int64(0)
-	for _, bytes := range largest {
+	for _, bytes := range all[max(0, len(all)-cmp.Or(s.limits.atOnce, snapshotsAtOnce)):] {
 		sum += bytes
 	}
 	return sum

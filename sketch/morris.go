@@ -236,12 +236,15 @@ func missedSteps(mean, confidence float64) (steps float64) {
 		return 0
 	}
 	left := 1 - exp2Float(-mean*math.Log2E)
-	for term := 1 - left; left > missedSlack*(1-confidence); left -= term {
+	for term := 1 - left; steps < missedMost && left > missedSlack*(1-confidence); left -= term {
 		steps++
 		term = float64(term * (mean / steps))
 	}
 	return steps
 }
+
+// missedMost bounds the steps: of a mean below 4 so many are never missed.
+const missedMost = 64
 
 // missedSlack keeps 95% intervals at 93% and more.
 const missedSlack = 1.3

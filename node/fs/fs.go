@@ -199,5 +199,6 @@ var causes = []struct {
 	{syscall.ENOTDIR, "is not a directory", "use another with --data-dir"},
 	{iofs.ErrPermission, "may not be used by this user", "change its owner, or use another with --data-dir"},
 	{syscall.ENOSPC, "is on a full disk", "free some space; nothing that was acknowledged is lost"},
+	{syscall.EDQUOT, "has used up its quota", "raise the quota or free some space; nothing that was acknowledged is lost"},
 	{syscall.EIO, "is on a disk that fails", "replace the disk and rebuild this node from the others"},
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/ebbdb/ebb/proto"
 )
@@ -113,7 +112,7 @@ func writeOwner(f *os.File) error {
 		return err
 	}
 	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-	if errors.Is(err, syscall.ENOSPC) {
+	if NoSpace(err) {
 		return nil // a node whose disk is full starts, too
 	}
 	return err

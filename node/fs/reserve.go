@@ -168,11 +168,14 @@ type lending struct {
 	keep int // files that it leaves
 }
 
+// NoSpace reports whether an error says that no space is left, on the disk or in a quota.
+func NoSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
 // retry calls until there is space, or nothing more is lent.
 func (l lending) retry(call func() error) error {
 	for {
 		err := call()
-		if !errors.Is(err, syscall.ENOSPC) || !l.from.give(l.keep) {
+		if !NoSpace(err) || !l.from.give(l.keep) {
 			return err
 		}
 	}
