@@ -40,7 +40,7 @@ func (c *call) expired(now time.Time) bool {
 }
 
 // claim is called before a command goes into an entry. It refuses one for which
-// no caller waits any more: its outcome would be news to no one.
+// no caller waits any more.
 func (c *call) claim(at int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

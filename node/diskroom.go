@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// reserveBytes is what a node holds back of its disk, and of a small disk a reserveShare of what is free at the start.
+	// reserveBytes is what a node holds back of its disk: of a small one, a reserveShare of what is free at the start.
 	reserveBytes, reserveShare = 64 << 20, 8
 	// segmentShare is the part of what is free at the start that a segment of the log may take. There are two at least.
 	segmentShare = 16
@@ -90,7 +90,8 @@ func openDiskRoom(
 ) (*diskRoom, error) {
 	r := &diskRoom{node: node, path: path, logger: logger, heard: func() bool { return true }}
 	taken := int64(0)
-	for _, part := range []string{walName, snapName, reserveName, quarantineDir} { // others are not ours, and may be closed to us
+	// Others are not ours, and may be closed to us.
+	for _, part := range []string{walName, snapName, reserveName, quarantineDir} {
 		bytes, err := fs.Taken(fsys, filepath.Join(path, part))
 		if err != nil {
 			return nil, diskError(path, "look through "+part, err)
@@ -226,7 +227,8 @@ func (r *diskRoom) admit(shard uint32, of electorate, command []byte) *proto.Err
 	}
 	r.refusals.Add(1)
 	err := proto.ErrDiskFull.Errorf("shard %d: node %s has no disk space left for more", shard, full).
-		WithHint("free some space on its disk, or delete keys; reads and deletes go on, and writes do by themselves then").
+		WithHint("free some space on its disk, or delete keys; reads and deletes go on, " +
+			"and writes do by themselves then").
 		WithShard(shard)
 	err.RetryAfterUS = fullRetry.Microseconds()
 	return err

@@ -54,7 +54,7 @@ func TestDiskRoomMarks(t *testing.T) {
 	command := func() *proto.Error { return r.admit(1, voting{"a", "b", "c"}, grow) }
 	for _, step := range []struct {
 		what  string
-		free  int64 // beside the reserve
+		free  int64 // without the reserve
 		peers []string
 		full  bool // here
 		admit bool

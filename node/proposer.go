@@ -443,7 +443,8 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 			return i, definitions
 		}
 		if d.of != nil {
-			if redefined && clock != nil { // other settings hold from now on: what went before fades by the old ones until then
+			// Other settings hold from now on: what went before fades by the old ones until then.
+			if redefined && clock != nil {
 				definitions = append(definitions, definition{command: command})
 			}
 			definitions = append(definitions, d)

@@ -54,7 +54,8 @@ func defaultSnapshotLimits() snapshotLimits {
 // snapshots are the limits of a node's snapshots.
 func (l *Limits) snapshots() snapshotLimits {
 	return snapshotLimits{
-		min: snapshotBytesMin, log: l.LogBytes, trailing: l.TrailingBytes, every: l.SnapshotEvery, atOnce: l.SnapshotsAtOnce,
+		min: snapshotBytesMin, log: l.LogBytes, trailing: l.TrailingBytes,
+		every: l.SnapshotEvery, atOnce: l.SnapshotsAtOnce,
 	}
 }
 

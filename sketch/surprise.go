@@ -122,7 +122,7 @@ func Compare(r, baseline Reading) Comparison {
 	return c
 }
 
-// singlePrice is what the tests of single bins cost beside a G-test: they add a tenth to its false alarms at most.
+// singlePrice is what the tests of single bins cost in addition to a G-test: they add a tenth to its false alarms at most.
 const singlePrice = 10
 
 // singly is the probability that of all bins of two samples, of n and m events, any has so much more in one of them than

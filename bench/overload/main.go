@@ -87,7 +87,8 @@ func run(ctx context.Context, binary string, batch, writers, factor int, span ti
 	quiet := l.run(ctx, quietWriters, 5*time.Second)
 	peak := l.run(ctx, writers, 10*time.Second)
 	over := l.run(ctx, factor*writers, span)
-	fmt.Printf("%-12s %8s %12s %10s %10s %10s %8s %7s %6s\n", "", "writers", "goodput/s", "p50", "p99", "longest", "failed", "servers", "load")
+	fmt.Printf("%-12s %8s %12s %10s %10s %10s %8s %7s %6s\n",
+		"", "writers", "goodput/s", "p50", "p99", "longest", "failed", "servers", "load")
 	show("quiet", quietWriters, batch, quiet)
 	show("peak", writers, batch, peak)
 	show("too much", factor*writers, batch, over)

@@ -139,7 +139,7 @@ func (e *endFile) sync() error {
 	return e.file.Sync()
 }
 
-// syncEnds syncs the end's file once a second, beside the writer, until the log ends.
+// syncEnds syncs the end's file once a second, apart from the writer, until the log ends.
 func (l *Log) syncEnds() {
 	defer close(l.ends)
 	tick := time.NewTicker(endSyncEvery)

@@ -27,7 +27,8 @@ const module = "github.com/ebbdb/ebb"
 func main() {
 	log.SetFlags(0)
 	name := flag.String("manifest", "", "`file` with what must run")
-	update := flag.Bool("update", false, "write the manifest anew: a skip that is new in it has yet to be given a reason")
+	update := flag.Bool("update", false,
+		"write the manifest anew: a skip that is new in it has yet to be given a reason")
 	flag.Parse()
 	if *name == "" || flag.NArg() > 0 {
 		log.Fatal("usage: go test -json ./... | ran -manifest FILE [-update]")
@@ -70,14 +71,16 @@ type test struct{ pkg, name string }
 
 // run is what ran.
 type run struct {
-	passed  map[string]int // tests that passed, by package; not their subtests
+	passed  map[string]int  // tests that passed, by package; not their subtests
 	skipped map[test]string // why, as the test says; subtests, too
 	broken  map[string]bool
 	said    map[test][]string
 }
 
 func newRun() *run {
-	return &run{passed: map[string]int{}, skipped: map[test]string{}, broken: map[string]bool{}, said: map[test][]string{}}
+	return &run{
+		passed: map[string]int{}, skipped: map[test]string{}, broken: map[string]bool{}, said: map[test][]string{},
+	}
 }
 
 // read takes events to the end, and writes what is to be seen of them.
@@ -163,7 +166,8 @@ type manifest struct {
 // unknown is the reason of a skip that has none yet.
 const unknown = "?"
 
-// parse reads a manifest: comments, lines "ran PACKAGE COUNT", lines "skip PACKAGE TEST REASON", and lines "machine TEXT".
+// parse reads a manifest: comments, lines "ran PACKAGE COUNT", lines "skip PACKAGE TEST REASON", and lines
+// "machine TEXT".
 func parse(text string) (*manifest, error) {
 	m := &manifest{counts: map[string]int{}, skips: map[test]string{}}
 	for i, line := range strings.Split(text, "\n") {
@@ -183,7 +187,8 @@ func parse(text string) (*manifest, error) {
 		case words[0] == "machine" && len(words) > 1:
 			m.machine = append(m.machine, strings.Join(words[1:], " "))
 		default:
-			return nil, fmt.Errorf("line %d: %q is neither ran PACKAGE COUNT, skip PACKAGE TEST REASON nor machine TEXT", i+1, line)
+			return nil, fmt.Errorf("line %d: %q is none of: ran PACKAGE COUNT, skip PACKAGE TEST REASON, machine TEXT",
+				i+1, line)
 		}
 	}
 	return m, nil
@@ -225,7 +230,8 @@ func (m *manifest) compare(r *run) (faults []string) {
 			}
 			faults = append(faults, fmt.Sprintf("%s: %s was left out, and is not in the manifest", at.pkg, at.name))
 		case unknown:
-			faults = append(faults, fmt.Sprintf("%s: %s has no reason in the manifest why it may be left out", at.pkg, at.name))
+			faults = append(faults,
+				fmt.Sprintf("%s: %s has no reason in the manifest why it may be left out", at.pkg, at.name))
 		}
 	}
 	slices.Sort(faults)
