@@ -117,7 +117,9 @@ func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Name
 	defer cancel()
 	defer c.renewal()
 	for some := range proto.InBatches(namespaces, namespaceBytesMax) {
-		req := &ebbv1.RestoreNamespacesRequest{Namespaces: some, DroppedVersion: droppedVersion}
+		req := &ebbv1.RestoreNamespacesRequest{
+			Namespaces: some, DroppedVersion: droppedVersion, IdempotencyKey: c.idempotencyKey(),
+		}
 		err := c.anywhere(ctx, attempt{op: "restore namespaces"}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
 			_, err := ebbv1grpc.NewShardsClient(cc).RestoreNamespaces(ctx, req)
 			return err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -14,6 +15,10 @@ import (
 // hold, and returns what moves then; without a change, what moves now. With DryRun it only says what would follow. It retries: asked for twice,
 // a change is made once.
 func (c *Client) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	if req.GetIdempotencyKey() == nil {
+		req = protobuf.CloneOf(req)
+		req.IdempotencyKey = c.idempotencyKey()
+	}
 	var resp *ebbv1.ChangeClusterResponse
 	err := c.anywhere(ctx, attempt{op: "change the cluster"}, changeAgain,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {

@@ -231,7 +231,7 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 func (c *Client) putNamespace(
 	ctx context.Context, op string, ns *ebbv1.Namespace, create bool,
 ) (*ebbv1.Namespace, error) {
-	req := &ebbv1.SetNamespaceRequest{Namespace: ns, Create: create}
+	req := &ebbv1.SetNamespaceRequest{Namespace: ns, Create: create, IdempotencyKey: c.idempotencyKey()}
 	var resp *ebbv1.SetNamespaceResponse
 	again := changeAgain
 	if create || ns.GetClockSetting() != nil {
@@ -275,7 +275,9 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string, grace time.Du
 	if err := proto.CheckNamespaceName(name); err != nil {
 		return Deletion{}, c.fail(a, err)
 	}
-	req := &ebbv1.DeleteNamespaceRequest{Name: name, GraceUs: new(proto.GraceUS(grace))}
+	req := &ebbv1.DeleteNamespaceRequest{
+		Name: name, GraceUs: new(proto.GraceUS(grace)), IdempotencyKey: c.idempotencyKey(),
+	}
 	var resp *ebbv1.DeleteNamespaceResponse
 	err := c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).DeleteNamespace(ctx, req)
@@ -297,9 +299,10 @@ func (c *Client) UndeleteNamespace(ctx context.Context, name string) (Namespace,
 	if err := proto.CheckNamespaceName(name); err != nil {
 		return Namespace{}, c.fail(a, err)
 	}
+	req := &ebbv1.UndeleteNamespaceRequest{Name: name, IdempotencyKey: c.idempotencyKey()}
 	var resp *ebbv1.UndeleteNamespaceResponse
 	err := c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-		resp, err = ebbv1grpc.NewEbbClient(cc).UndeleteNamespace(ctx, &ebbv1.UndeleteNamespaceRequest{Name: name})
+		resp, err = ebbv1grpc.NewEbbClient(cc).UndeleteNamespace(ctx, req)
 		return err
 	})
 	if err != nil {

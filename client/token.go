@@ -65,7 +65,9 @@ func (c *Client) CreateToken(ctx context.Context, name string, expires time.Time
 func (c *Client) MakeToken(ctx context.Context, t NewToken) (text string, made Token, err error) {
 	text = NewTokenText()
 	hash := sha256.Sum256([]byte(text))
-	req := &ebbv1.CreateTokenRequest{Name: t.Name, Sha256: hex.EncodeToString(hash[:]), MayEnd: t.MayEnd}
+	req := &ebbv1.CreateTokenRequest{
+		Name: t.Name, Sha256: hex.EncodeToString(hash[:]), MayEnd: t.MayEnd, IdempotencyKey: c.idempotencyKey(),
+	}
 	if !t.Expires.IsZero() {
 		req.ExpiresUs = t.Expires.UnixMicro()
 	}
@@ -102,10 +104,10 @@ func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err er
 // RevokeToken ends a token. The last one ends only if open says that everybody may do everything from then on. It
 // retries, and takes a token that has gone meanwhile for revoked.
 func (c *Client) RevokeToken(ctx context.Context, name string, open bool) error {
-	tries := 0
+	tries, req := 0, &ebbv1.RevokeTokenRequest{Name: name, Open: open, IdempotencyKey: c.idempotencyKey()}
 	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
 		tries++
-		resp, err := ebbv1grpc.NewEbbClient(cc).RevokeToken(ctx, &ebbv1.RevokeTokenRequest{Name: name, Open: open})
+		resp, err := ebbv1grpc.NewEbbClient(cc).RevokeToken(ctx, req)
 		if err == nil && resp.GetAbsent() && tries == 1 {
 			return proto.ErrBadRequest.Errorf("there is no token %s", name).WithHint("`ebb token list` shows those that there are")
 		}

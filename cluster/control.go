@@ -25,6 +25,7 @@ type Control struct {
 	// misses some versions sees no more changes, so it never refuses one.
 	changes map[string]uint32
 	purges  purges
+	clients clientChanges
 }
 
 // NewControl returns the state before the first entry: a table without cluster
@@ -80,7 +81,24 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 		panic(fmt.Sprintf("control log, entry %d: %v", index, err))
 	}
 	c.applied = index
-	result := new(ebbv1.ControlResult)
+	key := c.keyOf(cmd)
+	var result *ebbv1.ControlResult
+	if before, ok := c.clients.find(key); key != nil && ok {
+		result = c.repeated(cmd, before)
+	} else {
+		if result, err = c.execute(cmd); key != nil {
+			c.clients = c.clients.with(key, err)
+		}
+		result.Error = err.Wire()
+	}
+	result.Epoch = c.Table().Epoch()
+	result.ClusterId = c.Table().ClusterID()
+	return result
+}
+
+// execute does what a command says.
+func (c *Control) execute(cmd *ebbv1.ControlCommand) (result *ebbv1.ControlResult, err *proto.Error) {
+	result = new(ebbv1.ControlResult)
 	switch body := cmd.Body.(type) {
 	case *ebbv1.ControlCommand_InitCluster:
 		err = c.initCluster(body.InitCluster)
@@ -117,10 +135,7 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 	case *ebbv1.ControlCommand_NamespacesPurged:
 		err = c.namespacesPurged(body.NamespacesPurged)
 	}
-	result.Error = err.Wire()
-	result.Epoch = c.Table().Epoch()
-	result.ClusterId = c.Table().ClusterID()
-	return result
+	return result, err
 }
 
 // initCluster gives the cluster its identity. Every node of a bootstrap may
@@ -146,7 +161,7 @@ func (c *Control) initCluster(cmd *ebbv1.InitCluster) *proto.Error {
 	standard.Version = 1
 	standard.HashSeed = hashSeed(wire.ClusterId, standard.Name)
 	wire.Namespaces = []*ebbv1.Namespace{standard}
-	c.changes, c.purges = make(map[string]uint32), make(purges)
+	c.changes, c.purges, c.clients = make(map[string]uint32), make(purges), nil
 	c.swap(wire)
 	return nil
 }

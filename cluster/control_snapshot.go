@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"maps"
+	"slices"
 
 	pb "google.golang.org/protobuf/proto"
 
@@ -41,11 +42,15 @@ type ControlView struct {
 	table   *Table
 	changes map[string]uint32
 	purges  purges
+	clients clientChanges
 }
 
 // Freeze returns the state as it is now. Only the goroutine that applies may call it.
 func (c *Control) Freeze() *ControlView {
-	return &ControlView{applied: c.applied, table: c.Table(), changes: maps.Clone(c.changes), purges: maps.Clone(c.purges)}
+	return &ControlView{
+		applied: c.applied, table: c.Table(), changes: maps.Clone(c.changes), purges: maps.Clone(c.purges),
+		clients: slices.Clone(c.clients),
+	}
 }
 
 // WriteTo writes a snapshot of the view.
@@ -54,7 +59,7 @@ func (v *ControlView) WriteTo(w io.Writer) (int64, error) {
 	for _, ns := range v.table.AllNamespaces() {
 		state.HalfLifeChanges = append(state.HalfLifeChanges, v.changes[ns.GetName()])
 	}
-	state.Purges = v.purges.wire(v.table)
+	state.Purges, state.ClientChanges = v.purges.wire(v.table), v.clients.wire()
 	payload, err := pb.MarshalOptions{Deterministic: true}.Marshal(state)
 	if err != nil {
 		return 0, fmt.Errorf("encode control snapshot: %w", err)
@@ -84,7 +89,7 @@ func (c *Control) Restore(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	c.applied, c.changes, c.purges = view.applied, view.changes, view.purges
+	c.applied, c.changes, c.purges, c.clients = view.applied, view.changes, view.purges, view.clients
 	c.table.Store(view.table)
 	return nil
 }
@@ -134,5 +139,11 @@ func parseControlState(payload []byte) (*ControlView, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ControlView{applied: state.GetApplied(), table: table, changes: changes, purges: purges}, nil
+	clients, err := parseClientChanges(state.GetClientChanges())
+	if err != nil {
+		return nil, err
+	}
+	return &ControlView{
+		applied: state.GetApplied(), table: table, changes: changes, purges: purges, clients: clients,
+	}, nil
 }

@@ -505,6 +505,9 @@ func FuzzControlRestore(f *testing.F) {
 	c.Apply(1, encode(f, initCommand("cluster-a", mustTable(f, nodeNames(3), 8, 0))))
 	raw := snapshot(f, c)
 	f.Add(raw[controlHeaderLen : len(raw)-controlTrailerLen])
+	c.clients = clientChanges{{hi: 1, lo: 2}, {hi: 3, lo: 4, refused: proto.ErrBadNamespace.Errorf("no").Wire()}}
+	raw = snapshot(f, c)
+	f.Add(raw[controlHeaderLen : len(raw)-controlTrailerLen])
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		got, err := restored(seal(controlVersion, payload))
 		if err != nil {

@@ -112,6 +112,9 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{DroppedVersion: req.GetDroppedVersion(), NowUs: now},
 			}})
 		}
+		if len(parts) == 1 { // of several, another try has others: each is taken as often as it comes
+			parts[0].IdempotencyKey = req.GetIdempotencyKey()
+		}
 		_, err = c.proposeAll(ctx, parts...)
 		return err
 	}, func(ctx context.Context, leader controlPeer) error {

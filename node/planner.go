@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	protobuf "google.golang.org/protobuf/proto"
+
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -230,10 +232,13 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 	}
 	if !req.GetDryRun() {
 		if cmd != nil {
+			cmd.IdempotencyKey = req.GetIdempotencyKey()
 			if _, err := c.propose(ctx, cmd); err != nil {
 				return nil, err
 			}
-			p.n.logger.Info("the cluster is changed", "change", req.String())
+			change := protobuf.CloneOf(req)
+			change.IdempotencyKey = nil
+			p.n.logger.Info("the cluster is changed", "change", change.String())
 		}
 		if targets := cluster.Lay(c.state.control.Table(), p.outlooks(c.state.control.Table()), true); req.GetRebalance() && len(targets) > 0 {
 			if err := p.lay(ctx, c, targets); err != nil {

@@ -131,12 +131,14 @@ func intersect(a, b []string) bool {
 
 // putToken proposes a token, on the node that leads the control group. The first one of a cluster that is open to all
 // needs every member to prove to every other that it is a node, and no member to come while it is asked.
-func (n *Node) putToken(ctx context.Context, c *control, put *ebbv1.PutToken) error {
+func (n *Node) putToken(ctx context.Context, c *control, put *ebbv1.PutToken, key *ebbv1.IdempotencyKey) error {
 	for {
 		if err := n.proveFirst(c, put); err != nil {
 			return err
 		}
-		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_PutToken{PutToken: put}})
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{
+			Body: &ebbv1.ControlCommand_PutToken{PutToken: put}, IdempotencyKey: key,
+		})
 		if !errors.Is(err, proto.ErrTooStale) {
 			return err
 		}

@@ -33,7 +33,8 @@ func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequ
 			return err
 		}
 		resp = &ebbv1.CreateTokenResponse{Token: rpc.Shown(record)}
-		return v.n.putToken(ctx, c, &ebbv1.PutToken{Token: record, Guarded: v.n.access.Guarded(), MayEnd: req.GetMayEnd()})
+		put := &ebbv1.PutToken{Token: record, Guarded: v.n.access.Guarded(), MayEnd: req.GetMayEnd()}
+		return v.n.putToken(ctx, c, put, req.GetIdempotencyKey())
 	}, func(ctx context.Context, leader controlPeer) (err error) {
 		resp, err = leader.CreateToken(ctx, req)
 		return err
@@ -52,7 +53,7 @@ func (v clusterView) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequ
 		resp.Absent = c.state.control.Table().Tokens().Named(req.GetName()) == nil
 		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DropToken{DropToken: &ebbv1.DropToken{
 			Name: req.GetName(), Open: req.GetOpen(), Guarded: v.n.access.Guarded(), NowUs: v.n.cfg.Clock.Now().UnixMicro(),
-		}}})
+		}}, IdempotencyKey: req.GetIdempotencyKey()})
 		return err
 	}, func(ctx context.Context, leader controlPeer) (err error) {
 		resp, err = leader.RevokeToken(ctx, req)

@@ -103,7 +103,10 @@ func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRe
 
 func (n *Node) setNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (resp *ebbv1.SetNamespaceResponse, err error) {
 	err = n.asControlLeader(ctx, func(c *control) error {
-		result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNamespace{SetNamespace: req}})
+		result, err := c.propose(ctx, &ebbv1.ControlCommand{
+			Body:           &ebbv1.ControlCommand_SetNamespace{SetNamespace: req},
+			IdempotencyKey: req.GetIdempotencyKey(),
+		})
 		resp = &ebbv1.SetNamespaceResponse{Namespace: result.GetNamespace()}
 		return err
 	}, func(ctx context.Context, leader controlPeer) (err error) {
@@ -150,7 +153,7 @@ func (v clusterView) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNames
 		}
 		result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DeleteNamespace{
 			DeleteNamespace: &ebbv1.DeleteNamespace{Name: req.GetName(), NowUs: now, GraceUs: grace},
-		}})
+		}, IdempotencyKey: req.GetIdempotencyKey()})
 		resp = &ebbv1.DeleteNamespaceResponse{Namespace: result.GetNamespace()}
 		return err
 	}, func(ctx context.Context, leader controlPeer) (err error) {
@@ -166,7 +169,10 @@ func (v clusterView) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNames
 // UndeleteNamespace takes the deletion of a namespace back.
 func (v clusterView) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespaceRequest) (resp *ebbv1.UndeleteNamespaceResponse, err error) {
 	err = v.n.asControlLeader(ctx, func(c *control) error {
-		result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_UndeleteNamespace{UndeleteNamespace: req}})
+		result, err := c.propose(ctx, &ebbv1.ControlCommand{
+			Body:           &ebbv1.ControlCommand_UndeleteNamespace{UndeleteNamespace: req},
+			IdempotencyKey: req.GetIdempotencyKey(),
+		})
 		resp = &ebbv1.UndeleteNamespaceResponse{Namespace: result.GetNamespace()}
 		return err
 	}, func(ctx context.Context, leader controlPeer) (err error) {

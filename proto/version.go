@@ -29,7 +29,7 @@ package proto
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
 //	12 nodes tell each other that their disks are full; floors that keep bins keep those of events that weigh nothing
-//	   any more, too: see shard.BehaviourFaint
+//	   any more, too: see shard.BehaviourFaint; the control group keeps idempotency keys of clients' changes
 //
 // 7 was never released.
 const (
@@ -84,6 +84,10 @@ const VersionEventClocks = 11
 
 // VersionFaint is from when on shards make bins of events that weigh nothing any more, where floors keep bins.
 const VersionFaint = 12
+
+// VersionClientChanges is from when on the control group applies a change of a client once, however late a try of it
+// comes.
+const VersionClientChanges = 12
 
 // VersionDiskFull is from when on nodes tell each other that their disks are full.
 const VersionDiskFull = 12

@@ -239,9 +239,11 @@ type CreateTokenRequest struct {
 	// when it ends; 0 for never
 	ExpiresUs int64 `protobuf:"varint,4,opt,name=expires_us,json=expiresUs,proto3" json:"expires_us,omitempty"`
 	// the first token of a cluster may end too, though nobody could make another then
-	MayEnd        bool `protobuf:"varint,5,opt,name=may_end,json=mayEnd,proto3" json:"may_end,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MayEnd bool `protobuf:"varint,5,opt,name=may_end,json=mayEnd,proto3" json:"may_end,omitempty"`
+	// optional; without it a retry that comes late may undo a later change
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,6,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CreateTokenRequest) Reset() {
@@ -307,6 +309,13 @@ func (x *CreateTokenRequest) GetMayEnd() bool {
 		return x.MayEnd
 	}
 	return false
+}
+
+func (x *CreateTokenRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
 }
 
 type CreateTokenResponse struct {
@@ -446,9 +455,11 @@ type RevokeTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// the last token may go, after which everybody may do everything
-	Open          bool `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Open bool `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`
+	// optional; without it a retry that comes late may undo a later change
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RevokeTokenRequest) Reset() {
@@ -493,6 +504,13 @@ func (x *RevokeTokenRequest) GetOpen() bool {
 		return x.Open
 	}
 	return false
+}
+
+func (x *RevokeTokenRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
 }
 
 type RevokeTokenResponse struct {
@@ -544,7 +562,7 @@ var File_ebb_v1_access_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x13ebb/v1/access.proto\x12\x06ebb.v1\"I\n" +
+	"\x13ebb/v1/access.proto\x12\x06ebb.v1\x1a\x18ebb/v1/idempotency.proto\"I\n" +
 	"\x05Grant\x12 \n" +
 	"\x04role\x18\x01 \x01(\x0e2\f.ebb.v1.RoleR\x04role\x12\x1e\n" +
 	"\n" +
@@ -559,23 +577,25 @@ const file_ebb_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"expires_us\x18\x05 \x01(\x03R\texpiresUs\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\x9f\x01\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\xe0\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12%\n" +
 	"\x06grants\x18\x03 \x03(\v2\r.ebb.v1.GrantR\x06grants\x12\x1d\n" +
 	"\n" +
 	"expires_us\x18\x04 \x01(\x03R\texpiresUs\x12\x17\n" +
-	"\amay_end\x18\x05 \x01(\bR\x06mayEnd\"@\n" +
+	"\amay_end\x18\x05 \x01(\bR\x06mayEnd\x12?\n" +
+	"\x0fidempotency_key\x18\x06 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"@\n" +
 	"\x13CreateTokenResponse\x12)\n" +
 	"\x05token\x18\x01 \x01(\v2\x13.ebb.v1.TokenRecordR\x05token\"\x13\n" +
 	"\x11ListTokensRequest\"\\\n" +
 	"\x12ListTokensResponse\x12+\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x13.ebb.v1.TokenRecordR\x06tokens\x12\x19\n" +
-	"\bin_force\x18\x02 \x01(\bR\ainForce\"<\n" +
+	"\bin_force\x18\x02 \x01(\bR\ainForce\"}\n" +
 	"\x12RevokeTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04open\x18\x02 \x01(\bR\x04open\"-\n" +
+	"\x04open\x18\x02 \x01(\bR\x04open\x12?\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"-\n" +
 	"\x13RevokeTokenResponse\x12\x16\n" +
 	"\x06absent\x18\x01 \x01(\bR\x06absent*a\n" +
 	"\x04Role\x12\x14\n" +
@@ -610,18 +630,21 @@ var file_ebb_v1_access_proto_goTypes = []any{
 	(*ListTokensResponse)(nil),  // 6: ebb.v1.ListTokensResponse
 	(*RevokeTokenRequest)(nil),  // 7: ebb.v1.RevokeTokenRequest
 	(*RevokeTokenResponse)(nil), // 8: ebb.v1.RevokeTokenResponse
+	(*IdempotencyKey)(nil),      // 9: ebb.v1.IdempotencyKey
 }
 var file_ebb_v1_access_proto_depIdxs = []int32{
 	0, // 0: ebb.v1.Grant.role:type_name -> ebb.v1.Role
 	1, // 1: ebb.v1.TokenRecord.grants:type_name -> ebb.v1.Grant
 	1, // 2: ebb.v1.CreateTokenRequest.grants:type_name -> ebb.v1.Grant
-	2, // 3: ebb.v1.CreateTokenResponse.token:type_name -> ebb.v1.TokenRecord
-	2, // 4: ebb.v1.ListTokensResponse.tokens:type_name -> ebb.v1.TokenRecord
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	9, // 3: ebb.v1.CreateTokenRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	2, // 4: ebb.v1.CreateTokenResponse.token:type_name -> ebb.v1.TokenRecord
+	2, // 5: ebb.v1.ListTokensResponse.tokens:type_name -> ebb.v1.TokenRecord
+	9, // 6: ebb.v1.RevokeTokenRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_access_proto_init() }
@@ -629,6 +652,7 @@ func file_ebb_v1_access_proto_init() {
 	if File_ebb_v1_access_proto != nil {
 		return
 	}
+	file_ebb_v1_idempotency_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -47,9 +47,12 @@ type ControlCommand struct {
 	//	*ControlCommand_UndeleteNamespace
 	//	*ControlCommand_BeginPurge
 	//	*ControlCommand_NamespacesPurged
-	Body          isControlCommand_Body `protobuf_oneof:"body"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Body isControlCommand_Body `protobuf_oneof:"body"`
+	// of a client's change: a command with the key of an earlier one changes nothing, and has its result. Looked at from
+	// storage version 12 on
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,60,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ControlCommand) Reset() {
@@ -238,6 +241,13 @@ func (x *ControlCommand) GetNamespacesPurged() *NamespacesPurged {
 		if x, ok := x.Body.(*ControlCommand_NamespacesPurged); ok {
 			return x.NamespacesPurged
 		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
 	}
 	return nil
 }
@@ -1540,7 +1550,9 @@ type ControlState struct {
 	// changes so far of what the meaning of stored values depends on, such as the half-life: one number for each namespace of the table, in its order
 	HalfLifeChanges []uint32 `protobuf:"varint,3,rep,packed,name=half_life_changes,json=halfLifeChanges,proto3" json:"half_life_changes,omitempty"`
 	// of namespaces that are being purged, by name
-	Purges        []*NamespacePurge `protobuf:"bytes,4,rep,name=purges,proto3" json:"purges,omitempty"`
+	Purges []*NamespacePurge `protobuf:"bytes,4,rep,name=purges,proto3" json:"purges,omitempty"`
+	// the last changes that clients made with idempotency keys, the oldest first
+	ClientChanges []*ClientChange `protobuf:"bytes,5,rep,name=client_changes,json=clientChanges,proto3" json:"client_changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1603,6 +1615,76 @@ func (x *ControlState) GetPurges() []*NamespacePurge {
 	return nil
 }
 
+func (x *ControlState) GetClientChanges() []*ClientChange {
+	if x != nil {
+		return x.ClientChanges
+	}
+	return nil
+}
+
+// ClientChange is a change of a client that was applied, or refused for good.
+type ClientChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of its idempotency key
+	Hi uint64 `protobuf:"fixed64,1,opt,name=hi,proto3" json:"hi,omitempty"`
+	Lo uint64 `protobuf:"fixed64,2,opt,name=lo,proto3" json:"lo,omitempty"`
+	// why it was refused; absent if it was applied
+	Error         *Error `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientChange) Reset() {
+	*x = ClientChange{}
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientChange) ProtoMessage() {}
+
+func (x *ClientChange) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientChange.ProtoReflect.Descriptor instead.
+func (*ClientChange) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ClientChange) GetHi() uint64 {
+	if x != nil {
+		return x.Hi
+	}
+	return 0
+}
+
+func (x *ClientChange) GetLo() uint64 {
+	if x != nil {
+		return x.Lo
+	}
+	return 0
+}
+
+func (x *ClientChange) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 type NamespacesPurged_Purged struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1614,7 +1696,7 @@ type NamespacesPurged_Purged struct {
 
 func (x *NamespacesPurged_Purged) Reset() {
 	*x = NamespacesPurged_Purged{}
-	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1708,7 @@ func (x *NamespacesPurged_Purged) String() string {
 func (*NamespacesPurged_Purged) ProtoMessage() {}
 
 func (x *NamespacesPurged_Purged) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1668,7 +1750,7 @@ type SetTargets_Target struct {
 
 func (x *SetTargets_Target) Reset() {
 	*x = SetTargets_Target{}
-	mi := &file_ebb_v1_control_proto_msgTypes[21]
+	mi := &file_ebb_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1762,7 @@ func (x *SetTargets_Target) String() string {
 func (*SetTargets_Target) ProtoMessage() {}
 
 func (x *SetTargets_Target) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[21]
+	mi := &file_ebb_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1803,7 @@ var File_ebb_v1_control_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\"\xa9\b\n" +
+	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xea\b\n" +
 	"\x0eControlCommand\x128\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x13.ebb.v1.InitClusterH\x00R\vinitCluster\x12B\n" +
 	"\rset_namespace\x18\x02 \x01(\v2\x1b.ebb.v1.SetNamespaceRequestH\x00R\fsetNamespace\x12,\n" +
@@ -1743,7 +1825,8 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x12undelete_namespace\x181 \x01(\v2 .ebb.v1.UndeleteNamespaceRequestH\x00R\x11undeleteNamespace\x125\n" +
 	"\vbegin_purge\x182 \x01(\v2\x12.ebb.v1.BeginPurgeH\x00R\n" +
 	"beginPurge\x12G\n" +
-	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurgedB\x06\n" +
+	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurged\x12?\n" +
+	"\x0fidempotency_key\x18< \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKeyB\x06\n" +
 	"\x04body\"Q\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
@@ -1833,12 +1916,17 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
-	"\areplica\x18\x05 \x01(\x04R\areplica\"\xa9\x01\n" +
+	"\areplica\x18\x05 \x01(\x04R\areplica\"\xe6\x01\n" +
 	"\fControlState\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12#\n" +
 	"\x05table\x18\x02 \x01(\v2\r.ebb.v1.TableR\x05table\x12*\n" +
 	"\x11half_life_changes\x18\x03 \x03(\rR\x0fhalfLifeChanges\x12.\n" +
-	"\x06purges\x18\x04 \x03(\v2\x16.ebb.v1.NamespacePurgeR\x06purgesB(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
+	"\x06purges\x18\x04 \x03(\v2\x16.ebb.v1.NamespacePurgeR\x06purges\x12;\n" +
+	"\x0eclient_changes\x18\x05 \x03(\v2\x14.ebb.v1.ClientChangeR\rclientChanges\"S\n" +
+	"\fClientChange\x12\x0e\n" +
+	"\x02hi\x18\x01 \x01(\x06R\x02hi\x12\x0e\n" +
+	"\x02lo\x18\x02 \x01(\x06R\x02lo\x12#\n" +
+	"\x05error\x18\x03 \x01(\v2\r.ebb.v1.ErrorR\x05errorB(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
 
 var (
 	file_ebb_v1_control_proto_rawDescOnce sync.Once
@@ -1852,7 +1940,7 @@ func file_ebb_v1_control_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_control_proto_rawDescData
 }
 
-var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_ebb_v1_control_proto_goTypes = []any{
 	(*ControlCommand)(nil),           // 0: ebb.v1.ControlCommand
 	(*InitCluster)(nil),              // 1: ebb.v1.InitCluster
@@ -1874,22 +1962,24 @@ var file_ebb_v1_control_proto_goTypes = []any{
 	(*ManageResponse)(nil),           // 17: ebb.v1.ManageResponse
 	(*ControlResult)(nil),            // 18: ebb.v1.ControlResult
 	(*ControlState)(nil),             // 19: ebb.v1.ControlState
-	(*NamespacesPurged_Purged)(nil),  // 20: ebb.v1.NamespacesPurged.Purged
-	(*SetTargets_Target)(nil),        // 21: ebb.v1.SetTargets.Target
-	(*SetNamespaceRequest)(nil),      // 22: ebb.v1.SetNamespaceRequest
-	(*RestoreNamespacesRequest)(nil), // 23: ebb.v1.RestoreNamespacesRequest
-	(*UndeleteNamespaceRequest)(nil), // 24: ebb.v1.UndeleteNamespaceRequest
-	(*Table)(nil),                    // 25: ebb.v1.Table
-	(*NodeRecord)(nil),               // 26: ebb.v1.NodeRecord
-	(*TokenRecord)(nil),              // 27: ebb.v1.TokenRecord
-	(NodeState)(0),                   // 28: ebb.v1.NodeState
-	(*ShardRecord)(nil),              // 29: ebb.v1.ShardRecord
-	(*Error)(nil),                    // 30: ebb.v1.Error
-	(*Namespace)(nil),                // 31: ebb.v1.Namespace
+	(*ClientChange)(nil),             // 20: ebb.v1.ClientChange
+	(*NamespacesPurged_Purged)(nil),  // 21: ebb.v1.NamespacesPurged.Purged
+	(*SetTargets_Target)(nil),        // 22: ebb.v1.SetTargets.Target
+	(*SetNamespaceRequest)(nil),      // 23: ebb.v1.SetNamespaceRequest
+	(*RestoreNamespacesRequest)(nil), // 24: ebb.v1.RestoreNamespacesRequest
+	(*UndeleteNamespaceRequest)(nil), // 25: ebb.v1.UndeleteNamespaceRequest
+	(*IdempotencyKey)(nil),           // 26: ebb.v1.IdempotencyKey
+	(*Table)(nil),                    // 27: ebb.v1.Table
+	(*NodeRecord)(nil),               // 28: ebb.v1.NodeRecord
+	(*TokenRecord)(nil),              // 29: ebb.v1.TokenRecord
+	(NodeState)(0),                   // 30: ebb.v1.NodeState
+	(*ShardRecord)(nil),              // 31: ebb.v1.ShardRecord
+	(*Error)(nil),                    // 32: ebb.v1.Error
+	(*Namespace)(nil),                // 33: ebb.v1.Namespace
 }
 var file_ebb_v1_control_proto_depIdxs = []int32{
 	1,  // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
-	22, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
+	23, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
 	2,  // 2: ebb.v1.ControlCommand.put_node:type_name -> ebb.v1.PutNode
 	3,  // 3: ebb.v1.ControlCommand.join_node:type_name -> ebb.v1.JoinNode
 	11, // 4: ebb.v1.ControlCommand.set_node_state:type_name -> ebb.v1.SetNodeState
@@ -1897,35 +1987,38 @@ var file_ebb_v1_control_proto_depIdxs = []int32{
 	14, // 6: ebb.v1.ControlCommand.begin_move:type_name -> ebb.v1.BeginMove
 	15, // 7: ebb.v1.ControlCommand.settle_shard:type_name -> ebb.v1.SettleShard
 	12, // 8: ebb.v1.ControlCommand.set_replication:type_name -> ebb.v1.SetReplication
-	23, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
+	24, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
 	4,  // 10: ebb.v1.ControlCommand.raise_version:type_name -> ebb.v1.RaiseVersion
 	5,  // 11: ebb.v1.ControlCommand.put_token:type_name -> ebb.v1.PutToken
 	6,  // 12: ebb.v1.ControlCommand.drop_token:type_name -> ebb.v1.DropToken
 	7,  // 13: ebb.v1.ControlCommand.delete_namespace:type_name -> ebb.v1.DeleteNamespace
-	24, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
+	25, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
 	8,  // 15: ebb.v1.ControlCommand.begin_purge:type_name -> ebb.v1.BeginPurge
 	9,  // 16: ebb.v1.ControlCommand.namespaces_purged:type_name -> ebb.v1.NamespacesPurged
-	25, // 17: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
-	26, // 18: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
-	26, // 19: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
-	27, // 20: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
-	20, // 21: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
-	28, // 22: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
-	21, // 23: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
-	3,  // 24: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
-	15, // 25: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
-	9,  // 26: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
-	25, // 27: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
-	29, // 28: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
-	30, // 29: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	31, // 30: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	25, // 31: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	10, // 32: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	26, // 17: ebb.v1.ControlCommand.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	27, // 18: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
+	28, // 19: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
+	28, // 20: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
+	29, // 21: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
+	21, // 22: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
+	30, // 23: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
+	22, // 24: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
+	3,  // 25: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	15, // 26: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	9,  // 27: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
+	27, // 28: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	31, // 29: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	32, // 30: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	33, // 31: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	27, // 32: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	10, // 33: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
+	20, // 34: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
+	32, // 35: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
@@ -1936,6 +2029,7 @@ func file_ebb_v1_control_proto_init() {
 	file_ebb_v1_access_proto_init()
 	file_ebb_v1_ebb_proto_init()
 	file_ebb_v1_errors_proto_init()
+	file_ebb_v1_idempotency_proto_init()
 	file_ebb_v1_control_proto_msgTypes[0].OneofWrappers = []any{
 		(*ControlCommand_InitCluster)(nil),
 		(*ControlCommand_SetNamespace)(nil),
@@ -1967,7 +2061,7 @@ func file_ebb_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_control_proto_rawDesc), len(file_ebb_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

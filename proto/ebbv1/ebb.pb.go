@@ -1696,67 +1696,6 @@ func (x *SourceIdentity) GetEpoch() uint64 {
 	return 0
 }
 
-// IdempotencyKey makes a command count once within the window of its issue time. The same key in another namespace is another key.
-type IdempotencyKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	IssuedAtUs    int64                  `protobuf:"varint,1,opt,name=issued_at_us,json=issuedAtUs,proto3" json:"issued_at_us,omitempty"`
-	Hi            uint64                 `protobuf:"fixed64,2,opt,name=hi,proto3" json:"hi,omitempty"`
-	Lo            uint64                 `protobuf:"fixed64,3,opt,name=lo,proto3" json:"lo,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *IdempotencyKey) Reset() {
-	*x = IdempotencyKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *IdempotencyKey) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*IdempotencyKey) ProtoMessage() {}
-
-func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use IdempotencyKey.ProtoReflect.Descriptor instead.
-func (*IdempotencyKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *IdempotencyKey) GetIssuedAtUs() int64 {
-	if x != nil {
-		return x.IssuedAtUs
-	}
-	return 0
-}
-
-func (x *IdempotencyKey) GetHi() uint64 {
-	if x != nil {
-		return x.Hi
-	}
-	return 0
-}
-
-func (x *IdempotencyKey) GetLo() uint64 {
-	if x != nil {
-		return x.Lo
-	}
-	return 0
-}
-
 // IncrementRequest is a batch of increments for any keys of one namespace.
 type IncrementRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1771,7 +1710,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1722,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1735,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IncrementRequest) GetNamespace() string {
@@ -1832,7 +1771,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1783,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1796,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -1888,7 +1827,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +1839,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +1852,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteRequest) GetNamespace() string {
@@ -1949,7 +1888,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +1900,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +1913,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteResponse) GetDeleted() uint64 {
@@ -2012,7 +1951,7 @@ type ExpireRequest struct {
 
 func (x *ExpireRequest) Reset() {
 	*x = ExpireRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +1963,7 @@ func (x *ExpireRequest) String() string {
 func (*ExpireRequest) ProtoMessage() {}
 
 func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +1976,7 @@ func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireRequest.ProtoReflect.Descriptor instead.
 func (*ExpireRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExpireRequest) GetNamespace() string {
@@ -2094,7 +2033,7 @@ type ExpireResponse struct {
 
 func (x *ExpireResponse) Reset() {
 	*x = ExpireResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2045,7 @@ func (x *ExpireResponse) String() string {
 func (*ExpireResponse) ProtoMessage() {}
 
 func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2058,7 @@ func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireResponse.ProtoReflect.Descriptor instead.
 func (*ExpireResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExpireResponse) GetChanged() uint64 {
@@ -2153,7 +2092,7 @@ type RenameRequest struct {
 
 func (x *RenameRequest) Reset() {
 	*x = RenameRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2104,7 @@ func (x *RenameRequest) String() string {
 func (*RenameRequest) ProtoMessage() {}
 
 func (x *RenameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2117,7 @@ func (x *RenameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameRequest.ProtoReflect.Descriptor instead.
 func (*RenameRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenameRequest) GetNamespace() string {
@@ -2226,7 +2165,7 @@ type RenameResponse struct {
 
 func (x *RenameResponse) Reset() {
 	*x = RenameResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2177,7 @@ func (x *RenameResponse) String() string {
 func (*RenameResponse) ProtoMessage() {}
 
 func (x *RenameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2190,7 @@ func (x *RenameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameResponse.ProtoReflect.Descriptor instead.
 func (*RenameResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenameResponse) GetBytesMoved() uint64 {
@@ -2275,7 +2214,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2226,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2239,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IncrementResponse) GetApplied() uint64 {
@@ -2346,7 +2285,7 @@ type BitsRequest struct {
 
 func (x *BitsRequest) Reset() {
 	*x = BitsRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2297,7 @@ func (x *BitsRequest) String() string {
 func (*BitsRequest) ProtoMessage() {}
 
 func (x *BitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2310,7 @@ func (x *BitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsRequest.ProtoReflect.Descriptor instead.
 func (*BitsRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BitsRequest) GetNamespace() string {
@@ -2415,7 +2354,7 @@ type BitChange struct {
 
 func (x *BitChange) Reset() {
 	*x = BitChange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2366,7 @@ func (x *BitChange) String() string {
 func (*BitChange) ProtoMessage() {}
 
 func (x *BitChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2379,7 @@ func (x *BitChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitChange.ProtoReflect.Descriptor instead.
 func (*BitChange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BitChange) GetKey() []byte {
@@ -2496,7 +2435,7 @@ type BitRange struct {
 
 func (x *BitRange) Reset() {
 	*x = BitRange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2447,7 @@ func (x *BitRange) String() string {
 func (*BitRange) ProtoMessage() {}
 
 func (x *BitRange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2460,7 @@ func (x *BitRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitRange.ProtoReflect.Descriptor instead.
 func (*BitRange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BitRange) GetFirst() uint64 {
@@ -2554,7 +2493,7 @@ type StoreBitmapRequest struct {
 
 func (x *StoreBitmapRequest) Reset() {
 	*x = StoreBitmapRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2505,7 @@ func (x *StoreBitmapRequest) String() string {
 func (*StoreBitmapRequest) ProtoMessage() {}
 
 func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2518,7 @@ func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapRequest.ProtoReflect.Descriptor instead.
 func (*StoreBitmapRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StoreBitmapRequest) GetNamespace() string {
@@ -2620,7 +2559,7 @@ type StoreBitmapResponse struct {
 
 func (x *StoreBitmapResponse) Reset() {
 	*x = StoreBitmapResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2632,7 +2571,7 @@ func (x *StoreBitmapResponse) String() string {
 func (*StoreBitmapResponse) ProtoMessage() {}
 
 func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2645,7 +2584,7 @@ func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapResponse.ProtoReflect.Descriptor instead.
 func (*StoreBitmapResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreBitmapResponse) GetCount() uint64 {
@@ -2667,7 +2606,7 @@ type BitsResponse struct {
 
 func (x *BitsResponse) Reset() {
 	*x = BitsResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +2618,7 @@ func (x *BitsResponse) String() string {
 func (*BitsResponse) ProtoMessage() {}
 
 func (x *BitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +2631,7 @@ func (x *BitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsResponse.ProtoReflect.Descriptor instead.
 func (*BitsResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BitsResponse) GetChanged() []uint64 {
@@ -2748,7 +2687,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2699,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2712,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Command) GetNamespace() string {
@@ -3168,7 +3107,7 @@ type PutPiece struct {
 
 func (x *PutPiece) Reset() {
 	*x = PutPiece{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3119,7 @@ func (x *PutPiece) String() string {
 func (*PutPiece) ProtoMessage() {}
 
 func (x *PutPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3132,7 @@ func (x *PutPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutPiece.ProtoReflect.Descriptor instead.
 func (*PutPiece) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PutPiece) GetUpload() uint64 {
@@ -3238,7 +3177,7 @@ type PurgeNamespace struct {
 
 func (x *PurgeNamespace) Reset() {
 	*x = PurgeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3189,7 @@ func (x *PurgeNamespace) String() string {
 func (*PurgeNamespace) ProtoMessage() {}
 
 func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3202,7 @@ func (x *PurgeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeNamespace.ProtoReflect.Descriptor instead.
 func (*PurgeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PurgeNamespace) GetVersion() uint64 {
@@ -3295,7 +3234,7 @@ type PurgeProgress struct {
 
 func (x *PurgeProgress) Reset() {
 	*x = PurgeProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3246,7 @@ func (x *PurgeProgress) String() string {
 func (*PurgeProgress) ProtoMessage() {}
 
 func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3259,7 @@ func (x *PurgeProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeProgress.ProtoReflect.Descriptor instead.
 func (*PurgeProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PurgeProgress) GetNext() uint64 {
@@ -3358,7 +3297,7 @@ type Audit struct {
 
 func (x *Audit) Reset() {
 	*x = Audit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3309,7 @@ func (x *Audit) String() string {
 func (*Audit) ProtoMessage() {}
 
 func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3322,7 @@ func (x *Audit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audit.ProtoReflect.Descriptor instead.
 func (*Audit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Audit) GetPart() uint32 {
@@ -3419,7 +3358,7 @@ type RestoreShard struct {
 
 func (x *RestoreShard) Reset() {
 	*x = RestoreShard{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3370,7 @@ func (x *RestoreShard) String() string {
 func (*RestoreShard) ProtoMessage() {}
 
 func (x *RestoreShard) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3383,7 @@ func (x *RestoreShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreShard.ProtoReflect.Descriptor instead.
 func (*RestoreShard) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RestoreShard) GetName() string {
@@ -3540,7 +3479,7 @@ type RestoreBegin struct {
 
 func (x *RestoreBegin) Reset() {
 	*x = RestoreBegin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3491,7 @@ func (x *RestoreBegin) String() string {
 func (*RestoreBegin) ProtoMessage() {}
 
 func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3504,7 @@ func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBegin.ProtoReflect.Descriptor instead.
 func (*RestoreBegin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RestoreBegin) GetBytes() uint64 {
@@ -3594,7 +3533,7 @@ type RestorePiece struct {
 
 func (x *RestorePiece) Reset() {
 	*x = RestorePiece{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3545,7 @@ func (x *RestorePiece) String() string {
 func (*RestorePiece) ProtoMessage() {}
 
 func (x *RestorePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3558,7 @@ func (x *RestorePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePiece.ProtoReflect.Descriptor instead.
 func (*RestorePiece) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RestorePiece) GetOffset() uint64 {
@@ -3644,7 +3583,7 @@ type RestoreCommit struct {
 
 func (x *RestoreCommit) Reset() {
 	*x = RestoreCommit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3656,7 +3595,7 @@ func (x *RestoreCommit) String() string {
 func (*RestoreCommit) ProtoMessage() {}
 
 func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3669,7 +3608,7 @@ func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommit.ProtoReflect.Descriptor instead.
 func (*RestoreCommit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 type RestoreCancel struct {
@@ -3682,7 +3621,7 @@ type RestoreCancel struct {
 
 func (x *RestoreCancel) Reset() {
 	*x = RestoreCancel{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +3633,7 @@ func (x *RestoreCancel) String() string {
 func (*RestoreCancel) ProtoMessage() {}
 
 func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +3646,7 @@ func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCancel.ProtoReflect.Descriptor instead.
 func (*RestoreCancel) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RestoreCancel) GetAny() bool {
@@ -3730,7 +3669,7 @@ type RestoreProgress struct {
 
 func (x *RestoreProgress) Reset() {
 	*x = RestoreProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +3681,7 @@ func (x *RestoreProgress) String() string {
 func (*RestoreProgress) ProtoMessage() {}
 
 func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +3694,7 @@ func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreProgress.ProtoReflect.Descriptor instead.
 func (*RestoreProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RestoreProgress) GetStaged() uint64 {
@@ -3784,7 +3723,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +3735,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +3748,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapshotRequest) GetShard() uint32 {
@@ -3840,7 +3779,7 @@ type SnapshotPart struct {
 
 func (x *SnapshotPart) Reset() {
 	*x = SnapshotPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +3791,7 @@ func (x *SnapshotPart) String() string {
 func (*SnapshotPart) ProtoMessage() {}
 
 func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +3804,7 @@ func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPart.ProtoReflect.Descriptor instead.
 func (*SnapshotPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SnapshotPart) GetPart() isSnapshotPart_Part {
@@ -3923,7 +3862,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +3874,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +3887,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapshotChunk) GetHash() []byte {
@@ -3990,7 +3929,7 @@ type SnapshotSummary struct {
 
 func (x *SnapshotSummary) Reset() {
 	*x = SnapshotSummary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4002,7 +3941,7 @@ func (x *SnapshotSummary) String() string {
 func (*SnapshotSummary) ProtoMessage() {}
 
 func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4015,7 +3954,7 @@ func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSummary.ProtoReflect.Descriptor instead.
 func (*SnapshotSummary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotSummary) GetApplied() uint64 {
@@ -4073,7 +4012,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4085,7 +4024,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4098,7 +4037,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Names) GetNames() [][]byte {
@@ -4130,7 +4069,7 @@ type HomeCommand struct {
 
 func (x *HomeCommand) Reset() {
 	*x = HomeCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4142,7 +4081,7 @@ func (x *HomeCommand) String() string {
 func (*HomeCommand) ProtoMessage() {}
 
 func (x *HomeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4155,7 +4094,7 @@ func (x *HomeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeCommand.ProtoReflect.Descriptor instead.
 func (*HomeCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HomeCommand) GetWhat() isHomeCommand_What {
@@ -4228,7 +4167,7 @@ type HomeNumber struct {
 
 func (x *HomeNumber) Reset() {
 	*x = HomeNumber{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4179,7 @@ func (x *HomeNumber) String() string {
 func (*HomeNumber) ProtoMessage() {}
 
 func (x *HomeNumber) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4192,7 @@ func (x *HomeNumber) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeNumber.ProtoReflect.Descriptor instead.
 func (*HomeNumber) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HomeNumber) GetKey() []byte {
@@ -4282,7 +4221,7 @@ type HomePut struct {
 
 func (x *HomePut) Reset() {
 	*x = HomePut{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4294,7 +4233,7 @@ func (x *HomePut) String() string {
 func (*HomePut) ProtoMessage() {}
 
 func (x *HomePut) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4307,7 +4246,7 @@ func (x *HomePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomePut.ProtoReflect.Descriptor instead.
 func (*HomePut) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HomePut) GetNumber() *HomeNumber {
@@ -4333,7 +4272,7 @@ type HomeSwept struct {
 
 func (x *HomeSwept) Reset() {
 	*x = HomeSwept{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4345,7 +4284,7 @@ func (x *HomeSwept) String() string {
 func (*HomeSwept) ProtoMessage() {}
 
 func (x *HomeSwept) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4358,7 +4297,7 @@ func (x *HomeSwept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeSwept.ProtoReflect.Descriptor instead.
 func (*HomeSwept) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HomeSwept) GetNumbers() []uint64 {
@@ -4382,7 +4321,7 @@ type StoreBitmap struct {
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4394,7 +4333,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4407,7 +4346,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -4443,7 +4382,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4455,7 +4394,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4468,7 +4407,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -4506,7 +4445,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4457,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4470,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -4597,7 +4536,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4609,7 +4548,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4622,7 +4561,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -4669,7 +4608,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4681,7 +4620,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4694,7 +4633,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -4817,7 +4756,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4829,7 +4768,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4842,7 +4781,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -4904,7 +4843,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +4855,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +4868,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -4951,7 +4890,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +4902,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +4915,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *OpenSession) GetSecret() uint64 {
@@ -4999,7 +4938,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5011,7 +4950,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5024,7 +4963,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -5053,7 +4992,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5065,7 +5004,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5078,7 +5017,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *OpenSource) GetName() string {
@@ -5105,7 +5044,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5117,7 +5056,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5130,7 +5069,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DropSource) GetName() string {
@@ -5150,7 +5089,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5162,7 +5101,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5175,7 +5114,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -5194,7 +5133,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5206,7 +5145,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5219,7 +5158,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -5234,7 +5173,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5246,7 +5185,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5259,7 +5198,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -5307,7 +5246,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5319,7 +5258,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5332,7 +5271,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -5431,7 +5370,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5443,7 +5382,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5456,7 +5395,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -5484,7 +5423,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5496,7 +5435,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5509,7 +5448,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -5536,7 +5475,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5548,7 +5487,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5561,7 +5500,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -5601,7 +5540,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5613,7 +5552,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5626,7 +5565,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Question) GetNamespace() string {
@@ -5911,7 +5850,7 @@ type EventClockQuestion struct {
 
 func (x *EventClockQuestion) Reset() {
 	*x = EventClockQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5923,7 +5862,7 @@ func (x *EventClockQuestion) String() string {
 func (*EventClockQuestion) ProtoMessage() {}
 
 func (x *EventClockQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5936,7 +5875,7 @@ func (x *EventClockQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventClockQuestion.ProtoReflect.Descriptor instead.
 func (*EventClockQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 // EventClockAnswer is the event clock of a namespace.
@@ -5952,7 +5891,7 @@ type EventClockAnswer struct {
 
 func (x *EventClockAnswer) Reset() {
 	*x = EventClockAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5964,7 +5903,7 @@ func (x *EventClockAnswer) String() string {
 func (*EventClockAnswer) ProtoMessage() {}
 
 func (x *EventClockAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5977,7 +5916,7 @@ func (x *EventClockAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventClockAnswer.ProtoReflect.Descriptor instead.
 func (*EventClockAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *EventClockAnswer) GetClock() *EventClock {
@@ -6008,7 +5947,7 @@ type SourcesQuestion struct {
 
 func (x *SourcesQuestion) Reset() {
 	*x = SourcesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6020,7 +5959,7 @@ func (x *SourcesQuestion) String() string {
 func (*SourcesQuestion) ProtoMessage() {}
 
 func (x *SourcesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6033,7 +5972,7 @@ func (x *SourcesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourcesQuestion.ProtoReflect.Descriptor instead.
 func (*SourcesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SourcesQuestion) GetLimit() uint32 {
@@ -6065,7 +6004,7 @@ type NamesQuestion struct {
 
 func (x *NamesQuestion) Reset() {
 	*x = NamesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6077,7 +6016,7 @@ func (x *NamesQuestion) String() string {
 func (*NamesQuestion) ProtoMessage() {}
 
 func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6090,7 +6029,7 @@ func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
 func (*NamesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *NamesQuestion) GetNames() [][]byte {
@@ -6136,7 +6075,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6148,7 +6087,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6161,7 +6100,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -6348,7 +6287,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6360,7 +6299,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6373,7 +6312,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -6403,7 +6342,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6415,7 +6354,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6428,7 +6367,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -6455,7 +6394,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6467,7 +6406,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6480,7 +6419,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -6501,7 +6440,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6513,7 +6452,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6526,7 +6465,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -6554,7 +6493,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6566,7 +6505,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6579,7 +6518,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -6618,7 +6557,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6630,7 +6569,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6643,7 +6582,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -6797,7 +6736,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6809,7 +6748,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6822,7 +6761,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -6858,7 +6797,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6870,7 +6809,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6883,7 +6822,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -6915,7 +6854,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6927,7 +6866,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6940,7 +6879,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -6985,7 +6924,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6997,7 +6936,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7010,7 +6949,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -7072,7 +7011,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7084,7 +7023,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7097,7 +7036,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -7140,7 +7079,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7152,7 +7091,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7165,7 +7104,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -7202,7 +7141,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7214,7 +7153,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7227,7 +7166,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -7288,7 +7227,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7300,7 +7239,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7313,7 +7252,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -7385,7 +7324,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7397,7 +7336,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7410,7 +7349,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -7467,7 +7406,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7479,7 +7418,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7492,7 +7431,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -7525,7 +7464,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7537,7 +7476,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7550,7 +7489,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -7593,7 +7532,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7605,7 +7544,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7618,7 +7557,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -7654,7 +7593,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7666,7 +7605,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7679,7 +7618,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -7740,7 +7679,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7752,7 +7691,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7765,7 +7704,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -7846,7 +7785,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7858,7 +7797,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7871,7 +7810,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -7968,7 +7907,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7980,7 +7919,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7993,7 +7932,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -8099,7 +8038,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8111,7 +8050,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8124,7 +8063,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -8143,7 +8082,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8155,7 +8094,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8168,7 +8107,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 type AskRequest struct {
@@ -8187,7 +8126,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8199,7 +8138,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8212,7 +8151,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -8269,7 +8208,7 @@ type SeenClock struct {
 
 func (x *SeenClock) Reset() {
 	*x = SeenClock{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8281,7 +8220,7 @@ func (x *SeenClock) String() string {
 func (*SeenClock) ProtoMessage() {}
 
 func (x *SeenClock) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8294,7 +8233,7 @@ func (x *SeenClock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenClock.ProtoReflect.Descriptor instead.
 func (*SeenClock) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *SeenClock) GetNamespace() string {
@@ -8321,7 +8260,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8333,7 +8272,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8346,7 +8285,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -8381,7 +8320,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8393,7 +8332,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8406,7 +8345,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -8497,7 +8436,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8509,7 +8448,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8522,7 +8461,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -8575,7 +8514,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8587,7 +8526,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8600,7 +8539,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -8662,7 +8601,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8674,7 +8613,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8687,7 +8626,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Answer) GetError() *Error {
@@ -8984,7 +8923,7 @@ type SourceList struct {
 
 func (x *SourceList) Reset() {
 	*x = SourceList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8996,7 +8935,7 @@ func (x *SourceList) String() string {
 func (*SourceList) ProtoMessage() {}
 
 func (x *SourceList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9009,7 +8948,7 @@ func (x *SourceList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceList.ProtoReflect.Descriptor instead.
 func (*SourceList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *SourceList) GetSources() []*SourceInfo {
@@ -9049,7 +8988,7 @@ type SourceInfo struct {
 
 func (x *SourceInfo) Reset() {
 	*x = SourceInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9061,7 +9000,7 @@ func (x *SourceInfo) String() string {
 func (*SourceInfo) ProtoMessage() {}
 
 func (x *SourceInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9074,7 +9013,7 @@ func (x *SourceInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceInfo.ProtoReflect.Descriptor instead.
 func (*SourceInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *SourceInfo) GetName() string {
@@ -9121,7 +9060,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9133,7 +9072,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9146,7 +9085,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -9188,7 +9127,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9200,7 +9139,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9213,7 +9152,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -9241,7 +9180,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9253,7 +9192,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9266,7 +9205,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -9298,7 +9237,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9310,7 +9249,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9323,7 +9262,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -9370,7 +9309,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9382,7 +9321,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9395,7 +9334,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -9469,7 +9408,7 @@ type NamesAnswer struct {
 
 func (x *NamesAnswer) Reset() {
 	*x = NamesAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9481,7 +9420,7 @@ func (x *NamesAnswer) String() string {
 func (*NamesAnswer) ProtoMessage() {}
 
 func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9494,7 +9433,7 @@ func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
 func (*NamesAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *NamesAnswer) GetIds() []uint64 {
@@ -9550,7 +9489,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9562,7 +9501,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9575,7 +9514,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -9650,7 +9589,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9662,7 +9601,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9675,7 +9614,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -9720,7 +9659,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9732,7 +9671,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9745,7 +9684,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -9781,7 +9720,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9793,7 +9732,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9806,7 +9745,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -9836,7 +9775,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9848,7 +9787,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9861,7 +9800,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -9902,7 +9841,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9914,7 +9853,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9927,7 +9866,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -10006,7 +9945,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10018,7 +9957,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10031,7 +9970,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -10082,7 +10021,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10094,7 +10033,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10107,7 +10046,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -10191,7 +10130,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10203,7 +10142,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10216,7 +10155,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *Property) GetName() string {
@@ -10247,7 +10186,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10259,7 +10198,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10272,7 +10211,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -10322,7 +10261,7 @@ type SketchState struct {
 
 func (x *SketchState) Reset() {
 	*x = SketchState{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10334,7 +10273,7 @@ func (x *SketchState) String() string {
 func (*SketchState) ProtoMessage() {}
 
 func (x *SketchState) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10347,7 +10286,7 @@ func (x *SketchState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SketchState.ProtoReflect.Descriptor instead.
 func (*SketchState) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *SketchState) GetNamespace() *Namespace {
@@ -10407,7 +10346,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10419,7 +10358,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10432,7 +10371,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -10477,7 +10416,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10489,7 +10428,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10502,7 +10441,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -10551,7 +10490,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10563,7 +10502,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10576,7 +10515,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -10654,7 +10593,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10666,7 +10605,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10679,7 +10618,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -10728,7 +10667,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10740,7 +10679,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10753,7 +10692,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -10797,7 +10736,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10809,7 +10748,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10822,7 +10761,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -10933,7 +10872,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10945,7 +10884,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10958,7 +10897,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *Change) GetBin() []byte {
@@ -11055,7 +10994,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11067,7 +11006,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11080,7 +11019,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -11197,7 +11136,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11209,7 +11148,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11222,7 +11161,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -11302,7 +11241,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11314,7 +11253,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11327,7 +11266,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -11448,7 +11387,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11460,7 +11399,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11473,7 +11412,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *Membership) GetContained() bool {
@@ -11501,7 +11440,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11513,7 +11452,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11526,7 +11465,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *Item) GetBin() []byte {
@@ -11560,7 +11499,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11572,7 +11511,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11585,7 +11524,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -11647,7 +11586,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11659,7 +11598,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11672,7 +11611,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -11781,7 +11720,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11793,7 +11732,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11806,7 +11745,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -11958,7 +11897,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11970,7 +11909,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11983,7 +11922,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -12037,7 +11976,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12049,7 +11988,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12062,7 +12001,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -12089,7 +12028,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12101,7 +12040,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12114,7 +12053,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -12172,7 +12111,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12184,7 +12123,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12197,7 +12136,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -12254,7 +12193,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12266,7 +12205,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12279,7 +12218,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *ReadIndexRequest) GetShards() []uint32 {
@@ -12310,7 +12249,7 @@ type AuditedRequest struct {
 
 func (x *AuditedRequest) Reset() {
 	*x = AuditedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12322,7 +12261,7 @@ func (x *AuditedRequest) String() string {
 func (*AuditedRequest) ProtoMessage() {}
 
 func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12335,7 +12274,7 @@ func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedRequest.ProtoReflect.Descriptor instead.
 func (*AuditedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *AuditedRequest) GetShard() uint32 {
@@ -12373,7 +12312,7 @@ type AuditedResponse struct {
 
 func (x *AuditedResponse) Reset() {
 	*x = AuditedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12385,7 +12324,7 @@ func (x *AuditedResponse) String() string {
 func (*AuditedResponse) ProtoMessage() {}
 
 func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12398,7 +12337,7 @@ func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedResponse.ProtoReflect.Descriptor instead.
 func (*AuditedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *AuditedResponse) GetKnown() bool {
@@ -12435,7 +12374,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12447,7 +12386,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12460,7 +12399,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *RepairRequest) GetShard() uint32 {
@@ -12485,7 +12424,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12497,7 +12436,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12510,7 +12449,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
 }
 
 type ReadIndexResponse struct {
@@ -12523,7 +12462,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12535,7 +12474,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12548,7 +12487,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *ReadIndexResponse) GetResults() []*ReadIndex {
@@ -12570,7 +12509,7 @@ type ReadIndex struct {
 
 func (x *ReadIndex) Reset() {
 	*x = ReadIndex{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12582,7 +12521,7 @@ func (x *ReadIndex) String() string {
 func (*ReadIndex) ProtoMessage() {}
 
 func (x *ReadIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12595,7 +12534,7 @@ func (x *ReadIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndex.ProtoReflect.Descriptor instead.
 func (*ReadIndex) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *ReadIndex) GetError() *Error {
@@ -12621,7 +12560,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12633,7 +12572,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12646,7 +12585,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -12677,7 +12616,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12689,7 +12628,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12702,7 +12641,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -12807,7 +12746,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12819,7 +12758,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12832,7 +12771,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -12924,7 +12863,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12936,7 +12875,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12949,7 +12888,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -13016,7 +12955,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13028,7 +12967,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13041,7 +12980,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -13126,7 +13065,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13138,7 +13077,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13151,7 +13090,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *Table) GetClusterId() string {
@@ -13264,7 +13203,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13276,7 +13215,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13289,7 +13228,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -13367,14 +13306,16 @@ type ChangeClusterRequest struct {
 	//	*ChangeClusterRequest_Rebalance
 	Change isChangeClusterRequest_Change `protobuf_oneof:"change"`
 	// only say what would follow
-	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// optional; without it a retry that comes late may undo a later change
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ChangeClusterRequest) Reset() {
 	*x = ChangeClusterRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13386,7 +13327,7 @@ func (x *ChangeClusterRequest) String() string {
 func (*ChangeClusterRequest) ProtoMessage() {}
 
 func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13399,7 +13340,7 @@ func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterRequest.ProtoReflect.Descriptor instead.
 func (*ChangeClusterRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *ChangeClusterRequest) GetChange() isChangeClusterRequest_Change {
@@ -13461,6 +13402,13 @@ func (x *ChangeClusterRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *ChangeClusterRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
 type isChangeClusterRequest_Change interface {
 	isChangeClusterRequest_Change()
 }
@@ -13515,7 +13463,7 @@ type ChangeClusterResponse struct {
 
 func (x *ChangeClusterResponse) Reset() {
 	*x = ChangeClusterResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13527,7 +13475,7 @@ func (x *ChangeClusterResponse) String() string {
 func (*ChangeClusterResponse) ProtoMessage() {}
 
 func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13540,7 +13488,7 @@ func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterResponse.ProtoReflect.Descriptor instead.
 func (*ChangeClusterResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *ChangeClusterResponse) GetMoves() []*Move {
@@ -13579,7 +13527,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13591,7 +13539,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13604,7 +13552,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
 }
 
 type TableResponse struct {
@@ -13618,7 +13566,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13630,7 +13578,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13643,7 +13591,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -13665,14 +13613,16 @@ type SetNamespaceRequest struct {
 	// fields left at their zero value keep what they have (or the default, at creation)
 	Namespace *Namespace `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// refuse when it exists already
-	Create        bool `protobuf:"varint,2,opt,name=create,proto3" json:"create,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Create bool `protobuf:"varint,2,opt,name=create,proto3" json:"create,omitempty"`
+	// optional; without it a retry that comes late may undo a later change
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13684,7 +13634,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13697,7 +13647,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -13714,6 +13664,13 @@ func (x *SetNamespaceRequest) GetCreate() bool {
 	return false
 }
 
+func (x *SetNamespaceRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
 type SetNamespaceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -13723,7 +13680,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13735,7 +13692,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13748,7 +13705,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -13766,14 +13723,16 @@ type RestoreNamespacesRequest struct {
 	DroppedVersion uint64 `protobuf:"varint,2,opt,name=dropped_version,json=droppedVersion,proto3" json:"dropped_version,omitempty"`
 	// by the clock of the node that proposes it: a deleted namespace can be undeleted from then on for as long as it could
 	// when it was deleted
-	NowUs         int64 `protobuf:"varint,3,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NowUs int64 `protobuf:"varint,3,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	// optional; without it a retry that comes late may undo a later change
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RestoreNamespacesRequest) Reset() {
 	*x = RestoreNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13785,7 +13744,7 @@ func (x *RestoreNamespacesRequest) String() string {
 func (*RestoreNamespacesRequest) ProtoMessage() {}
 
 func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13798,7 +13757,7 @@ func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *RestoreNamespacesRequest) GetNamespaces() []*Namespace {
@@ -13822,6 +13781,13 @@ func (x *RestoreNamespacesRequest) GetNowUs() int64 {
 	return 0
 }
 
+func (x *RestoreNamespacesRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
 type RestoreNamespacesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -13830,7 +13796,7 @@ type RestoreNamespacesResponse struct {
 
 func (x *RestoreNamespacesResponse) Reset() {
 	*x = RestoreNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13842,7 +13808,7 @@ func (x *RestoreNamespacesResponse) String() string {
 func (*RestoreNamespacesResponse) ProtoMessage() {}
 
 func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13855,7 +13821,7 @@ func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
 }
 
 type ListNamespacesRequest struct {
@@ -13866,7 +13832,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13878,7 +13844,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13891,7 +13857,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
 }
 
 type ListNamespacesResponse struct {
@@ -13905,7 +13871,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13917,7 +13883,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13930,7 +13896,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -13953,14 +13919,16 @@ type DeleteNamespaceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// for how long it can be undeleted, up to a year; 24 hours if absent, 0 for not at all
-	GraceUs       *int64 `protobuf:"varint,2,opt,name=grace_us,json=graceUs,proto3,oneof" json:"grace_us,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	GraceUs *int64 `protobuf:"varint,2,opt,name=grace_us,json=graceUs,proto3,oneof" json:"grace_us,omitempty"`
+	// optional; without it a retry that comes late may undo a later change
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13972,7 +13940,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13985,7 +13953,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -14002,6 +13970,13 @@ func (x *DeleteNamespaceRequest) GetGraceUs() int64 {
 	return 0
 }
 
+func (x *DeleteNamespaceRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
 type DeleteNamespaceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// as it is now; its deletion says until when it can be undeleted
@@ -14012,7 +13987,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14024,7 +13999,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14037,7 +14012,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *DeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -14049,15 +14024,17 @@ func (x *DeleteNamespaceResponse) GetNamespace() *Namespace {
 
 // UndeleteNamespaceRequest takes the deletion of a namespace back, until it is purged.
 type UndeleteNamespaceRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// optional; without it a retry that comes late may undo a later change
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UndeleteNamespaceRequest) Reset() {
 	*x = UndeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14069,7 +14046,7 @@ func (x *UndeleteNamespaceRequest) String() string {
 func (*UndeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14082,7 +14059,7 @@ func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
 }
 
 func (x *UndeleteNamespaceRequest) GetName() string {
@@ -14090,6 +14067,13 @@ func (x *UndeleteNamespaceRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *UndeleteNamespaceRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
 }
 
 type UndeleteNamespaceResponse struct {
@@ -14101,7 +14085,7 @@ type UndeleteNamespaceResponse struct {
 
 func (x *UndeleteNamespaceResponse) Reset() {
 	*x = UndeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14113,7 +14097,7 @@ func (x *UndeleteNamespaceResponse) String() string {
 func (*UndeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14126,7 +14110,7 @@ func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *UndeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -14147,7 +14131,7 @@ type NamespaceUsageRequest struct {
 
 func (x *NamespaceUsageRequest) Reset() {
 	*x = NamespaceUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14159,7 +14143,7 @@ func (x *NamespaceUsageRequest) String() string {
 func (*NamespaceUsageRequest) ProtoMessage() {}
 
 func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14172,7 +14156,7 @@ func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *NamespaceUsageRequest) GetName() string {
@@ -14194,7 +14178,7 @@ type NamespaceUsageResponse struct {
 
 func (x *NamespaceUsageResponse) Reset() {
 	*x = NamespaceUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14206,7 +14190,7 @@ func (x *NamespaceUsageResponse) String() string {
 func (*NamespaceUsageResponse) ProtoMessage() {}
 
 func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14219,7 +14203,7 @@ func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *NamespaceUsageResponse) GetNamespaces() []*NamespaceUsage {
@@ -14255,7 +14239,7 @@ type NamespaceUsage struct {
 
 func (x *NamespaceUsage) Reset() {
 	*x = NamespaceUsage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14267,7 +14251,7 @@ func (x *NamespaceUsage) String() string {
 func (*NamespaceUsage) ProtoMessage() {}
 
 func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14280,7 +14264,7 @@ func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
 func (*NamespaceUsage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
 }
 
 func (x *NamespaceUsage) GetName() string {
@@ -14336,7 +14320,7 @@ type NodeUsageRequest struct {
 
 func (x *NodeUsageRequest) Reset() {
 	*x = NodeUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14348,7 +14332,7 @@ func (x *NodeUsageRequest) String() string {
 func (*NodeUsageRequest) ProtoMessage() {}
 
 func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14361,7 +14345,7 @@ func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageRequest.ProtoReflect.Descriptor instead.
 func (*NodeUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
 }
 
 func (x *NodeUsageRequest) GetBudgeted() bool {
@@ -14383,7 +14367,7 @@ type NodeUsageResponse struct {
 
 func (x *NodeUsageResponse) Reset() {
 	*x = NodeUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14395,7 +14379,7 @@ func (x *NodeUsageResponse) String() string {
 func (*NodeUsageResponse) ProtoMessage() {}
 
 func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14408,7 +14392,7 @@ func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageResponse.ProtoReflect.Descriptor instead.
 func (*NodeUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
 }
 
 func (x *NodeUsageResponse) GetNode() string {
@@ -14447,7 +14431,7 @@ type NodeNamespace struct {
 
 func (x *NodeNamespace) Reset() {
 	*x = NodeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14459,7 +14443,7 @@ func (x *NodeNamespace) String() string {
 func (*NodeNamespace) ProtoMessage() {}
 
 func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14472,7 +14456,7 @@ func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeNamespace.ProtoReflect.Descriptor instead.
 func (*NodeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
 }
 
 func (x *NodeNamespace) GetName() string {
@@ -14513,7 +14497,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14525,7 +14509,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14538,7 +14522,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{174}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
 }
 
 func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
@@ -14560,7 +14544,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14572,7 +14556,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14585,7 +14569,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{175}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{174}
 }
 
 func (x *ChecksumRequest) GetShard() uint32 {
@@ -14635,7 +14619,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14647,7 +14631,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14660,7 +14644,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{176}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{175}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -14821,7 +14805,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14833,7 +14817,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14846,7 +14830,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{177}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{176}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -14992,7 +14976,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[178]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -15004,7 +14988,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[178]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -15017,7 +15001,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{178}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{177}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -15059,7 +15043,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\xca\b\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xca\b\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -15156,12 +15140,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06secret\x18\x03 \x01(\x06R\x06secret\":\n" +
 	"\x0eSourceIdentity\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"R\n" +
-	"\x0eIdempotencyKey\x12 \n" +
-	"\fissued_at_us\x18\x01 \x01(\x03R\n" +
-	"issuedAtUs\x12\x0e\n" +
-	"\x02hi\x18\x02 \x01(\x06R\x02hi\x12\x0e\n" +
-	"\x02lo\x18\x03 \x01(\x06R\x02lo\"\xa4\x01\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xa4\x01\n" +
 	"\x10IncrementRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x121\n" +
 	"\n" +
@@ -16047,14 +16026,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"held_bytes\x18\b \x01(\x04R\theldBytes\x12\x1d\n" +
 	"\n" +
-	"left_bytes\x18\t \x01(\x04R\tleftBytes\"\xcd\x01\n" +
+	"left_bytes\x18\t \x01(\x04R\tleftBytes\"\x8e\x02\n" +
 	"\x14ChangeClusterRequest\x12\x16\n" +
 	"\x05drain\x18\x01 \x01(\tH\x00R\x05drain\x12\x1c\n" +
 	"\bactivate\x18\x02 \x01(\tH\x00R\bactivate\x12\x18\n" +
 	"\x06remove\x18\x03 \x01(\tH\x00R\x06remove\x12\"\n" +
 	"\vreplication\x18\x04 \x01(\rH\x00R\vreplication\x12\x1e\n" +
 	"\trebalance\x18\x05 \x01(\bH\x00R\trebalance\x12\x17\n" +
-	"\adry_run\x18\x06 \x01(\bR\x06dryRunB\b\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12?\n" +
+	"\x0fidempotency_key\x18\a \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKeyB\b\n" +
 	"\x06change\"\x83\x01\n" +
 	"\x15ChangeClusterResponse\x12\"\n" +
 	"\x05moves\x18\x01 \x03(\v2\f.ebb.v1.MoveR\x05moves\x12\x14\n" +
@@ -16064,33 +16044,37 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\fTableRequest\"H\n" +
 	"\rTableResponse\x12#\n" +
 	"\x05table\x18\x01 \x01(\v2\r.ebb.v1.TableR\x05table\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"^\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x9f\x01\n" +
 	"\x13SetNamespaceRequest\x12/\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\x12\x16\n" +
-	"\x06create\x18\x02 \x01(\bR\x06create\"G\n" +
+	"\x06create\x18\x02 \x01(\bR\x06create\x12?\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"G\n" +
 	"\x14SetNamespaceResponse\x12/\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"\x8d\x01\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"\xce\x01\n" +
 	"\x18RestoreNamespacesRequest\x121\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x11.ebb.v1.NamespaceR\n" +
 	"namespaces\x12'\n" +
 	"\x0fdropped_version\x18\x02 \x01(\x04R\x0edroppedVersion\x12\x15\n" +
-	"\x06now_us\x18\x03 \x01(\x03R\x05nowUs\"\x1b\n" +
+	"\x06now_us\x18\x03 \x01(\x03R\x05nowUs\x12?\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"\x1b\n" +
 	"\x19RestoreNamespacesResponse\"\x17\n" +
 	"\x15ListNamespacesRequest\"x\n" +
 	"\x16ListNamespacesResponse\x121\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x11.ebb.v1.NamespaceR\n" +
 	"namespaces\x12+\n" +
-	"\adeleted\x18\x02 \x03(\v2\x11.ebb.v1.NamespaceR\adeleted\"Y\n" +
+	"\adeleted\x18\x02 \x03(\v2\x11.ebb.v1.NamespaceR\adeleted\"\x9a\x01\n" +
 	"\x16DeleteNamespaceRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
-	"\bgrace_us\x18\x02 \x01(\x03H\x00R\agraceUs\x88\x01\x01B\v\n" +
+	"\bgrace_us\x18\x02 \x01(\x03H\x00R\agraceUs\x88\x01\x01\x12?\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKeyB\v\n" +
 	"\t_grace_us\"J\n" +
 	"\x17DeleteNamespaceResponse\x12/\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\".\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"o\n" +
 	"\x18UndeleteNamespaceRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"L\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12?\n" +
+	"\x0fidempotency_key\x18\x02 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"L\n" +
 	"\x19UndeleteNamespaceResponse\x12/\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"+\n" +
 	"\x15NamespaceUsageRequest\x12\x12\n" +
@@ -16261,7 +16245,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 179)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 178)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
 	(Floor)(0),                        // 1: ebb.v1.Floor
@@ -16286,174 +16270,174 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*Increment)(nil),                 // 20: ebb.v1.Increment
 	(*SessionIdentity)(nil),           // 21: ebb.v1.SessionIdentity
 	(*SourceIdentity)(nil),            // 22: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),            // 23: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),          // 24: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                   // 25: ebb.v1.Refusal
-	(*DeleteRequest)(nil),             // 26: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),            // 27: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),             // 28: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),            // 29: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),             // 30: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),            // 31: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),         // 32: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),               // 33: ebb.v1.BitsRequest
-	(*BitChange)(nil),                 // 34: ebb.v1.BitChange
-	(*BitRange)(nil),                  // 35: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),        // 36: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),       // 37: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),              // 38: ebb.v1.BitsResponse
-	(*Command)(nil),                   // 39: ebb.v1.Command
-	(*PutPiece)(nil),                  // 40: ebb.v1.PutPiece
-	(*PurgeNamespace)(nil),            // 41: ebb.v1.PurgeNamespace
-	(*PurgeProgress)(nil),             // 42: ebb.v1.PurgeProgress
-	(*Audit)(nil),                     // 43: ebb.v1.Audit
-	(*RestoreShard)(nil),              // 44: ebb.v1.RestoreShard
-	(*RestoreBegin)(nil),              // 45: ebb.v1.RestoreBegin
-	(*RestorePiece)(nil),              // 46: ebb.v1.RestorePiece
-	(*RestoreCommit)(nil),             // 47: ebb.v1.RestoreCommit
-	(*RestoreCancel)(nil),             // 48: ebb.v1.RestoreCancel
-	(*RestoreProgress)(nil),           // 49: ebb.v1.RestoreProgress
-	(*SnapshotRequest)(nil),           // 50: ebb.v1.SnapshotRequest
-	(*SnapshotPart)(nil),              // 51: ebb.v1.SnapshotPart
-	(*SnapshotChunk)(nil),             // 52: ebb.v1.SnapshotChunk
-	(*SnapshotSummary)(nil),           // 53: ebb.v1.SnapshotSummary
-	(*Names)(nil),                     // 54: ebb.v1.Names
-	(*HomeCommand)(nil),               // 55: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),                // 56: ebb.v1.HomeNumber
-	(*HomePut)(nil),                   // 57: ebb.v1.HomePut
-	(*HomeSwept)(nil),                 // 58: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),               // 59: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),                  // 60: ebb.v1.BitEdits
-	(*BitEdit)(nil),                   // 61: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),                // 62: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                    // 63: ebb.v1.PutKey
-	(*ExpireKeys)(nil),                // 64: ebb.v1.ExpireKeys
-	(*Increments)(nil),                // 65: ebb.v1.Increments
-	(*OpenSession)(nil),               // 66: ebb.v1.OpenSession
-	(*CloseSession)(nil),              // 67: ebb.v1.CloseSession
-	(*OpenSource)(nil),                // 68: ebb.v1.OpenSource
-	(*DropSource)(nil),                // 69: ebb.v1.DropSource
-	(*Behaviour)(nil),                 // 70: ebb.v1.Behaviour
-	(*Tick)(nil),                      // 71: ebb.v1.Tick
-	(*Entry)(nil),                     // 72: ebb.v1.Entry
-	(*CommandResult)(nil),             // 73: ebb.v1.CommandResult
-	(*ShardCommand)(nil),              // 74: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),              // 75: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),             // 76: ebb.v1.ApplyResponse
-	(*Question)(nil),                  // 77: ebb.v1.Question
-	(*EventClockQuestion)(nil),        // 78: ebb.v1.EventClockQuestion
-	(*EventClockAnswer)(nil),          // 79: ebb.v1.EventClockAnswer
-	(*SourcesQuestion)(nil),           // 80: ebb.v1.SourcesQuestion
-	(*NamesQuestion)(nil),             // 81: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),                // 82: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),                 // 83: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),          // 84: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),               // 85: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),                 // 86: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),             // 87: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),            // 88: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),                // 89: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),                 // 90: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),                // 91: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),      // 92: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),      // 93: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),        // 94: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),           // 95: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),             // 96: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),              // 97: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),          // 98: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),            // 99: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),             // 100: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),             // 101: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),          // 102: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),           // 103: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),      // 104: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                   // 105: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),         // 106: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),                // 107: ebb.v1.AskRequest
-	(*SeenClock)(nil),                 // 108: ebb.v1.SeenClock
-	(*AskResponse)(nil),               // 109: ebb.v1.AskResponse
-	(*WatchRequest)(nil),              // 110: ebb.v1.WatchRequest
-	(*Alert)(nil),                     // 111: ebb.v1.Alert
-	(*WatchEvent)(nil),                // 112: ebb.v1.WatchEvent
-	(*Answer)(nil),                    // 113: ebb.v1.Answer
-	(*SourceList)(nil),                // 114: ebb.v1.SourceList
-	(*SourceInfo)(nil),                // 115: ebb.v1.SourceInfo
-	(*BitmapGroups)(nil),              // 116: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),               // 117: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),              // 118: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),           // 119: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),              // 120: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),               // 121: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                   // 122: ebb.v1.Overlap
-	(*SizedSet)(nil),                  // 123: ebb.v1.SizedSet
-	(*Graph)(nil),                     // 124: ebb.v1.Graph
-	(*GraphNode)(nil),                 // 125: ebb.v1.GraphNode
-	(*GraphLink)(nil),                 // 126: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                   // 127: ebb.v1.KeyInfo
-	(*KeyList)(nil),                   // 128: ebb.v1.KeyList
-	(*KeyDescription)(nil),            // 129: ebb.v1.KeyDescription
-	(*Property)(nil),                  // 130: ebb.v1.Property
-	(*KeyExport)(nil),                 // 131: ebb.v1.KeyExport
-	(*SketchState)(nil),               // 132: ebb.v1.SketchState
-	(*Matches)(nil),                   // 133: ebb.v1.Matches
-	(*Match)(nil),                     // 134: ebb.v1.Match
-	(*FeedRequest)(nil),               // 135: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),              // 136: ebb.v1.FeedResponse
-	(*Found)(nil),                     // 137: ebb.v1.Found
-	(*Trend)(nil),                     // 138: ebb.v1.Trend
-	(*Change)(nil),                    // 139: ebb.v1.Change
-	(*Surprise)(nil),                  // 140: ebb.v1.Surprise
-	(*SurprisingBin)(nil),             // 141: ebb.v1.SurprisingBin
-	(*Summary)(nil),                   // 142: ebb.v1.Summary
-	(*Membership)(nil),                // 143: ebb.v1.Membership
-	(*Item)(nil),                      // 144: ebb.v1.Item
-	(*Estimate)(nil),                  // 145: ebb.v1.Estimate
-	(*Coverage)(nil),                  // 146: ebb.v1.Coverage
-	(*Distribution)(nil),              // 147: ebb.v1.Distribution
-	(*Bin)(nil),                       // 148: ebb.v1.Bin
-	(*KeyCount)(nil),                  // 149: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),             // 150: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),           // 151: ebb.v1.ShardAskRequest
-	(*ReadIndexRequest)(nil),          // 152: ebb.v1.ReadIndexRequest
-	(*AuditedRequest)(nil),            // 153: ebb.v1.AuditedRequest
-	(*AuditedResponse)(nil),           // 154: ebb.v1.AuditedResponse
-	(*RepairRequest)(nil),             // 155: ebb.v1.RepairRequest
-	(*RepairResponse)(nil),            // 156: ebb.v1.RepairResponse
-	(*ReadIndexResponse)(nil),         // 157: ebb.v1.ReadIndexResponse
-	(*ReadIndex)(nil),                 // 158: ebb.v1.ReadIndex
-	(*ShardAskResponse)(nil),          // 159: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),               // 160: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),                // 161: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),             // 162: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),               // 163: ebb.v1.ShardRecord
-	(*Table)(nil),                     // 164: ebb.v1.Table
-	(*Move)(nil),                      // 165: ebb.v1.Move
-	(*ChangeClusterRequest)(nil),      // 166: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 167: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 168: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 169: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 170: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 171: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 172: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 173: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 174: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 175: ebb.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),    // 176: ebb.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),   // 177: ebb.v1.DeleteNamespaceResponse
-	(*UndeleteNamespaceRequest)(nil),  // 178: ebb.v1.UndeleteNamespaceRequest
-	(*UndeleteNamespaceResponse)(nil), // 179: ebb.v1.UndeleteNamespaceResponse
-	(*NamespaceUsageRequest)(nil),     // 180: ebb.v1.NamespaceUsageRequest
-	(*NamespaceUsageResponse)(nil),    // 181: ebb.v1.NamespaceUsageResponse
-	(*NamespaceUsage)(nil),            // 182: ebb.v1.NamespaceUsage
-	(*NodeUsageRequest)(nil),          // 183: ebb.v1.NodeUsageRequest
-	(*NodeUsageResponse)(nil),         // 184: ebb.v1.NodeUsageResponse
-	(*NodeNamespace)(nil),             // 185: ebb.v1.NodeNamespace
-	(*StatusRequest)(nil),             // 186: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 187: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 188: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 189: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 190: ebb.v1.StatusResponse
+	(*IncrementRequest)(nil),          // 23: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                   // 24: ebb.v1.Refusal
+	(*DeleteRequest)(nil),             // 25: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),            // 26: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),             // 27: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),            // 28: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),             // 29: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),            // 30: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),         // 31: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),               // 32: ebb.v1.BitsRequest
+	(*BitChange)(nil),                 // 33: ebb.v1.BitChange
+	(*BitRange)(nil),                  // 34: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),        // 35: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),       // 36: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),              // 37: ebb.v1.BitsResponse
+	(*Command)(nil),                   // 38: ebb.v1.Command
+	(*PutPiece)(nil),                  // 39: ebb.v1.PutPiece
+	(*PurgeNamespace)(nil),            // 40: ebb.v1.PurgeNamespace
+	(*PurgeProgress)(nil),             // 41: ebb.v1.PurgeProgress
+	(*Audit)(nil),                     // 42: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 43: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 44: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 45: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 46: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 47: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 48: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 49: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 50: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 51: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 52: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 53: ebb.v1.Names
+	(*HomeCommand)(nil),               // 54: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 55: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 56: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 57: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 58: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 59: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 60: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 61: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 62: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 63: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 64: ebb.v1.Increments
+	(*OpenSession)(nil),               // 65: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 66: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 67: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 68: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 69: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 70: ebb.v1.Tick
+	(*Entry)(nil),                     // 71: ebb.v1.Entry
+	(*CommandResult)(nil),             // 72: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 73: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 74: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 75: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 76: ebb.v1.Question
+	(*EventClockQuestion)(nil),        // 77: ebb.v1.EventClockQuestion
+	(*EventClockAnswer)(nil),          // 78: ebb.v1.EventClockAnswer
+	(*SourcesQuestion)(nil),           // 79: ebb.v1.SourcesQuestion
+	(*NamesQuestion)(nil),             // 80: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 81: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 82: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 83: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 84: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 85: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 86: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 87: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 88: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 89: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 90: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 91: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 92: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 93: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 94: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 95: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 96: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 97: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 98: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 99: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 100: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 101: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 102: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 103: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 104: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 105: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 106: ebb.v1.AskRequest
+	(*SeenClock)(nil),                 // 107: ebb.v1.SeenClock
+	(*AskResponse)(nil),               // 108: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 109: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 110: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 111: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 112: ebb.v1.Answer
+	(*SourceList)(nil),                // 113: ebb.v1.SourceList
+	(*SourceInfo)(nil),                // 114: ebb.v1.SourceInfo
+	(*BitmapGroups)(nil),              // 115: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 116: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 117: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 118: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 119: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 120: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 121: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 122: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 123: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 124: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 125: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 126: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 127: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 128: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 129: ebb.v1.Property
+	(*KeyExport)(nil),                 // 130: ebb.v1.KeyExport
+	(*SketchState)(nil),               // 131: ebb.v1.SketchState
+	(*Matches)(nil),                   // 132: ebb.v1.Matches
+	(*Match)(nil),                     // 133: ebb.v1.Match
+	(*FeedRequest)(nil),               // 134: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 135: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 136: ebb.v1.Found
+	(*Trend)(nil),                     // 137: ebb.v1.Trend
+	(*Change)(nil),                    // 138: ebb.v1.Change
+	(*Surprise)(nil),                  // 139: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 140: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 141: ebb.v1.Summary
+	(*Membership)(nil),                // 142: ebb.v1.Membership
+	(*Item)(nil),                      // 143: ebb.v1.Item
+	(*Estimate)(nil),                  // 144: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 145: ebb.v1.Coverage
+	(*Distribution)(nil),              // 146: ebb.v1.Distribution
+	(*Bin)(nil),                       // 147: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 148: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 149: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 150: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 151: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 152: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 153: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 154: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 155: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 156: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 157: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 158: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 159: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 160: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 161: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 162: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 163: ebb.v1.Table
+	(*Move)(nil),                      // 164: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 165: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 166: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 167: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 168: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 169: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 170: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 171: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 172: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 173: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 174: ebb.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),    // 175: ebb.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),   // 176: ebb.v1.DeleteNamespaceResponse
+	(*UndeleteNamespaceRequest)(nil),  // 177: ebb.v1.UndeleteNamespaceRequest
+	(*UndeleteNamespaceResponse)(nil), // 178: ebb.v1.UndeleteNamespaceResponse
+	(*NamespaceUsageRequest)(nil),     // 179: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 180: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 181: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 182: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 183: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 184: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 185: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 186: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 187: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 188: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 189: ebb.v1.StatusResponse
+	(*IdempotencyKey)(nil),            // 190: ebb.v1.IdempotencyKey
 	(*Error)(nil),                     // 191: ebb.v1.Error
 	(*TokenRecord)(nil),               // 192: ebb.v1.TokenRecord
 }
@@ -16474,220 +16458,225 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	6,   // 13: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
 	7,   // 14: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	20,  // 15: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	23,  // 16: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	190, // 16: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	191, // 17: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	23,  // 18: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	25,  // 19: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	23,  // 20: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	25,  // 21: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	23,  // 22: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	25,  // 23: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	34,  // 24: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	23,  // 25: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	190, // 18: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 19: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	190, // 20: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 21: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	190, // 22: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 23: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	33,  // 24: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	190, // 25: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	8,   // 26: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	35,  // 27: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	82,  // 28: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	23,  // 29: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	25,  // 30: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	34,  // 27: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	81,  // 28: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	190, // 29: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	24,  // 30: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
 	21,  // 31: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	22,  // 32: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	23,  // 33: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	65,  // 34: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	190, // 33: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	64,  // 34: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
 	12,  // 35: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	66,  // 36: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	67,  // 37: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	68,  // 38: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	69,  // 39: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	70,  // 40: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	71,  // 41: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	62,  // 42: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	63,  // 43: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	64,  // 44: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	60,  // 45: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	59,  // 46: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	54,  // 47: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	55,  // 48: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	44,  // 49: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
-	43,  // 50: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
-	41,  // 51: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
-	40,  // 52: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
+	65,  // 36: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	66,  // 37: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	67,  // 38: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	68,  // 39: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	69,  // 40: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	70,  // 41: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	61,  // 42: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	62,  // 43: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	63,  // 44: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	59,  // 45: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	58,  // 46: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	53,  // 47: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	54,  // 48: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	43,  // 49: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	42,  // 50: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	40,  // 51: ebb.v1.Command.purge_namespace:type_name -> ebb.v1.PurgeNamespace
+	39,  // 52: ebb.v1.Command.put_piece:type_name -> ebb.v1.PutPiece
 	14,  // 53: ebb.v1.Command.event_clock:type_name -> ebb.v1.EventClock
-	45,  // 54: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
-	46,  // 55: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
-	47,  // 56: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
-	48,  // 57: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
-	52,  // 58: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
-	53,  // 59: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
-	56,  // 60: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	57,  // 61: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	58,  // 62: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	56,  // 63: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	82,  // 64: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	61,  // 65: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	44,  // 54: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	45,  // 55: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	46,  // 56: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	47,  // 57: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	51,  // 58: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	52,  // 59: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	55,  // 60: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	56,  // 61: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	57,  // 62: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	55,  // 63: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	81,  // 64: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	60,  // 65: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
 	8,   // 66: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	35,  // 67: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	34,  // 67: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
 	20,  // 68: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
 	191, // 69: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	25,  // 70: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	49,  // 71: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
-	42,  // 72: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
-	74,  // 73: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	73,  // 74: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	104, // 75: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	106, // 76: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	103, // 77: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	102, // 78: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	95,  // 79: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	96,  // 80: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	97,  // 81: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	98,  // 82: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	99,  // 83: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	100, // 84: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	101, // 85: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	88,  // 86: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	92,  // 87: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	93,  // 88: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	81,  // 89: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	80,  // 90: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
-	78,  // 91: ebb.v1.Question.event_clock:type_name -> ebb.v1.EventClockQuestion
+	24,  // 70: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	48,  // 71: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	41,  // 72: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
+	73,  // 73: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	72,  // 74: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	103, // 75: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	105, // 76: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	102, // 77: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	101, // 78: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	94,  // 79: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	95,  // 80: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	96,  // 81: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	97,  // 82: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	98,  // 83: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	99,  // 84: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	100, // 85: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	87,  // 86: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	91,  // 87: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	92,  // 88: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	80,  // 89: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	79,  // 90: ebb.v1.Question.sources:type_name -> ebb.v1.SourcesQuestion
+	77,  // 91: ebb.v1.Question.event_clock:type_name -> ebb.v1.EventClockQuestion
 	14,  // 92: ebb.v1.EventClockAnswer.clock:type_name -> ebb.v1.EventClock
-	35,  // 93: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	85,  // 94: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	85,  // 95: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	85,  // 96: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	85,  // 97: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	86,  // 98: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	87,  // 99: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	84,  // 100: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	83,  // 101: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	82,  // 102: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	82,  // 103: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	82,  // 104: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	82,  // 105: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	82,  // 106: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	82,  // 107: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	35,  // 108: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	89,  // 109: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	90,  // 110: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	91,  // 111: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	82,  // 112: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	35,  // 113: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	94,  // 114: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	82,  // 115: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	35,  // 116: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	82,  // 117: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	82,  // 118: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
+	34,  // 93: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	84,  // 94: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	84,  // 95: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	84,  // 96: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	84,  // 97: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	85,  // 98: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	86,  // 99: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	83,  // 100: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	82,  // 101: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	81,  // 102: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 103: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 104: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 105: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	81,  // 106: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	81,  // 107: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	34,  // 108: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	88,  // 109: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	89,  // 110: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	90,  // 111: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	81,  // 112: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	34,  // 113: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	93,  // 114: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	81,  // 115: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	34,  // 116: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	81,  // 117: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	81,  // 118: ebb.v1.OverlapQuestion.of:type_name -> ebb.v1.BitmapExpr
 	7,   // 119: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
 	10,  // 120: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	105, // 121: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	77,  // 122: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	104, // 121: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	76,  // 122: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
 	9,   // 123: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	108, // 124: ebb.v1.AskRequest.seen:type_name -> ebb.v1.SeenClock
+	107, // 124: ebb.v1.AskRequest.seen:type_name -> ebb.v1.SeenClock
 	14,  // 125: ebb.v1.SeenClock.clock:type_name -> ebb.v1.EventClock
-	113, // 126: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	77,  // 127: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	112, // 126: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	76,  // 127: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
 	9,   // 128: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	111, // 129: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	113, // 130: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	110, // 129: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	112, // 130: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
 	191, // 131: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	146, // 132: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	147, // 133: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	149, // 134: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	142, // 135: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	140, // 136: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	122, // 137: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	124, // 138: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	128, // 139: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	129, // 140: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	131, // 141: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	133, // 142: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	138, // 143: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	120, // 144: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	121, // 145: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	114, // 146: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
-	79,  // 147: ebb.v1.Answer.event_clock:type_name -> ebb.v1.EventClockAnswer
-	116, // 148: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	118, // 149: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	115, // 150: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
-	117, // 151: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	119, // 152: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	123, // 153: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	145, // 154: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	145, // 155: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	145, // 156: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	145, // 157: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	145, // 158: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
-	145, // 159: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	125, // 160: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	123, // 161: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	126, // 162: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	145, // 163: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	145, // 132: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	146, // 133: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	148, // 134: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	141, // 135: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	139, // 136: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	121, // 137: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	123, // 138: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	127, // 139: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	128, // 140: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	130, // 141: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	132, // 142: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	137, // 143: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	119, // 144: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	120, // 145: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	113, // 146: ebb.v1.Answer.sources:type_name -> ebb.v1.SourceList
+	78,  // 147: ebb.v1.Answer.event_clock:type_name -> ebb.v1.EventClockAnswer
+	115, // 148: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	117, // 149: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	114, // 150: ebb.v1.SourceList.sources:type_name -> ebb.v1.SourceInfo
+	116, // 151: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	118, // 152: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	122, // 153: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	144, // 154: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	144, // 155: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	144, // 156: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	144, // 157: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	144, // 158: ebb.v1.Overlap.similar:type_name -> ebb.v1.Estimate
+	144, // 159: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	124, // 160: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	122, // 161: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	125, // 162: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	144, // 163: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
 	7,   // 164: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	145, // 165: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	127, // 166: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	127, // 167: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	144, // 165: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	126, // 166: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	126, // 167: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
 	0,   // 168: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
 	2,   // 169: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	130, // 170: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	129, // 170: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
 	12,  // 171: ebb.v1.SketchState.namespace:type_name -> ebb.v1.Namespace
 	7,   // 172: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
-	134, // 173: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	133, // 173: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
 	7,   // 174: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	23,  // 175: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	137, // 176: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	25,  // 177: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	139, // 178: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	139, // 179: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	139, // 180: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	139, // 181: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	141, // 182: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	190, // 175: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	136, // 176: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	24,  // 177: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	138, // 178: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	138, // 179: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	138, // 180: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	138, // 181: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	140, // 182: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
 	7,   // 183: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	145, // 184: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	145, // 185: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	145, // 186: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	144, // 187: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	143, // 188: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	145, // 189: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	144, // 184: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	144, // 185: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	144, // 186: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	143, // 187: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	142, // 188: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	144, // 189: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
 	14,  // 190: ebb.v1.Coverage.clock:type_name -> ebb.v1.EventClock
-	148, // 191: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	147, // 191: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
 	0,   // 192: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
 	1,   // 193: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	77,  // 194: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	76,  // 194: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
 	14,  // 195: ebb.v1.ShardQuestion.clock:type_name -> ebb.v1.EventClock
-	150, // 196: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	149, // 196: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
 	9,   // 197: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	158, // 198: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	157, // 198: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
 	191, // 199: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	160, // 200: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	159, // 200: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
 	191, // 201: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	113, // 202: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	112, // 202: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
 	11,  // 203: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	162, // 204: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	161, // 205: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	163, // 206: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	161, // 204: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	160, // 205: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	162, // 206: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
 	12,  // 207: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
 	192, // 208: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	165, // 209: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	164, // 210: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	12,  // 211: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	12,  // 212: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	12,  // 213: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	12,  // 214: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	12,  // 215: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	12,  // 216: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	12,  // 217: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	182, // 218: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	15,  // 219: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	185, // 220: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	187, // 221: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	161, // 222: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	188, // 223: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	189, // 224: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	225, // [225:225] is the sub-list for method output_type
-	225, // [225:225] is the sub-list for method input_type
-	225, // [225:225] is the sub-list for extension type_name
-	225, // [225:225] is the sub-list for extension extendee
-	0,   // [0:225] is the sub-list for field type_name
+	190, // 209: ebb.v1.ChangeClusterRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	164, // 210: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	163, // 211: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	12,  // 212: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	190, // 213: ebb.v1.SetNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 214: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	12,  // 215: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	190, // 216: ebb.v1.RestoreNamespacesRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 217: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	12,  // 218: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	190, // 219: ebb.v1.DeleteNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 220: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	190, // 221: ebb.v1.UndeleteNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 222: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	181, // 223: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	15,  // 224: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	184, // 225: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	186, // 226: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	160, // 227: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	187, // 228: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	188, // 229: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	230, // [230:230] is the sub-list for method output_type
+	230, // [230:230] is the sub-list for method input_type
+	230, // [230:230] is the sub-list for extension type_name
+	230, // [230:230] is the sub-list for extension extendee
+	0,   // [0:230] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -16697,10 +16686,11 @@ func file_ebb_v1_ebb_proto_init() {
 	}
 	file_ebb_v1_access_proto_init()
 	file_ebb_v1_errors_proto_init()
+	file_ebb_v1_idempotency_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[3].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[8].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[26].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -16725,33 +16715,33 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_PutPiece)(nil),
 		(*Command_EventClock)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[31].OneofWrappers = []any{
 		(*RestoreShard_Begin)(nil),
 		(*RestoreShard_Piece)(nil),
 		(*RestoreShard_Commit)(nil),
 		(*RestoreShard_Cancel)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[39].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[38].OneofWrappers = []any{
 		(*SnapshotPart_Chunk)(nil),
 		(*SnapshotPart_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[43].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
 		(*HomeCommand_Reserve)(nil),
 		(*HomeCommand_Put)(nil),
 		(*HomeCommand_Swept)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[51].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 		(*PutKey_Upload)(nil),
 		(*PutKey_Kmv)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[52].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[51].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[65].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[64].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -16770,7 +16760,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Sources)(nil),
 		(*Question_EventClock)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[70].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[69].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -16782,7 +16772,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[76].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[75].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -16791,14 +16781,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[92].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[91].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
+	file_ebb_v1_ebb_proto_msgTypes[97].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[98].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[99].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[101].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[100].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -16817,25 +16807,25 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[148].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[147].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[154].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[153].OneofWrappers = []any{
 		(*ChangeClusterRequest_Drain)(nil),
 		(*ChangeClusterRequest_Activate)(nil),
 		(*ChangeClusterRequest_Remove)(nil),
 		(*ChangeClusterRequest_Replication)(nil),
 		(*ChangeClusterRequest_Rebalance)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[164].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[163].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   179,
+			NumMessages:   178,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
