@@ -105,12 +105,11 @@ func (c *Client) sendEdits(ctx context.Context, ns, key string, fill func(put fu
 		})
 	})
 	e.single = len(e.parcels) == 1
-	e.send(p)
-	select {
-	case <-e.done:
-	case <-ctx.Done():
-		e.recall(context.Cause(ctx))
+	weight := 0
+	for _, q := range e.parcels {
+		weight += q.entries
 	}
+	e.run(ctx, p, weight)
 	err = e.outcome()
 	return int(e.changed), err
 }

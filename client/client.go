@@ -43,6 +43,7 @@ type Client struct {
 
 	meter meter
 	seen  seenClocks
+	gate  *gate // of direct calls
 }
 
 // Dial returns a client as soon as one node of addrs has answered, or an error
@@ -74,6 +75,7 @@ func newClient(addrs []string, cfg config) *Client {
 		cfg: cfg, awake: newAwake(cfg.now), peers: map[string]*peer{},
 		producers: map[*producer]func(error){}, direct: map[string]*producer{},
 	}
+	c.gate = newGate(cfg.now)
 	if len(addrs) == 0 {
 		addrs = []string{"127.0.0.1"}
 	}

@@ -113,12 +113,7 @@ func (c *Client) Increment(ctx context.Context, ns string, increments ...Increme
 	if err != nil {
 		return e.fail(err)
 	}
-	e.send(p)
-	select {
-	case <-e.done:
-	case <-ctx.Done():
-		e.recall(context.Cause(ctx))
-	}
+	e.run(ctx, p, len(increments))
 	return e.outcome()
 }
 
@@ -192,6 +187,28 @@ func (e *errand) pack(ctx context.Context, p *producer, increments []Increment) 
 		seal(l, n)
 	}
 	return nil
+}
+
+// run sends the parcels when the gate lets them through, and waits until all are settled.
+func (e *errand) run(ctx context.Context, p *producer, weight int) {
+	pass, end := e.client.gate.enter(ctx, weight)
+	if end != nil {
+		e.sum.note(int64(weight), 0, 0, e.fail(&outlived{err: errNoTurn(e.client.now().Sub(e.start)), end: end}))
+		return
+	}
+	defer e.client.gate.leave(pass)
+	e.send(p)
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		e.recall(context.Cause(ctx))
+	}
+}
+
+func errNoTurn(waited time.Duration) error {
+	return proto.ErrOverloaded.Errorf("the cluster acknowledges less than this client writes: not sent in %v",
+		waited.Round(time.Millisecond)).
+		WithHint("write less at once, or use a Writer; `ebb status` shows what the nodes are busy with")
 }
 
 func (e *errand) send(p *producer) {
