@@ -78,6 +78,8 @@ type diskRoom struct {
 
 	looking  sync.Mutex  // held while one goroutine looks; others do not wait
 	trouble  string      // why the reserve could not be made, as it was logged last; guarded by looking
+	next     int64       // what the next snapshots may need; guarded by looking
+	looks    int         // since next was asked for first; guarded by looking
 	full     atomic.Bool // here
 	free     atomic.Int64
 	nodes    atomic.Pointer[[]string] // whose disk is full; nil: none
@@ -116,13 +118,21 @@ func freeOf(fsys fs.FS, path string) int64 {
 	return int64(min(free, freeUnknown))
 }
 
+// looksMax: what the next snapshots may need is asked for at every so many looks while there is plenty of space, since
+// all files of snapshots are looked at for that.
+const looksMax = 16
+
 // mark is the free space below which the disk is full: the next segment of the log must fit, what comes until the next
 // look, and the snapshots that shorten the log.
 func (r *diskRoom) mark() int64 {
 	_, whole := r.reserve.Held()
 	mark := max(2*r.sizes.segment, whole)
 	if s := r.needs.Load(); s != nil {
-		mark += s.nextBytes()
+		if r.looks%looksMax == 0 || r.free.Load() < 4*(mark+r.next) {
+			r.next = s.nextBytes()
+		}
+		r.looks++
+		mark += r.next
 	}
 	return mark
 }

@@ -9,14 +9,15 @@ import (
 // Limits bound what a node does at once, and say how often it does what it does by the clock. They decide no results,
 // so that nodes of a cluster may differ in them. A zero stands for the default.
 type Limits struct {
-	// EntriesInFlight is how many entries of a shard may be on their way at once; 4.
+	// EntriesInFlight is how many entries of a shard may be on their way at once; 4, and 512 at most.
 	EntriesInFlight int
 	// EntryBytes is how many bytes of commands an entry takes before the next one begins; 64 KiB.
 	EntryBytes int
 	// QueueBytes bounds the commands that wait at one shard, unless it is a single one; 4 MiB.
 	QueueBytes int
 	// AppendEntries is how many entries one append to a follower carries; 64. Raft buffers as many proposals: below
-	// twice EntriesInFlight a proposer would wait for Raft with its lock held, so it is never below that.
+	// twice EntriesInFlight a proposer would wait for Raft with its lock held, so it is never below that. Raft takes 1,024
+	// at most.
 	AppendEntries int
 	// TrailingBytes is how much of a log is kept behind a snapshot, so that a follower that was away for a moment needs
 	// no snapshot; 1 MiB, and no more than a quarter of Config.SnapshotBytes.
@@ -37,13 +38,17 @@ type Limits struct {
 	AuditEvery time.Duration
 }
 
+// appendEntriesTop is what Raft takes.
+const appendEntriesTop = 1024
+
 // filled has the defaults where there are zeros.
 func (l Limits) filled() Limits {
 	positive(&l.EntriesInFlight, 4)
+	l.EntriesInFlight = min(l.EntriesInFlight, appendEntriesTop/2)
 	positive(&l.EntryBytes, proto.EntryBytesSoft)
 	positive(&l.QueueBytes, 4<<20)
 	positive(&l.AppendEntries, appendEntriesMax)
-	l.AppendEntries = max(l.AppendEntries, 2*l.EntriesInFlight)
+	l.AppendEntries = min(max(l.AppendEntries, 2*l.EntriesInFlight), appendEntriesTop)
 	positive(&l.TrailingBytes, trailingBytes)
 	positive(&l.LogBytes, logBytesMax)
 	positive(&l.SnapshotsAtOnce, snapshotsAtOnce)
