@@ -134,6 +134,8 @@ func (c *Control) execute(cmd *ebbv1.ControlCommand) (result *ebbv1.ControlResul
 		err = c.beginPurge(body.BeginPurge)
 	case *ebbv1.ControlCommand_NamespacesPurged:
 		err = c.namespacesPurged(body.NamespacesPurged)
+	case *ebbv1.ControlCommand_LoseReplica:
+		err = c.loseReplica(body.LoseReplica)
 	}
 	return result, err
 }

@@ -55,6 +55,45 @@ func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	return replica.Id, nil
 }
 
+// loseReplica marks one replica of a shard as lost: it leaves, and its node is given another. A replica that is lost
+// already, or that the shard does not have any more, stays as it is.
+func (c *Control) loseReplica(cmd *ebbv1.LoseReplica) *proto.Error {
+	table, id := c.Table(), cmd.GetShard()
+	if table.Version() < proto.VersionLoseReplica {
+		return proto.ErrStarting.Errorf("replicas are replaced one by one from storage version %d on, and %d is in force",
+			proto.VersionLoseReplica, table.Version()).
+			WithHint("upgrade all nodes, and wait some seconds: ebb status shows the version in force")
+	}
+	if id == ControlShard || !table.Has(id) {
+		return proto.ErrBadRequest.Errorf("there is no shard %d", id)
+	}
+	at := slices.IndexFunc(table.Replicas(id), func(r *ebbv1.ReplicaRecord) bool {
+		return r.GetId() == cmd.GetReplica() && r.GetNode() == cmd.GetNode()
+	})
+	if at < 0 || table.Replicas(id)[at].GetLost() {
+		return nil
+	}
+	if holds, stay, gone := table.count(id, cmd.GetNode()); holds && stay <= gone {
+		return proto.ErrCorrupt.Errorf("shard %d: without the damaged replica of node %s no majority of it is left: "+
+			"%d of %d voters", id, cmd.GetNode(), stay, stay+gone).
+			WithHint("wait until other nodes are back and moves are done; " +
+				"or restore the data directory, or the cluster from a backup")
+	}
+	wire := edit(table)
+	record := editShard(wire, id)
+	if len(record.Target) == 0 {
+		record.Target = targetOf(table.Shard(id))
+	}
+	record.Replicas = slices.Clone(record.Replicas)
+	gone := pb.CloneOf(record.Replicas[at])
+	gone.Joining, gone.Leaving, gone.Lost = false, true, true
+	record.Replicas[at] = gone
+	record.Why = cmd.GetNode() + " has a damaged replica"
+	prefer(record)
+	c.swap(wire)
+	return nil
+}
+
 // kept returns a replica that was to leave as one that is to be a member, whether it is one or not. Others it returns as they are: lost ones, and one whose node
 // is to hold another.
 func kept(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {

@@ -294,12 +294,17 @@ func (n *Node) bringUp(ctx context.Context) error {
 	if id.Founded {
 		first = nil
 	}
-	err = g.start(first, func(started int) {
+	damaged, err := g.start(first, func(started int) {
 		n.phase.enter(phaseRestoring, fmt.Sprintf("%d of %d groups", started, len(g.members)))
 	})
 	if err != nil {
 		return err
 	}
+	for _, d := range damaged {
+		g.byShard[d.shard].stop()
+		g = g.without(d.shard)
+	}
+	n.groups.Store(g)
 	if !id.Founded {
 		if err := n.dir.update(func(id *identity) { id.Founded, id.Replicas = true, has }); err != nil {
 			return err
@@ -308,6 +313,7 @@ func (n *Node) bringUp(ctx context.Context) error {
 	n.phase.enter(phaseReplaying, "reads its log")
 	n.backend.replicas.Store(&g.byShard)
 	n.look(ctx, g)
+	n.replaceDamaged(ctx, damaged)
 	n.wg.Go(func() { n.hurry(ctx, g, birth, !id.Founded) })
 	return n.replay(ctx, g)
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -154,18 +155,33 @@ func configuration(birth *cluster.Table, group uint32) raft.Configuration {
 
 // start runs all members, several at a time. Those of a founder get their first
 // configuration from birth, unless that is nil; of others, one without a term has lost it.
-func (g *groups) start(birth *cluster.Table, each func(started int)) error {
-	return parallel(startWorkers, g.members, each, func(m *member) error {
+//
+// It returns replicas of shards that cannot run, since what they stored is damaged: they are no members any more.
+// A damaged member of the control group is an error, since only that group could replace it.
+func (g *groups) start(birth *cluster.Table, each func(started int)) (damaged []*damagedReplica, err error) {
+	var mu sync.Mutex // guards damaged
+	err = parallel(startWorkers, g.members, each, func(m *member) error {
 		if birth != nil {
 			if err := m.bootstrap(configuration(birth, m.group)); err != nil {
 				return err
 			}
 		}
-		if err := m.intact(); err != nil {
-			return err
+		err := m.intact()
+		if err == nil {
+			err = m.start()
 		}
-		return m.start()
+		if err != nil && m.group != cluster.ControlShard && errors.Is(err, proto.ErrCorrupt) {
+			mu.Lock()
+			defer mu.Unlock()
+			damaged = append(damaged, &damagedReplica{shard: m.group, replica: m.replica, why: err})
+			return nil
+		}
+		return err
 	})
+	if err == nil && len(damaged) > 0 && g.control.alone() {
+		return nil, damaged[0].why // of a single node there is no other copy
+	}
+	return damaged, err
 }
 
 // intact reports a member that has lost what it had, or a part of it: an empty

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // Two of three nodes lose the end of their logs, to zeros. Both see it and end, so that nothing is decided without what
@@ -64,11 +66,22 @@ func TestFilesOfAnotherNode(t *testing.T) {
 			b.crash(i)
 		}
 		own, other := b.disks[0], b.disks[1]
-		for part, words := range map[string]string{"wal": "is not the one that was written here", "snap": ""} {
+		for _, part := range []string{"wal", "snap"} {
 			image := own.Crash(2)
 			must(t, image.RemoveAll("/data/"+part))
 			copyTree(t, image, other.Crash(2), "/data/"+part)
-			b.refuses(0, image, words)
+			if part == "wal" {
+				b.refuses(0, image, "is not the one that was written here")
+				continue
+			}
+			b.disks[0], b.config[0].FS = image, image
+			b.open(0)
+			b.ready(0)
+			damaged := slices.ContainsFunc(b.nodes[0].Status().GetReplicas(), (*ebbv1.ReplicaStatus).GetQuarantined)
+			if !damaged {
+				b.Error("a replica with the snapshots of another node is not said to be damaged")
+			}
+			b.crash(0)
 		}
 		for i, disk := range []*fs.Mem{own, other} {
 			b.disks[i] = disk.Crash(4)

@@ -285,6 +285,12 @@ func (n *Node) manageHere(ctx context.Context, c *control, req *ebbv1.ManageRequ
 	case *ebbv1.ManageRequest_Settle:
 		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SettleShard{SettleShard: body.Settle}})
 		return new(ebbv1.ManageResponse), err
+	case *ebbv1.ManageRequest_Lost:
+		if err := n.othersSound(body.Lost); err != nil {
+			return nil, err
+		}
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_LoseReplica{LoseReplica: body.Lost}})
+		return new(ebbv1.ManageResponse), err
 	case *ebbv1.ManageRequest_Purged:
 		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_NamespacesPurged{NamespacesPurged: body.Purged}})
 		return new(ebbv1.ManageResponse), err

@@ -82,7 +82,8 @@ type Node struct {
 	gossipKeys  *gossipKeys       // nil: gossip is in the clear
 	access      *rpc.Access
 
-	groups    atomic.Pointer[groups] // nil until this node has replicas
+	groups    atomic.Pointer[groups]            // nil until this node has replicas
+	damaged   atomic.Pointer[[]*damagedReplica] // that were not replaced yet; nil: there was none
 	planner   *planner
 	lostDisks lostDisks
 	met       *acquaintances

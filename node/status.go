@@ -54,6 +54,7 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 			s.Replicas = append(s.Replicas, status)
 		}
 	}
+	s.Replicas = append(s.Replicas, n.damagedStatus()...)
 	s.Hears, s.Met = g.hears(), n.met.all(n.mux.Met())
 	return s
 }

@@ -29,7 +29,8 @@ package proto
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
 //	12 nodes tell each other that their disks are full; floors that keep bins keep those of events that weigh nothing
-//	   any more, too: see shard.BehaviourFaint; the control group keeps idempotency keys of clients' changes
+//	   any more, too: see shard.BehaviourFaint; the control group keeps idempotency keys of clients' changes, and
+//	   replaces single replicas that are damaged
 //
 // 7 was never released.
 const (
@@ -88,6 +89,9 @@ const VersionFaint = 12
 // VersionClientChanges is from when on the control group applies a change of a client once, however late a try of it
 // comes.
 const VersionClientChanges = 12
+
+// VersionLoseReplica is from when on a node with a damaged replica of a shard is given another.
+const VersionLoseReplica = 12
 
 // VersionDiskFull is from when on nodes tell each other that their disks are full.
 const VersionDiskFull = 12

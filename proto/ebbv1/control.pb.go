@@ -47,6 +47,7 @@ type ControlCommand struct {
 	//	*ControlCommand_UndeleteNamespace
 	//	*ControlCommand_BeginPurge
 	//	*ControlCommand_NamespacesPurged
+	//	*ControlCommand_LoseReplica
 	Body isControlCommand_Body `protobuf_oneof:"body"`
 	// of a client's change: a command with the key of an earlier one changes nothing, and has its result. Looked at from
 	// storage version 12 on
@@ -245,6 +246,15 @@ func (x *ControlCommand) GetNamespacesPurged() *NamespacesPurged {
 	return nil
 }
 
+func (x *ControlCommand) GetLoseReplica() *LoseReplica {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_LoseReplica); ok {
+			return x.LoseReplica
+		}
+	}
+	return nil
+}
+
 func (x *ControlCommand) GetIdempotencyKey() *IdempotencyKey {
 	if x != nil {
 		return x.IdempotencyKey
@@ -324,6 +334,11 @@ type ControlCommand_NamespacesPurged struct {
 	NamespacesPurged *NamespacesPurged `protobuf:"bytes,51,opt,name=namespaces_purged,json=namespacesPurged,proto3,oneof"`
 }
 
+type ControlCommand_LoseReplica struct {
+	// proposed from storage version 12 on
+	LoseReplica *LoseReplica `protobuf:"bytes,52,opt,name=lose_replica,json=loseReplica,proto3,oneof"`
+}
+
 func (*ControlCommand_InitCluster) isControlCommand_Body() {}
 
 func (*ControlCommand_SetNamespace) isControlCommand_Body() {}
@@ -357,6 +372,8 @@ func (*ControlCommand_UndeleteNamespace) isControlCommand_Body() {}
 func (*ControlCommand_BeginPurge) isControlCommand_Body() {}
 
 func (*ControlCommand_NamespacesPurged) isControlCommand_Body() {}
+
+func (*ControlCommand_LoseReplica) isControlCommand_Body() {}
 
 // InitCluster gives a new cluster its identity and its placement. A cluster that has one keeps it.
 type InitCluster struct {
@@ -1217,6 +1234,68 @@ func (x *BeginMove) GetKeep() uint64 {
 	return 0
 }
 
+// LoseReplica says that what a node stored of a shard is damaged: its replica never votes again, and the node gets
+// another one. It is refused where the others of the shard are no majority.
+type LoseReplica struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Replica       uint64                 `protobuf:"varint,3,opt,name=replica,proto3" json:"replica,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoseReplica) Reset() {
+	*x = LoseReplica{}
+	mi := &file_ebb_v1_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoseReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoseReplica) ProtoMessage() {}
+
+func (x *LoseReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoseReplica.ProtoReflect.Descriptor instead.
+func (*LoseReplica) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *LoseReplica) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *LoseReplica) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *LoseReplica) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
+
 // SettleShard says what a group's committed configuration is, so that the table can follow.
 type SettleShard struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1231,7 +1310,7 @@ type SettleShard struct {
 
 func (x *SettleShard) Reset() {
 	*x = SettleShard{}
-	mi := &file_ebb_v1_control_proto_msgTypes[15]
+	mi := &file_ebb_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1322,7 @@ func (x *SettleShard) String() string {
 func (*SettleShard) ProtoMessage() {}
 
 func (x *SettleShard) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[15]
+	mi := &file_ebb_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1335,7 @@ func (x *SettleShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleShard.ProtoReflect.Descriptor instead.
 func (*SettleShard) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SettleShard) GetShard() uint32 {
@@ -1289,6 +1368,7 @@ type ManageRequest struct {
 	//	*ManageRequest_Order
 	//	*ManageRequest_Settle
 	//	*ManageRequest_Purged
+	//	*ManageRequest_Lost
 	Body          isManageRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1296,7 +1376,7 @@ type ManageRequest struct {
 
 func (x *ManageRequest) Reset() {
 	*x = ManageRequest{}
-	mi := &file_ebb_v1_control_proto_msgTypes[16]
+	mi := &file_ebb_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1388,7 @@ func (x *ManageRequest) String() string {
 func (*ManageRequest) ProtoMessage() {}
 
 func (x *ManageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[16]
+	mi := &file_ebb_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1401,7 @@ func (x *ManageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManageRequest.ProtoReflect.Descriptor instead.
 func (*ManageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ManageRequest) GetBody() isManageRequest_Body {
@@ -1367,6 +1447,15 @@ func (x *ManageRequest) GetPurged() *NamespacesPurged {
 	return nil
 }
 
+func (x *ManageRequest) GetLost() *LoseReplica {
+	if x != nil {
+		if x, ok := x.Body.(*ManageRequest_Lost); ok {
+			return x.Lost
+		}
+	}
+	return nil
+}
+
 type isManageRequest_Body interface {
 	isManageRequest_Body()
 }
@@ -1388,6 +1477,10 @@ type ManageRequest_Purged struct {
 	Purged *NamespacesPurged `protobuf:"bytes,4,opt,name=purged,proto3,oneof"`
 }
 
+type ManageRequest_Lost struct {
+	Lost *LoseReplica `protobuf:"bytes,5,opt,name=lost,proto3,oneof"`
+}
+
 func (*ManageRequest_Join) isManageRequest_Body() {}
 
 func (*ManageRequest_Order) isManageRequest_Body() {}
@@ -1395,6 +1488,8 @@ func (*ManageRequest_Order) isManageRequest_Body() {}
 func (*ManageRequest_Settle) isManageRequest_Body() {}
 
 func (*ManageRequest_Purged) isManageRequest_Body() {}
+
+func (*ManageRequest_Lost) isManageRequest_Body() {}
 
 type ManageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1410,7 +1505,7 @@ type ManageResponse struct {
 
 func (x *ManageResponse) Reset() {
 	*x = ManageResponse{}
-	mi := &file_ebb_v1_control_proto_msgTypes[17]
+	mi := &file_ebb_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1517,7 @@ func (x *ManageResponse) String() string {
 func (*ManageResponse) ProtoMessage() {}
 
 func (x *ManageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[17]
+	mi := &file_ebb_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1530,7 @@ func (x *ManageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManageResponse.ProtoReflect.Descriptor instead.
 func (*ManageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ManageResponse) GetTable() *Table {
@@ -1478,7 +1573,7 @@ type ControlResult struct {
 
 func (x *ControlResult) Reset() {
 	*x = ControlResult{}
-	mi := &file_ebb_v1_control_proto_msgTypes[18]
+	mi := &file_ebb_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1585,7 @@ func (x *ControlResult) String() string {
 func (*ControlResult) ProtoMessage() {}
 
 func (x *ControlResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[18]
+	mi := &file_ebb_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1598,7 @@ func (x *ControlResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResult.ProtoReflect.Descriptor instead.
 func (*ControlResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ControlResult) GetError() *Error {
@@ -1559,7 +1654,7 @@ type ControlState struct {
 
 func (x *ControlState) Reset() {
 	*x = ControlState{}
-	mi := &file_ebb_v1_control_proto_msgTypes[19]
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1666,7 @@ func (x *ControlState) String() string {
 func (*ControlState) ProtoMessage() {}
 
 func (x *ControlState) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[19]
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1679,7 @@ func (x *ControlState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlState.ProtoReflect.Descriptor instead.
 func (*ControlState) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ControlState) GetApplied() uint64 {
@@ -1636,7 +1731,7 @@ type ClientChange struct {
 
 func (x *ClientChange) Reset() {
 	*x = ClientChange{}
-	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1743,7 @@ func (x *ClientChange) String() string {
 func (*ClientChange) ProtoMessage() {}
 
 func (x *ClientChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1756,7 @@ func (x *ClientChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientChange.ProtoReflect.Descriptor instead.
 func (*ClientChange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClientChange) GetHi() uint64 {
@@ -1696,7 +1791,7 @@ type NamespacesPurged_Purged struct {
 
 func (x *NamespacesPurged_Purged) Reset() {
 	*x = NamespacesPurged_Purged{}
-	mi := &file_ebb_v1_control_proto_msgTypes[21]
+	mi := &file_ebb_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1803,7 @@ func (x *NamespacesPurged_Purged) String() string {
 func (*NamespacesPurged_Purged) ProtoMessage() {}
 
 func (x *NamespacesPurged_Purged) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[21]
+	mi := &file_ebb_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1845,7 @@ type SetTargets_Target struct {
 
 func (x *SetTargets_Target) Reset() {
 	*x = SetTargets_Target{}
-	mi := &file_ebb_v1_control_proto_msgTypes[22]
+	mi := &file_ebb_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1857,7 @@ func (x *SetTargets_Target) String() string {
 func (*SetTargets_Target) ProtoMessage() {}
 
 func (x *SetTargets_Target) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[22]
+	mi := &file_ebb_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1898,7 @@ var File_ebb_v1_control_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xea\b\n" +
+	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xa4\t\n" +
 	"\x0eControlCommand\x128\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x13.ebb.v1.InitClusterH\x00R\vinitCluster\x12B\n" +
 	"\rset_namespace\x18\x02 \x01(\v2\x1b.ebb.v1.SetNamespaceRequestH\x00R\fsetNamespace\x12,\n" +
@@ -1825,7 +1920,8 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x12undelete_namespace\x181 \x01(\v2 .ebb.v1.UndeleteNamespaceRequestH\x00R\x11undeleteNamespace\x125\n" +
 	"\vbegin_purge\x182 \x01(\v2\x12.ebb.v1.BeginPurgeH\x00R\n" +
 	"beginPurge\x12G\n" +
-	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurged\x12?\n" +
+	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurged\x128\n" +
+	"\flose_replica\x184 \x01(\v2\x13.ebb.v1.LoseReplicaH\x00R\vloseReplica\x12?\n" +
 	"\x0fidempotency_key\x18< \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKeyB\x06\n" +
 	"\x04body\"Q\n" +
 	"\vInitCluster\x12\x1d\n" +
@@ -1895,16 +1991,21 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x12\n" +
-	"\x04keep\x18\x04 \x01(\x04R\x04keep\"U\n" +
+	"\x04keep\x18\x04 \x01(\x04R\x04keep\"Q\n" +
+	"\vLoseReplica\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
+	"\areplica\x18\x03 \x01(\x04R\areplica\"U\n" +
 	"\vSettleShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1a\n" +
 	"\breplicas\x18\x02 \x03(\x04R\breplicas\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xba\x01\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xe5\x01\n" +
 	"\rManageRequest\x12&\n" +
 	"\x04join\x18\x01 \x01(\v2\x10.ebb.v1.JoinNodeH\x00R\x04join\x12\x16\n" +
 	"\x05order\x18\x02 \x01(\rH\x00R\x05order\x12-\n" +
 	"\x06settle\x18\x03 \x01(\v2\x13.ebb.v1.SettleShardH\x00R\x06settle\x122\n" +
-	"\x06purged\x18\x04 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x06purgedB\x06\n" +
+	"\x06purged\x18\x04 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x06purged\x12)\n" +
+	"\x04lost\x18\x05 \x01(\v2\x13.ebb.v1.LoseReplicaH\x00R\x04lostB\x06\n" +
 	"\x04body\"|\n" +
 	"\x0eManageResponse\x12#\n" +
 	"\x05table\x18\x01 \x01(\v2\r.ebb.v1.TableR\x05table\x12\x18\n" +
@@ -1940,7 +2041,7 @@ func file_ebb_v1_control_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_control_proto_rawDescData
 }
 
-var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_ebb_v1_control_proto_goTypes = []any{
 	(*ControlCommand)(nil),           // 0: ebb.v1.ControlCommand
 	(*InitCluster)(nil),              // 1: ebb.v1.InitCluster
@@ -1957,68 +2058,71 @@ var file_ebb_v1_control_proto_goTypes = []any{
 	(*SetReplication)(nil),           // 12: ebb.v1.SetReplication
 	(*SetTargets)(nil),               // 13: ebb.v1.SetTargets
 	(*BeginMove)(nil),                // 14: ebb.v1.BeginMove
-	(*SettleShard)(nil),              // 15: ebb.v1.SettleShard
-	(*ManageRequest)(nil),            // 16: ebb.v1.ManageRequest
-	(*ManageResponse)(nil),           // 17: ebb.v1.ManageResponse
-	(*ControlResult)(nil),            // 18: ebb.v1.ControlResult
-	(*ControlState)(nil),             // 19: ebb.v1.ControlState
-	(*ClientChange)(nil),             // 20: ebb.v1.ClientChange
-	(*NamespacesPurged_Purged)(nil),  // 21: ebb.v1.NamespacesPurged.Purged
-	(*SetTargets_Target)(nil),        // 22: ebb.v1.SetTargets.Target
-	(*SetNamespaceRequest)(nil),      // 23: ebb.v1.SetNamespaceRequest
-	(*RestoreNamespacesRequest)(nil), // 24: ebb.v1.RestoreNamespacesRequest
-	(*UndeleteNamespaceRequest)(nil), // 25: ebb.v1.UndeleteNamespaceRequest
-	(*IdempotencyKey)(nil),           // 26: ebb.v1.IdempotencyKey
-	(*Table)(nil),                    // 27: ebb.v1.Table
-	(*NodeRecord)(nil),               // 28: ebb.v1.NodeRecord
-	(*TokenRecord)(nil),              // 29: ebb.v1.TokenRecord
-	(NodeState)(0),                   // 30: ebb.v1.NodeState
-	(*ShardRecord)(nil),              // 31: ebb.v1.ShardRecord
-	(*Error)(nil),                    // 32: ebb.v1.Error
-	(*Namespace)(nil),                // 33: ebb.v1.Namespace
+	(*LoseReplica)(nil),              // 15: ebb.v1.LoseReplica
+	(*SettleShard)(nil),              // 16: ebb.v1.SettleShard
+	(*ManageRequest)(nil),            // 17: ebb.v1.ManageRequest
+	(*ManageResponse)(nil),           // 18: ebb.v1.ManageResponse
+	(*ControlResult)(nil),            // 19: ebb.v1.ControlResult
+	(*ControlState)(nil),             // 20: ebb.v1.ControlState
+	(*ClientChange)(nil),             // 21: ebb.v1.ClientChange
+	(*NamespacesPurged_Purged)(nil),  // 22: ebb.v1.NamespacesPurged.Purged
+	(*SetTargets_Target)(nil),        // 23: ebb.v1.SetTargets.Target
+	(*SetNamespaceRequest)(nil),      // 24: ebb.v1.SetNamespaceRequest
+	(*RestoreNamespacesRequest)(nil), // 25: ebb.v1.RestoreNamespacesRequest
+	(*UndeleteNamespaceRequest)(nil), // 26: ebb.v1.UndeleteNamespaceRequest
+	(*IdempotencyKey)(nil),           // 27: ebb.v1.IdempotencyKey
+	(*Table)(nil),                    // 28: ebb.v1.Table
+	(*NodeRecord)(nil),               // 29: ebb.v1.NodeRecord
+	(*TokenRecord)(nil),              // 30: ebb.v1.TokenRecord
+	(NodeState)(0),                   // 31: ebb.v1.NodeState
+	(*ShardRecord)(nil),              // 32: ebb.v1.ShardRecord
+	(*Error)(nil),                    // 33: ebb.v1.Error
+	(*Namespace)(nil),                // 34: ebb.v1.Namespace
 }
 var file_ebb_v1_control_proto_depIdxs = []int32{
 	1,  // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
-	23, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
+	24, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
 	2,  // 2: ebb.v1.ControlCommand.put_node:type_name -> ebb.v1.PutNode
 	3,  // 3: ebb.v1.ControlCommand.join_node:type_name -> ebb.v1.JoinNode
 	11, // 4: ebb.v1.ControlCommand.set_node_state:type_name -> ebb.v1.SetNodeState
 	13, // 5: ebb.v1.ControlCommand.set_targets:type_name -> ebb.v1.SetTargets
 	14, // 6: ebb.v1.ControlCommand.begin_move:type_name -> ebb.v1.BeginMove
-	15, // 7: ebb.v1.ControlCommand.settle_shard:type_name -> ebb.v1.SettleShard
+	16, // 7: ebb.v1.ControlCommand.settle_shard:type_name -> ebb.v1.SettleShard
 	12, // 8: ebb.v1.ControlCommand.set_replication:type_name -> ebb.v1.SetReplication
-	24, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
+	25, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
 	4,  // 10: ebb.v1.ControlCommand.raise_version:type_name -> ebb.v1.RaiseVersion
 	5,  // 11: ebb.v1.ControlCommand.put_token:type_name -> ebb.v1.PutToken
 	6,  // 12: ebb.v1.ControlCommand.drop_token:type_name -> ebb.v1.DropToken
 	7,  // 13: ebb.v1.ControlCommand.delete_namespace:type_name -> ebb.v1.DeleteNamespace
-	25, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
+	26, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
 	8,  // 15: ebb.v1.ControlCommand.begin_purge:type_name -> ebb.v1.BeginPurge
 	9,  // 16: ebb.v1.ControlCommand.namespaces_purged:type_name -> ebb.v1.NamespacesPurged
-	26, // 17: ebb.v1.ControlCommand.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	27, // 18: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
-	28, // 19: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
-	28, // 20: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
-	29, // 21: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
-	21, // 22: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
-	30, // 23: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
-	22, // 24: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
-	3,  // 25: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
-	15, // 26: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
-	9,  // 27: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
-	27, // 28: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
-	31, // 29: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
-	32, // 30: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	33, // 31: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	27, // 32: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	10, // 33: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
-	20, // 34: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
-	32, // 35: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	15, // 17: ebb.v1.ControlCommand.lose_replica:type_name -> ebb.v1.LoseReplica
+	27, // 18: ebb.v1.ControlCommand.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	28, // 19: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
+	29, // 20: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
+	29, // 21: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
+	30, // 22: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
+	22, // 23: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
+	31, // 24: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
+	23, // 25: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
+	3,  // 26: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	16, // 27: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	9,  // 28: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
+	15, // 29: ebb.v1.ManageRequest.lost:type_name -> ebb.v1.LoseReplica
+	28, // 30: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	32, // 31: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	33, // 32: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	34, // 33: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	28, // 34: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	10, // 35: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
+	21, // 36: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
+	33, // 37: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
@@ -2048,12 +2152,14 @@ func file_ebb_v1_control_proto_init() {
 		(*ControlCommand_UndeleteNamespace)(nil),
 		(*ControlCommand_BeginPurge)(nil),
 		(*ControlCommand_NamespacesPurged)(nil),
+		(*ControlCommand_LoseReplica)(nil),
 	}
-	file_ebb_v1_control_proto_msgTypes[16].OneofWrappers = []any{
+	file_ebb_v1_control_proto_msgTypes[17].OneofWrappers = []any{
 		(*ManageRequest_Join)(nil),
 		(*ManageRequest_Order)(nil),
 		(*ManageRequest_Settle)(nil),
 		(*ManageRequest_Purged)(nil),
+		(*ManageRequest_Lost)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2061,7 +2167,7 @@ func file_ebb_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_control_proto_rawDesc), len(file_ebb_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
