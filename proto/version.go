@@ -29,7 +29,8 @@ package proto
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
 //	12 nodes tell each other that their disks are full; floors that keep bins keep those of events that weigh nothing
-//	   any more, too: see shard.BehaviourFaint
+//	   any more, too: see shard.BehaviourFaint;
+//	   rates under an event clock begin with the events of all shards: see shard.BehaviourUnited
 //
 // 7 was never released.
 const (
@@ -84,6 +85,9 @@ const VersionEventClocks = 11
 
 // VersionFaint is from when on shards make bins of events that weigh nothing any more, where floors keep bins.
 const VersionFaint = 12
+
+// VersionUnited is from when on shards say when rates of a namespace begin, and all of them together decide.
+const VersionUnited = 12
 
 // VersionDiskFull is from when on nodes tell each other that their disks are full.
 const VersionDiskFull = 12
