@@ -95,8 +95,8 @@ func saidOf(namespace string, states ...*State) (answers []*ebbv1.ShardAnswer) {
 
 func (b *Beginnings) mustBegin(t *testing.T, what string, want int64) {
 	t.Helper()
-	for side, h := range []sketch.Tick{30 * dayLong, 300 * dayLong} {
-		p := &sketch.Params{Decay: sketch.HalfLife, HalfLife: h}
+	for side, h := range []int64{30 * dayLong, 300 * dayLong} {
+		p := &sketch.Params{Decay: sketch.HalfLife, HalfLife: sketch.Tick(h)}
 		w, known := b.of(side, p, beginning)
 		if !known || w.began != sketch.Tick(want) || w.exposure != (sketch.Exposure{From: sketch.Tick(want)}) {
 			t.Fatalf("%s, side %d: %v %+v, want %d", what, side, known, w, want)
@@ -214,7 +214,7 @@ func TestHalfLifeIsChangedBeforeTheFirstEvent(t *testing.T) {
 	mustTake(t, s, &ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
 		Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b"), TimeUs: first}},
 	}}})
-	w, known := beginningsOf(t, "n", s).of(0, &sketch.Params{Decay: sketch.HalfLife, HalfLife: 20 * dayLong}, beginning)
+	w, known := beginningsOf(t, "n", s).of(0, &sketch.Params{Decay: sketch.HalfLife, HalfLife: sketch.Tick(20 * dayLong)}, beginning)
 	if !known || w.exposure != (sketch.Exposure{From: sketch.Tick(first)}) {
 		t.Errorf("%v %+v", known, w)
 	}
@@ -290,7 +290,7 @@ func TestReadBeginnings(t *testing.T) {
 		}
 		part := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: bad}}
 		if b, err := ReadBeginnings([]*ebbv1.ShardAnswer{part}); err == nil {
-			b.of(0, &sketch.Params{Decay: sketch.HalfLife, HalfLife: hourLong}, beginning)
+			b.of(0, &sketch.Params{Decay: sketch.HalfLife, HalfLife: sketch.Tick(hourLong)}, beginning)
 			b.Date(exportedBoth(s, "n", "k"))
 		}
 	}

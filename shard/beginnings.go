@@ -75,7 +75,7 @@ func (s activePeriods) join(now sketch.Tick) activePeriods {
 	out := s[:0]
 	for _, p := range s {
 		if n := len(out); n > 0 && joined(&out[n-1], &p, now) {
-			out[n-1].first = p.first
+			out[n-1].first = min(out[n-1].first, p.first)
 			out[n-1].last = max(out[n-1].last, p.last)
 			out[n-1].events += p.events
 			continue
@@ -111,7 +111,7 @@ func (s activePeriods) until(t sketch.Tick) activePeriods {
 
 // united are periods of several shards together, which come in any order and may overlap.
 func (s activePeriods) united(now sketch.Tick) activePeriods {
-	slices.SortFunc(s, func(a, b activePeriod) int { return cmp.Compare(b.first, a.first) })
+	slices.SortFunc(s, func(a, b activePeriod) int { return cmp.Compare(b.last, a.last) })
 	return s.join(now)
 }
 

@@ -46,16 +46,23 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 			return nil, err
 		}
 	}
-	if s.behaviour >= BehaviourUnited && id == 1 {
+	if s.behaviour >= BehaviourUnited {
 		h.begin(from)
 	}
 	return s, h.unite()
 }
 
-// begin notes when rates of namespaces on event time begin, by the events of all old shards.
+// begin notes in the first shard when rates of namespaces on event time begin, by the events of all old shards. In each
+// shard both half-lives have one clock.
 func (h *rehash) begin(from []*State) {
 	for _, ns := range slices.Clone(h.namespaces) {
 		if ns.companion || !ns.onEventTime() || ns.emptied {
+			continue
+		}
+		if slow := h.editCompanion(ns); slow != nil {
+			slow.eventTime = max(slow.eventTime, ns.eventTime)
+		}
+		if h.id != 1 {
 			continue
 		}
 		b := &Beginnings{}
