@@ -197,7 +197,7 @@ func MergeTrend(q *ebbv1.Question, answers []*ebbv1.ShardAnswer, begin *Beginnin
 }
 
 // Date puts into the image of a key when rates of its namespace begin, in the place of what the shard of the key said. An
-// image that says nothing of it stays as it is, and so does one of before the rates began.
+// image of before the rates began says nothing of it then. Other images stay as they are.
 func (b *Beginnings) Date(img []byte) []byte {
 	r := reader{rest: img}
 	magic, version := r.byte(), r.byte()
@@ -220,8 +220,10 @@ func (b *Beginnings) Date(img []byte) []byte {
 	}
 	out := slices.Clone(head)
 	for side, w := range sides {
-		if known, ok := b.of(side, params[side], at); ok && known.began <= at && known.exposure.From <= at {
-			w = known
+		if known, ok := b.of(side, params[side], at); ok {
+			if w = known; w.began > at || w.exposure.From > at {
+				w = watched{}
+			}
 		}
 		out = appendWatched(out, w.began, w.exposure)
 	}

@@ -120,6 +120,13 @@ func TestFewEventsOfAShardAreNotAlone(t *testing.T) {
 	few := c.run(t, rng, 2, []orderEvent{{key: "l", bin: "b", at: dayLong, n: 1}})
 	beginningsOf(t, "n", many, few, New(3, Heap{})).mustBegin(t, "together", beginning-hourLong-999*dayLong)
 	beginningsOf(t, "n", few).mustBegin(t, "alone", dayLong)
+
+	img := beginningsOf(t, "n", many, few).Date(exportedBoth(few, "n", "l"))
+	target := unitedCase("to").run(t, rng, 1, nil)
+	mustTake(t, target, putImage("to", "l", img))
+	if w, known := beginningsOf(t, "to", target).of(0, &sketch.Params{}, beginning); known {
+		t.Errorf("the wrong date comes along: %v", w)
+	}
 }
 
 // Keys that are copied into another namespace bring when rates began there, however many they are, and the periods of
@@ -283,15 +290,32 @@ func TestReadBeginnings(t *testing.T) {
 			t.Errorf("%d of %d bytes are read", n, len(said))
 		}
 	}
-	for range 20_000 {
-		bad := slices.Clone(said)
-		for range 1 + rand.IntN(3) {
-			bad[rand.IntN(len(bad))] ^= 1 << rand.IntN(8)
+}
+
+// What is read of any bytes is what a shard may have said, and images of keys stay ones that shards take.
+func FuzzBeginnings(f *testing.F) {
+	t := &testing.T{}
+	c := unitedCase("n")
+	s := c.run(t, rand.New(rand.NewPCG(9, 71)), 1, daily("k", 100, hourLong))
+	image := exportedBoth(s, "n", "k")
+	f.Add(saidOf("n", s)[0].GetPart(), image)
+	f.Add(saidOf("none", s)[0].GetPart(), []byte{})
+	f.Fuzz(func(t *testing.T, part, img []byte) {
+		b, err := ReadBeginnings([]*ebbv1.ShardAnswer{{Value: &ebbv1.ShardAnswer_Part{Part: part}}})
+		if err != nil {
+			return
 		}
-		part := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: bad}}
-		if b, err := ReadBeginnings([]*ebbv1.ShardAnswer{part}); err == nil {
-			b.of(0, &sketch.Params{Decay: sketch.HalfLife, HalfLife: sketch.Tick(hourLong)}, beginning)
-			b.Date(exportedBoth(s, "n", "k"))
+		p := &sketch.Params{Decay: sketch.HalfLife, HalfLife: sketch.Tick(30 * dayLong)}
+		if w, known := b.of(0, p, beginning); known != (w.began > 0) || w.exposure.From < 0 {
+			t.Errorf("%v %+v", known, w)
 		}
-	}
+		for _, old := range [][]byte{image, img} {
+			room := func(form, int) int { return 1 << 20 }
+			was, ok := decodeImage(old, imageBothVersion, room)
+			is, still := decodeImage(b.Date(old), imageBothVersion, room)
+			if ok && (!still || is.at != was.at || is.checksum != was.checksum) {
+				t.Errorf("an image became another")
+			}
+		}
+	})
 }
