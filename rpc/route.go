@@ -69,7 +69,7 @@ func (rt *route) wait(query string) (time.Duration, error) {
 	}
 	values, err := parseQuery(query)
 	if err != nil || !values.Has(timeoutParam.name) {
-		return wait, nil // what is wrong with the rest is found where that is read
+		return wait, err
 	}
 	v, refused := parseNumeral(stalenessField, values.Get(timeoutParam.name))
 	if refused != nil {

@@ -136,7 +136,7 @@ func TestCopiedKeysBringWhenRatesBegan(t *testing.T) {
 	from, to := unitedCase("from"), unitedCase("to")
 	source := []*State{from.run(t, rng, 1, daily("old", 1000, hourLong)), from.run(t, rng, 2, daily("new", 5, hourLong))}
 	b := beginningsOf(t, "from", source...)
-	began := int64(beginning - hourLong - 999*dayLong)
+	began := beginning - hourLong - 999*dayLong
 	for _, events := range [][]orderEvent{nil, daily("own", 3, 2*hourLong)} {
 		target := to.run(t, rng, 1, events)
 		for i, key := range []string{"new", "old", "new"} {
@@ -217,7 +217,7 @@ func TestHalfLifeIsChangedBeforeTheFirstEvent(t *testing.T) {
 	def := unitedCase("n").def
 	def.Version, def.HalfLifeUs = 2, 20*dayLong
 	mustTake(t, s, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}})
-	first := int64(beginning - 5*dayLong)
+	first := beginning - 5*dayLong
 	mustTake(t, s, &ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
 		Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b"), TimeUs: first}},
 	}}})
