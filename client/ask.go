@@ -26,7 +26,8 @@ func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...A
 	defer cancel()
 	a := askingOf(opts)
 	round := &round{
-		client: c, asking: a, start: c.now(), limit: c.cfg.attemptTimeout, answers: make([]*ebbv1.Answer, len(questions)),
+		client: c, asking: a, start: c.now(), limit: c.cfg.attemptTimeout,
+		answers: make([]*ebbv1.Answer, len(questions)),
 	}
 	open := make([]*inquiry, 0, len(questions))
 	for i, q := range questions {

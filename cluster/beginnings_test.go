@@ -174,9 +174,10 @@ func TestRatesDoNotDependOnShards(t *testing.T) {
 				}
 				for i := range got {
 					if got[i].SinceUs != want {
-						t.Fatalf("seed %d, %s in %d shards: rates begin %d us later than they should", seed, name, shards, got[i].SinceUs-want)
+						t.Fatalf("seed %d, %s in %d shards: rates begin %d us late", seed, name, shards, got[i].SinceUs-want)
 					}
-					sameTrend(t, fmt.Sprintf("seed %d, %s in %d shards, answer %d", seed, name, shards, i), first[i], got[i])
+					what := fmt.Sprintf("seed %d, %s in %d shards, answer %d", seed, name, shards, i)
+					sameTrend(t, what, first[i], got[i])
 				}
 			}
 		}
@@ -194,7 +195,8 @@ func sameTrend(t *testing.T, what string, want, got *ebbv1.Trend) {
 		t.Fatalf("%s: %v, want %v", what, got, want)
 	}
 	for i, w := range changes(want) {
-		if g := changes(got)[i]; !same(w.FastRate, g.FastRate) || !same(w.SlowRate, g.SlowRate) || !same(w.ZScore, g.ZScore) {
+		g := changes(got)[i]
+		if !same(w.FastRate, g.FastRate) || !same(w.SlowRate, g.SlowRate) || !same(w.ZScore, g.ZScore) {
 			t.Fatalf("%s: %v, want %v", what, g, w)
 		}
 	}
@@ -261,7 +263,8 @@ func TestRatesWithoutAShard(t *testing.T) {
 		if c.ShardsTotal != 4 || c.ShardsAnswered != 3 || !slices.Equal(c.ShardsFailed, []uint32{away}) {
 			t.Errorf("partial %v: %v", partial, c)
 		}
-		if err := proto.FromWire(a.GetError()); partial != (err == nil) || err != nil && !errors.Is(err, proto.ErrIncomplete) {
+		err := proto.FromWire(a.GetError())
+		if partial != (err == nil) || err != nil && !errors.Is(err, proto.ErrIncomplete) {
 			t.Errorf("partial %v: %v", partial, err)
 		}
 		if partial && a.GetTrend().GetSinceUs() != year2026-100*dayUS {

@@ -76,7 +76,8 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 }
 
 func tooManyParts() *proto.Error {
-	return proto.ErrBatchTooLarge.Errorf("the questions need more than %d answers from shards, which is the limit", PartsMax)
+	return proto.ErrBatchTooLarge.
+		Errorf("the questions need more than %d answers from shards, which is the limit", PartsMax)
 }
 
 // spelledOut returns the question with its namespace named: shards know no default.

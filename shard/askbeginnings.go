@@ -185,7 +185,7 @@ func (w *watched) longer(o watched, p *sketch.Params, at sketch.Tick) {
 	}
 }
 
-// MergeTrend is Merge for a question about a trend, in a namespace of which shards have said when rates begin. Nil
+// MergeTrend is Merge for a question about a trend, in a namespace whose shards have said when rates begin. Nil
 // Beginnings, or ones that do not know, leave that to the parts.
 func MergeTrend(q *ebbv1.Question, answers []*ebbv1.ShardAnswer, begin *Beginnings) (*ebbv1.Answer, error) {
 	for _, a := range answers {

@@ -12093,7 +12093,7 @@ type ShardQuestion struct {
 	Also []uint32 `protobuf:"varint,4,rep,packed,name=also,proto3" json:"also,omitempty"`
 	// of a namespace with an event clock: how far that has come anywhere
 	Clock *EventClock `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
-	// instead of a trend, of which no key is named: what the shard knows of when rates of the namespace begin
+	// instead of a trend, which names no key then: what the shard knows of when rates of the namespace begin
 	Beginnings    bool `protobuf:"varint,6,opt,name=beginnings,proto3" json:"beginnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
