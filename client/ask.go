@@ -25,7 +25,10 @@ func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...A
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	a := askingOf(opts)
-	round := &round{client: c, asking: a, start: c.now(), answers: make([]*ebbv1.Answer, len(questions))}
+	round := &round{
+		client: c, asking: a, start: c.now(), limit: c.cfg.attemptTimeout,
+		answers: make([]*ebbv1.Answer, len(questions)),
+	}
 	open := make([]*inquiry, 0, len(questions))
 	for i, q := range questions {
 		if err := proto.CheckQuestion(q); err != nil {
@@ -111,6 +114,7 @@ type round struct {
 	client *Client
 	asking asking
 	start  time.Time
+	limit  time.Duration // of one try
 
 	mu      sync.Mutex // guards the answers while nodes are being asked
 	answers []*ebbv1.Answer
@@ -122,10 +126,12 @@ func (r *round) run(ctx context.Context, open []*inquiry) error {
 		if r.client.ctx.Err() != nil {
 			return r.giveUp(ctx, open, tries+1)
 		}
+		began := r.client.now()
 		open = r.askNodes(ctx, open, tries)
 		if len(open) == 0 {
 			break
 		}
+		r.limit = longer(r.limit, r.client.now().Sub(began))
 		if ctx.Err() != nil {
 			return r.giveUp(ctx, open, tries+1)
 		}
@@ -213,7 +219,7 @@ func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
 	for i, q := range group {
 		questions[i] = q.question
 	}
-	answers, err := r.client.askRequest(ctx, p, t, questions)
+	answers, err := r.client.askRequest(ctx, p, t, questions, r.limit)
 	for i, q := range group {
 		if err != nil {
 			r.failed(q, err)
@@ -230,14 +236,16 @@ func (r *round) shares(ctx context.Context, q *inquiry) bool {
 		coalescible(ctx, q.question) && r.client.chart.leads(q.shard, q.node)
 }
 
-// askRequest makes one request. As many answers come as questions were asked.
-func (c *Client) askRequest(ctx context.Context, p *peer, t terms, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
+// askRequest makes one request, within a limit. As many answers come as questions were asked.
+func (c *Client) askRequest(
+	ctx context.Context, p *peer, t terms, questions []*ebbv1.Question, limit time.Duration,
+) ([]*ebbv1.Answer, error) {
 	req := &ebbv1.AskRequest{
 		Consistency: t.consistency, MaxStalenessUs: t.staleness.Microseconds(), AllowPartial: t.partial,
 		Strict: t.strict, Questions: questions, Seen: c.seen.of(questions...),
 	}
 	var resp *ebbv1.AskResponse
-	_, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+	_, err := c.tryFor(ctx, limit, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(conn).Ask(ctx, req)
 		return err
 	})

@@ -156,6 +156,7 @@ type attempt struct {
 	tries   int
 	start   time.Time
 	limit   time.Duration // of one try; 0: the client's
+	whole   bool          // one try may last as long as the caller waits
 }
 
 func (c *Client) fail(a attempt, err error) *Error {

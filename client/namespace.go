@@ -419,7 +419,7 @@ const (
 	// question: it changes nothing, and is asked again. A try that its limit ends is followed by one of twice the limit:
 	// the node may have been at work, and would not be done in the same time either.
 	question repetition = iota
-	// changeAgain: it counts once however often it is sent, and is sent again.
+	// changeAgain: it counts once however often it is sent, and is sent again, with the limits of a question.
 	changeAgain
 	// changeOnce: it is not sent again.
 	changeOnce
@@ -434,6 +434,9 @@ func (c *Client) anywhere(
 	defer cancel()
 	a.start = c.now()
 	tainted, limit := false, cmp.Or(a.limit, c.cfg.attemptTimeout)
+	if end, ends := ctx.Deadline(); ends && a.whole {
+		limit = max(limit, time.Until(end))
+	}
 	giveUp := func(err error) error {
 		if tainted {
 			err = &unknown{err}
@@ -452,8 +455,8 @@ func (c *Client) anywhere(
 		if err == nil {
 			return nil
 		}
-		if again == question && c.now().Sub(began) >= limit*3/4 { // a node answers a bit before the limit, too
-			limit *= 2
+		if again != changeOnce {
+			limit = longer(limit, c.now().Sub(began))
 		}
 		code := coded(err).Code
 		if judge(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
@@ -467,6 +470,15 @@ func (c *Client) anywhere(
 			return giveUp(&outlived{err: err, end: end})
 		}
 	}
+}
+
+// longer is the limit of the try after one that took so long: twice the limit if that ended it. A node answers a bit
+// before the limit, too.
+func longer(limit, took time.Duration) time.Duration {
+	if took >= limit*3/4 {
+		return 2 * limit
+	}
+	return limit
 }
 
 // ofThisTry says whether a refusal is about when, by whom or to which node a change is sent, which may not have heard of a namespace: the tries before it may have been taken.

@@ -65,7 +65,7 @@ func (c *Client) newPeer(addr string) *peer {
 	}
 	p.post.peer = p
 	p.asks = coalescer{life: c.ctx, spawn: c.spawn, send: func(ctx context.Context, t terms, q []*ebbv1.Question) ([]*ebbv1.Answer, error) {
-		return c.askRequest(ctx, p, t, q)
+		return c.askRequest(ctx, p, t, q, c.cfg.attemptTimeout)
 	}}
 	return p
 }

@@ -84,11 +84,11 @@ func (c *Client) query(ctx context.Context, req *ebbv1.QueryRequest, opts []Quer
 	}
 	req.Seen = c.seen.all()
 	var resp *ebbv1.QueryResponse
-	again := changeOnce
+	a, again := attempt{op: "query", whole: true}, changeOnce
 	if req.GetExplain() || asksOnly(req.GetText()) {
-		again = question
+		a.whole, again = false, question
 	}
-	err := c.anywhere(ctx, attempt{op: "query"}, again,
+	err := c.anywhere(ctx, a, again,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			resp, err = ebbv1grpc.NewEbbClient(cc).Query(ctx, req)
 			return err

@@ -293,7 +293,7 @@ func (m *move) removal(checksum uint64) *ebbv1.IdempotencyKey {
 func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error) {
 	q := &ebbv1.Question{Namespace: m.namespace, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{
 		Key:  key,
-		Both: m.table.Version() >= proto.VersionDeletion,
+		Both: m.table.Version() >= proto.VersionDeletion, SameNamespace: m.table.Version() >= proto.VersionUnited,
 	}}}
 	resp, err := m.coordinator.Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if err != nil {

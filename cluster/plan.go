@@ -29,6 +29,7 @@ type askPlan struct {
 	refused     []*proto.Error // by question, for those that are not asked at all; nil when all are
 	spread      []int          // questions that are asked apart; see askSpread and askNames
 	table       *Table
+	begin       beginnings
 }
 
 // askPart is what one shard is asked of one question.
@@ -62,12 +63,21 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 			continue
 		}
 		p.add(table, shared(table, spelledOut(q)), &single[i])
+		p.begin.note(table, q)
 		if len(p.parts) > PartsMax {
-			return nil, proto.ErrBatchTooLarge.Errorf("the questions need more than %d answers from shards, which is the limit", PartsMax)
+			return nil, tooManyParts()
 		}
 	}
 	p.first = append(p.first, len(p.parts))
+	if p.addBeginnings(table); len(p.begin) > 0 && len(p.parts) > PartsMax {
+		return nil, tooManyParts()
+	}
 	return p, nil
+}
+
+func tooManyParts() *proto.Error {
+	return proto.ErrBatchTooLarge.
+		Errorf("the questions need more than %d answers from shards, which is the limit", PartsMax)
 }
 
 // spelledOut returns the question with its namespace named: shards know no default.
@@ -162,7 +172,7 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 	}
 	keys := proto.QuestionKeys(q)
 	home := table.ShardOf(q.GetNamespace(), keys[0])
-	if len(keys) > 1 && !allOn(table, q.GetNamespace(), keys[1:], home) {
+	if len(keys) > 1 && !allOn(table, q.GetNamespace(), keys[1:], home) || q.GetTrend() != nil && begins(table, q) {
 		p.addKeys(table, q)
 		return
 	}
@@ -363,6 +373,11 @@ func (p *askPlan) fold(ctx context.Context) []*ebbv1.Answer {
 		for j := range parts {
 			cover(&coverage[i], p.table, &parts[j])
 		}
+		if begins(p.table, q) {
+			answers[i] = p.foldBeginning(ctx, q, parts, &coverage[i])
+			answers[i].Coverage = &coverage[i]
+			continue
+		}
 		answers[i] = foldOne(ctx, q, parts, &coverage[i], p.req.GetAllowPartial())
 		answers[i].Coverage = &coverage[i]
 	}
@@ -400,12 +415,27 @@ func foldOne(ctx context.Context, q *ebbv1.Question, parts []askPart, c *ebbv1.C
 	if c.ShardsAnswered == 0 || len(c.ShardsFailed) > 0 && !allowPartial {
 		return &ebbv1.Answer{Error: incomplete(parts, c)}
 	}
-	heard := make([]*ebbv1.ShardAnswer, 0, len(parts))
+	return mergeHeard(ctx, parts, func(heard []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+		return shard.Merge(q, heard)
+	})
+}
+
+// heard are the answers of the shards that gave one.
+func heard(parts []askPart) []*ebbv1.ShardAnswer {
+	out := make([]*ebbv1.ShardAnswer, 0, len(parts))
 	for i := range parts {
 		if parts[i].answer.GetError() == nil && parts[i].answer.GetValue() != nil {
-			heard = append(heard, parts[i].answer)
+			out = append(out, parts[i].answer)
 		}
 	}
+	return out
+}
+
+// mergeHeard makes an answer of what shards have said, within the budget of the request.
+func mergeHeard(
+	ctx context.Context, parts []askPart, merge func([]*ebbv1.ShardAnswer) (*ebbv1.Answer, error),
+) *ebbv1.Answer {
+	heard := heard(parts)
 	b := budget.From(ctx)
 	if err := b.Full(); err != nil {
 		return &ebbv1.Answer{Error: err.Wire()}
@@ -414,7 +444,7 @@ func foldOne(ctx context.Context, q *ebbv1.Question, parts []askPart, c *ebbv1.C
 	if err := b.Charge(ctx, work); err != nil {
 		return &ebbv1.Answer{Error: err.Wire()}
 	}
-	answer, err := shard.Merge(q, heard)
+	answer, err := merge(heard)
 	b.Refund(work)
 	if err != nil {
 		return &ebbv1.Answer{Error: proto.AsError(err).Wire()}

@@ -669,6 +669,12 @@ func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
 	if o := q.GetQuestion().GetOverlap(); o != nil && q.GetPartial() {
 		return cmp.Or(checkNamespaceNamed(q.GetQuestion()), checkOverlapPart(o))
 	}
+	if t := q.GetQuestion().GetTrend(); t != nil && q.GetPartial() && q.GetBeginnings() {
+		if len(t.GetKeys()) > 0 {
+			return ErrBadRequest.Errorf("when rates of a namespace begin is asked without keys")
+		}
+		return checkNamespaceNamed(q.GetQuestion())
+	}
 	ask := q.GetQuestion().GetSurprise()
 	if ask == nil || !q.GetPartial() || Everywhere(q.GetQuestion()) || len(ask.GetKeys()) > 0 && len(ask.GetAgainst()) > 0 {
 		return CheckQuestion(q.GetQuestion())

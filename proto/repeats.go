@@ -19,9 +19,12 @@ func RepeatedQuestions(questions []*ebbv1.Question) []int {
 // RepeatedShardQuestions is RepeatedQuestions for questions to shards. It takes no notice of `also`.
 func RepeatedShardQuestions(questions []*ebbv1.ShardQuestion) []int {
 	return repeated(len(questions), func(i int) (*ebbv1.Question, uint64) {
-		to := uint64(questions[i].GetShard()) << 1
+		to := uint64(questions[i].GetShard()) << 2
 		if questions[i].GetPartial() {
 			to++
+		}
+		if questions[i].GetBeginnings() {
+			to += 2
 		}
 		return questions[i].GetQuestion(), to
 	})

@@ -29,8 +29,9 @@ package proto
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
 //	12 nodes tell each other that their disks are full; floors that keep bins keep those of events that weigh nothing
-//	   any more, too: see shard.BehaviourFaint; the control group keeps idempotency keys of clients' changes, and
-//	   replaces single replicas that are damaged
+//	   any more, too: see shard.BehaviourFaint;
+//	   rates under an event clock begin with the events of all shards: see shard.BehaviourUnited;
+//	   the control group keeps idempotency keys of clients' changes, and replaces single replicas that are damaged
 //
 // 7 was never released.
 const (
@@ -92,6 +93,9 @@ const VersionClientChanges = 12
 
 // VersionLoseReplica is from when on a node with a damaged replica of a shard is given another.
 const VersionLoseReplica = 12
+
+// VersionUnited is from when on shards say when rates of a namespace begin, and all of them together decide.
+const VersionUnited = 12
 
 // VersionDiskFull is from when on nodes tell each other that their disks are full.
 const VersionDiskFull = 12

@@ -35,9 +35,11 @@ func TestQuestionsToManyShardsTravelOnce(t *testing.T) {
 	add(b, true, 5, 6)
 	req.Questions[len(req.Questions)-2].Clock, req.Questions[len(req.Questions)-1].Clock = clock, clock
 	add(b, true, 8)
+	add(b, true, 11, 12)
+	req.Questions[len(req.Questions)-2].Beginnings, req.Questions[len(req.Questions)-1].Beginnings = true, true
 	packed := gathered(req)
-	if n := len(packed.GetQuestions()); n != 7 {
-		t.Fatalf("%d questions travel, want 7", n)
+	if n := len(packed.GetQuestions()); n != 8 {
+		t.Fatalf("%d questions travel, want 8", n)
 	}
 	raw, err := proto.Marshal(packed)
 	if err != nil || len(raw) > ebb.MessageBytesMax {

@@ -126,7 +126,8 @@ func (h *httpServer) checkPage(r *http.Request, rt *route, op doorOp) *pageError
 func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *route, values pathValues) {
 	start := time.Now()
 	name := rt.method + " " + rt.pattern
-	ctx, cancel := context.WithTimeout(r.Context(), DefaultTimeout)
+	wait, refused := rt.wait(r.URL.RawQuery)
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	ctx, traced := h.traced(ctx, r, name)
 	ctx, held := h.Budget.charged(ctx)
@@ -143,7 +144,9 @@ func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *rout
 		h.metrics.observe(name, start, err)
 	}()
 	var resp protobuf.Message
-	if resp, err = h.call(ctx, w, r, rt, values); err == nil {
+	if refused != nil {
+		err = refused
+	} else if resp, err = h.call(ctx, w, r, rt, values); err == nil {
 		err = writeMessage(ctx, w, resp)
 	}
 	if err != nil {
@@ -171,7 +174,7 @@ func (h *httpServer) taken(ctx context.Context, w http.ResponseWriter, r *http.R
 		}
 	}
 	c := &call{path: values, query: query, charge: chargeOf(ctx)}
-	if err := c.checkParams(rt.params); err != nil {
+	if err := c.checkParams(rt.parameters()); err != nil {
 		return nil, err
 	}
 	if rt.body != nil {
@@ -185,8 +188,22 @@ func (h *httpServer) taken(ctx context.Context, w http.ResponseWriter, r *http.R
 			return nil, err
 		}
 	}
+	awaitAnswer(ctx, w)
 	return c, nil
 }
+
+// awaitAnswer has the connection last until an answer can have been written. The server's own limits are shorter than
+// some callers wait, and when time to read is over, the request ends too.
+func awaitAnswer(ctx context.Context, w http.ResponseWriter) {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) > DefaultTimeout {
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(deadline.Add(time.Second)) // not every writer has one
+		_ = rc.SetWriteDeadline(deadline.Add(writeMax))
+	}
+}
+
+// writeMax is how long an answer that took longer than DefaultTimeout may take to be written.
+const writeMax = 30 * time.Second
 
 // checkIdempotencyHeader refuses a key in a header, which would be ignored: a repetition would count twice. A key has
 // the time at which it was made, for which a header has no place.
@@ -199,13 +216,16 @@ func checkIdempotencyHeader(r *http.Request, rt *route) error {
 		WithHint(`write it as "idempotency_key": ` + idempotencyForm)
 }
 
-// readBody reads at most a message's worth, for as long as ctx lasts: DEADLINE when
+// readBody reads at most a message's worth, for as long as ctx lasts, and no longer than DefaultTimeout: DEADLINE when
 // that is too short for the caller. The connection is then of no more use.
 func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, proto.ErrBadRequest.Errorf("content encoding %s is not supported", quote(enc))
 	}
+	start, limit := time.Now(), DefaultTimeout
 	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, deadline.Sub(start))
+		deadline = start.Add(limit)
 		_ = http.NewResponseController(w).SetReadDeadline(deadline) // not every writer has one; the server's own is then the limit
 	}
 	b, err := readCharged(chargeOf(ctx), http.MaxBytesReader(w, r.Body, proto.MessageBytesMax))
@@ -220,7 +240,7 @@ func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]by
 		return nil, proto.ErrMessageTooLarge.Errorf("body of more than %d bytes: that is the limit", proto.MessageBytesMax).
 			WithHint("send it in smaller batches")
 	case errors.As(err, &late) && late.Timeout():
-		return nil, proto.ErrDeadline.Errorf("the body had not arrived after %d bytes and %v", len(b), DefaultTimeout)
+		return nil, proto.ErrDeadline.Errorf("the body had not arrived after %d bytes and %v", len(b), limit.Round(time.Millisecond))
 	case err != nil:
 		return nil, proto.ErrBadRequest.Errorf("the body broke off: %v", err)
 	}

@@ -91,7 +91,7 @@ func openAPIParams(rt *route) []object {
 			})
 		}
 	}
-	for _, p := range rt.params {
+	for _, p := range rt.parameters() {
 		schema := object{"type": p.kind}
 		if p.repeated {
 			schema = object{"type": "array", "items": schema}

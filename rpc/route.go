@@ -31,6 +31,61 @@ type route struct {
 	watch   func(*call) (*ebbv1.WatchRequest, error) // instead of serve: the answer goes on, as server-sent events
 }
 
+const (
+	// QuestionTimeout is how long a question over HTTP may take whose caller does not say.
+	QuestionTimeout = 10 * time.Second
+	// TimeoutMax is the longest that a caller over HTTP may say.
+	TimeoutMax = time.Minute
+)
+
+// timeoutParam is one of every route that answers once.
+var timeoutParam = param{
+	name: "timeout", kind: "string",
+	summary: "how long the caller waits: microseconds, or a duration such as 30s, up to 1m; 10s of questions by default, else 2s",
+}
+
+// parameters are all that the query string may have.
+func (rt *route) parameters() []param {
+	if rt.watch != nil {
+		return rt.params
+	}
+	return append(slices.Clip(rt.params), timeoutParam)
+}
+
+// asks says whether a request only asks, as far as the route tells.
+func (rt *route) asks() bool {
+	return rt.method == http.MethodGet || rt.calls == ebbv1grpc.Ebb_Ask_FullMethodName ||
+		rt.calls == ebbv1grpc.Ebb_Query_FullMethodName
+}
+
+// wait is how long a request may take.
+func (rt *route) wait(query string) (time.Duration, error) {
+	wait := DefaultTimeout
+	if rt.asks() {
+		wait = QuestionTimeout
+	}
+	if !strings.Contains(query, timeoutParam.name) {
+		return wait, nil
+	}
+	values, err := parseQuery(query)
+	if err != nil || !values.Has(timeoutParam.name) {
+		return wait, err
+	}
+	v, refused := parseNumeral(stalenessField, values.Get(timeoutParam.name))
+	if refused != nil {
+		refused.Message = timeoutParam.name + ": " + refused.Message
+		return wait, refused
+	}
+	if us := v.Int(); us <= 0 || us > TimeoutMax.Microseconds() {
+		return wait, proto.ErrBadRequest.Errorf("timeout %s: it is above 0 and at most %v",
+			quote(values.Get(timeoutParam.name)), TimeoutMax)
+	}
+	return time.Duration(v.Int()) * time.Microsecond, nil
+}
+
+// stalenessField is one that holds a span of time.
+var stalenessField = (&ebbv1.AskRequest{}).ProtoReflect().Descriptor().Fields().ByName("max_staleness_us")
+
 // param is one parameter of a query string.
 type param struct {
 	name     string

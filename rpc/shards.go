@@ -140,7 +140,7 @@ func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	same := func(a, b *ebbv1.ShardQuestion) bool {
 		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() &&
-			protobuf.Equal(a.GetClock(), b.GetClock())
+			a.GetBeginnings() == b.GetBeginnings() && protobuf.Equal(a.GetClock(), b.GetClock())
 	}
 	list, any := req.GetQuestions(), false
 	for i := 1; i < len(list) && !any; i++ {
@@ -158,6 +158,7 @@ func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 		}
 		out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
 			Shard: q.GetShard(), Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
+			Beginnings: q.GetBeginnings(),
 		})
 	}
 	return out
@@ -177,6 +178,7 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 		for _, number := range append([]uint32{q.GetShard()}, q.GetAlso()...) {
 			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
 				Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
+				Beginnings: q.GetBeginnings(),
 			})
 		}
 	}

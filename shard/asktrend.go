@@ -41,6 +41,9 @@ func (f *frame) tallyOf(ns *namespace, at sketch.Tick) *tally {
 }
 
 func (f *frame) askTrend(q *ebbv1.ShardQuestion, ask *ebbv1.TrendQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	if q.Beginnings {
+		return f.askBeginnings(q, at)
+	}
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
 	sides := [2]*tally{f.tallyOf(ns, at), f.tallyOf(nil, at)}
@@ -74,8 +77,7 @@ func (f *frame) askTrend(q *ebbv1.ShardQuestion, ask *ebbv1.TrendQuestion, at sk
 func (t *tally) appendTally(b []byte, words lexicon) []byte {
 	raw := t.appendPart(nil, words)
 	b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(t.began)), uint64(t.exposure.From))
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(t.exposure.Had))
+	return appendWatched(b, t.began, t.exposure)
 }
 
 // reading reads a tally for its rates: the bins as they were counted, whatever the floor shows in their place.
@@ -198,7 +200,9 @@ func errInfinite() *proto.Error {
 	return proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
 }
 
-func mergeTrends(q *ebbv1.TrendQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+func mergeTrends(
+	q *ebbv1.TrendQuestion, answers []*ebbv1.ShardAnswer, begin *Beginnings,
+) (*ebbv1.Answer, error) {
 	var parts [2][]*part
 	var seen [2][]*tally
 	for i, a := range answers {
@@ -226,6 +230,9 @@ func mergeTrends(q *ebbv1.TrendQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 			return nil, err
 		}
 		sides[side] = longest(sum, seen[side])
+		if w, known := begin.of(side, &sum.params, sum.at); known && sum.version != 0 {
+			sides[side].began, sides[side].exposure = w.began, w.exposure
+		}
 	}
 	out, err := trend(q, sides[0], sides[1])
 	if err != nil {

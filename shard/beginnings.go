@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/ebbdb/ebb/sketch"
@@ -74,7 +75,7 @@ func (s activePeriods) join(now sketch.Tick) activePeriods {
 	out := s[:0]
 	for _, p := range s {
 		if n := len(out); n > 0 && joined(&out[n-1], &p, now) {
-			out[n-1].first = p.first
+			out[n-1].first = min(out[n-1].first, p.first)
 			out[n-1].last = max(out[n-1].last, p.last)
 			out[n-1].events += p.events
 			continue
@@ -94,6 +95,33 @@ func (s activePeriods) began(now sketch.Tick) (began sketch.Tick) {
 		after += p.events
 	}
 	return began
+}
+
+// until are the periods up to a time.
+func (s activePeriods) until(t sketch.Tick) activePeriods {
+	var out activePeriods
+	for _, p := range s {
+		if p.first <= t {
+			p.last = min(p.last, t)
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// united are periods of several shards together, which come in any order and may overlap.
+func (s activePeriods) united(now sketch.Tick) activePeriods {
+	slices.SortFunc(s, func(a, b activePeriod) int { return cmp.Compare(b.last, a.last) })
+	return s.join(now)
+}
+
+// bring notes that keys have come whose events were counted since a time, in another namespace, up to another one. What
+// is noted already stays as it is, so that it does not matter how many keys come.
+func (s activePeriods) bring(since, until, now sketch.Tick) activePeriods {
+	if slices.ContainsFunc(s, func(p activePeriod) bool { return p.first <= since && since <= p.last }) {
+		return s
+	}
+	return append(s, activePeriod{first: since, last: max(since, until), events: activeEvents}).united(now)
 }
 
 // sound reports whether periods are ones that a shard may have written, none of them later than now.
@@ -118,10 +146,24 @@ func (s *State) counted(ns *namespace, t sketch.Tick) {
 		ns.began, ns.exposure.From = t, t
 	case !ns.beginsWithEvents():
 		return
-	case len(ns.active) == 0: // of a build that did not keep them, or of before the clock was set back
-		ns.active = activePeriods{{first: ns.began, last: max(ns.began, ns.eventTime), events: activeEvents}}
+	case len(ns.active) == 0:
+		ns.beginActive()
 	}
 	ns.active = ns.active.add(t, ns.eventTime)
+}
+
+// beginActive makes a period of a beginning that is known without any: of a build that did not keep them, or of before
+// the clock was set back.
+func (ns *namespace) beginActive() {
+	ns.active = activePeriods{{first: ns.began, last: max(ns.began, ns.eventTime), events: activeEvents}}
+}
+
+// bringActive notes that keys have come that another namespace has counted since a time, up to another one.
+func (ns *namespace) bringActive(since, until, now sketch.Tick) {
+	if len(ns.active) == 0 && ns.began != since {
+		ns.beginActive()
+	}
+	ns.active = ns.active.bring(since, min(until, now), now)
 }
 
 // beginsWithEvents reports whether the events of a namespace say when counting began. One that began by its definition,
@@ -137,6 +179,15 @@ func (ns *namespace) watched() (began sketch.Tick, exposure sketch.Exposure) {
 	}
 	began = ns.active.began(ns.eventTime)
 	return began, sketch.Exposure{From: began}
+}
+
+// rewindActive leaves the periods up to a time that the clock is set back to.
+func (ns *namespace) rewindActive(to sketch.Tick) {
+	ns.active = ns.active.until(to)
+	ns.began, ns.exposure = 0, sketch.Exposure{}
+	if n := len(ns.active); n > 0 {
+		ns.began, ns.exposure.From = ns.active[n-1].first, ns.active[n-1].first
+	}
 }
 
 // fixBeginning has what events say about the beginning hold as it is.

@@ -19,17 +19,7 @@ import (
 func TestBeginningInAnyOrder(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 17))
-		var times []sketch.Tick
-		at := sketch.Tick(beginning)
-		for range 1 + rng.IntN(300) {
-			at -= sketch.Tick(math.Exp(rng.Float64() * 24))
-			for range 1 + rng.IntN(1+rng.IntN(40)) {
-				times = append(times, at-sketch.Tick(rng.Int64N(100e6)))
-			}
-			if at < beginning/3 {
-				break
-			}
-		}
+		times := wildTimes(rng)
 		now := slices.Max(times)
 		want := plainBeginning(times, now)
 		for order := range 4 {

@@ -262,9 +262,9 @@ func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.
 	if slow == nil {
 		return
 	}
-	ns.watch(&img.other.own, &img.params, clock)
 	counts := &img.other.counts
-	slow.watch(&img.other.slow, &counts.params, clock)
+	s.watch(ns, &img.other.own, &img.params, img.at, clock)
+	s.watch(slow, &img.other.slow, &counts.params, img.at, clock)
 	if counts.over(slow.params(), clock) {
 		return
 	}
@@ -276,10 +276,19 @@ func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.
 	s.expireCompanion(ns, name, img.expiry, clock)
 }
 
-// watch takes over since when another shard has counted, if that is longer and its exposure is of this half-life.
-func (ns *namespace) watch(w *watched, p *sketch.Params, clock sketch.Tick) {
+// watch takes over since when another shard has counted, if that is longer and its exposure is of this half-life. Where
+// events say when rates begin, it is one more period of theirs.
+func (s *State) watch(ns *namespace, w *watched, p *sketch.Params, at, clock sketch.Tick) {
 	own := ns.params()
 	if p.Decay != own.Decay || p.HalfLife != own.HalfLife || w.began == 0 {
+		return
+	}
+	fixed := w.exposure.Had != 0 || w.exposure.From != w.began
+	if s.behaviour >= BehaviourUnited && !fixed && ns.onEventTime() && (ns.began == 0 || ns.beginsWithEvents()) {
+		if ns.began == 0 {
+			ns.began, ns.exposure.From = w.began, w.began
+		}
+		ns.bringActive(w.began, at, clock)
 		return
 	}
 	began, exposure := ns.watched()

@@ -469,7 +469,7 @@ func TestTheLongerExposureIsTakenOver(t *testing.T) {
 		{"shorter and earlier", watched{5e5, short}, 5e5, own},
 	} {
 		ns := &namespace{definition: &ebbv1.Namespace{}, eras: []era{{params: p}}, began: 1e6, exposure: own}
-		ns.watch(&c.w, &p, clock)
+		new(State).watch(ns, &c.w, &p, clock, clock)
 		if ns.began != c.began || ns.exposure != c.exposure {
 			t.Errorf("%s: since %d, %+v", c.name, ns.began, ns.exposure)
 		}

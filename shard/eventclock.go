@@ -64,14 +64,19 @@ func (s *State) settingOf(def *ebbv1.Namespace) sketch.Tick {
 	return min(sketch.Tick(def.GetClockSetting().GetTimeUs()), s.now)
 }
 
-// setClock sets the clock, forward or back.
-func (ns *namespace) setClock(to sketch.Tick) {
+// setClock sets the clock, forward or back. From BehaviourUnited on active periods are kept.
+func (ns *namespace) setClock(to sketch.Tick, behaviour uint32) {
 	if to < ns.eventTime {
 		for i := range ns.eras {
 			ns.eras[i].from = min(ns.eras[i].from, to)
 		}
 		ns.eras = append(ns.eras, era{params: *ns.params(), from: to, rewound: true})
 		ns.count(noEra, noEra)
+		if behaviour >= BehaviourUnited && len(ns.active) > 0 {
+			ns.rewindActive(to)
+			ns.eventTime = to
+			return
+		}
 		ns.fixBeginning()
 		if ns.exposure.From > to {
 			ns.exposure = sketch.Exposure{From: to}

@@ -80,16 +80,22 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 }
 
 // exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if it
-// is larger than most.
-func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int) []byte {
+// is larger than most. One that does not say since when was counted brings no beginning.
+func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int, since bool) []byte {
 	slow := f.companion(ns)
 	if slow == nil {
 		return nil
 	}
 	raw := binary.AppendUvarint([]byte{imageMagic, imageBothVersion}, uint64(ns.clock(f.now)))
 	raw = binary.AppendUvarint(raw, uint64(len(content)))
-	raw = ns.appendWatched(append(raw, content...))
-	raw = slow.appendWatched(raw)
+	raw = append(raw, content...)
+	for _, side := range []*namespace{ns, slow} {
+		if since {
+			raw = side.appendWatched(raw)
+		} else {
+			raw = appendWatched(raw, 0, sketch.Exposure{})
+		}
+	}
 	key, ok := f.findKey(slow, name)
 	if !ok || !f.alive(slow, key, slow.clock(f.now)) {
 		return f.appendCounts(raw, slow, &summary{era: slow.presentEra()})
@@ -103,8 +109,7 @@ func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int)
 
 func (ns *namespace) appendWatched(b []byte) []byte {
 	began, exposure := ns.watched()
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(began)), uint64(exposure.From))
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(exposure.Had))
+	return appendWatched(b, began, exposure)
 }
 
 func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
@@ -317,8 +322,9 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 			out.Found = true
 			var content []byte
 			out.Image, out.Checksum, content = f.exportContent(ns, key)
+			since := !ask.SameNamespace || !ns.onEventTime()
 			if sum := f.summary(key); ask.Both && sum.body == nil {
-				if both := f.exportBoth(ns, ask.Key, content, most); both != nil && len(both) <= most {
+				if both := f.exportBoth(ns, ask.Key, content, most, since); both != nil && len(both) <= most {
 					out.Image = both
 				}
 			}

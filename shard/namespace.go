@@ -277,14 +277,16 @@ func (s *State) owner(ns *namespace) uint16 {
 // from the namespace's clock on, whatever the time of its next touch.
 func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	if s.setsClock(ns, def) {
-		ns.setClock(s.settingOf(def))
+		ns.setClock(s.settingOf(def), s.behaviour)
 	}
 	clock := ns.clock(s.now)
 	if proto.SameArithmetic(ns.definition, def) {
 		ns.present().params = s.paramsOf(def)
 	} else {
 		ns.fixBeginning()
-		ns.exposure = sketch.Exposure{From: clock, Had: ns.exposure.At(ns.params(), clock)}
+		if s.behaviour < BehaviourUnited || ns.began != 0 { // else it has counted nothing yet
+			ns.exposure = sketch.Exposure{From: clock, Had: ns.exposure.At(ns.params(), clock)}
+		}
 		ns.eras = append(ns.eras, era{params: s.paramsOf(def), from: clock})
 		ns.count(noEra, noEra)
 	}

@@ -229,7 +229,7 @@ func mergeParts(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer,
 	case *ebbv1.Question_Match:
 		return nil, errPart(len(answers) - 1) // one shard has the whole answer
 	case *ebbv1.Question_Trend:
-		return mergeTrends(ask.Trend, answers)
+		return mergeTrends(ask.Trend, answers, nil)
 	case *ebbv1.Question_Sources:
 		return mergeSources(ask.Sources, answers)
 	case *ebbv1.Question_CountKeys:

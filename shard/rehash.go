@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -12,12 +13,15 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
 // Rehash makes the state of a shard, 1 to shards, of a cluster that has the keys of another one with other shards, of which it is given all, and the namespaces. What
-// belongs to keys comes along: counts, times to live, ids of strings, numbers of bitmaps that are placed by slice. What belongs to the old shards does not: sessions, sources,
-// idempotency keys, and what second half-lives have counted. Of the clocks of shards and of namespaces it has the latest.
+// belongs to keys comes along: counts, times to live, ids of strings, numbers of bitmaps that are placed by slice. What
+// belongs to the old shards does not: sessions, sources, idempotency keys, and of shards of before BehaviourUnited what
+// second half-lives have counted. Of the clocks of shards and of namespaces it has the latest. When rates of a namespace
+// on event time begin, the first shard knows.
 func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1.Namespace) (*State, error) {
 	s := New(id, mem)
 	for _, old := range from {
@@ -42,7 +46,64 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 			return nil, err
 		}
 	}
+	if s.behaviour >= BehaviourUnited {
+		h.begin(from)
+	}
 	return s, h.unite()
+}
+
+// begin notes in the first shard when rates of namespaces on event time begin, by the events of all old shards. In each
+// shard both half-lives have one clock.
+func (h *rehash) begin(from []*State) {
+	for _, ns := range slices.Clone(h.namespaces) {
+		if ns.companion || !ns.onEventTime() || ns.emptied {
+			continue
+		}
+		if slow := h.editCompanion(ns); slow != nil {
+			slow.eventTime = max(slow.eventTime, ns.eventTime)
+		}
+		if h.id != 1 {
+			continue
+		}
+		b := &Beginnings{}
+		for _, old := range from {
+			was := old.find([]byte(ns.definition.GetName()))
+			if was == nil || was.emptied || was.seed != ns.seed {
+				continue
+			}
+			b.sides[0] = append(b.sides[0], was.begins())
+			if slow := old.companion(was); slow != nil {
+				b.sides[1] = append(b.sides[1], slow.begins())
+			}
+		}
+		h.editNamespace(ns.space).beginAs(b, 0)
+		if slow := h.editCompanion(ns); slow != nil {
+			slow.beginAs(b, 1)
+		}
+	}
+}
+
+func (ns *namespace) begins() sideBegins {
+	w := watched{}
+	w.began, w.exposure = ns.watched()
+	return sideBegins{
+		version: ns.definition.GetVersion(), epoch: ns.clockEpoch(), seed: ns.seed, params: *ns.params(),
+		now: ns.eventTime, watched: w, active: ns.active,
+	}
+}
+
+// beginAs begins as shards say together.
+func (ns *namespace) beginAs(b *Beginnings, side int) {
+	w, known := b.of(side, ns.params(), ns.eventTime)
+	all, now := b.united(side)
+	switch {
+	case !known:
+	case len(all) > 0 && w.exposure == (sketch.Exposure{From: all.began(now)}):
+		first := all[len(all)-1].first
+		ns.began, ns.exposure, ns.active = first, sketch.Exposure{From: first}, all
+	default:
+		ns.began, ns.exposure, ns.active = w.began, w.exposure, nil
+	}
 }
 
 // rehash is a state in the making.
@@ -100,7 +161,7 @@ func (h *rehash) take(old *State) error {
 		spaces[i] = h.editNamespace(spaces[i].space)
 		if def := spaces[i].definition; old.setsClock(ns, def) { // it had not heard of that
 			ns = old.editNamespace(ns.space)
-			ns.setClock(old.settingOf(def))
+			ns.setClock(old.settingOf(def), old.behaviour)
 		}
 		spaces[i].eventTime = max(spaces[i].eventTime, ns.eventTime)
 		spaces[i].signed = spaces[i].signed || ns.signed
@@ -145,17 +206,25 @@ func (h *rehash) takeKey(old *State, ns, to *namespace, key uint32) error {
 	if proto.ShardOf(ns.definition.GetName(), name, h.shards) != uint32(h.id) {
 		return nil
 	}
-	image, _ := old.export(ns, key)
+	image, _, content := old.exportContent(ns, key)
+	if h.behaviour >= BehaviourUnited && sum.body == nil {
+		if both := old.exportBoth(ns, name, content, math.MaxInt, !ns.onEventTime()); both != nil {
+			image = both
+		}
+	}
 	return h.adoptImage(to, name, image)
 }
 
 // adoptImage makes a key of an image, unless nothing is left of it by the latest clock. The key was there already: it may be larger than one that is made now.
 func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
-	img, ok := decodeImage(image, imageVersion, func(form, int) int { return bodyBytesOver(h.limits.BodyBytes) })
+	img, ok := decodeImage(image, imageBothVersion, func(form, int) int { return bodyBytesOver(h.limits.BodyBytes) })
 	if !ok {
 		return proto.ErrInternal.Errorf("key %s does not come through its image", quote(name))
 	}
 	img.kept = true
+	if img.other != nil {
+		img.other.counts.kept = true
+	}
 	_, err := h.takeImage(ns, &ebbv1.PutKey{Key: name}, img)
 	if err != nil && err.Code != proto.ErrKeyNotFound.Code {
 		return err

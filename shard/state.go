@@ -65,6 +65,10 @@ const (
 	// BehaviourFaint is from when on an event that weighs nothing any more makes a bin where the floor keeps bins for good.
 	BehaviourFaint = 6
 
+	// BehaviourUnited is from when on a shard keeps the active periods of a namespace also when keys come from elsewhere
+	// or its clock is set back, so that all shards together say when rates begin.
+	BehaviourUnited = BehaviourFaint
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourFaint
 )

@@ -21,7 +21,8 @@ and their times to live. TO must not exist. It takes the role reader in FROM and
 
 The copy is not atomic: each key is copied as it is at a moment of its own, and what is written to FROM during
 the copy may be in TO or not. The event clock of TO has come as far as the keys that were copied: compare with --as-of.
-Rates of ebb trend may differ: keys lie in other shards in TO, and rates begin with the earliest event of a shard.
+Rates of ebb trend are the same under an event clock. Under a wall clock they begin with the shard of a key, and may
+differ.
 
 Before anything is made, all keys are looked at. Bitmaps may be of any size. Other keys of more than 252 KiB
 cannot be copied: the copy is refused, or leaves them out with --skip-too-large and names them. Bitmaps that lie

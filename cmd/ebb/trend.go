@@ -22,8 +22,9 @@ func newTrend(s *session) *cobra.Command {
 		Long: "Which bins come more or less often than usual: their rates under the namespace's half-life beside those under its second one\n" +
 			"(ebb namespace create NAME --half-life 10m --slow-half-life 6h).\n\n" +
 			"KEY is a name, and no pattern: of keys that match one ask ebb query 'trend(clicks/*)', which merges them.\n\n" +
-			"Rates begin with the earliest event of a shard. So they may change, also those of other keys, when keys come to a shard:\n" +
-			"by rename, a copy of a namespace, an import of sketches, or a restore into another number of shards.",
+			"Under an event clock rates begin with the earliest event of the namespace, whichever shards its keys lie in.\n" +
+			"Keys of another namespace (ebb namespace copy, ebb sketch import) bring when rates began there, if that is\n" +
+			"earlier. Under a wall clock rates of a key begin when its shard first heard of the namespace.",
 		Example: "  ebb trend clicks/country -n clicks\n  ebb trend clicks/country -n clicks --bin MY --n 3 --watch 2s",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if e := proto.CheckTop(n); e != nil {

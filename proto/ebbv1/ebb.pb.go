@@ -7457,7 +7457,10 @@ type ExportQuestion struct {
 	// also an image of up to 4,128,768 bytes, which goes to another shard in pieces; from storage version 11 on
 	Large bool `protobuf:"varint,3,opt,name=large,proto3" json:"large,omitempty"`
 	// of a set instead of its image: its hashes, as PutKey takes them; from storage version 11 on
-	Kmv           bool `protobuf:"varint,4,opt,name=kmv,proto3" json:"kmv,omitempty"`
+	Kmv bool `protobuf:"varint,4,opt,name=kmv,proto3" json:"kmv,omitempty"`
+	// the image goes into the same namespace: with an event clock it does not say when rates begin, which all shards say
+	// together. From storage version 12 on
+	SameNamespace bool `protobuf:"varint,5,opt,name=same_namespace,json=sameNamespace,proto3" json:"same_namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7516,6 +7519,13 @@ func (x *ExportQuestion) GetLarge() bool {
 func (x *ExportQuestion) GetKmv() bool {
 	if x != nil {
 		return x.Kmv
+	}
+	return false
+}
+
+func (x *ExportQuestion) GetSameNamespace() bool {
+	if x != nil {
+		return x.SameNamespace
 	}
 	return false
 }
@@ -12021,7 +12031,9 @@ type ShardQuestion struct {
 	// more shards that are asked the same: their answers follow, in this order
 	Also []uint32 `protobuf:"varint,4,rep,packed,name=also,proto3" json:"also,omitempty"`
 	// of a namespace with an event clock: how far that has come anywhere
-	Clock         *EventClock `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
+	Clock *EventClock `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
+	// instead of a trend, which names no key then: what the shard knows of when rates of the namespace begin
+	Beginnings    bool `protobuf:"varint,6,opt,name=beginnings,proto3" json:"beginnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -12089,6 +12101,13 @@ func (x *ShardQuestion) GetClock() *EventClock {
 		return x.Clock
 	}
 	return nil
+}
+
+func (x *ShardQuestion) GetBeginnings() bool {
+	if x != nil {
+		return x.Beginnings
+	}
+	return false
 }
 
 type ShardAskRequest struct {
@@ -15529,12 +15548,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\">\n" +
 	"\x10DescribeQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
-	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"^\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"\x85\x01\n" +
 	"\x0eExportQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04both\x18\x02 \x01(\bR\x04both\x12\x14\n" +
 	"\x05large\x18\x03 \x01(\bR\x05large\x12\x10\n" +
-	"\x03kmv\x18\x04 \x01(\bR\x03kmv\"5\n" +
+	"\x03kmv\x18\x04 \x01(\bR\x03kmv\x12%\n" +
+	"\x0esame_namespace\x18\x05 \x01(\bR\rsameNamespace\"5\n" +
 	"\rMatchQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"\x83\x01\n" +
@@ -15923,13 +15943,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\x12\x16\n" +
 	"\x06hidden\x18\x06 \x01(\x01R\x06hidden\"\x1e\n" +
 	"\bKeyCount\x12\x12\n" +
-	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xab\x01\n" +
+	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xcb\x01\n" +
 	"\rShardQuestion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
 	"\apartial\x18\x03 \x01(\bR\apartial\x12\x12\n" +
 	"\x04also\x18\x04 \x03(\rR\x04also\x12(\n" +
-	"\x05clock\x18\x05 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\"\xf9\x01\n" +
+	"\x05clock\x18\x05 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\x12\x1e\n" +
+	"\n" +
+	"beginnings\x18\x06 \x01(\bR\n" +
+	"beginnings\"\xf9\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
