@@ -131,7 +131,7 @@ func (r *round) run(ctx context.Context, open []*inquiry) error {
 		if len(open) == 0 {
 			break
 		}
-		r.limit = longer(r.limit, r.client.now().Sub(began))
+		r.limit = longer(ctx, r.limit, r.client.now().Sub(began))
 		if ctx.Err() != nil {
 			return r.giveUp(ctx, open, tries+1)
 		}

@@ -456,7 +456,7 @@ func (c *Client) anywhere(
 			return nil
 		}
 		if again != changeOnce {
-			limit = longer(limit, c.now().Sub(began))
+			limit = longer(ctx, limit, c.now().Sub(began))
 		}
 		code := coded(err).Code
 		if judge(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
@@ -472,13 +472,17 @@ func (c *Client) anywhere(
 	}
 }
 
-// longer is the limit of the try after one that took so long: twice the limit if that ended it. A node answers a bit
-// before the limit, too.
-func longer(limit, took time.Duration) time.Duration {
-	if took >= limit*3/4 {
-		return 2 * limit
+// longer is the limit of the try after one that took so long: twice the limit if that ended it, but no more than half
+// of the time that is left, so that of several nodes that hang each is tried. A node answers a bit before the limit, too.
+func longer(ctx context.Context, limit, took time.Duration) time.Duration {
+	if took < limit*3/4 {
+		return limit
 	}
-	return limit
+	twice := 2 * limit
+	if end, ends := ctx.Deadline(); ends {
+		twice = min(twice, time.Until(end)/2)
+	}
+	return max(limit, twice)
 }
 
 // ofThisTry says whether a refusal is about when, by whom or to which node a change is sent, which may not have heard of a namespace: the tries before it may have been taken.
