@@ -155,7 +155,8 @@ func totalOf(a *ebbv1.Answer) *ebbv1.Answer {
 
 // countsMembers are the kinds whose total is a number of members.
 var countsMembers = []ebbv1.Kind{
-	ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_LINEAR, ebbv1.Kind_KIND_BLOOM, ebbv1.Kind_KIND_BITMAP,
+	ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_LINEAR, ebbv1.Kind_KIND_BLOOM,
+	ebbv1.Kind_KIND_BITMAP,
 }
 
 // knows refuses what a kind answers in another sense than the function has.

@@ -116,6 +116,11 @@ func (i *inquiry) idsAsTotal(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 	if i.plan.GetAsOfUs() != 0 {
 		return nil, errBitmapsAsOf()
 	}
+	return i.idsNow(of)
+}
+
+// idsNow is idsAsTotal at whatever time is asked for.
+func (i *inquiry) idsNow(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 	e, err := i.countIDs(of)
 	if err != nil {
 		return nil, err
@@ -154,30 +159,35 @@ func unionOf(terms []*ebbv1.PlanTerm) *ebbv1.PlanExpression {
 // a summary of the key alone lacks the ids of shorter periods.
 func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
 	periods := slices.ContainsFunc(terms, i.isRolledUp)
-	if len(terms) == 1 && terms[0].GetKey() != nil && !periods || i.plan.GetAsOfUs() != 0 {
+	past := i.plan.GetAsOfUs() != 0
+	if !periods && (past || len(terms) == 1 && terms[0].GetKey() != nil) {
 		return e
 	}
 	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
 		s := a.GetSummary()
 		short := periods && bad == nil && a.GetError() == nil &&
 			(!s.GetFound() || s.GetKind() == ebbv1.Kind_KIND_BITMAP)
-		if !short && (bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
+		if !short && (past || bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
 			return nil, a, bad
 		}
-		other, err := i.idsAsTotal(unionOf(terms))
+		other, err := i.idsNow(unionOf(terms))
 		if err != nil {
 			return nil, a, bad
 		}
 		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
-			if worse != nil {
+			switch {
+			case worse != nil:
 				return nil, a, bad
+			case past && b.GetSummary().GetFound():
+				return nil, nil, errBitmapsAsOf()
 			}
 			return nil, b, nil
 		}), nil, nil
 	})
 }
 
-// isRolledUp says whether a term is a period, or a range of periods, that its namespace rolls up: of bitmaps it may have ids without a key.
+// isRolledUp says whether a term is a period, or a range of periods, that its namespace rolls up: of bitmaps it may have
+// ids without a key.
 func (i *inquiry) isRolledUp(t *ebbv1.PlanTerm) bool {
 	ns := i.table.Namespace(cmp.Or(t.GetNamespace(), i.plan.GetNamespace(), proto.DefaultNamespace))
 	key := t.GetKey()
@@ -188,8 +198,8 @@ func (i *inquiry) isRolledUp(t *ebbv1.PlanTerm) bool {
 	return ok
 }
 
-// refusingRollups refuses to compare periods that are rolled up, as stored bitmaps are refused: where their own keys are
-// missing, they may have ids all the same.
+// refusingRollups refuses to compare periods that are rolled up, as stored bitmaps are refused: where their own keys
+// are missing, they may have ids all the same.
 func (i *inquiry) refusingRollups(e *errand, terms []*ebbv1.PlanTerm) *errand {
 	rolled := map[string]bool{}
 	for _, t := range terms {
@@ -220,7 +230,8 @@ func (i *inquiry) refusingRollups(e *errand, terms []*ebbv1.PlanTerm) *errand {
 			if answers[0].GetBitmap().GetCount() == 0 {
 				return nil, a, nil
 			}
-			return nil, nil, proto.ErrWrongKind.Errorf("key %s is a bitmap, and only sets are compared", query.Quote(keys[0])).
+			name := query.Quote(keys[0])
+			return nil, nil, proto.ErrWrongKind.Errorf("key %s is a bitmap, and only sets are compared", name).
 				WithHint("count(a & b) is how many ids two bitmaps share, count(a | b) how many either has")
 		}
 		return next, nil, nil

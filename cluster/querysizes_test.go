@@ -91,7 +91,8 @@ func TestQuerySizesAgree(t *testing.T) {
 		t.Errorf("after refused stores: %v %v", resp, err)
 	}
 	// Nothing is stored of bitmaps that have nothing, as before.
-	if resp, err := e.query("store bits/a = bits/a & none/*"); err != nil || resp.GetAnswer().GetBitmap().GetCount() != 0 {
+	resp, err := e.query("store bits/a = bits/a & none/*")
+	if err != nil || resp.GetAnswer().GetBitmap().GetCount() != 0 {
 		t.Errorf("%v %v", resp, err)
 	}
 }
@@ -141,6 +142,14 @@ func TestRollupSizesAgree(t *testing.T) {
 				}
 			}
 		}
+		for _, function := range []string{"total", "distinct"} {
+			for _, of := range []string{"play/2011-11", "play/2012-03", "play/2011-11 .. 2011-12"} {
+				text := fmt.Sprintf("%s(%s) in people as of 2030-01-01", function, of)
+				if resp, err := e.query(text); !errors.Is(err, proto.ErrBadQuery) {
+					t.Errorf("%v: %s: %v, %v", placement, text, resp.GetAnswer(), err)
+				}
+			}
+		}
 		for _, text := range []string{
 			"jaccard(play/2011-11, play/2011-12)", "overlap(play/2011-11 .. 2011-12, play/2011-Q4)",
 			"jaccard(play/2011-11-01, play/2011-12-01)", "similar(play/2011-11)", "graph(play/2011-11, play/2011-12)",
@@ -149,7 +158,9 @@ func TestRollupSizesAgree(t *testing.T) {
 				t.Errorf("%v: %s: %v, %v", placement, text, resp.GetAnswer(), err)
 			}
 		}
-		for _, text := range []string{"total(play/2013-01 .. 2013-02)", "distinct(play/2013-01)", "total(play/2013-Q1)"} {
+		for _, text := range []string{
+			"total(play/2013-01 .. 2013-02)", "distinct(play/2013-01)", "total(play/2013-Q1)",
+		} {
 			resp, err := e.query(text + " in people")
 			if got, found := sizeIn(resp.GetAnswer()); err != nil || got != 0 || found {
 				t.Errorf("%v: %s: %v, found %v, %v", placement, text, got, found, err)
@@ -170,5 +181,60 @@ func TestDistinctOfBitmaps(t *testing.T) {
 		if resp, err := e.query(text); !errors.Is(err, want) {
 			t.Errorf("%s: %v %v", text, resp, err)
 		}
+	}
+}
+
+// Where a sample holds nothing of a union, a similarity may be anything, and is said to be so by all questions.
+func TestQueryUnknownSimilarity(t *testing.T) {
+	e := newEnsemble(t, 7)
+	req := new(ebbv1.IncrementRequest)
+	add := func(key, bin string) {
+		req.Increments = append(req.Increments, &ebbv1.Increment{
+			Key: []byte(key), Bin: []byte(bin), Kind: ebbv1.Kind_KIND_SET,
+		})
+	}
+	for i := range 4000 {
+		add("big", fmt.Sprint("b", i))
+	}
+	for i := range 12 {
+		add(fmt.Sprint("a/", i), fmt.Sprint("x", i))
+		add(fmt.Sprint("b/", i), fmt.Sprint("x", i))
+	}
+	if resp, err := e.router("ebb-0").Increment(t.Context(), req); err != nil || len(resp.Refused) > 0 {
+		t.Fatalf("%v %v", resp, err)
+	}
+	e.heard()
+	unknown := 0
+	for i := range 12 {
+		of := fmt.Sprintf("a/%d, b/%d - big", i, i)
+		for _, text := range []string{"jaccard(" + of + ")", "overlap(" + of + ")"} {
+			resp, err := e.query(text + " with confidence 0.5")
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := resp.GetAnswer().GetOverlap()
+			j := o.GetJaccard()
+			if j.GetLow() > 1 || j.GetHigh() < 1 || j.GetConfidence() == 1 {
+				t.Errorf("%s: %v", text, j)
+			}
+			if o.GetUnion().GetValue() == 0 {
+				unknown++
+				if j.GetLow() != 0 || j.GetHigh() != 1 {
+					t.Errorf("%s: %v", text, j)
+				}
+			}
+		}
+		text := fmt.Sprintf("similar(b/%d - big, a/%d)", i, i)
+		resp, err := e.query(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := resp.GetAnswer().GetGraph().GetNodes()
+		if len(nodes) != 2 || len(nodes[0].GetLinks()) != 1 || nodes[0].GetLinks()[0].GetJaccard().GetHigh() < 1 {
+			t.Errorf("%s: %v", text, nodes)
+		}
+	}
+	if unknown == 0 {
+		t.Error("all samples had something of the union")
 	}
 }

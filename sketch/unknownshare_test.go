@@ -45,7 +45,8 @@ func TestShareOfNothingFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkShare(t, o, 1, &unknown)
-		if o, err = OverlapOfDecayed(decayed[:2], []SetExpr{empty, empty}, 0); err != nil || o.Jaccard != (SetEstimate{}) {
+		o, err = OverlapOfDecayed(decayed[:2], []SetExpr{empty, empty}, 0)
+		if err != nil || o.Jaccard != (SetEstimate{}) {
 			t.Errorf("two empty sets that forget: %v, %v", o.Jaccard, err)
 		}
 	}
