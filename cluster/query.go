@@ -328,7 +328,19 @@ func (i *inquiry) errand() (*errand, *proto.Error) {
 	return e, nil
 }
 
+// make is errand without the check.
 func (i *inquiry) make() (*errand, *proto.Error) {
+	e, err := i.made()
+	switch i.plan.GetAsk().(type) {
+	case *ebbv1.Plan_Overlap, *ebbv1.Plan_Graph, *ebbv1.Plan_Similar:
+		if err == nil {
+			e = i.refusingRollups(e, planTerms(i.plan))
+		}
+	}
+	return e, err
+}
+
+func (i *inquiry) made() (*errand, *proto.Error) {
 	switch ask := i.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Top:
 		return i.top(ask.Top)

@@ -147,8 +147,11 @@ func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) 
 	const step = "one expression"
 	return i.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(of)
-		if err != nil || expr == nil {
-			return nil, empty(c), err
+		if err != nil {
+			return nil, nil, err
+		}
+		if expr == nil {
+			return i.noBitmaps(namespace, of, c, empty)
 		}
 		q := bitmapQuestion(namespace, expr)
 		if page != nil {
@@ -157,6 +160,36 @@ func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) 
 		e, err := ask(step, q, nil)
 		return e, nil, err
 	})
+}
+
+// noBitmaps answers about an expression that is empty whatever the keys that it names hold, as where a pattern of it
+// matches no bitmap. These keys are asked for first: keys of another kind are refused, and missing ones are named.
+func (i *inquiry) noBitmaps(
+	namespace string, of *ebbv1.PlanExpression, c *ebbv1.Coverage, answered func(*ebbv1.Coverage) *ebbv1.Answer,
+) (*errand, *ebbv1.Answer, *proto.Error) {
+	return i.keysOfNothing(namespace, of, c, func(c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		return nil, answered(c), nil
+	})
+}
+
+// keysOfNothing is noBitmaps that continues in another way.
+func (i *inquiry) keysOfNothing(
+	namespace string, of *ebbv1.PlanExpression, c *ebbv1.Coverage,
+	then func(*ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
+) (*errand, *ebbv1.Answer, *proto.Error) {
+	a, err := i.about(termsOf(nil, of)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(a.keys) == 0 {
+		return then(c)
+	}
+	q := bitmapQuestion(namespace, union(keyExprs(a.keys)))
+	q.GetBitmap().Select = &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: 1}}
+	e, err := askAnd("keys of empty bitmaps", q, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		return then(a.GetCoverage())
+	})
+	return e, nil, err
 }
 
 // groups counts an expression, and what it has in common with each of some bitmaps.
@@ -177,7 +210,9 @@ func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 			return nil, nil, err
 		}
 		if expr == nil {
-			return nil, groupless(0, cover), nil
+			return i.noBitmaps(namespace, c.GetOf(), cover, func(c *ebbv1.Coverage) *ebbv1.Answer {
+				return groupless(0, c)
+			})
 		}
 		if len(keys) == 0 {
 			e, err := askAnd(step, bitmapQuestion(namespace, expr), nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {

@@ -49,7 +49,9 @@ func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
 				return nil, nil, err
 			}
 			if table.Within == nil {
-				return nil, nobody(rows, cover), nil
+				return i.noBitmaps(namespace, c.GetWithin(), cover, func(c *ebbv1.Coverage) *ebbv1.Answer {
+					return nobody(rows, c)
+				})
 			}
 		}
 		e, err := ask(step, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}, nil)

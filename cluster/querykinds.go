@@ -96,11 +96,17 @@ func (i *inquiry) probabilities(d *ebbv1.PlanDistribution) (*errand, *proto.Erro
 
 func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
 	if s.GetSet() != nil {
+		if i.onlyBitmaps(termsOf(nil, s.GetSet())) {
+			return i.idsAsTotal(s.GetSet())
+		}
 		return i.sizeOf(s.GetSet(), i.countThings, i.idsAsTotal)
 	}
 	a, err := i.about(s.GetOf()...)
 	if err != nil {
 		return nil, err
+	}
+	if sizes(s) && i.onlyBitmaps(s.GetOf()) {
+		return i.idsAsTotal(unionOf(s.GetOf()))
 	}
 	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_CONTAINS {
 		return i.contains(s, a)
@@ -112,9 +118,26 @@ func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
 			totalOf)
 		return i.orUnionOfBitmaps(e, s.GetOf()), nil
 	}
-	return askAnd("one summary", i.summaryQuestion(a, q), nil, func(answer *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	e, err := askAnd("one summary", i.summaryQuestion(a, q), nil, func(
+		answer *ebbv1.Answer,
+	) (*errand, *ebbv1.Answer, *proto.Error) {
 		return nil, answer, knows(s, a, answer.GetSummary())
 	})
+	if err == nil && sizes(s) {
+		e = i.orUnionOfBitmaps(e, s.GetOf())
+	}
+	return e, err
+}
+
+// sizes says whether a function asks what bitmaps know: how many ids they have.
+func sizes(s *ebbv1.PlanSummary) bool {
+	switch s.GetFunction() {
+	case ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL:
+		return true
+	case ebbv1.PlanFunction_PLAN_FUNCTION_DISTINCT:
+		return s.GetWindowUs() == 0
+	}
+	return false
 }
 
 // totalOf makes of a distribution what other kinds say of their total, which is certain but for what is lost.
@@ -131,7 +154,10 @@ func totalOf(a *ebbv1.Answer) *ebbv1.Answer {
 }
 
 // countsMembers are the kinds whose total is a number of members.
-var countsMembers = []ebbv1.Kind{ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_LINEAR, ebbv1.Kind_KIND_BLOOM}
+var countsMembers = []ebbv1.Kind{
+	ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_LINEAR, ebbv1.Kind_KIND_BLOOM,
+	ebbv1.Kind_KIND_BITMAP,
+}
 
 // knows refuses what a kind answers in another sense than the function has.
 func knows(s *ebbv1.PlanSummary, a about, w *ebbv1.Summary) *proto.Error {

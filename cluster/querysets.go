@@ -96,7 +96,7 @@ func nothingInCommon(q *ebbv1.OverlapQuestion, c *ebbv1.Coverage) *ebbv1.Answer 
 
 // countThings is about how many things a set has that is made of others.
 func (i *inquiry) countThings(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
-	return i.overlapOf([]*ebbv1.PlanExpression{of}, func(a *ebbv1.Answer) *ebbv1.Answer {
+	e, err := i.overlapOf([]*ebbv1.PlanExpression{of}, func(a *ebbv1.Answer) *ebbv1.Answer {
 		o := a.GetOverlap()
 		set := o.GetSets()[0]
 		out := &ebbv1.Summary{
@@ -105,6 +105,10 @@ func (i *inquiry) countThings(of *ebbv1.PlanExpression) (*errand, *proto.Error) 
 		}
 		return &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: out}}
 	})
+	if err != nil {
+		return e, err
+	}
+	return i.refusingRollups(e, termsOf(nil, of)), nil
 }
 
 // idsAsTotal is how many ids an expression of bitmaps has, as a total.
@@ -112,6 +116,11 @@ func (i *inquiry) idsAsTotal(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 	if i.plan.GetAsOfUs() != 0 {
 		return nil, errBitmapsAsOf()
 	}
+	return i.idsNow(of)
+}
+
+// idsNow is idsAsTotal at whatever time is asked for.
+func (i *inquiry) idsNow(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 	e, err := i.countIDs(of)
 	if err != nil {
 		return nil, err
@@ -130,40 +139,103 @@ func (i *inquiry) idsAsTotal(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 	}), nil
 }
 
-// orUnionOfBitmaps counts the ids of several bitmaps where an errand finds that the keys are of another kind than
-// summaries that merge, or nothing under periods that are rolled up.
-func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
-	periods := slices.ContainsFunc(terms, i.isRolledUp)
-	if len(terms) == 1 && terms[0].GetKey() != nil && !periods || i.plan.GetAsOfUs() != 0 {
-		return e
-	}
+// onlyBitmaps says whether the namespace of terms holds nothing but bitmaps.
+func (i *inquiry) onlyBitmaps(terms []*ebbv1.PlanTerm) bool {
+	a, err := i.about(terms...)
+	return err == nil && proto.BySlice(i.table.Namespace(a.namespace))
+}
+
+// unionOf is what is in any of some terms.
+func unionOf(terms []*ebbv1.PlanTerm) *ebbv1.PlanExpression {
 	of := &ebbv1.PlanOperation{Operator: ebbv1.PlanOperator_PLAN_OPERATOR_UNION}
 	for _, t := range terms {
 		of.Operands = append(of.Operands, &ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Term{Term: t}})
 	}
+	return &ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Operation{Operation: of}}
+}
+
+// orUnionOfBitmaps counts the ids of several bitmaps where an errand finds that the keys are of another kind than
+// summaries that merge. Of periods that are rolled up it counts them too where the errand finds nothing, or a bitmap:
+// a summary of the key alone lacks the ids of shorter periods.
+func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
+	periods := slices.ContainsFunc(terms, i.isRolledUp)
+	past := i.plan.GetAsOfUs() != 0
+	if !periods && (past || len(terms) == 1 && terms[0].GetKey() != nil) {
+		return e
+	}
 	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
-		empty := periods && bad == nil && a.GetError() == nil && !a.GetSummary().GetFound()
-		if !empty && (bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
+		s := a.GetSummary()
+		short := periods && bad == nil && a.GetError() == nil &&
+			(!s.GetFound() || s.GetKind() == ebbv1.Kind_KIND_BITMAP)
+		if !short && (past || bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
 			return nil, a, bad
 		}
-		other, err := i.idsAsTotal(&ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Operation{Operation: of}})
+		other, err := i.idsNow(unionOf(terms))
 		if err != nil {
 			return nil, a, bad
 		}
 		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
-			if worse != nil {
+			switch {
+			case worse != nil:
 				return nil, a, bad
+			case past && b.GetSummary().GetFound():
+				return nil, nil, errBitmapsAsOf()
 			}
 			return nil, b, nil
 		}), nil, nil
 	})
 }
 
-// isRolledUp says whether a term is a period that its namespace rolls up: of bitmaps it may have ids without a key.
+// isRolledUp says whether a term is a period, or a range of periods, that its namespace rolls up: of bitmaps it may have
+// ids without a key.
 func (i *inquiry) isRolledUp(t *ebbv1.PlanTerm) bool {
 	ns := i.table.Namespace(cmp.Or(t.GetNamespace(), i.plan.GetNamespace(), proto.DefaultNamespace))
-	_, _, ok := rollsUp(ns, t.GetKey())
+	key := t.GetKey()
+	if t.GetRange() != nil {
+		key = query.Keys(t.GetRange())[0] // all are of one length
+	}
+	_, _, ok := rollsUp(ns, key)
 	return ok
+}
+
+// refusingRollups refuses to compare periods that are rolled up, as stored bitmaps are refused: where their own keys
+// are missing, they may have ids all the same.
+func (i *inquiry) refusingRollups(e *errand, terms []*ebbv1.PlanTerm) *errand {
+	rolled := map[string]bool{}
+	for _, t := range terms {
+		if !i.isRolledUp(t) {
+			continue
+		}
+		for _, key := range (found{}).keys(t) {
+			rolled[string(key)] = true
+		}
+	}
+	if len(rolled) == 0 {
+		return e
+	}
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+		keys := slices.DeleteFunc(slices.Clone(a.GetCoverage().GetMissingKeys()), func(key []byte) bool {
+			return !rolled[string(key)]
+		})
+		if bad != nil || len(keys) == 0 {
+			return nil, a, bad
+		}
+		about, err := i.about(terms...)
+		if err != nil {
+			return nil, nil, err
+		}
+		q := bitmapQuestion(about.namespace, union(keyExprs(keys)))
+		next := &errand{step: "periods that are rolled up", questions: []*ebbv1.Question{q}}
+		next.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			if answers[0].GetBitmap().GetCount() == 0 {
+				return nil, a, nil
+			}
+			name := query.Quote(keys[0])
+			return nil, nil, proto.ErrWrongKind.Errorf("key %s is a bitmap, and only sets are compared", name).
+				WithHint("count(a & b) is how many ids two bitmaps share, count(a | b) how many either has")
+		}
+		return next, nil, nil
+	})
 }
 
 // followed is an errand at whose end something else is made of what it found.
@@ -303,7 +375,7 @@ func similarGraph(o *ebbv1.Overlap, text string, n int) *ebbv1.Graph {
 	self.Set.Of = text
 	g := &ebbv1.Graph{AsOfUs: o.GetAsOfUs(), Confidence: o.GetConfidence(), Nodes: []*ebbv1.GraphNode{self}}
 	for _, i := range order[:min(n, len(order))] {
-		if similar(i) > 0 {
+		if e := o.GetSimilar()[i]; e.GetValue() > 0 || e.GetStdError() >= 1 { // of 1: nothing is known
 			self.Links = append(self.Links, &ebbv1.GraphLink{To: uint32(len(g.Nodes)), Jaccard: o.GetSimilar()[i]})
 			g.Nodes = append(g.Nodes, &ebbv1.GraphNode{Set: o.GetSets()[i+1]})
 		}

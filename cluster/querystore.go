@@ -12,15 +12,23 @@ import (
 func (i *inquiry) store(s *ebbv1.PlanStore) (*errand, *proto.Error) {
 	const step = "store an expression"
 	terms := append([]*ebbv1.PlanTerm{s.GetTo()}, termsOf(nil, s.GetOf())...)
-	return i.resolved(step, terms, func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return i.resolved(step, terms, func(
+		namespace string, f found, c *ebbv1.Coverage,
+	) (*errand, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(s.GetOf())
 		if err != nil {
 			return nil, nil, err
 		}
-		if expr == nil { // nothing at all, whatever the key held
-			expr = without(keyExpr(s.GetTo().GetKey()), keyExprs([][]byte{s.GetTo().GetKey()}))
+		to := s.GetTo().GetKey()
+		stored := func(*ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+			req := &ebbv1.StoreBitmapRequest{Namespace: namespace, Key: to, Expr: expr}
+			return &errand{step: step, store: req}, nil, nil
 		}
-		return &errand{step: step, store: &ebbv1.StoreBitmapRequest{Namespace: namespace, Key: s.GetTo().GetKey(), Expr: expr}}, nil, nil
+		if expr == nil { // nothing at all, whatever the key held
+			expr = without(keyExpr(to), keyExprs([][]byte{to}))
+			return i.keysOfNothing(namespace, s.GetOf(), c, stored)
+		}
+		return stored(c)
 	})
 }
 

@@ -2,10 +2,11 @@ package load
 
 import (
 	"bytes"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // Where columns are numbers only, nothing says whether the first line holds names. Counted as a row it makes a key of
@@ -44,7 +45,7 @@ func isQuantity(field string) bool {
 	if field == "" || unicode.IsLetter(firstRune(field)) {
 		return false // nan and inf, which are names as well
 	}
-	if _, err := strconv.ParseFloat(field, 64); err == nil {
+	if _, err := proto.ParseNumber(field); err == nil {
 		return true
 	}
 	_, err := ParseTime(field)

@@ -247,7 +247,7 @@ func parseNumber(text string, unit TimeUnit) (time.Time, error) {
 
 // parseFloatTime parses numbers like 1.3e9.
 func parseFloatTime(text string, unit TimeUnit) (time.Time, error) {
-	f, err := strconv.ParseFloat(text, 64)
+	f, err := proto.ParseNumber(text)
 	if err != nil || math.IsNaN(f) {
 		return time.Time{}, fmt.Errorf("bad time %s: it is not a number, nor like 2006-01-02T15:04:05Z; "+
 			"--time-format describes others", quote(text))

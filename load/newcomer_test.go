@@ -233,6 +233,11 @@ func TestSkipEmptyNumbers(t *testing.T) {
 		want       string
 	}{
 		{"a.csv", "k,b,n\na,x,\na,y,2\n", Options{Key: "k", Bin: "b", Amount: "n", SkipEmpty: true}, "3 \"a\" \"y\" 2\n1 empty\n"},
+		{
+			"a.csv", "k,b,n\na,x,1_0.5\n",
+			Options{Key: "k", Bin: "b", Amount: "n"},
+			"refused line 2: bad amount \"1_0.5\": it has underscores: write 1000 for 1_000\n",
+		},
 		{"a.csv", "k,b,n\na,x,\n", Options{Key: "k", Bin: "b", Amount: "n"}, "refused line 2: bad amount: it is empty (--skip-empty leaves such rows out)\n"},
 		{"a.csv", "k,v\na, \na,0.5\n", Options{Key: "k", Value: "v", Kind: 4, SkipEmpty: true}, "3 \"a\" \"\" 1\n1 empty\n"},
 		{"a.jsonl", "{\"k\":\"a\",\"v\":null}\n{\"k\":\"a\"}\n", Options{Key: "k", Value: "v", Kind: 4, SkipEmpty: true}, "2 empty\n"},

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // splitTabs cuts a line at its tabs. There is no quoting in TSV.
@@ -190,9 +192,9 @@ func parseFloat(what, text string) (float64, error) {
 	if strings.TrimSpace(text) == "" {
 		return 0, fmt.Errorf("bad %s: it is empty (--skip-empty leaves such rows out)", what)
 	}
-	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	n, err := proto.ParseNumber(strings.TrimSpace(text))
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("bad %s %s: it is not a number", what, quote(text))
+		return 0, fmt.Errorf("bad %s %s: %w", what, quote(text), err)
 	}
 	return n, nil
 }

@@ -2,17 +2,20 @@ package query
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ebbdb/ebb/proto"
 )
 
-// units of durations in microseconds, the longest first.
+// units of durations in microseconds, the longest first. A year has 365.25 days.
 var units = []struct {
 	name string
 	us   int64
 }{
+	{"y", 36525 * 864_000_000},
 	{"w", 7 * 86_400_000_000},
 	{"d", 86_400_000_000},
 	{"h", 3_600_000_000},
@@ -25,24 +28,36 @@ var units = []struct {
 // duration takes a number with a unit, as 10m, from least up to 100 years.
 func (p *parser) duration(what string, leastUS int64) int64 {
 	t := p.token
-	us, ok := parseDuration(t.value)
-	if t.class != word || t.namespace != "" || !ok || us < leastUS || us > proto.HalfLifeMaxUS {
-		p.unexpected(fmt.Sprintf("%s: a whole number of us, ms, s, m, h, d or w from %s to 100 years, as 10m", what, durationText(leastUS)))
+	us, err := ParseDuration(t.value)
+	if t.class != word || t.namespace != "" || err != nil || us < leastUS || us > proto.HalfLifeMaxUS {
+		p.unexpected(fmt.Sprintf("%s: a number with a unit (us, ms, s, m, h, d, w or y) from %s to 100 years, as 10m",
+			what, durationText(leastUS)))
 		return 0
 	}
 	p.advance()
 	return us
 }
 
-func parseDuration(text string) (us int64, ok bool) {
-	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz")
-	n, err := strconv.ParseInt(digits, 10, 64)
-	for _, u := range units {
-		if text[len(digits):] == u.name {
-			return n * u.us, err == nil && n >= 0 && n <= (1<<63-1)/u.us
+// durationMaxUS is the longest span that a time.Duration holds, about: 291 years.
+const durationMaxUS = 9.2e15
+
+// ParseDuration reads durations as the language, the command line and HTTP take them, in microseconds: those of Go, as
+// 1h30m, and numbers of days (d), weeks (w) and years of 365.25 days (y).
+func ParseDuration(text string) (us int64, err error) {
+	for _, u := range units[:3] {
+		number, is := strings.CutSuffix(text, u.name)
+		if !is {
+			continue
 		}
+		v, err := strconv.ParseFloat(number, 64)
+		out := v * float64(u.us)
+		if err != nil || strings.Trim(number, "+-.0123456789") != "" || !(math.Abs(out) < durationMaxUS) {
+			return 0, fmt.Errorf("duration %q", text)
+		}
+		return int64(out), nil
 	}
-	return 0, false
+	d, err := time.ParseDuration(text)
+	return d.Microseconds(), err
 }
 
 // durationText writes a duration in the longest unit of which it is a whole number.

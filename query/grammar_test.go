@@ -25,7 +25,7 @@ var examples = map[string][]string{
 	"FRACTION":   {"0", "0.5", "1", "1e-3"},
 	"LEAST":      {"0.1", "1"},
 	"CONFIDENCE": {"0.5", "0.99"},
-	"DURATION":   {"1s", "10m", "6h", "90d", "1500ms"},
+	"DURATION":   {"1s", "10m", "6h", "90d", "1500ms", "2y", "1h30m", "1.5d"},
 	"TIME":       {"2013-05-06", "2013-05-06T12:00:00Z", `"2013-05-06T12:00:00+02:00"`},
 	"NAMESPACE":  {"sales", "a-b", `"a..b"`},
 }
@@ -135,8 +135,8 @@ func classOf(tokens []token, name string) []int {
 	case "FRACTION", "LEAST", "CONFIDENCE":
 		return one(isNumber)
 	case "DURATION":
-		_, ok := parseDuration(t.value)
-		return one(plain && ok)
+		_, err := ParseDuration(t.value)
+		return one(plain && err == nil)
 	case "TIME", "NAMESPACE":
 		return one((t.class == word || t.class == quoted) && t.namespace == "")
 	}

@@ -5,12 +5,12 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/query"
 )
 
 // parseJSON reads a document into m, which is empty. What it does not
@@ -447,7 +447,7 @@ func parseInt64(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value, 
 		}
 	case err == nil:
 	case isDuration(fd):
-		n, err = parseDuration(s)
+		n, err = query.ParseDuration(s)
 	case isTime(fd):
 		n, err = parseTime(s)
 	}
@@ -472,7 +472,7 @@ func parseInt(s string) (int64, error) {
 	if err == nil {
 		return n, nil
 	}
-	f, ferr := strconv.ParseFloat(s, 64)
+	f, ferr := proto.ParseNumber(s)
 	if ferr != nil || f != math.Trunc(f) || math.Abs(f) > numberMax {
 		return 0, err
 	}
@@ -494,22 +494,10 @@ func parseUint(s string, limit uint64) (uint64, error) {
 	return u, nil
 }
 
-// parseDuration reads a Go duration, or a number of days, as microseconds.
-func parseDuration(s string) (int64, error) {
-	if days, found := strings.CutSuffix(s, "d"); found {
-		f, err := strconv.ParseFloat(days, 64)
-		if us := f * 24 * 3600e6; err == nil && math.Abs(us) < 1<<62 {
-			return int64(us), nil
-		}
-	}
-	d, err := time.ParseDuration(s)
-	return d.Microseconds(), err
-}
-
 // parseDouble lets infinities and NaN through, under protobuf's names and as
 // overflows: whether a field takes them is not the document's business.
 func parseDouble(s string) (protoreflect.Value, bool) {
-	f, err := strconv.ParseFloat(s, 64)
+	f, err := proto.ParseNumber(s)
 	if err != nil && !math.IsInf(f, 0) {
 		return protoreflect.Value{}, false
 	}

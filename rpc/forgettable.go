@@ -144,7 +144,7 @@ func (f *forgettable) distribution(
 	ctx context.Context, op doorOp, args url.Values, q *ebbv1.DistributionQuestion, code string,
 ) (doorReply, *doorError) {
 	if raw := args.Get("rate"); raw != "" {
-		rate, err := strconv.ParseFloat(raw, 64)
+		rate, err := proto.ParseNumber(raw)
 		if err != nil || !(rate >= 0 && rate <= rateMax) {
 			return doorReply{}, refuse(codeBadRate, proto.ErrBadRequest.Errorf(
 				"rate %s: it must be a number per second from 0 to %g", quote(raw), float64(rateMax)))

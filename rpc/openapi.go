@@ -182,7 +182,7 @@ func integerSchema(fd protoreflect.FieldDescriptor) object {
 	schema := object{"type": "integer", "format": "int64"}
 	switch {
 	case isDuration(fd):
-		schema["description"] = `microseconds; in requests also a duration such as "90s" or "30d"`
+		schema["description"] = `microseconds; in requests also a duration such as "90s", "30d" or "2y"`
 	case isTime(fd):
 		schema["description"] = "microseconds since 1970; in requests also RFC 3339"
 	}

@@ -101,7 +101,7 @@ func (c *call) summaryQuestion() (*ebbv1.SummaryQuestion, error) {
 		return nil, err
 	}
 	for _, text := range c.query["quantile"] {
-		part, err := strconv.ParseFloat(text, 64)
+		part, err := proto.ParseNumber(text)
 		if err != nil {
 			return nil, proto.ErrBadRequest.Errorf("quantile: %s is not a number", quote(text))
 		}

@@ -541,13 +541,14 @@ func atLeast(q *ebbv1.SummaryQuestion, value float64) *ebbv1.Estimate {
 }
 
 // atMost is an estimate that is too low by no more than what was lost, and with this confidence too high by no more
-// than err.
+// than err. Amounts are never negative, and neither is the lower bound.
 func atMost(value, err, lost, confidence float64) *ebbv1.Estimate {
 	if err == 0 {
 		confidence = certain
 	}
 	slack := proto.RoundingOf(value)
-	return &ebbv1.Estimate{Value: value, Low: value - err - slack, High: value + lost + slack, Confidence: confidence}
+	low := max(0, value-err-slack)
+	return &ebbv1.Estimate{Value: value, Low: low, High: value + lost + slack, Confidence: confidence}
 }
 
 // wider is an estimate whose truth may be more by what was lost.

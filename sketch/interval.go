@@ -111,10 +111,13 @@ func (e SetEstimate) Interval(confidence float64) (low, high float64) {
 	return max(0, e.Value+shift-half), e.Value + shift + half
 }
 
-// ShareInterval is Interval of a share of a whole, from 0 to 1.
+// ShareInterval is Interval of a share of a whole, from 0 to 1. With a standard error of 1 or more it is all of that.
 func (e SetEstimate) ShareInterval(confidence float64) (low, high float64) {
-	if e.StdErr == 0 {
+	switch {
+	case e.StdErr == 0:
 		return e.Value, e.Value
+	case e.StdErr >= 1:
+		return 0, 1
 	}
 	low, high = e.Interval(confidence)
 	_, less := SetEstimate{Value: 1 - e.Value, StdErr: e.StdErr}.Interval(confidence) // the rest is a share too

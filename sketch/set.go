@@ -316,9 +316,15 @@ func shared(a, b []uint64) (both int) {
 	return both
 }
 
+// unknownShare is a share of which a sample says nothing: it holds nothing of the whole. Its interval is 0 to 1.
+var unknownShare = SetEstimate{StdErr: 1}
+
 // jaccardOf is a proportion in a sample without replacement; its error is taken at a proportion half a thing away from 0 and 1.
 func jaccardOf(both, all int, share float64) SetEstimate {
-	if all == 0 {
+	switch {
+	case all == 0 && share < 1:
+		return unknownShare
+	case all == 0:
 		return SetEstimate{}
 	}
 	e := SetEstimate{Value: float64(both) / float64(all)}

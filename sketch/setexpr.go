@@ -386,7 +386,10 @@ func (w *weighed) estimate(e int) SetEstimate {
 // jaccard is the second expression as a part of the first.
 func (w *weighed) jaccard() SetEstimate {
 	all := w.sums[0]
-	if all <= 0 {
+	switch {
+	case all <= 0 && w.tau > 0:
+		return unknownShare
+	case all <= 0:
 		return SetEstimate{}
 	}
 	j := w.sums[1] / all // the variance is that of both - j all

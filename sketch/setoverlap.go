@@ -8,7 +8,9 @@ type SetsOverlap struct {
 	Union, Intersection SetEstimate
 	// Difference is the first without all others.
 	Difference SetEstimate
-	// Jaccard is Intersection / Union, of decayed sets the weighted similarity; 0 when all are empty.
+	// Jaccard is Intersection / Union, of decayed sets the weighted similarity. It is 0 when all are empty, with a
+	// standard error of 0, and 0 with a standard error of 1 when the sample holds nothing of the union: then it may be
+	// anything.
 	Jaccard SetEstimate
 }
 

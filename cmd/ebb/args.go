@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -178,9 +179,12 @@ func (n *floats) Set(text string) error {
 		return nil
 	}
 	for field := range strings.SplitSeq(text, ",") {
-		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
-		if err != nil {
-			return fmt.Errorf("%q is not a number", field)
+		v, err := proto.ParseNumber(strings.TrimSpace(field))
+		switch {
+		case errors.Is(err, strconv.ErrRange):
+			return fmt.Errorf("%q is too large", field)
+		case err != nil:
+			return fmt.Errorf("%q: %w", field, err)
 		}
 		*n = append(*n, v)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 )
 
 func newEstimate(s *session) *cobra.Command {
@@ -41,7 +42,7 @@ func newEstimate(s *session) *cobra.Command {
 				sq.Top = uint32(top)
 			}
 			if window != "" {
-				us, err := duration(window)
+				us, err := query.ParseDuration(window)
 				if err != nil || us <= 0 {
 					return usagef("--window %q: write it as 30s, 10m or 7d", window)
 				}

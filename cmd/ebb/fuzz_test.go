@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/query"
 )
 
 // FuzzCommandLine: no words after ebb make it panic before a command begins, and those that cannot be right are said to be the caller's mistake.
@@ -69,7 +70,8 @@ func FuzzValues(f *testing.F) {
 		if us, err := instant(text); err == nil && (us < 0 || us == 0 && text != "" && text != "now" || us > int64(1)<<60) {
 			t.Errorf("time %q is %d", text, us)
 		}
-		if us, err := duration(text); err == nil && us != 0 && (us > 0) != (time.Duration(us)*time.Microsecond > 0) {
+		us, err := query.ParseDuration(text)
+		if err == nil && us != 0 && (us > 0) != (time.Duration(us)*time.Microsecond > 0) {
 			t.Errorf("duration %q of %d us is %v", text, us, time.Duration(us)*time.Microsecond)
 		}
 		if d, err := optional("x", text, readSpan); err == nil && d != nil && *d < 0 {

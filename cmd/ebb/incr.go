@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,9 +23,9 @@ func newIncr(s *session) *cobra.Command {
 		Example: "  ebb incr clicks/country US\n  ebb incr clicks/country US BR --by 2.5 --at 2013-05-17T21:04:00Z\n" +
 			"  ebb incr visitors/today ann bob --kind distinct\n  ebb incr fans/go ann bob --kind set\n  ebb incr latency --kind quantile --value 0.25,0.31",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			amount, err := strconv.ParseFloat(by, 64)
+			amount, err := proto.ParseNumber(by)
 			if err != nil && !math.IsInf(amount, 0) {
-				return usagef("--by %q is not a number", by)
+				return usagef("--by %q: %v", by, err)
 			}
 			if e := proto.CheckAmount(amount); e != nil {
 				return e

@@ -12,6 +12,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 )
 
 // patternHelp is what the words of a pattern mean, for the help of commands that take one.
@@ -413,7 +414,7 @@ written again later is a new key, without a time. A time that has passed ends it
 			}
 			var ttl time.Duration
 			if len(args) > 1 {
-				lives, err := duration(args[1])
+				lives, err := query.ParseDuration(args[1])
 				switch {
 				case err != nil:
 					return usagef("DURATION %q: write it as 30s, 10m, 6h, 7d or 2y", args[1])

@@ -94,7 +94,9 @@ func newKMVImport(s *session) *cobra.Command {
 		Args: argsBetween(1, 1, "FILE (- for standard input)"),
 		Long: `A key that is there then has the members of both, so that a file can be imported again: what is there
 already changes nothing. A value of a larger k than the namespace keeps is cut to that: --size set.members=N
-keeps up to k = N + 1. Lines that cannot be right are reported and left out.`,
+keeps up to k = N + 1. Lines that cannot be right are reported and left out.
+
+The namespace must hash the members of sets as gocountme does: --set-hash murmur3, when it is created.`,
 		Example: "  ebb kmv import sets.jsonl -n sets\n" +
 			"  zcat sets.jsonl.gz | ebb kmv import - -n sets",
 		RunE: func(cmd *cobra.Command, args []string) error { return s.importKMV(cmd, args[0], most) },
@@ -221,7 +223,10 @@ func newKMVExport(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export [KEY...]", Short: "Write sets as gocountme stores them", Args: argsBetween(0, -1, "[KEY...]"),
 		Long: `Each set is written as it is at a moment of its own. A set of n hashes is a value of k = n + 1, so what
-came from gocountme goes out as it came. A set that forgets is refused when it keeps a sample only.`,
+came from gocountme goes out as it came. A set that forgets is refused when it keeps a sample only.
+
+The namespace must hash the members of sets as gocountme does: --set-hash murmur3, when it is created. The hash of a
+namespace cannot be changed later.`,
 		Example: "  ebb kmv export stars/go stars/rust -n sets -f sets.jsonl\n" +
 			"  ebb kmv export --matching 'stars/*' -n sets -f -",
 		RunE: func(cmd *cobra.Command, args []string) error {

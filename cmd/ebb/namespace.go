@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 )
 
 var (
@@ -216,7 +216,7 @@ func (nf *namespaceFlags) setHalfLife(ns *client.Namespace) error {
 		ns.Decay = ebbv1.Decay_DECAY_NONE
 		return nil
 	}
-	us, err := duration(nf.halfLife)
+	us, err := query.ParseDuration(nf.halfLife)
 	if err != nil {
 		return usagef("--half-life %q: write it as 30s, 10m, 6h, 7d, 2y or none", nf.halfLife)
 	}
@@ -238,7 +238,7 @@ func (nf *namespaceFlags) setTemplate(ns *client.Namespace) error {
 	}
 	for _, text := range nf.sizes {
 		name, number, ok := strings.Cut(text, "=")
-		v, err := strconv.ParseFloat(number, 64)
+		v, err := proto.ParseNumber(number)
 		if !ok || err != nil {
 			return usagef("--size %q: write it as NAME=NUMBER, such as countmin.epsilon=0.001", text)
 		}
@@ -269,7 +269,7 @@ func optional[T any](flag, text string, read func(flag, text string) (T, error))
 
 // readSpan reads a time above 0.
 func readSpan(flag, text string) (time.Duration, error) {
-	us, err := duration(text)
+	us, err := query.ParseDuration(text)
 	if err != nil || us <= 0 {
 		return 0, usagef("--%s %q: write it as 30s, 10m, 6h, 7d, 2y or none", flag, text)
 	}
@@ -306,22 +306,6 @@ func (nf *namespaceFlags) setWords(ns *client.Namespace) (err error) {
 		ns.Precision, err = choice("precision", nf.precision, precisions)
 	}
 	return err
-}
-
-// duration reads Go's durations and the units people use for half-lives: d, w
-// and y (365.25 days). It returns microseconds, which are fewer than a time.Duration can have: 291 years.
-func duration(text string) (int64, error) {
-	units := map[byte]float64{'d': 24 * 3600e6, 'w': 7 * 24 * 3600e6, 'y': 365.25 * 24 * 3600e6}
-	if n := len(text) - 1; n > 0 && units[text[n]] != 0 {
-		v, err := strconv.ParseFloat(text[:n], 64)
-		us := v * units[text[n]]
-		if err != nil || !(math.Abs(us) < 9.2e15) {
-			return 0, fmt.Errorf("duration %q", text)
-		}
-		return int64(us), nil
-	}
-	d, err := time.ParseDuration(text)
-	return d.Microseconds(), err
 }
 
 func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create bool) error {

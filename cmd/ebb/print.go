@@ -311,7 +311,7 @@ func instant(text string) (int64, error) {
 		return 0, usagef("time %q may be the date %s, or a number since 1970, which is %s: write it as one of these",
 			text, date, number)
 	}
-	seconds, err := strconv.ParseFloat(text, 64)
+	seconds, err := proto.ParseNumber(text)
 	if err != nil || !(math.Abs(seconds) < 1e18) { // which is µs until the year 33658
 		return 0, usagef("time %q: write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970", text)
 	}
