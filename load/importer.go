@@ -82,9 +82,6 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	}
 	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
 	source, err := im.open(ctx, run)
-	if errors.Is(err, client.ErrTooManySources) {
-		run.forget(ctx) // those shards that had room for it; not in every shard, it has never counted a row
-	}
 	if err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
@@ -350,11 +347,12 @@ func (r *run) nothing() bool {
 }
 
 // forget drops a source that this run has begun and that has counted nothing, so that no import that was refused
-// takes the room of another. If that fails it stays, which `ebb source list` shows.
+// takes the room of another. Shards keep it where another import has opened it since. If that fails it stays, which
+// `ebb source list` shows.
 func (r *run) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptedMax)
 	defer cancel()
-	_ = r.importer.Client.DropSource(ctx, r.importer.Namespace, r.importer.Source) // it takes a place, and no more
+	_ = r.source.Discard(ctx) // it takes a place, and no more
 }
 
 func (r *run) show() {

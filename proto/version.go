@@ -29,7 +29,8 @@ package proto
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks
 //	12 nodes tell each other that their disks are full; floors that keep bins keep those of events that weigh nothing
-//	   any more, too: see shard.BehaviourFaint; the control group keeps idempotency keys of clients' changes
+//	   any more, too: see shard.BehaviourFaint; the control group keeps idempotency keys of clients' changes;
+//	   the holder of a source can drop it: see shard.BehaviourHolderDrops
 //
 // 7 was never released.
 const (

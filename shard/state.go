@@ -65,6 +65,10 @@ const (
 	// BehaviourFaint is from when on an event that weighs nothing any more makes a bin where the floor keeps bins for good.
 	BehaviourFaint = 6
 
+	// BehaviourHolderDrops is from when on a drop of a source may have the identity of its holder. It then changes
+	// nothing unless the epoch of the holder is the current one.
+	BehaviourHolderDrops = BehaviourFaint
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourFaint
 )
