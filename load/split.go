@@ -164,14 +164,14 @@ func jsonText(raw json.RawMessage, path string) (string, error) {
 
 // jsonSort names what a line of JSON is that is no object.
 func jsonSort(line []byte) string {
-	switch line = bytes.TrimSpace(line); {
-	case line[0] == '[':
+	switch bytes.TrimSpace(line)[0] {
+	case '[':
 		return "an array"
-	case line[0] == '"':
+	case '"':
 		return "a string"
-	case line[0] == 'n':
+	case 'n':
 		return "null"
-	case line[0] == 't' || line[0] == 'f':
+	case 't', 'f':
 		return "true or false"
 	}
 	return "a number"
