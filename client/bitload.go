@@ -66,15 +66,11 @@ func (l *BitLoad) Forget(ctx context.Context) error {
 func (l *BitLoad) apply(ctx context.Context, cmd *ebbv1.Command) (*ebbv1.CommandResult, error) {
 	ctx, cancel := withDefaultTimeout(ctx, l.client.cfg.timeout)
 	defer cancel()
-	deadline, _ := ctx.Deadline()
-	heard := make(chan loadStep, 1)
-	l.client.dispatch([]*parcel{{shard: l.shard, buf: marshal(cmd), ctx: ctx, deadline: deadline, made: l.client.now(), delivery: hearing(heard)}})
-	select {
-	case step := <-heard:
-		return step.result, step.err
-	case <-ctx.Done():
-		return nil, l.client.fail(attempt{op: "load", key: l.key, shard: l.shard}, context.Cause(ctx))
+	result, err := l.client.applyTo(ctx, l.shard, cmd)
+	if err != nil && ctx.Err() != nil {
+		return nil, l.client.fail(attempt{op: "load", key: l.key, shard: l.shard}, err)
 	}
+	return result, err
 }
 
 type loadStep struct {

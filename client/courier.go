@@ -261,6 +261,9 @@ func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 	p.exposed.Store(p.tainted)
 	switch v {
 	case final:
+		if c.contest(p, err) {
+			return false
+		}
 		p.settle(nil, c.lastWord(p, err))
 		return false
 	case expired:

@@ -54,8 +54,9 @@ type lane struct {
 	openErr  error // why the last one could not be opened
 	lastSent time.Time
 
-	epoch  uint64 // of a source
-	broken error  // of a source: a command was lost, nothing may follow
+	epoch   uint64 // of a source
+	reached uint64 // of a source: the last offset that the shard is known to have decided
+	broken  error  // of a source: a command was lost, nothing may follow
 }
 
 func (c *Client) newProducer(ns string, window int) *producer {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,7 +81,8 @@ type SourceStats struct {
 }
 
 // Source takes over the ordered source of that name, at most 256 bytes, in all
-// shards. Every earlier holder is fenced: it gets ErrSourceFenced.
+// shards. Every earlier holder is fenced: it gets ErrSourceFenced. Of several that
+// open it at the same time one holds it, and the others get ErrSourceFenced.
 func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*Source, error) {
 	start := c.now()
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
@@ -111,32 +113,31 @@ func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*
 	return s, nil
 }
 
-// takeOver raises the source's epoch in every shard and learns what is applied.
-func (s *Source) takeOver(ctx context.Context, p *producer) error {
-	c := p.client
-	deadline, _ := ctx.Deadline()
-	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
-	command := marshal(&ebbv1.Command{
-		Namespace: p.ns,
-		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: p.source, Token: newSecret()}},
+// takeOver raises the source's epoch in every shard, the arbiter first, and learns what is applied.
+func (s *Source) takeOver(ctx context.Context, p *producer) (err error) {
+	token, last := newSecret(), make([]uint64, len(p.lanes))
+	defer func() {
+		if errors.Is(err, ErrTooManySources) { // it is in no other shard, and takes the room of another
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellMax)
+			defer cancel()
+			_ = p.discard(ctx, last) // what is left takes a place, and no more
+		}
+	}()
+	first, err := p.client.applyTo(ctx, arbiter, p.opening(token))
+	if err != nil {
+		return err
+	}
+	p.lanes[arbiter].hold(first)
+	last[arbiter] = first.GetLastOffset()
+	err = p.client.applyIn(ctx, arbiter+1, same(p.opening(token)), func(shard uint32, result *ebbv1.CommandResult) {
+		p.lanes[shard].hold(result)
+		last[shard] = result.GetLastOffset()
 	})
-	parcels := make([]*parcel, 0, len(p.lanes)-1)
-	for shard := 1; shard < len(p.lanes); shard++ {
-		parcels = append(parcels, &parcel{
-			shard: uint32(shard), buf: command, ctx: ctx, deadline: deadline, made: c.now(), delivery: calls,
-		})
+	if err != nil {
+		return err
 	}
-	c.dispatch(parcels)
-	select {
-	case <-calls.done:
-	case <-ctx.Done():
-		return calls.cause(context.Cause(ctx))
-	}
-	if calls.err != nil {
-		return calls.err
-	}
-	s.resume = resumeOf(calls.last)
-	return nil
+	s.resume = resumeOf(last)
+	return p.holds(ctx)
 }
 
 func resumeOf(last []uint64) Resume {
@@ -148,38 +149,37 @@ func resumeOf(last []uint64) Resume {
 	return r
 }
 
-// takeOvers hears of the source's epoch in each shard.
-type takeOvers struct {
-	producer *producer
-
-	mu   sync.Mutex // guards all below
-	open int
-	last []uint64
-	err  error // the first
-	done chan struct{}
+// answers hears what became of commands in several shards.
+type answers struct {
+	mu    sync.Mutex // guards all below
+	heard func(shard uint32, result *ebbv1.CommandResult)
+	open  int
+	err   error // the first
+	done  chan struct{}
 }
 
-func (t *takeOvers) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (a *answers) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if err != nil {
-		if t.err == nil {
-			t.err = err
+		if a.err == nil {
+			a.err = err
 		}
-	} else {
-		t.producer.lanes[p.shard].epoch = result.GetEpoch()
-		t.last[p.shard] = result.GetLastOffset()
+	} else if a.heard != nil {
+		a.heard(p.shard, result)
 	}
-	if t.open--; t.open == 0 {
-		close(t.done)
+	if a.open--; a.open == 0 {
+		close(a.done)
 	}
 }
 
-func (t *takeOvers) cause(end error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.err != nil {
-		return &outlived{err: t.err, end: end}
+// cause ends the wait: no result is heard after it.
+func (a *answers) cause(end error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heard = nil
+	if a.err != nil {
+		return &outlived{err: a.err, end: end}
 	}
 	return end
 }
@@ -258,12 +258,18 @@ func (s *Source) Advance(ctx context.Context, t time.Time) error {
 }
 
 // DropSource makes all shards forget an ordered source of a namespace, "default"
-// when empty: its next import counts everything again.
+// when empty: its next import counts everything again. A writer that has it open is fenced.
 func (c *Client) DropSource(ctx context.Context, namespace, name string) error {
-	err := c.applyEverywhere(ctx, &ebbv1.Command{
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	command := &ebbv1.Command{
 		Namespace: namespace,
 		Body:      &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}},
-	})
+	}
+	_, err := c.applyTo(ctx, arbiter, command)
+	if err == nil {
+		err = c.applyIn(ctx, arbiter+1, same(command), nil)
+	}
 	if err != nil {
 		return c.fail(attempt{op: "drop source", key: name}, err)
 	}
@@ -274,21 +280,40 @@ func (c *Client) DropSource(ctx context.Context, namespace, name string) error {
 func (c *Client) applyEverywhere(ctx context.Context, command *ebbv1.Command) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
-	p := &producer{client: c, lanes: make([]lane, c.chart.shards()+1)}
-	deadline, _ := ctx.Deadline()
-	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
+	return c.applyIn(ctx, 1, same(command), nil)
+}
+
+// same is one command for all shards.
+func same(command *ebbv1.Command) func(uint32) []byte {
 	raw := marshal(command)
+	return func(uint32) []byte { return raw }
+}
+
+// applyIn applies a command in each shard from one on, except where command returns nil, and waits for all. It returns
+// the error of the first that fails. heard, which may be nil, hears each result, one at a time.
+func (c *Client) applyIn(
+	ctx context.Context, from uint32, command func(shard uint32) []byte,
+	heard func(shard uint32, result *ebbv1.CommandResult),
+) error {
+	deadline, _ := ctx.Deadline()
+	all := &answers{heard: heard, done: make(chan struct{})}
 	var parcels []*parcel
-	for shard := 1; shard < len(p.lanes); shard++ {
-		parcels = append(parcels, &parcel{
-			shard: uint32(shard), buf: raw, ctx: ctx, deadline: deadline, made: c.now(), delivery: calls,
-		})
+	for shard := from; shard <= c.chart.shards(); shard++ {
+		if raw := command(shard); raw != nil {
+			parcels = append(parcels, &parcel{
+				shard: shard, buf: raw, ctx: ctx, deadline: deadline, made: c.now(), delivery: all,
+			})
+		}
 	}
+	if len(parcels) == 0 {
+		return nil
+	}
+	all.open = len(parcels)
 	c.dispatch(parcels)
 	select {
-	case <-calls.done:
-		return calls.err
+	case <-all.done:
+		return all.err
 	case <-ctx.Done():
-		return calls.cause(context.Cause(ctx))
+		return all.cause(context.Cause(ctx))
 	}
 }

@@ -31,8 +31,10 @@ type Surprise struct {
 	G                     float64
 	Freedom               int
 	EffectiveN, BaselineN float64
-	// PValue is the probability of such a difference, or a larger one, by chance.
-	PValue float64
+	// PValue is the probability of such a difference, or a larger one, by chance: that of G or, where SingleBin says
+	// so, that of the most unlikely bin by itself, for all bins that were tested.
+	PValue    float64
+	SingleBin bool
 	// Bins are what the difference is made of, the largest share first.
 	Bins []SurprisingBin
 	// Bits is the surprise of an event in each bin of the query, -log2 p by the
@@ -46,8 +48,10 @@ type Surprise struct {
 type SurprisingBin struct {
 	Name        string
 	P, Baseline float64 // probability
-	Lift        float64 // how many times as probable as in the baseline, smoothed, in bits
-	Share       float64 // its part of JensenShannon
+	// Lift is log2 of P over Baseline, each smoothed by half an event: above 0 where P is larger, below 0 where it is
+	// smaller.
+	Lift  float64
+	Share float64 // its part of JensenShannon
 }
 
 // Surprise asks how a distribution differs from a baseline, and whether that may be chance.
@@ -75,7 +79,7 @@ func surpriseOf(a *ebbv1.Answer) Surprise {
 	w := a.GetSurprise()
 	s := Surprise{
 		Found: w.GetFound(), JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: int(w.GetFreedom()), EffectiveN: w.GetEffectiveN(),
-		BaselineN: w.GetBaselineEffectiveN(), PValue: w.GetPValue(), Bits: w.GetSurpriseBits(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage()),
+		BaselineN: w.GetBaselineEffectiveN(), PValue: w.GetPValue(), SingleBin: w.GetPOfSingleBin(), Bits: w.GetSurpriseBits(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage()),
 	}
 	for _, b := range w.GetBins() {
 		s.Bins = append(s.Bins, SurprisingBin{Name: string(b.GetBin()), P: b.GetP(), Baseline: b.GetBaselineP(), Lift: b.GetLiftBits(), Share: b.GetShareBits()})

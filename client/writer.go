@@ -406,6 +406,9 @@ func (n *dispatchNote) delivered(p *parcel, result *ebbv1.CommandResult, err err
 }
 
 func (o *outbox) acknowledged(e *epoch, p *parcel, result *ebbv1.CommandResult) {
+	if o.producer.source != "" {
+		p.lane.reach(p.last)
+	}
 	refused := int64(len(result.GetRefused()))
 	duplicates := min(int64(result.GetDuplicates()), int64(p.entries)-refused)
 	o.counts.commands.Add(1)

@@ -2,6 +2,8 @@ package load
 
 import (
 	"bytes"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,34 +11,115 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Where columns are numbers only, nothing says whether the first line holds names. Counted as a row it makes a key of
+// Where columns are given by number only, nothing says whether the first line holds names. Counted as a row it makes a key of
 // the word "link" and a bin of the word "country"; left out, it may have been a row. So it is looked at.
 
 // firstLine is what the first line of a file is.
 type firstLine uint8
 
 const (
-	wordsOnly firstLine = iota // it and the line below it have words only: it may be either of the others
+	undecided firstLine = iota // it may be either of the others
 	isRow                      // it has a number or a time, or a word that the lines below it have too
 	isNames                    // it has a name where the line below it has a number or a time
 )
 
 // judgeFirst says what the first of two records is, by the fields of both, and by further lines that are at hand.
+//
+// A number or a time in the first line makes it a row, but there are tables whose columns are named after years, days
+// or 1, 2, 3. So where it has such numbers above others, or a name above a number beside a number, it is undecided,
+// unless a word of it comes again.
 func judgeFirst(first, second []string, further []byte, separator byte) firstLine {
-	names := false
+	var words, names, quantities, columns int // names: above a number; columns: quantities that may be names of columns
+	lines := linesOf(second, further, separator)
 	for i, field := range first {
-		if isQuantity(field) {
-			return isRow
+		switch {
+		case isQuantity(field):
+			quantities++
+			if namesPeriod(i, field, lines) {
+				columns++
+			}
+		case isName(field):
+			words++
+			if i < len(second) && isQuantity(second[i]) {
+				names++
+			}
+		case field == "":
+			words++ // as above the index of a table
 		}
-		names = names || i < len(second) && isName(field) && isQuantity(second[i])
 	}
-	if names {
+	if inSequence(first) {
+		columns = quantities
+	}
+	switch {
+	case names > 0 && columns == quantities:
 		return isNames
-	}
-	if recurs(first, second, further, separator) {
+	case names == 0 && quantities > 0 && (columns < quantities || words == 0 && columns < 2):
+		return isRow
+	case recurs(first, lines):
 		return isRow
 	}
-	return wordsOnly
+	return undecided
+}
+
+// linesOf splits the lines below the first, as far as they are at hand. Quotes are not looked at in the further ones.
+func linesOf(second []string, further []byte, separator byte) [][]string {
+	lines := [][]string{second}
+	for {
+		end := bytes.IndexByte(further, '\n')
+		if end < 0 {
+			return lines // the last line may not be all there
+		}
+		lines = append(lines, strings.Split(string(trimEnd(further[:end+1])), string(rune(separator))))
+		further = further[end+1:]
+	}
+}
+
+// namesPeriod reports whether a number is a year or a day, and a line below it has something else in its column.
+func namesPeriod(column int, field string, lines [][]string) bool {
+	sort := periodOf(field)
+	return sort != noPeriod && slices.ContainsFunc(lines, func(fields []string) bool {
+		return column < len(fields) && fields[column] != "" && periodOf(fields[column]) != sort
+	})
+}
+
+// period is what the name of a column may be after.
+type period uint8
+
+const (
+	noPeriod period = iota
+	aYear
+	aDay
+)
+
+// periodOf takes numbers of four digits from 1000 to 2999 for years, and dates without a time of day for days.
+func periodOf(field string) period {
+	field = strings.TrimSpace(field)
+	if n, err := strconv.ParseUint(field, 10, 16); err == nil && len(field) == 4 && n >= 1000 && n < 3000 {
+		return aYear
+	}
+	if _, err := proto.ParseNumber(field); err == nil || strings.Contains(field, ":") || !isQuantity(field) {
+		return noPeriod
+	}
+	return aDay
+}
+
+// sequenceMin is from how many numbers on that follow each other they may be names of columns.
+const sequenceMin = 3
+
+// inSequence reports whether the numbers of a line are whole and follow each other by 1.
+func inSequence(first []string) bool {
+	count, last := 0, int64(0)
+	for _, field := range first {
+		if !isQuantity(field) {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(field), 10, 32)
+		if err != nil || count > 0 && n != last+1 {
+			return false
+		}
+		count, last = count+1, n
+	}
+	return count >= sequenceMin
 }
 
 // isQuantity reports whether a field is a number or a time.
@@ -69,29 +152,16 @@ func isName(field string) bool {
 	return unicode.IsLetter(r) || r == '_'
 }
 
-// recurs reports whether some field of the first line stands in the same column again: names of columns do not.
-func recurs(first, second []string, further []byte, separator byte) bool {
-	same := func(fields []string) bool {
+// recurs reports whether a word of the first line stands in the same column again: names of columns do not. Numbers do.
+func recurs(first []string, lines [][]string) bool {
+	return slices.ContainsFunc(lines, func(fields []string) bool {
 		for i := range min(len(first), len(fields)) {
-			if first[i] != "" && first[i] == fields[i] {
+			if first[i] != "" && first[i] == fields[i] && !isQuantity(first[i]) {
 				return true
 			}
 		}
 		return false
-	}
-	if same(second) {
-		return true
-	}
-	for {
-		end := bytes.IndexByte(further, '\n')
-		if end < 0 {
-			return false // the last line may not be all there
-		}
-		if same(strings.Split(string(trimEnd(further[:end+1])), string(rune(separator)))) {
-			return true
-		}
-		further = further[end+1:]
-	}
+	})
 }
 
 // headed finds out whether the first line holds names, where no column is given by name and no option says it.
@@ -108,8 +178,8 @@ func (r *Reader) headed(first string) (bool, error) {
 	switch judgeFirst(fields, second, further, separator) {
 	case isNames:
 		return true, nil
-	case wordsOnly:
-		return false, errWordsOnly(first)
+	case undecided:
+		return false, errUndecided(first)
 	}
 	return false, nil
 }
@@ -132,8 +202,8 @@ func (r *Reader) fieldsOf(line string) []string {
 	return nil
 }
 
-// errWordsOnly refuses a first line that may be either.
-func errWordsOnly(first string) error {
+// errUndecided refuses a first line that may be either.
+func errUndecided(first string) error {
 	return columnErrorf("line 1 (%s) may hold the names of columns or be a row: "+
 		"--header says that it holds names, --no-header that it is a row", quote(first))
 }

@@ -226,8 +226,8 @@ func (c *idColumn) judge(head []string) (bool, error) {
 	switch judgeFirst(head, second, nil, ',') {
 	case isNames:
 		return true, nil
-	case wordsOnly:
-		return false, errWordsOnly(strings.Join(head, ","))
+	case undecided:
+		return false, errUndecided(strings.Join(head, ","))
 	}
 	return false, nil
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,9 @@ type Progress struct {
 	Done    bool
 
 	EventClock bool // the namespace lives by the times of the rows
+	// Floor is what keeps the bins of Faded in the namespace. It is unspecified where the rows make no bins that a
+	// floor is for.
+	Floor client.Floor
 }
 
 // interruptedMax is how long an interrupted import takes to write what it has read.
@@ -80,11 +84,8 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	if err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
-	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
+	run := &run{importer: im, reader: r, floor: floorOf(ns, r.opts.Kind), start: time.Now(), shown: time.Now()}
 	source, err := im.open(ctx, run)
-	if errors.Is(err, client.ErrTooManySources) {
-		run.forget(ctx) // those shards that had room for it; not in every shard, it has never counted a row
-	}
 	if err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
@@ -183,6 +184,14 @@ func findNamespace(ctx context.Context, c *client.Client, name string) (client.N
 	}
 }
 
+// floorOf is the floor of distributions, where the rows of an import are counted in them.
+func floorOf(ns client.Namespace, kind client.Kind) client.Floor {
+	if kind = cmp.Or(kind, ns.Kind, client.KindDistribution); kind != client.KindDistribution {
+		return ebbv1.Floor_FLOOR_UNSPECIFIED
+	}
+	return ns.Floor
+}
+
 // run is one Run.
 type run struct {
 	importer *Importer
@@ -190,6 +199,7 @@ type run struct {
 	source   *client.Source
 	gaps     *gaps
 	identity identity
+	floor    client.Floor
 	start    time.Time
 	paced    time.Time // when the first row that counts for Rate was written
 
@@ -350,11 +360,12 @@ func (r *run) nothing() bool {
 }
 
 // forget drops a source that this run has begun and that has counted nothing, so that no import that was refused
-// takes the room of another. If that fails it stays, which `ebb source list` shows.
+// takes the room of another. Shards keep it where another import has opened it since. If that fails it stays, which
+// `ebb source list` shows.
 func (r *run) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptedMax)
 	defer cancel()
-	_ = r.importer.Client.DropSource(ctx, r.importer.Namespace, r.importer.Source) // it takes a place, and no more
+	_ = r.source.Discard(ctx) // it takes a place, and no more
 }
 
 func (r *run) show() {
@@ -383,6 +394,7 @@ func (r *run) progress(done bool) Progress {
 		Rows: r.read, Resumed: r.resumed + before, Refused: r.refused + r.shardRefused.Load(),
 		Empty: r.reader.Empty(), Applied: now, Faded: uint64(s.Faded), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
 		Elapsed: time.Since(r.start), Done: done, EventClock: r.gaps.event,
+		Floor: r.floor,
 	}
 	since := time.Since(r.shown)
 	rows := r.read - r.shownRead

@@ -412,3 +412,49 @@ func TestOpeningObeysTheTimeout(t *testing.T) {
 		t.Errorf("without a majority: after %v: %v", took, err)
 	}
 }
+
+// Of imports of one file that start at the same time one goes through, and each row counts once. The others end with
+// SOURCE_FENCED, and do not make the cluster forget the source.
+func TestSimultaneousImports(t *testing.T) {
+	_, c := start(t, 1)
+	ctx := context.Background()
+	text, want := file(3000)
+	for round := range 8 {
+		ns := fmt.Sprint("round-", round)
+		if _, err := c.CreateNamespace(ctx, client.Namespace{Name: ns, Decay: client.DecayNone}); err != nil {
+			t.Fatal(err)
+		}
+		run := func() error {
+			im := load.Importer{Client: c, Namespace: ns, Source: "file", MaxBatch: 20, Recheck: true}
+			_, err := im.Run(ctx, reader(t, text))
+			return err
+		}
+		outcomes := make([]error, 3)
+		var running sync.WaitGroup
+		for i := range outcomes {
+			running.Go(func() { outcomes[i] = run() })
+		}
+		running.Wait()
+		went := 0
+		for _, err := range outcomes {
+			switch {
+			case err == nil:
+				went++
+			case !errors.Is(err, client.ErrSourceFenced):
+				t.Errorf("round %d: %v", round, err)
+			}
+		}
+		if went == 0 {
+			t.Errorf("round %d: no import went through", round)
+		}
+		if err := run(); err != nil {
+			t.Errorf("round %d, once more: %v", round, err)
+		}
+		for key, n := range want {
+			d, err := c.Distribution(ctx, ns, key)
+			if err != nil || d.Z != n {
+				t.Errorf("round %d: %s is %g, want %g: %v", round, key, d.Z, n, err)
+			}
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 // Columns by number: the first line is a row or holds names as the lines below it say, and else the reader asks.
 func TestHeaderOfNumberedColumns(t *testing.T) {
 	byNumber := Options{Key: "1", Bin: "2"}
+	asks := func(line string) string { return "open: a.csv: " + errUndecided(line).Error() + "\n" }
 	names, row := byNumber, byNumber
 	names.Header, row.NoHeader = true, true
 	for _, test := range []struct {
@@ -25,6 +26,18 @@ func TestHeaderOfNumberedColumns(t *testing.T) {
 		{"a number in the first line", "a.csv", "a,1\nb,2\n", byNumber, "1 \"a\" \"1\" 1\n2 \"b\" \"2\" 1\n"},
 		{"a word that comes again", "a.csv", "a,US\nb,BR\nc,US\n", byNumber, "1 \"a\" \"US\" 1\n2 \"b\" \"BR\" 1\n3 \"c\" \"US\" 1\n"},
 		{"a value that is missing, above a number", "a.csv", "a,-\na,1\n", byNumber, "1 \"a\" \"-\" 1\n2 \"a\" \"1\" 1\n"},
+		{"years as names, above numbers", "a.csv", "year,2020\n2001,3\n2002,5\n", byNumber, "2 \"2001\" \"3\" 1\n3 \"2002\" \"5\" 1\n"},
+		{"a name above a number, a number above a number", "a.csv", "year,2\n2001,3\n2002,5\n", byNumber, asks("year,2")},
+		{"a word, and a year above counts", "a.csv", "country,2020\nFR,3\nUS,5\n", byNumber, asks("country,2020")},
+		{"a word, and a year above a count in a later line", "a.csv", "country,2020\nFR,1999\nUS,5\n", byNumber, asks("country,2020")},
+		{"a word, and a day above counts", "a.csv", "country,2020-01-02\nFR,3\n", byNumber, asks("country,2020-01-02")},
+		{"nothing, and years above counts", "a.csv", ",2020,2021\nFR,3,4\n", byNumber, asks(",2020,2021")},
+		{"years only, above counts", "a.csv", "2019,2020\n3,4\n", byNumber, asks("2019,2020")},
+		{"a word, and 1, 2, 3", "a.csv", "shop,1,2,3\na,70,80,0\n", byNumber, asks("shop,1,2,3")},
+		{"a year above years", "a.csv", "song,1997\nother,2001\n", byNumber, "1 \"song\" \"1997\" 1\n2 \"other\" \"2001\" 1\n"},
+		{"a day above days", "a.csv", "a,2020-01-02\nb,2020-01-03\n", byNumber, "1 \"a\" \"2020-01-02\" 1\n2 \"b\" \"2020-01-03\" 1\n"},
+		{"a year, and a word that comes again", "a.csv", "a,2020\na,5\n", byNumber, "1 \"a\" \"2020\" 1\n2 \"a\" \"5\" 1\n"},
+		{"numbers only", "a.csv", "1,2\n3,4\n", byNumber, "1 \"1\" \"2\" 1\n2 \"3\" \"4\" 1\n"},
 		{"one line", "a.csv", "a,US\n", byNumber, "1 \"a\" \"US\" 1\n"},
 		{"words only", "a.csv", "link,country\na,US\n", byNumber, "open: a.csv: line 1 (\"link,country\") may hold the names of columns " +
 			"or be a row: --header says that it holds names, --no-header that it is a row\n"},
@@ -310,7 +323,8 @@ func TestHeaderOfNames(t *testing.T) {
 		{"user,n\nann,1\n", Options{}, "ann"},
 		{"ann,1\nbob,2\n", Options{}, "ann bob"},
 		{"ann,a\nbob,a\n", Options{}, "ann bob"},
-		{"user,day\nann,x\n", Options{}, errWordsOnly("user,day").Error()},
+		{"user,2020\nann,3\n", Options{}, errUndecided("user,2020").Error()},
+		{"user,day\nann,x\n", Options{}, errUndecided("user,day").Error()},
 		{"user,day\nann,x\n", Options{Header: true}, "ann"},
 		{"user,day\nann,x\n", Options{NoHeader: true}, "user ann"},
 		{"", Options{}, ""},

@@ -55,7 +55,7 @@ const EmptyBin = "-"
 type Options struct {
 	Format Format
 	// Header says that the first line holds names, NoHeader that it is a row. With neither there is a header if a
-	// column is named; where all are numbers, the first lines say, and if they do not, the error is ErrColumn.
+	// column is named; where all are given by number, the first lines say, and if they do not, the error is ErrColumn.
 	Header, NoHeader bool
 	Key              string // e.g. g, clicks/{g}, plays/{t:day} or =all
 	Bin              string // e.g. country

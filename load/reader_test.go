@@ -123,7 +123,7 @@ func TestReader(t *testing.T) {
 			Options{Key: "g", Bin: "geo.c", Time: "t", Amount: "n"},
 			`1 "abc" "US" 2 2012-03-16T18:40:47Z` + "\n" + `2 "abc" "-" 1 2012-03-16T18:40:47Z` + "\n" +
 				"refused line 3: no field \"g\"; there are \"geo\", \"n\", \"t\"\n" +
-				"refused line 4: malformed: not a JSON object: json: cannot unmarshal array into Go value of type map[string]json.RawMessage\n" +
+				"refused line 4: malformed: an array; each line must be an object {...}\n" +
 				"refused line 5: malformed: field g is an object or a list\n",
 		},
 		{

@@ -164,14 +164,31 @@ func jsonText(raw json.RawMessage, path string) (string, error) {
 	return string(raw), nil
 }
 
+// jsonSort names what a line of JSON is that is no object.
+func jsonSort(line []byte) string {
+	switch bytes.TrimSpace(line)[0] {
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "true or false"
+	}
+	return "a number"
+}
+
 // jsonFields fills fields with those that the specs name, in their order.
 func jsonFields(line []byte, names, fields []string) ([]string, []error, error) {
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(line, &object); err != nil {
+	err := json.Unmarshal(line, &object)
+	var other *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &other), err == nil && object == nil:
+		return fields, nil, fmt.Errorf("malformed: %s; each line must be an object {...}", jsonSort(line))
+	case err != nil:
 		return fields, nil, fmt.Errorf("malformed: not a JSON object: %w", err)
-	}
-	if object == nil {
-		return fields, nil, errors.New("malformed: not a JSON object: it is null")
 	}
 	var missing []error
 	for i, name := range names {

@@ -31,7 +31,8 @@ package proto
 //	12 nodes tell each other that their disks are full; floors that keep bins keep those of events that weigh nothing
 //	   any more, too: see shard.BehaviourFaint;
 //	   rates under an event clock begin with the events of all shards: see shard.BehaviourUnited;
-//	   the control group keeps idempotency keys of clients' changes, and replaces single replicas that are damaged
+//	   the control group keeps idempotency keys of clients' changes, and replaces single replicas that are damaged;
+//	   the holder of a source can drop it: see shard.BehaviourHolderDrops
 //
 // 7 was never released.
 const (

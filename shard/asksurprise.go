@@ -76,6 +76,7 @@ func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *prot
 	c := sketch.Compare(r, normal)
 	out.Found = true
 	out.EffectiveN, out.JensenShannonBits, out.G, out.Freedom, out.PValue = r.EffectiveN, c.JensenShannon, c.G, uint32(c.Freedom), c.P
+	out.POfSingleBin = c.Single
 	if !number(out.EffectiveN) || !number(out.BaselineEffectiveN) || !number(out.JensenShannonBits) || !number(out.G) {
 		return nil, proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
 	}

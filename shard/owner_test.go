@@ -458,3 +458,35 @@ func TestRestoreAcrossBehaviours(t *testing.T) {
 		}
 	}
 }
+
+// The holder of a source drops it, and no other: whoever opened it before changes nothing. A shard of before refuses
+// the command.
+func TestDropByTheHolder(t *testing.T) {
+	o := newOwners(t, BehaviourHolderDrops)
+	held := func(namespace, identity, name string, epoch uint64) ebbv1.Code {
+		t.Helper()
+		return o.apply(namespace, &ebbv1.Command{
+			Identity: &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: identity, Epoch: epoch}},
+			Body:     &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}},
+		}).GetError().GetCode()
+	}
+	const fenced, none = ebbv1.Code_CODE_SOURCE_FENCED, ebbv1.Code(0)
+	first := o.source("a", "f", 1).GetEpoch()
+	second := o.source("a", "f", 2).GetEpoch()
+	other := o.source("b", "f", 2).GetEpoch()
+	o.same("a row", o.row("a", "f", second, 7).GetApplied(), uint64(1))
+	o.same("a drop by the holder of before", held("a", "f", "f", first), fenced)
+	o.same("a drop by the holder in another namespace", held("a", "f", "f", other), fenced)
+	o.same("a drop of another source", held("a", "f", "g", second), ebbv1.Code_CODE_BAD_REQUEST)
+	o.same("what the source has decided", o.source("a", "f", 2).GetLastOffset(), uint64(7))
+	o.same("a drop by the holder", held("a", "f", "f", second), none)
+	o.same("the same again", held("a", "f", "f", second), fenced)
+	o.same("what a new source has decided", o.source("a", "f", 3).GetLastOffset(), uint64(0))
+	o.same("the source of another namespace", o.row("b", "f", other, 1).GetApplied(), uint64(1))
+
+	o = newOwners(t, BehaviourHolderDrops-1)
+	epoch := o.source("a", "f", 1).GetEpoch()
+	o.row("a", "f", epoch, 7)
+	o.same("a drop in a shard of before", held("a", "f", "f", epoch), ebbv1.Code_CODE_BAD_REQUEST)
+	o.same("what it has decided", o.source("a", "f", 1).GetLastOffset(), uint64(7))
+}

@@ -132,9 +132,26 @@ func (s *State) dropSource(c *command) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{}
 }
 
-// fromSource applies the rows of a batch that are new.
+// dropHeld forgets a source for its holder, whose epoch is the current one. The holder knows what was decided in that
+// epoch. A source that another writer has opened since then has another epoch, and stays.
+func (s *State) dropHeld(slot uint32, c *command) *ebbv1.CommandResult {
+	same := false
+	fields(c.body, func(num protowire.Number, _ uint64, b []byte) {
+		if num == fieldDropSourceName {
+			same = string(b) == string(c.source)
+		}
+	})
+	if !same {
+		return failed(proto.ErrBadRequest.Errorf("a drop with the identity of source %q names another source", c.source))
+	}
+	s.forgetSource(slot)
+	return &ebbv1.CommandResult{}
+}
+
+// fromSource applies the rows of a batch that are new, or drops the source for its holder.
 func (s *State) fromSource(c *command) *ebbv1.CommandResult {
-	if c.kind != proto.FieldCommandIncrements && c.kind != proto.FieldCommandBits {
+	drops := c.kind == fieldCommandDropSource && s.behaviour >= BehaviourHolderDrops
+	if c.kind != proto.FieldCommandIncrements && c.kind != proto.FieldCommandBits && !drops {
 		return failed(proto.ErrBadRequest.Errorf("a source identity goes with increments and edits of bitmaps only"))
 	}
 	slot, ok := s.findSource(c.namespace, c.source)
@@ -145,6 +162,9 @@ func (s *State) fromSource(c *command) *ebbv1.CommandResult {
 	if epoch := s.sources.at(slot).epoch; c.epoch != epoch {
 		return failed(proto.ErrSourceFenced.Errorf("source %q was taken over: this writer has epoch %d, the source %d", c.source, c.epoch, epoch).
 			WithHint("one writer at a time: stop this one, or open the source again"))
+	}
+	if drops {
+		return s.dropHeld(slot, c)
 	}
 	src := s.sources.edit(slot, s.epoch)
 	if c.kind == proto.FieldCommandBits {

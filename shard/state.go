@@ -69,6 +69,10 @@ const (
 	// or its clock is set back, so that all shards together say when rates begin.
 	BehaviourUnited = BehaviourFaint
 
+	// BehaviourHolderDrops is from when on a drop of a source may have the identity of its holder. It then changes
+	// nothing unless the epoch of the holder is the current one.
+	BehaviourHolderDrops = BehaviourFaint
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourFaint
 )

@@ -24,21 +24,12 @@ const (
 // (n p + 1/2) / (n + (k+1)/2) with n = EffectiveN and k bins, so that a bin that was never seen is surprising by no more than n allows.
 // Without events nothing is.
 func (r Reading) Surprise(bin uint32) float64 {
-	return r.surprise(r.Count(bin), r.surpriseMost())
-}
-
-// surpriseMost is -log2 of a part of an event, of which the surprise of a bin takes off the logarithm of what it has.
-func (r *Reading) surpriseMost() float64 {
-	return Log2(r.EffectiveN + float64(surprisePrior*(float64(r.Bins)+1)))
-}
-
-// surprise is that of an event in a bin of this count.
-func (r *Reading) surprise(count, most float64) float64 {
 	p := 0.0
 	if r.Z > 0 {
-		p = min(max(count/r.Z, 0), 1)
+		p = min(max(r.Count(bin)/r.Z, 0), 1)
 	}
-	return max(0, most-Log2(float64(r.EffectiveN*p)+surprisePrior))
+	all := Log2(r.EffectiveN + float64(surprisePrior*(float64(r.Bins)+1)))
+	return max(0, all-Log2(float64(r.EffectiveN*p)+surprisePrior))
 }
 
 // Comparison is how a distribution differs from a baseline.
@@ -54,6 +45,8 @@ type Comparison struct {
 	// of G, or of the bin that has most for its expectation, whichever is smaller: see Compare. The
 	// events are taken to be independent.
 	P float64
+	// Single says that P is that of a single bin, and not of G.
+	Single bool
 	// Bins are what the difference is made of, the largest share first.
 	Bins []BinSurprise
 }
@@ -64,6 +57,7 @@ type BinSurprise struct {
 	// P and Baseline are its probabilities.
 	P, Baseline float64
 	// Lift is how many times as probable it is as in the baseline, smoothed, in bits: above 0 for more, below for less.
+	// It is 0 where P is Baseline, and -Lift where the two are swapped. See lift.
 	Lift float64
 	// Share is its part of JensenShannon.
 	Share float64
@@ -110,9 +104,10 @@ func Compare(r, baseline Reading) Comparison {
 	}
 	c.G = max(0, c.G)
 	c.Freedom = max(0, cells-1)
-	c.P = min(1, singly(rows, n, m, both))
+	c.P, c.Single = min(1, singly(rows, n, m, both)), true
 	if c.Freedom > 0 {
 		pooled := mathext.GammaIncRegComp(float64(c.Freedom)/2, c.G/2)
+		c.Single = c.P*singlePrice < pooled
 		c.P = min(pooled, c.P*singlePrice)
 	}
 	c.Bins = rows
@@ -146,6 +141,22 @@ func upperTail(n, p, chance float64) float64 {
 	return mathext.RegIncBeta(x, n-x+1, chance)
 }
 
+// lift is log2 of one probability, of n events, over another, of m. Each is drawn towards the mean of the two by as many
+// events as have half an event in the bin at that mean:
+//
+//	log2 (n p + 1/2) / (n + 1/(p+q)) - log2 (m q + 1/2) / (m + 1/(p+q))
+//
+// So it has the sign of p - q, also where one of them is 0 and n or m is small, and few events allow few bits.
+func lift(p, q, n, m float64) float64 {
+	if p == q {
+		return 0
+	}
+	more := 1 / (p + q)
+	ours := (float64(n*p) + surprisePrior) / (n + more)
+	theirs := (float64(m*q) + surprisePrior) / (m + more)
+	return Log2(ours) - Log2(theirs)
+}
+
 // ln of what may be 0, where 0 ln 0 is 0.
 func ln(x float64) float64 {
 	if x <= 0 {
@@ -158,7 +169,6 @@ func ln(x float64) float64 {
 func compared(r, baseline Reading) []BinSurprise {
 	ours, z := byID(r)
 	theirs, baseZ := byID(baseline)
-	most, baseMost := r.surpriseMost(), baseline.surpriseMost()
 	rows := make([]BinSurprise, 0, len(ours)+len(theirs))
 	for len(ours) > 0 || len(theirs) > 0 {
 		var b BinSurprise
@@ -181,7 +191,7 @@ func compared(r, baseline Reading) []BinSurprise {
 		b.P, b.Baseline = max(0, count)/z, max(0, baseCount)/baseZ
 		mean := (b.P + b.Baseline) / 2
 		b.Share = (float64(b.P*ln(b.P/mean)) + float64(b.Baseline*ln(b.Baseline/mean))) / (2 * math.Ln2)
-		b.Lift = baseline.surprise(baseCount, baseMost) - r.surprise(count, most)
+		b.Lift = lift(b.P, b.Baseline, r.EffectiveN, baseline.EffectiveN)
 		rows = append(rows, b)
 	}
 	return rows

@@ -110,6 +110,54 @@ func TestCompareFindsARareBin(t *testing.T) {
 	}
 }
 
+// Lift says whether a bin is more probable than in the baseline or less, however few events there are: also of a bin
+// that came in one of the two only. The other way round it is the same, with the other sign.
+func TestLiftHasTheSignOfTheDifference(t *testing.T) {
+	p := plainParams()
+	made := func(counts map[uint32]float64) Reading {
+		d := new(Distribution)
+		for bin, n := range counts {
+			if err := d.Add(p, epoch, epoch, bin, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.At(p, epoch)
+	}
+	rng := rand.New(rand.NewPCG(5, 0x6c696674))
+	drawn := func() map[uint32]float64 {
+		counts := map[uint32]float64{}
+		for range 1 + rng.IntN(12) {
+			counts[uint32(rng.IntN(20))] = float64(1 + rng.IntN(1<<rng.IntN(18)))
+		}
+		return counts
+	}
+	check := func(a, b Reading) {
+		t.Helper()
+		swapped := map[uint32]float64{}
+		for _, bin := range Compare(b, a).Bins {
+			swapped[bin.ID] = bin.Lift
+		}
+		for _, bin := range Compare(a, b).Bins {
+			if (bin.P < bin.Baseline) != (bin.Lift < 0) || (bin.P > bin.Baseline) != (bin.Lift > 0) {
+				t.Errorf("bin %d: P %g, usually %g, and a lift of %g", bin.ID, bin.P, bin.Baseline, bin.Lift)
+			}
+			if math.Abs(bin.Lift+swapped[bin.ID]) > 1e-9 {
+				t.Errorf("bin %d: a lift of %g, and of %g the other way round", bin.ID, bin.Lift, swapped[bin.ID])
+			}
+		}
+	}
+	check(made(map[uint32]float64{1: 1, 2: 1}), made(map[uint32]float64{1: 50000, 2: 50000, 3: 100}))
+	for range 500 {
+		check(made(drawn()), made(drawn()))
+	}
+	c := Compare(made(map[uint32]float64{1: 8000, 2: 2000}), made(map[uint32]float64{1: 2000, 2: 8000}))
+	for _, bin := range c.Bins {
+		if want := math.Log2(bin.P / bin.Baseline); math.Abs(bin.Lift-want) > 0.01 {
+			t.Errorf("of many events: a lift of %g, want %g", bin.Lift, want)
+		}
+	}
+}
+
 // The distance is that of the definition: 0 for the same, 1 for those that share nothing, and the same both ways round.
 func TestCompareIsADistance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 0x646973))
@@ -156,7 +204,7 @@ func TestCompareKnownTable(t *testing.T) {
 		return d.At(p, epoch)
 	}
 	c := Compare(table(30, 70), table(50, 50))
-	if math.Abs(c.G-8.4028) > 1e-3 || c.Freedom != 1 || math.Abs(c.P-0.003746) > 1e-5 {
+	if math.Abs(c.G-8.4028) > 1e-3 || c.Freedom != 1 || c.Single || math.Abs(c.P-0.003746) > 1e-5 {
 		t.Errorf("G %v, %d degrees, P %v", c.G, c.Freedom, c.P)
 	}
 }

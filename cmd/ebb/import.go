@@ -13,6 +13,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/load"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -38,8 +39,11 @@ func newImport(s *session) *cobra.Command {
 Columns are named by the header, or by number from 1. A key may be a template: clicks/{g};
 plays/{t:day} has the day of the time in column t, or its hour, week, month, quarter or year.
 
-Where all columns are numbers, the first lines say whether there is a header: a name above
-a number or a time. Where they do not, the import asks for --header or --no-header.
+Where all columns are given by number, the first lines say whether there is a header: a name above
+a number or a time makes one. A word that comes again in its column, or a number in the first line,
+makes the line a row. A number may be a name too: a year or a day above something else, 1, 2, 3, or
+one beside a name that stands above a number. Then, and where all are words, the import counts
+nothing and asks for --header or --no-header.
 
 Times are RFC 3339, dates with or without a time of day, or numbers since 1970, whose unit
 follows from their size. --time-format describes others. Those without a zone are in UTC,
@@ -51,6 +55,8 @@ says what they are.
 
 An import is an ordered source: the cluster remembers how far it is, so that one that
 was interrupted goes on where it was when it is run again, and counts nothing twice.
+Of imports of one file that run at the same time one goes on: the one that started last. The
+others end with SOURCE_FENCED and exit code 3, and no row counts twice.
 Rows that a shard refused are refused again then, and make the exit code 3 again; each
 shard remembers the last 10,000 it refused, and takes earlier ones for decided.
 
@@ -71,7 +77,8 @@ A last line without a newline is counted, and a note says so. If the file is sti
 written, --whole-lines leaves that line, and quotes that are still open, for a later run.
 
 A shard remembers 4,096 sources, for ever: ebb source list shows them, and ebb source drop
-forgets those that are done. An import of which no row was counted leaves none behind.
+forgets those that are done. An import of which no row was counted leaves none behind, unless
+another import has opened it since.
 
 What ebb del deletes stays decided: importing the file again counts nothing, until its
 source is dropped. Rows that weigh less than the namespace keeps, because they are old or their amounts
@@ -319,8 +326,7 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	fmt.Fprintf(s.term.out, "%d rows: %d counted, %d decided by an earlier run, %d refused, %d left out as empty, in %v (%.0f rows/s)\n",
 		p.Rows, p.Applied, p.Resumed, p.Refused, p.Empty, p.Elapsed.Round(time.Millisecond), p.Rate)
 	if p.Faded > 0 {
-		fmt.Fprintf(s.term.out, "%d of those counted weigh less than namespace %s keeps: "+
-			"they are too old for it, or their amounts too small\n", p.Faded, s.namespace)
+		fmt.Fprintln(s.term.out, fadedText(s.namespace, p))
 	}
 	if !once {
 		fmt.Fprintf(s.term.out, "source %s\n", source)
@@ -329,9 +335,23 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	return nil
 }
 
+// fadedText says what became of rows that weigh next to nothing: a floor may keep their bins.
+func fadedText(namespace string, p load.Progress) string {
+	const why = "they are too old for it, or their amounts too small"
+	switch p.Floor {
+	case client.FloorClamp:
+		return fmt.Sprintf("%d of those counted add nothing to a count in namespace %s: %s; its floor clamp keeps their "+
+			"bins, at 1 or more", p.Faded, namespace, why)
+	case client.FloorPrior:
+		return fmt.Sprintf("%d of those counted add next to nothing to a count in namespace %s: %s; its floor prior "+
+			"keeps their bins", p.Faded, namespace, why)
+	}
+	return fmt.Sprintf("%d of those counted weigh less than namespace %s keeps: %s", p.Faded, namespace, why)
+}
+
 // wayOn says what can be done about an import that ended early, that counted nothing, or whose rows have faded.
 func (f *importFlags) wayOn(s *session, source string, once bool, p load.Progress, err error) {
-	if err == nil && p.Applied == 0 && p.Resumed > 0 && p.Refused == 0 {
+	if err == nil && p.Applied == 0 && p.Resumed > 0 {
 		fmt.Fprintf(s.term.err, "nothing was new: to count these rows again, as after ebb del, "+
 			"first run ebb source drop %s; what still counts is then counted twice\n", s.sourceArg(source))
 	}

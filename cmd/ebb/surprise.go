@@ -16,6 +16,17 @@ func newSurprise(s *session) *cobra.Command {
 	var n int64
 	cmd := &cobra.Command{
 		Use: "surprise KEY...", Short: "How a distribution differs from a baseline, and whether that may be chance", Args: argsBetween(1, -1, "KEY..."),
+		Long: `Compares the distribution of KEY with that of --against, and lists the bins that the difference is made of.
+
+  P        the probability of the bin in KEY
+  USUALLY  its probability in the baseline
+  LIFT     log2 of P over USUALLY: +1 for twice as probable, -1 for half, 0 for the same. Both are smoothed by half
+           an event in the bin, so that LIFT is finite where one is 0, and small where there are few events
+  SHARE    the part of the bin in the distance of the two distributions
+
+p is the probability of such a difference, or a larger one, by chance. It is that of the G-test of all bins, where
+rare bins are taken together, or that of the most unlikely single bin, whichever is smaller. The text says which;
+JSON has p_of_single_bin. The p of single bins allows for the number of tests.`,
 		Example: "  ebb surprise clicks/link/A6qOVH --against clicks/country\n  ebb surprise clicks/today --against clicks/usual --bin MY\n  ebb surprise clicks/link/A6qOVH --against 'clicks/link/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(against) == 0 {
@@ -63,6 +74,7 @@ type surpriseJSON struct {
 	G             float64        `json:"g"`
 	Freedom       uint32         `json:"freedom"`
 	PValue        float64        `json:"p_value"`
+	POfSingleBin  bool           `json:"p_of_single_bin"`
 	Bins          []surprisedBin `json:"bins"`
 	Events        []eventJSON    `json:"events"`
 	AsOfUS        int64          `json:"as_of_us"`
@@ -86,7 +98,7 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 	w, c := a.GetSurprise(), a.GetCoverage()
 	out := surpriseJSON{
 		Namespace: s.namespace, Found: w.GetFound(), EffectiveN: w.GetEffectiveN(), BaselineN: w.GetBaselineEffectiveN(),
-		JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: w.GetFreedom(), PValue: w.GetPValue(),
+		JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: w.GetFreedom(), PValue: w.GetPValue(), POfSingleBin: w.GetPOfSingleBin(),
 		Bins: []surprisedBin{}, Events: []eventJSON{}, AsOfUS: w.GetAsOfUs(),
 		Coverage: coverageOf(c),
 	}
@@ -121,9 +133,19 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(term, "\ndistance %.4f of 1 bit, %s (G %.4g with %d degrees of freedom, effective n %s against %s), as of %s\n%s\n",
-		out.JensenShannon, chanceText(out.PValue), out.G, out.Freedom, figure(out.EffectiveN, 4), figure(out.BaselineN, 4), when(out.AsOfUS), coverageText(c))
+	_, err := fmt.Fprintf(term, "\ndistance %.4f of 1 bit, %s, effective n %s against %s, as of %s\n%s\n",
+		out.JensenShannon, out.testText(), figure(out.EffectiveN, 4), figure(out.BaselineN, 4), when(out.AsOfUS),
+		coverageText(c))
 	return err
+}
+
+// testText says what p is, and of which test.
+func (o *surpriseJSON) testText() string {
+	g := fmt.Sprintf("G %.4g with %s of freedom", o.G, plural(int(o.Freedom), "degree", "degrees"))
+	if o.POfSingleBin {
+		return fmt.Sprintf("%s by the test of single bins (G-test of all bins: %s)", chanceText(o.PValue), g)
+	}
+	return fmt.Sprintf("%s by the G-test (%s)", chanceText(o.PValue), g)
 }
 
 // chanceText says what a p-value means.

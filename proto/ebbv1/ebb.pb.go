@@ -5035,6 +5035,7 @@ func (x *OpenSource) GetToken() uint64 {
 }
 
 // DropSource forgets an ordered source of the command's namespace, and one of the same name from before storage version 6, which has none.
+// With a SourceIdentity, from storage version 12 on, it is a drop by the holder: SOURCE_FENCED if the epoch is not the current one.
 type DropSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -10988,7 +10989,7 @@ type Surprise struct {
 	// of the G-test that both are samples of one distribution
 	G       float64 `protobuf:"fixed64,7,opt,name=g,proto3" json:"g,omitempty"`
 	Freedom uint32  `protobuf:"varint,8,opt,name=freedom,proto3" json:"freedom,omitempty"`
-	// of such a difference, or a larger one, by chance
+	// of such a difference, or a larger one, by chance: of g or of the most unlikely single bin, whichever is smaller
 	PValue float64 `protobuf:"fixed64,9,opt,name=p_value,json=pValue,proto3" json:"p_value,omitempty"`
 	// what the difference is made of, the largest share first
 	Bins []*SurprisingBin `protobuf:"bytes,10,rep,name=bins,proto3" json:"bins,omitempty"`
@@ -10998,8 +10999,10 @@ type Surprise struct {
 	// how many keys the patterns of the question found
 	Matched        uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
 	AgainstMatched uint64 `protobuf:"varint,21,opt,name=against_matched,json=againstMatched,proto3" json:"against_matched,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// p_value is of a single bin, and not of g
+	POfSingleBin  bool `protobuf:"varint,22,opt,name=p_of_single_bin,json=pOfSingleBin,proto3" json:"p_of_single_bin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Surprise) Reset() {
@@ -11130,13 +11133,20 @@ func (x *Surprise) GetAgainstMatched() uint64 {
 	return 0
 }
 
+func (x *Surprise) GetPOfSingleBin() bool {
+	if x != nil {
+		return x.POfSingleBin
+	}
+	return false
+}
+
 // SurprisingBin is a bin's part of a difference.
 type SurprisingBin struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Bin       []byte                 `protobuf:"bytes,1,opt,name=bin,proto3" json:"bin,omitempty"`
 	P         float64                `protobuf:"fixed64,2,opt,name=p,proto3" json:"p,omitempty"`
 	BaselineP float64                `protobuf:"fixed64,3,opt,name=baseline_p,json=baselineP,proto3" json:"baseline_p,omitempty"`
-	// how many times as probable it is as in the baseline, smoothed, as a power of 2
+	// log2 of p over baseline_p, each smoothed by half an event: above 0 where p is larger, below 0 where it is smaller
 	LiftBits float64 `protobuf:"fixed64,4,opt,name=lift_bits,json=liftBits,proto3" json:"lift_bits,omitempty"`
 	// its part of jensen_shannon_bits
 	ShareBits     float64 `protobuf:"fixed64,5,opt,name=share_bits,json=shareBits,proto3" json:"share_bits,omitempty"`
@@ -15838,7 +15848,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\blow_bits\x18\x06 \x01(\x01R\alowBits\x12\x1b\n" +
 	"\thigh_bits\x18\a \x01(\x01R\bhighBits\x12\x17\n" +
 	"\az_score\x18\b \x01(\x01R\x06zScore\x12\x17\n" +
-	"\ap_value\x18\t \x01(\x01R\x06pValue\"\xbf\x03\n" +
+	"\ap_value\x18\t \x01(\x01R\x06pValue\"\xe6\x03\n" +
 	"\bSurprise\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x14\n" +
@@ -15855,7 +15865,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\rsurprise_bits\x18\v \x03(\x01R\fsurpriseBits\x12\x18\n" +
 	"\bas_of_us\x18\f \x01(\x03R\x06asOfUs\x12\x18\n" +
 	"\amatched\x18\x14 \x01(\x04R\amatched\x12'\n" +
-	"\x0fagainst_matched\x18\x15 \x01(\x04R\x0eagainstMatched\"\x8a\x01\n" +
+	"\x0fagainst_matched\x18\x15 \x01(\x04R\x0eagainstMatched\x12%\n" +
+	"\x0fp_of_single_bin\x18\x16 \x01(\bR\fpOfSingleBin\"\x8a\x01\n" +
 	"\rSurprisingBin\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\f\n" +
 	"\x01p\x18\x02 \x01(\x01R\x01p\x12\x1d\n" +

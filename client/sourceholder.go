@@ -1,0 +1,161 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Several writers may open one source at the same time, and their commands reach the shards in different orders. So
+// one shard decides who holds a source: the arbiter.
+//
+//	open   the arbiter first, then the other shards, then check that the arbiter still has the epoch of this writer
+//	write  where another shard fences a writer, it checks the arbiter, opens that shard again, and checks once more
+//	drop   the arbiter first, then the other shards
+//
+// INVARIANT source-one-holder: a writer writes in a shard only if it held the arbiter after it opened that shard. Of
+// any number of writers exactly one goes on: the last that opened the arbiter. A writer that stood still while another
+// one took over, finished and was dropped does not hold the arbiter, and writes nothing.
+const arbiter = 1
+
+// applyTo applies a command in one shard and waits for it. The command may be applied twice.
+func (c *Client) applyTo(ctx context.Context, shard uint32, command *ebbv1.Command) (*ebbv1.CommandResult, error) {
+	return c.applyRaw(ctx, shard, marshal(command))
+}
+
+func (c *Client) applyRaw(ctx context.Context, shard uint32, command []byte) (*ebbv1.CommandResult, error) {
+	deadline, _ := ctx.Deadline()
+	heard := make(chan loadStep, 1)
+	c.dispatch([]*parcel{{
+		shard: shard, buf: command, ctx: ctx, deadline: deadline, made: c.now(), delivery: hearing(heard),
+	}})
+	select {
+	case step := <-heard:
+		return step.result, step.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// opening is the command that takes over the producer's source.
+func (p *producer) opening(token uint64) *ebbv1.Command {
+	return &ebbv1.Command{
+		Namespace: p.ns,
+		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: p.source, Token: token}},
+	}
+}
+
+// asHolder makes a command of the holder of the source, which a shard refuses if the epoch is not the current one.
+func (p *producer) asHolder(epoch uint64) *ebbv1.Command {
+	return &ebbv1.Command{
+		Namespace: p.ns,
+		Identity:  &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: p.source, Epoch: epoch}},
+	}
+}
+
+// holds checks that the arbiter has the epoch of this producer. It returns nil if so. The check is a batch without
+// rows: a shard compares the epoch before it looks at the batch.
+func (p *producer) holds(ctx context.Context) error {
+	command := p.asHolder(p.lanes[arbiter].heldEpoch())
+	command.Body = &ebbv1.Command_Increments{Increments: &ebbv1.Increments{}}
+	_, err := p.client.applyTo(ctx, arbiter, command)
+	if err != nil && isRefusal(err) {
+		return nil // refused for another reason, such as a namespace that is not there: the epoch is the current one
+	}
+	return err
+}
+
+func (l *lane) heldEpoch() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.epoch
+}
+
+// hold notes the epoch that a shard gave, and the last offset that it has decided.
+func (l *lane) hold(result *ebbv1.CommandResult) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.epoch, l.reached = result.GetEpoch(), max(l.reached, result.GetLastOffset())
+}
+
+// reach notes the last offset that the shard has acknowledged.
+func (l *lane) reach(offset uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reached = max(l.reached, offset)
+}
+
+// contest handles a command of a source that a shard other than the arbiter has fenced. The other writer may have
+// lost the source already, and not know it yet. It reports whether it took charge of the parcel.
+func (c *Client) contest(q *parcel, fenced error) bool {
+	if q.lane == nil || q.lane.producer.source == "" || q.shard == arbiter || !errors.Is(fenced, proto.ErrSourceFenced) {
+		return false
+	}
+	return c.spawn(func() {
+		c.awake.begin()
+		defer c.awake.end()
+		if !c.regain(q) {
+			q.settle(nil, c.lastWord(q, fenced))
+			return
+		}
+		c.dispatch([]*parcel{q})
+	})
+}
+
+// regain opens the source again in the shard of a fenced command, if this producer is its holder.
+func (c *Client) regain(q *parcel) bool {
+	ctx, cancel := context.WithTimeout(q.ctx, q.left(c.awake.look()))
+	defer cancel()
+	l, p := q.lane, q.lane.producer
+	if p.holds(ctx) != nil {
+		return false
+	}
+	result, err := c.applyTo(ctx, l.shard, p.opening(newSecret()))
+	if err != nil {
+		return false
+	}
+	l.mu.Lock()
+	dropped := result.GetLastOffset() < l.reached
+	l.mu.Unlock()
+	if dropped || p.holds(ctx) != nil {
+		return false
+	}
+	l.hold(result)
+	q.stampSource(p.ns, p.source, l.heldEpoch())
+	return true
+}
+
+// Discard makes the shards forget the source after Close, except where another writer has opened it since, or where
+// rows had been decided before this Source was opened. It is for a source of which no row was counted; rows that were
+// refused are forgotten with it. It needs storage version 12, and changes nothing before.
+func (s *Source) Discard(ctx context.Context) error {
+	p := s.out.producer
+	ctx, cancel := withDefaultTimeout(ctx, p.client.cfg.timeout)
+	defer cancel()
+	if err := p.discard(ctx, s.resume.Shards); err != nil {
+		return p.client.fail(attempt{op: "discard source", key: p.source}, err)
+	}
+	return nil
+}
+
+// discard drops the source in those shards that this producer holds, and that had decided nothing before: the arbiter
+// first, and the others only if the arbiter agrees.
+func (p *producer) discard(ctx context.Context, before []uint64) error {
+	drop := func(shard uint32) []byte {
+		epoch := p.lanes[shard].heldEpoch()
+		if epoch == 0 || before[shard] > 0 {
+			return nil
+		}
+		command := p.asHolder(epoch)
+		command.Body = &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: p.source}}
+		return marshal(command)
+	}
+	if raw := drop(arbiter); raw != nil {
+		if _, err := p.client.applyRaw(ctx, arbiter, raw); err != nil {
+			return err
+		}
+	}
+	return p.client.applyIn(ctx, arbiter+1, drop, nil)
+}
