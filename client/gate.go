@@ -71,14 +71,15 @@ func newGate(now func() time.Time) *gate {
 	return &gate{now: now, limit: gateLimitStart, period: t, round: t}
 }
 
-// enter waits until so many increments may go, and returns what leave takes. It fails when ctx ends.
-func (g *gate) enter(ctx context.Context, weight int) (*passage, error) {
+// enter waits until so many increments may go, and returns what leave takes, and whether it had to wait. It fails when
+// ctx ends.
+func (g *gate) enter(ctx context.Context, weight int) (p *passage, waited bool, err error) {
 	g.mu.Lock()
-	p := &passage{weight: weight, since: g.now()}
+	p = &passage{weight: weight, since: g.now()}
 	if len(g.queue) == 0 && g.admits(p.since) {
 		g.begin(p, p.since)
 		g.mu.Unlock()
-		return p, nil
+		return p, false, nil
 	}
 	g.held = true
 	p.through = make(chan struct{})
@@ -89,7 +90,7 @@ func (g *gate) enter(ctx context.Context, weight int) (*passage, error) {
 	g.mu.Unlock()
 	select {
 	case <-p.through:
-		return p, nil
+		return p, true, nil
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
@@ -97,10 +98,10 @@ func (g *gate) enter(ctx context.Context, weight int) (*passage, error) {
 	for i, other := range g.queue {
 		if other == p {
 			g.queue = append(g.queue[:i], g.queue[i+1:]...)
-			return nil, context.Cause(ctx)
+			return nil, true, context.Cause(ctx)
 		}
 	}
-	return p, nil // it got through at the same moment
+	return p, true, nil // it got through at the same moment
 }
 
 // leave ends a call that got through.

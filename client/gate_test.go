@@ -52,7 +52,7 @@ func (l *gateLoad) drive(g *gate, s *service, writers, weight int, deadline, spa
 				var p *passage
 				var err error
 				if g != nil {
-					p, err = g.enter(ctx, weight)
+					p, _, err = g.enter(ctx, weight)
 				}
 				if err == nil {
 					s.serve(weight)
@@ -157,7 +157,7 @@ func TestGateWithStuckCalls(t *testing.T) {
 			stuck.Go(func() {
 				for {
 					ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-					p, err := g.enter(ctx, 50)
+					p, _, err := g.enter(ctx, 50)
 					select {
 					case <-ctx.Done():
 					case <-stop:
@@ -194,14 +194,14 @@ func TestGateWithStuckCalls(t *testing.T) {
 func TestGateGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Now)
-		first, err := g.enter(context.Background(), gateLimitStart)
+		first, _, err := g.enter(context.Background(), gateLimitStart)
 		if err != nil {
 			t.Fatal(err)
 		}
 		why := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		time.AfterFunc(10*time.Millisecond, func() { cancel(why) })
-		if _, err := g.enter(ctx, 1); !errors.Is(err, why) {
+		if _, waited, err := g.enter(ctx, 1); !waited || !errors.Is(err, why) {
 			t.Errorf("%v", err)
 		}
 		g.leave(first)
@@ -217,7 +217,7 @@ func BenchmarkGate(b *testing.B) {
 	ctx := context.Background()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			p, err := g.enter(ctx, 1)
+			p, _, err := g.enter(ctx, 1)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -191,8 +191,12 @@ func (e *errand) pack(ctx context.Context, p *producer, increments []Increment) 
 
 // run sends the parcels when the gate lets them through, and waits until all are settled.
 func (e *errand) run(ctx context.Context, p *producer, weight int) {
-	pass, end := e.client.gate.enter(ctx, weight)
+	pass, waited, end := e.client.gate.enter(ctx, weight)
+	if waited {
+		e.client.meter.waited.Add(1)
+	}
 	if end != nil {
+		e.client.meter.unsent.Add(1)
 		e.sum.note(int64(weight), 0, 0, e.fail(&outlived{err: errNoTurn(e.client.now().Sub(e.start)), end: end}))
 		return
 	}

@@ -22,6 +22,8 @@ type meter struct {
 	asks       atomic.Int64 // AskRequests
 	questions  atomic.Int64 // in them
 	unanswered atomic.Int64 // requests with questions that got no response
+	waited     atomic.Int64 // direct calls that waited at the gate
+	unsent     atomic.Int64 // of these those that were not sent before their deadline
 }
 
 func (m *meter) applied(commands int, took time.Duration, err error) {
@@ -62,6 +64,8 @@ func (m *meter) series() []struct {
 		{"ask_requests_total", "Requests with questions.", &m.asks},
 		{"questions_total", "Questions sent, each try counted.", &m.questions},
 		{"ask_failures_total", "Requests with questions that got no response.", &m.unanswered},
+		{"calls_held_total", "Calls that waited before they were sent, since the cluster acknowledged less than was written.", &m.waited},
+		{"calls_unsent_total", "Calls that waited until their deadline, and were not sent.", &m.unsent},
 	}
 }
 
