@@ -7,14 +7,13 @@ import (
 )
 
 // A gate bounds how many increments of a client's direct calls are on their way at once: about as many as the cluster
-// acknowledges in the time that it takes when it is quiet. What comes beyond waits here, where it costs the cluster nothing, and not in the
-// queues of nodes, where it would be late by the time that it is applied: a cluster given ten times its load would
-// then do work that no caller waits for any more.
+// acknowledges in the time that it takes when it is quiet. What comes beyond waits here, where it costs the cluster
+// nothing. In the queues of nodes it would be late by the time that it is applied: a cluster given ten times its load
+// would then do work that no caller waits for any more.
 //
-// The bound follows the time that calls take, as congestion control of networks does (AIMD, Chiu and Jain 1989): it
-// grows while calls are fast and the bound is what holds others back, and shrinks when most are slow. What waits goes in the order
-// it came, until waiting itself takes long: then the newest goes first ("adaptive LIFO"), since the oldest have callers
-// that are about to give up.
+// The bound follows the time that calls take, as congestion control of networks does (AIMD, Chiu and Jain 1989). It
+// grows while calls are fast and it holds others back, and shrinks when most are slow. Calls go in the order they came,
+// until waiting takes long. Then the newest goes first ("adaptive LIFO"): the callers of the oldest are about to give up.
 type gate struct {
 	now func() time.Time
 
@@ -247,7 +246,8 @@ type probe struct {
 	limit   float64   // that holds again afterwards
 }
 
-// probed takes down a call that ends while a probe is under way. The first one that came when the others had left ends it.
+// probed takes down a call that ends while a probe is under way. The first one that came when the others had left ends
+// the probe.
 func (g *gate) probed(now time.Time, p *passage) {
 	switch {
 	case !g.probe.drained.IsZero() && p.since.After(g.probe.drained):

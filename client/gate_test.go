@@ -99,7 +99,8 @@ func TestGateUnderOverload(t *testing.T) {
 				l.drive(newGate(time.Now), s, c.writers, c.weight, deadline, span)
 				most := int(span/c.each) / c.weight
 				if l.good < most*9/10 {
-					t.Errorf("%d calls in time, want 90%% of %d; %d too late, %d not sent", l.good, most, l.late, l.refused)
+					t.Errorf("%d calls in time, want 90%% of %d; %d too late, %d not sent",
+						l.good, most, l.late, l.refused)
 				}
 				quick, limit := 0, 5*max(gateTargetMin, gateTarget*c.base)
 				for _, took := range l.took {
@@ -119,7 +120,8 @@ func TestGateUnderOverload(t *testing.T) {
 func TestOverloadWithoutAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(gateLoad)
-		l.drive(nil, &service{base: 5 * time.Millisecond, each: 50 * time.Microsecond}, 500, 100, 2*time.Second, 20*time.Second)
+		s := &service{base: 5 * time.Millisecond, each: 50 * time.Microsecond}
+		l.drive(nil, s, 500, 100, 2*time.Second, 20*time.Second)
 		if l.good > 10*l.late {
 			t.Errorf("%d calls in time and %d late", l.good, l.late)
 		}

@@ -64,7 +64,7 @@ func (m *meter) series() []struct {
 		{"ask_requests_total", "Requests with questions.", &m.asks},
 		{"questions_total", "Questions sent, each try counted.", &m.questions},
 		{"ask_failures_total", "Requests with questions that got no response.", &m.unanswered},
-		{"calls_held_total", "Calls that waited before they were sent, since the cluster acknowledged less than was written.", &m.waited},
+		{"calls_held_total", "Calls that waited, since the cluster acknowledged less than was written.", &m.waited},
 		{"calls_unsent_total", "Calls that waited until their deadline, and were not sent.", &m.unsent},
 	}
 }

@@ -473,7 +473,8 @@ func (c *Client) anywhere(
 }
 
 // longer is the limit of the try after one that took so long: twice the limit if that ended it, but no more than half
-// of the time that is left, so that of several nodes that hang each is tried. A node answers a bit before the limit, too.
+// of the time that is left, so that of several nodes that hang each is tried. A node answers a bit before the limit,
+// too.
 func longer(ctx context.Context, limit, took time.Duration) time.Duration {
 	if took < limit*3/4 {
 		return limit

@@ -66,7 +66,8 @@ func TestLateTries(t *testing.T) {
 			func(c *Control) bool { return c.Table().Tokens().Named("dash") == nil },
 		},
 		{
-			"drain and activate", state(ebbv1.NodeState_NODE_STATE_DRAINING), state(ebbv1.NodeState_NODE_STATE_UNSPECIFIED),
+			"drain and activate", state(ebbv1.NodeState_NODE_STATE_DRAINING),
+			state(ebbv1.NodeState_NODE_STATE_UNSPECIFIED),
 			func(c *Control) bool { return nodeState(c) == ebbv1.NodeState_NODE_STATE_UNSPECIFIED },
 		},
 		{
