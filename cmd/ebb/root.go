@@ -253,8 +253,13 @@ func isNumber(word string) bool { return word != "" && word[0] >= '0' && word[0]
 // the flag takes.
 func whyNot(f *pflag.Flag, err error) string {
 	var invalid *pflag.InvalidValueError
-	if _, ours := f.Value.(span); ours && errors.As(err, &invalid) {
-		return invalid.Unwrap().Error()
+	if errors.As(err, &invalid) {
+		switch f.Value.(type) {
+		case span:
+			return invalid.Unwrap().Error()
+		case *floats:
+			return "it must be " + shape(f) + "; " + invalid.Unwrap().Error()
+		}
 	}
 	return "it must be " + shape(f)
 }
