@@ -231,7 +231,8 @@ func timeless(doc any) any {
 }
 
 // agrees says that a document has all that an older build's has. A newer build may say more, and of how many bins a
-// bloom has it states another error.
+// bloom has it states another error. Lifts have the sign of the difference since storage version 12, and an answer may
+// cover more shards: a trend asks all when rates begin.
 func agrees(got, want any) bool { return agreesOf(got, want, false) }
 
 func agreesOf(got, want any, bloom bool) bool {
@@ -241,6 +242,10 @@ func agreesOf(got, want any, bloom bool) bool {
 		bloom = bloom || w["kind"] == "bloom"
 		for key, value := range w {
 			switch {
+			case key == "lift_bits":
+				ok = ok && math.Signbit(number(g[key])) == (number(g["p"]) < number(g["baseline_p"]))
+			case key == "shards_answered" || key == "shards_total":
+				ok = ok && number(g[key]) >= number(value) && number(g["shards_answered"]) == number(g["shards_total"])
 			case !bloom || key != "low" && key != "high" && key != "std_error":
 				ok = ok && agreesOf(g[key], value, bloom)
 			case key == "low":
