@@ -13,7 +13,8 @@ import (
 //
 // The bound follows the time that calls take, as congestion control of networks does (AIMD, Chiu and Jain 1989). It
 // grows while calls are fast and it holds others back, and shrinks when most are slow. Calls go in the order they came,
-// until waiting takes long. Then the newest goes first ("adaptive LIFO"): the callers of the oldest are about to give up.
+// until waiting takes long. Then the newest goes first ("adaptive LIFO"): the callers of the oldest are about to give
+// up.
 type gate struct {
 	now func() time.Time
 

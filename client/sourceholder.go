@@ -16,7 +16,7 @@ import (
 //	drop   the arbiter first, then the other shards
 //
 // INVARIANT source-one-holder: a writer writes in a shard only if it held the arbiter after it opened that shard. Of
-// any number of writers exactly one goes on: the last that opened the arbiter. A writer that stood still while another
+// any number of writers exactly one continues: the last that opened the arbiter. A writer that stood still while another
 // one took over, finished and was dropped does not hold the arbiter, and writes nothing.
 const arbiter = 1
 
@@ -90,7 +90,8 @@ func (l *lane) reach(offset uint64) {
 // contest handles a command of a source that a shard other than the arbiter has fenced. The other writer may have
 // lost the source already, and not know it yet. It reports whether it took charge of the parcel.
 func (c *Client) contest(q *parcel, fenced error) bool {
-	if q.lane == nil || q.lane.producer.source == "" || q.shard == arbiter || !errors.Is(fenced, proto.ErrSourceFenced) {
+	if q.lane == nil || q.lane.producer.source == "" || q.shard == arbiter ||
+		!errors.Is(fenced, proto.ErrSourceFenced) {
 		return false
 	}
 	return c.spawn(func() {

@@ -71,7 +71,7 @@ func (w *world) sum(ns string, keys []string) (n float64) {
 }
 
 // A writer that began to open a source before the present holder, and opens most shards after it, does not get the
-// source: the holder goes on, and each row counts once.
+// source: the holder continues, and each row counts once.
 func TestLateOpenerDoesNotTakeASourceAway(t *testing.T) {
 	w := newWorld(t, 1)
 	ns := w.plain()

@@ -50,7 +50,8 @@ func TestLoseReplica(t *testing.T) {
 			t.Errorf("a replica %s is given up", name)
 		}
 	}
-	if e := s.apply(loseCommand(shard, other.GetNode(), other.GetId())).GetError(); e.GetCode() != ebbv1.Code_CODE_CORRUPT {
+	e := s.apply(loseCommand(shard, other.GetNode(), other.GetId())).GetError()
+	if e.GetCode() != ebbv1.Code_CODE_CORRUPT {
 		t.Errorf("a second of three: %v", e)
 	}
 	again := reborn(t, s.c).Table().Shard(shard)

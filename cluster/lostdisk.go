@@ -60,8 +60,8 @@ func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 func (c *Control) loseReplica(cmd *ebbv1.LoseReplica) *proto.Error {
 	table, id := c.Table(), cmd.GetShard()
 	if table.Version() < proto.VersionLoseReplica {
-		return proto.ErrStarting.Errorf("replicas are replaced one by one from storage version %d on, and %d is in force",
-			proto.VersionLoseReplica, table.Version()).
+		return proto.ErrStarting.Errorf("replicas are replaced one by one from storage version %d on, "+
+			"and %d is in force", proto.VersionLoseReplica, table.Version()).
 			WithHint("upgrade all nodes, and wait some seconds: ebb status shows the version in force")
 	}
 	if id == ControlShard || !table.Has(id) {

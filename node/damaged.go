@@ -45,7 +45,8 @@ func (n *Node) replaceDamaged(ctx context.Context, damaged []*damagedReplica) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		watch(ctx, damagedEvery, func() {
-			left := slices.DeleteFunc(slices.Clone(*n.damaged.Load()), func(d *damagedReplica) bool { return n.gaveUp(ctx, d) })
+			gaveUp := func(d *damagedReplica) bool { return n.gaveUp(ctx, d) }
+			left := slices.DeleteFunc(slices.Clone(*n.damaged.Load()), gaveUp)
 			n.damaged.Store(&left)
 			if len(left) == 0 {
 				cancel()
@@ -74,7 +75,7 @@ func (n *Node) gaveUp(ctx context.Context, d *damagedReplica) bool {
 	return false
 }
 
-// othersSound refuses to give up a damaged replica unless the others of the shard that vote have a majority that is sound.
+// othersSound refuses to give up a damaged replica unless the other voters of the shard have a majority that is sound.
 // Of two that are damaged each may have acknowledged what the third one does not have.
 func (n *Node) othersSound(d *ebbv1.LoseReplica) error {
 	others, sound := 0, 0
@@ -87,8 +88,8 @@ func (n *Node) othersSound(d *ebbv1.LoseReplica) error {
 		}
 	}
 	if sound <= others/2 {
-		return proto.ErrNoLeader.Errorf("shard %d: the replica of node %s is damaged, and %d of the %d others are whole: "+
-			"no majority", d.GetShard(), d.GetNode(), sound, others).
+		return proto.ErrNoLeader.Errorf("shard %d: the replica of node %s is damaged, and %d of the %d others are "+
+			"whole: no majority", d.GetShard(), d.GetNode(), sound, others).
 			WithHint("start the nodes that are down, or restore the data directory of one whose replica is damaged")
 	}
 	return nil

@@ -27,7 +27,9 @@ type lateTries struct {
 func (l *lateTries) intercept(
 	ctx context.Context, method string, req, resp any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
-	changes := []string{"SetNamespace", "DeleteNamespace", "UndeleteNamespace", "CreateToken", "RevokeToken", "ChangeCluster"}
+	changes := []string{
+		"SetNamespace", "DeleteNamespace", "UndeleteNamespace", "CreateToken", "RevokeToken", "ChangeCluster",
+	}
 	if !l.holds || !slices.Contains(changes, path.Base(method)) || slices.Contains(l.seen, req) {
 		return next(ctx, method, req, resp, cc, opts...)
 	}

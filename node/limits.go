@@ -16,8 +16,8 @@ type Limits struct {
 	// QueueBytes bounds the commands that wait at one shard, unless it is a single one; 4 MiB.
 	QueueBytes int
 	// AppendEntries is how many entries one append to a follower carries; 64. Raft buffers as many proposals: below
-	// twice EntriesInFlight a proposer would wait for Raft with its lock held, so it is never below that. Raft takes 1,024
-	// at most.
+	// twice EntriesInFlight a proposer would wait for Raft with its lock held, so it is never below that. Raft takes
+	// 1,024 at most.
 	AppendEntries int
 	// TrailingBytes is how much of a log is kept behind a snapshot, so that a follower that was away for a moment needs
 	// no snapshot; 1 MiB, and no more than a quarter of Config.SnapshotBytes.
