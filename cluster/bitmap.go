@@ -29,13 +29,19 @@ type spreadAsk struct {
 	namespace string
 	coverage  *ebbv1.Coverage
 	covered   map[uint32]bool
-	rounds    [2]*budget.Request // of the last round and of the one before, whose answers may still be read
+	rounds    []*budget.Request // the last ones, oldest first
+	readable  int               // of how many rounds answers may still be read
 }
 
-// letGo gives back what the round before the last was charged.
-func (s *spreadAsk) letGo() {
-	s.rounds[1].Close()
-	s.rounds[1], s.rounds[0] = s.rounds[0], nil
+// reads says how many rounds it takes to fetch something of all parts: two of each part may be in use.
+func (s *spreadAsk) reads(rounds int) { s.readable = max(s.readable, 2*rounds) }
+
+// letGo gives back what rounds were charged, but for the last few.
+func (s *spreadAsk) letGo(but int) {
+	for len(s.rounds) > but {
+		s.rounds[0].Close()
+		s.rounds = s.rounds[1:]
+	}
 }
 
 func (c *Coordinator) spreadAsk(ctx context.Context, table *Table, p *askPlan, namespace string) *spreadAsk {
@@ -46,8 +52,7 @@ func (c *Coordinator) askSpread(ctx context.Context, table *Table, p *askPlan, q
 	q = spelledOut(q)
 	s := c.spreadAsk(ctx, table, p, q.GetNamespace())
 	answer, err := s.answer(q)
-	s.letGo()
-	s.letGo()
+	s.letGo(0)
 	if err == nil {
 		if full := keep(ctx, answer); full != nil {
 			err = full
@@ -68,6 +73,7 @@ func (s *spreadAsk) answer(q *ebbv1.Question) (*ebbv1.Answer, error) {
 	if refused != nil {
 		return nil, refused
 	}
+	s.reads(g.Rounds())
 	return g.Answer(s.fetch)
 }
 
@@ -89,9 +95,9 @@ func (s *spreadAsk) ask(questions []*ebbv1.ShardQuestion) ([]*ebbv1.ShardAnswer,
 	for _, q := range questions {
 		round.parts = append(round.parts, askPart{question: q})
 	}
-	s.letGo()
+	s.letGo(max(s.readable, 2) - 1)
 	ctx, held := budget.Stage(s.ctx)
-	s.rounds[0] = held
+	s.rounds = append(s.rounds, held)
 	s.c.scatter(ctx, s.table, round)
 	for i := range round.parts {
 		if part := &round.parts[i]; !s.covered[part.question.Shard] {
@@ -121,6 +127,7 @@ func (s *spreadAsk) whole(x *ebbv1.BitmapExpr, room int) (*ebbv1.BitmapExpr, err
 	if refused != nil {
 		return nil, refused
 	}
+	s.reads(g.Rounds())
 	c, _, _, more, err := g.Containers(s.fetch, 0, room)
 	if err != nil {
 		return nil, err

@@ -99,6 +99,7 @@ func (s *spreadAsk) countElsewhere(sum *groupSum, ask *ebbv1.BitmapGroupsQuestio
 	if refused != nil {
 		return refused
 	}
+	s.reads(g.Rounds() + 1)
 	room := min(groupsRoom, groupsRoomAll/max(1, len(at)))
 	for from, more, first := uint64(0), true, true; more; first = false {
 		some, ids, next, left, err := g.Containers(s.fetch, from, room)

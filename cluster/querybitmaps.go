@@ -13,14 +13,18 @@ import (
 // idsDefault is how many ids are listed when nothing is said.
 const idsDefault = 100
 
-// bitmap makes an errand of a question about bitmaps.
+// bitmap makes an errand of a question about bitmaps, or of count, which is about sets, too.
 func (i *inquiry) bitmap() (*errand, *proto.Error) {
+	count := i.plan.GetCount()
 	if i.plan.GetAsOfUs() != 0 {
-		return nil, errBitmapsAsOf()
+		if count == nil || len(count.GetBy()) > 0 {
+			return nil, errBitmapsAsOf()
+		}
+		return i.countAsOf(count.GetOf())
 	}
 	switch ask := i.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Count:
-		return i.counts(ask.Count)
+		return i.counts(count)
 	case *ebbv1.Plan_Ids:
 		return i.ids(ask.Ids)
 	case *ebbv1.Plan_Cohort:

@@ -424,7 +424,8 @@ func TestQueryBitmapsRefused(t *testing.T) {
 		{"count(" + strings.Repeat("(a | b & ", 70) + "c" + strings.Repeat(")", 70) + ")", proto.ErrBadRequest, "64 deep"},
 		{"store clicks/1 = a | b", proto.ErrWrongKind, "distribution"},
 		{"store @a/x = @b/x", proto.ErrBadQuery, "two namespaces"},
-		{"count(play/2011) as of 2013-05-06", proto.ErrBadQuery, "as they are now"},
+		{"ids(play/2011) as of 2013-05-06", proto.ErrBadQuery, "as they are now"},
+		{"count by play/* (play/2011) as of 2013-05-06", proto.ErrBadQuery, "as they are now"},
 		{"cohort(play/2011-01-01 .. 2011-01-31) as of 2013-05-06", proto.ErrBadQuery, "as they are now"},
 	} {
 		if _, err := e.query(c.text); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {

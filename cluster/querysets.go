@@ -53,7 +53,7 @@ func (i *inquiry) overlapOf(
 				q.Of = append(q.Of, x)
 			}
 			if len(proto.OverlapKeys(q)) == 0 { // all are empty
-				return i.nothing(namespace, of, q, c, answered)
+				return i.nothing(f, namespace, q, of, c, answered)
 			}
 			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
 			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
@@ -64,32 +64,43 @@ func (i *inquiry) overlapOf(
 }
 
 // nothing answers about sets that are empty whatever the keys of their expressions hold. These are looked at for what
-// they are.
+// they are, and whether they are there.
 func (i *inquiry) nothing(
-	namespace string, of []*ebbv1.PlanExpression, q *ebbv1.OverlapQuestion, c *ebbv1.Coverage,
+	f found, namespace string, q *ebbv1.OverlapQuestion, of []*ebbv1.PlanExpression, c *ebbv1.Coverage,
 	answered func(*ebbv1.Answer) *ebbv1.Answer,
 ) (*errand, *ebbv1.Answer, *proto.Error) {
-	a, err := i.about(termsOf(nil, of...)...)
-	if err != nil || len(a.keys) == 0 {
-		return nil, answered(nothingInCommon(q, c)), err
+	seen := &ebbv1.OverlapQuestion{AsOfUs: i.plan.GetAsOfUs()}
+	for _, e := range of {
+		named := &ebbv1.BitmapExprs{}
+		for _, t := range termsOf(nil, e) {
+			named.Of = append(named.Of, keyExprs(f.keys(t))...)
+		}
+		seen.Of = append(seen.Of, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: named}})
 	}
-	seen := &ebbv1.OverlapQuestion{Of: []*ebbv1.BitmapExpr{union(keyExprs(a.keys))}, AsOfUs: i.plan.GetAsOfUs()}
+	if len(proto.OverlapKeys(seen)) == 0 {
+		return nil, answered(nothingInCommon(q, nil, c)), nil
+	}
 	question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: seen}}
 	e, err := askAnd("keys of empty sets", question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
-		return nil, answered(nothingInCommon(q, a.GetCoverage())), nil
+		return nil, answered(nothingInCommon(q, a.GetOverlap(), a.GetCoverage())), nil
 	})
 	return e, nil, err
 }
 
-// nothingInCommon is the answer about sets that are not there.
-func nothingInCommon(q *ebbv1.OverlapQuestion, c *ebbv1.Coverage) *ebbv1.Answer {
+// nothingInCommon is the answer about sets that hold nothing, whose keys were seen or are not there.
+func nothingInCommon(q *ebbv1.OverlapQuestion, seen *ebbv1.Overlap, c *ebbv1.Coverage) *ebbv1.Answer {
 	zero := func() *ebbv1.Estimate { return &ebbv1.Estimate{Confidence: 1} }
 	out := &ebbv1.Overlap{
-		Union: zero(), Intersection: zero(), Difference: zero(), Jaccard: zero(), AsOfUs: c.GetAsOfMaxUs(),
+		Union: zero(), Intersection: zero(), Difference: zero(), Jaccard: zero(),
+		AsOfUs:     cmp.Or(seen.GetAsOfUs(), c.GetAsOfMaxUs()),
 		Confidence: cmp.Or(q.GetConfidence(), proto.DefaultConfidence),
 	}
-	for range q.GetOf() {
-		out.Sets = append(out.Sets, &ebbv1.SizedSet{Size: zero()})
+	for at := range q.GetOf() {
+		set := &ebbv1.SizedSet{Size: zero()}
+		if sets := seen.GetSets(); at < len(sets) {
+			set.Found = sets[at].GetFound()
+		}
+		out.Sets = append(out.Sets, set)
 	}
 	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Overlap{Overlap: out}}
 }
@@ -109,6 +120,32 @@ func (i *inquiry) countThings(of *ebbv1.PlanExpression) (*errand, *proto.Error) 
 		return e, err
 	}
 	return i.refusingRollups(e, termsOf(nil, of)), nil
+}
+
+// countAsOf is how many things a set has at a time that is asked for. Bitmaps are refused: they are as they are now.
+func (i *inquiry) countAsOf(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
+	if i.onlyBitmaps(termsOf(nil, of)) {
+		return nil, errBitmapsAsOf()
+	}
+	e, err := i.countThings(of)
+	if err != nil {
+		return nil, err
+	}
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+		if bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND {
+			return nil, a, bad
+		}
+		ids, err := i.idsNow(of)
+		if err != nil {
+			return nil, a, bad
+		}
+		return followed(ids, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+			if worse == nil && b.GetSummary().GetFound() {
+				return nil, nil, errBitmapsAsOf()
+			}
+			return nil, a, bad // they are neither
+		}), nil, nil
+	}), nil
 }
 
 // idsAsTotal is how many ids an expression of bitmaps has, as a total.

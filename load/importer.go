@@ -65,6 +65,9 @@ type Progress struct {
 	Done    bool
 
 	EventClock bool // the namespace lives by the times of the rows
+	// Ahead is the latest time of rows that were refused since they are dated too far ahead of the event clock; zero
+	// without such a row.
+	Ahead time.Time
 	// Floor is what keeps the bins of Faded in the namespace. It is unspecified where the rows make no bins that a
 	// floor is for.
 	Floor client.Floor
@@ -293,20 +296,39 @@ func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 	if errors.As(err, &coded) {
 		err = coded.Err
 	}
-	// A row that is dated too far ahead is judged again; of others the shard knows the code alone.
-	if r.source.Decided(offset, in.Key) && !errors.Is(err, proto.ErrTimeJump) {
+	clock, jumped := r.jumps.take(offset), errors.Is(err, proto.ErrTimeJump)
+	switch {
+	case !jumped && r.source.Decided(offset, in.Key): // the shard knows the code alone
 		err = refusedEarlier(in, proto.AsError(err).Code)
-	}
-	if clock := r.jumps.take(offset); !clock.IsZero() && errors.Is(err, proto.ErrTimeJump) {
-		err = r.gaps.refusal(in.Time, clock, proto.AsError(err).Hint)
+	case jumped:
+		r.jumps.refused(in.Time)
+		if !clock.IsZero() {
+			err = r.gaps.refusal(in.Time, clock, proto.AsError(err).Hint)
+		}
 	}
 	r.refuse(Refused{Line: offset >> markBits, Reason: err})
 }
 
-// jumps holds what rows that are dated too far ahead are ahead of, until a shard has answered.
+// jumps holds what rows that are dated too far ahead are ahead of, until a shard has answered, and the latest time of
+// those that were refused.
 type jumps struct {
-	mu     sync.Mutex // guards clocks
+	mu     sync.Mutex // guards clocks and most
 	clocks map[uint64]time.Time
+	most   time.Time
+}
+
+func (j *jumps) refused(t time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t.After(j.most) {
+		j.most = t
+	}
+}
+
+func (j *jumps) latest() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.most
 }
 
 func (j *jumps) add(offset uint64, clock time.Time) {
@@ -394,7 +416,7 @@ func (r *run) progress(done bool) Progress {
 		Rows: r.read, Resumed: r.resumed + before, Refused: r.refused + r.shardRefused.Load(),
 		Empty: r.reader.Empty(), Applied: now, Faded: uint64(s.Faded), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
 		Elapsed: time.Since(r.start), Done: done, EventClock: r.gaps.event,
-		Floor: r.floor,
+		Floor: r.floor, Ahead: r.jumps.latest(),
 	}
 	since := time.Since(r.shown)
 	rows := r.read - r.shownRead

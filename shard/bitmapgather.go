@@ -13,12 +13,15 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// gatherBytesMax is how many bytes of bitmaps one question may bring together from several shards, and gatherTermsMax of how many parts of its expression.
+// gatherBytesMax is how many bytes of bitmaps one question may bring together from several shards, and gatherTermsMax of
+// how many parts of its expression: each holds a container of 8 KiB at least.
 const (
 	gatherBytesMax = 512 << 20
-	gatherTermsMax = 256
-	// gatherRoundBytes is about how much all parts of one round may take: they fit one message, if one node has all of them.
+	gatherTermsMax = 4096
+	// gatherRoundBytes is about how much the parts of one round take together, and gatherRoundTerms how many they are:
+	// they fit one message, if one node has all of them.
 	gatherRoundBytes = 3 << 20
+	gatherRoundTerms = 256
 )
 
 // BitmapGather is a question about an expression whose bitmaps are in several shards. What of it can be computed in one shard is a term, of which the containers are
@@ -33,11 +36,11 @@ type BitmapGather struct {
 	first uint64 // slices of the question
 	last  uint64
 
-	fetch   func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)
-	fetched bool
-	work    bitmapWork
-	err     error // the first, which ends the evaluation
-	at      sketch.Tick
+	fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)
+	size  uint64 // bytes of all terms that have been fetched
+	work  bitmapWork
+	err   error // the first, which ends the evaluation
+	at    sketch.Tick
 }
 
 // BitmapFetch is what to ask a shard for: a part of a term.
@@ -51,6 +54,7 @@ type gatherTerm struct {
 	g        *BitmapGather
 	shard    uint32
 	expr     *ebbv1.BitmapExpr
+	number   int // among the terms
 	loaded   bool
 	from, to uint64
 	slices   []looseSlice
@@ -79,7 +83,8 @@ func SpreadBitmaps(q *ebbv1.Question, home func(key []byte) uint32) (*BitmapGath
 	}
 	if n := len(g.terms); n > gatherTermsMax {
 		return nil, proto.ErrBadCount.Errorf("the expression needs %d parts from different shards: the limit is %d", n, gatherTermsMax).
-			WithHint("name fewer keys; periods of one family (play/2011-11-01, play/2011-11-02) are in one shard, and one part")
+			WithHint("name fewer periods at a time, or store what they are counted with in their family (play/...): " +
+				"what is in one shard is one part")
 	}
 	return g, nil
 }
@@ -196,7 +201,7 @@ func (g *BitmapGather) spreadDifference(of []*ebbv1.BitmapExpr, home func(key []
 }
 
 func (g *BitmapGather) term(shard uint32, x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
-	g.terms = append(g.terms, &gatherTerm{g: g, shard: shard, expr: x})
+	g.terms = append(g.terms, &gatherTerm{g: g, shard: shard, expr: x, number: len(g.terms)})
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(strconv.Itoa(len(g.terms) - 1))}}
 }
 
@@ -269,44 +274,71 @@ func (t *gatherTerm) Seek(slice uint64) (at uint64, ok bool) {
 // Container implements bitmap.Cursor.
 func (t *gatherTerm) Container() bitmap.Container { return t.slices[t.at].Container }
 
-// load fetches a term from a slice on, and with it those that will need the same next.
-func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
-	var terms []*gatherTerm
-	var list []BitmapFetch
-	room := gatherRoundBytes / len(g.terms)
-	for _, t := range g.terms {
+// Rounds is how many rounds of questions it takes at most to fetch something of each part.
+func (g *BitmapGather) Rounds() int { return (len(g.terms) + gatherRoundTerms - 1) / gatherRoundTerms }
+
+// next are the terms to be fetched from a slice on: the wanted one, and of those after it as many as a round has that
+// will need the same.
+func (g *BitmapGather) next(wanted *gatherTerm, slice uint64) (terms []*gatherTerm) {
+	for i := range g.terms {
+		t := g.terms[(wanted.number+i)%len(g.terms)]
 		if t != wanted && t.loaded && (t.to >= slice || slice < t.from) {
 			continue
 		}
+		if terms = append(terms, t); len(terms) == gatherRoundTerms {
+			break
+		}
+	}
+	return terms
+}
+
+// load fetches a term from a slice on, and others with it.
+func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
+	terms := g.next(wanted, slice)
+	list := make([]BitmapFetch, 0, len(terms))
+	room := gatherRoundBytes / min(len(g.terms), gatherRoundTerms)
+	for _, t := range terms {
 		part := &ebbv1.BitmapPart{From: slice, To: g.last, Bytes: uint32(min(room, proto.BitPartBytesMax))}
-		terms = append(terms, t)
-		list = append(list, BitmapFetch{t.shard, &ebbv1.BitmapQuestion{Expr: t.expr, Select: &ebbv1.BitmapQuestion_Part{Part: part}}})
+		question := &ebbv1.BitmapQuestion{Expr: t.expr, Select: &ebbv1.BitmapQuestion_Part{Part: part}}
+		list = append(list, BitmapFetch{t.shard, question})
 	}
 	answers, err := g.fetch(list)
 	if err != nil {
 		g.err = err
 		return
 	}
-	size := uint64(0)
+	fresh := false // there are terms of which nothing had been fetched
 	for i, t := range terms {
+		first := !t.loaded
 		bytes, ok := t.take(slice, answers[i])
 		if !ok {
 			g.err = errPart(i)
 			return
 		}
-		size += bytes
-		if !g.fetched {
+		if first {
+			fresh = true
+			g.size += bytes
 			g.work.add(g.first, g.last, int64(bytes)/max(8*sliceCost, t.perSlice(answers[i])), int(bytes/8))
 		}
 	}
-	if err := g.work.check(bitmapCostMax, "the question"); err != nil && !g.fetched {
-		g.err = err
+	if fresh {
+		g.err = g.within()
 	}
-	if !g.fetched && size > gatherBytesMax {
-		g.err = proto.ErrResponseTooLarge.Errorf("the question brings together up to %d MiB of bitmaps from several shards: the limit is %d", size>>20, gatherBytesMax>>20).
-			WithHint("ask for a range of ids at a time, or name keys of one family (play/2011-11-01, play/2011-11-02), which are in one shard")
+}
+
+// within refuses a question that takes too much by what is known of the terms that have been fetched.
+func (g *BitmapGather) within() error {
+	if err := g.work.check(bitmapCostMax, "the question"); err != nil {
+		return err
 	}
-	g.fetched = true
+	if g.size > gatherBytesMax {
+		return proto.ErrResponseTooLarge.Errorf(
+			"the question brings together up to %d MiB of bitmaps from several shards: the limit is %d",
+			g.size>>20, gatherBytesMax>>20).
+			WithHint("ask for a range of ids at a time, or name keys of one family (play/2011-11-01, play/2011-11-02), " +
+				"which are in one shard")
+	}
+	return nil
 }
 
 // perSlice is how many bytes a slice takes in a part that was just taken.

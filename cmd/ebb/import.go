@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -190,8 +192,8 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 			"import the refused lines as a file of their own (ebb source drop would count all other lines twice)\n",
 			plural(n, "row was", "rows were"))
 	}
-	if refusals.jump != "" {
-		fmt.Fprintf(s.term.err, "of a row that is dated too far ahead: %s\n", refusals.jump)
+	if !p.Ahead.IsZero() {
+		fmt.Fprintf(s.term.err, "of rows that are dated too far ahead: %s\n", s.wayAhead(cmd.Context(), c, p.Ahead))
 	}
 	if err == nil && p.Refused > 0 {
 		err = fmt.Errorf("%d of %d rows: %w", p.Refused, p.Rows, errRefusedRows)
@@ -294,7 +296,6 @@ type refusals struct {
 	seen int
 	old  int // of those seen: refused by an earlier run
 	w    io.Writer
-	jump string // what to do about the first row that is dated too far ahead; "" without one
 }
 
 func (r *refusals) add(line load.Refused) {
@@ -304,15 +305,32 @@ func (r *refusals) add(line load.Refused) {
 	if errors.Is(line.Reason, load.ErrRefusedEarlier) {
 		r.old++
 	}
-	if e := proto.AsError(line.Reason); r.jump == "" && e.Code == ebbv1.Code_CODE_TIME_JUMP {
-		r.jump = e.Hint
-	}
 	if r.seen <= r.most {
 		fmt.Fprintf(r.w, "refused: %v\n", &line)
 	}
 	if r.seen == r.most+1 {
 		fmt.Fprintln(r.w, "refused: and more (--show-refused prints more of them)")
 	}
+}
+
+// wayAhead says what to do about rows that were refused since they are dated too far ahead of the event clock, of which
+// the latest time is given. The clock may have come there since: to set it would set it back.
+func (s *session) wayAhead(ctx context.Context, c *client.Client, latest time.Time) string {
+	const again = "run the import again"
+	name := cmp.Or(s.namespace, proto.DefaultNamespace)
+	ns, err := existing(ctx, c, name)
+	if err != nil || ns == nil || ns.MaxJump == nil {
+		return again + " when the event clock has come there: ebb namespace clock " + name
+	}
+	clock, err := c.EventClock(ctx, name)
+	switch {
+	case err == nil && clock != nil && !latest.After(clock.Now.Add(*ns.MaxJump)):
+		return fmt.Sprintf("%s, which counts them: the event clock of namespace %s is at %s now",
+			again, name, stampOf(clock.Now))
+	case ns.Decay == client.DecayLinear:
+		return fmt.Sprintf("if the dates are right: ebb namespace set %s --max-jump none, then %s", name, again)
+	}
+	return fmt.Sprintf("if the dates are right: ebb namespace clock %s --set %s, then %s", name, stampOf(latest), again)
 }
 
 // report says what became of the rows, also when the import was interrupted.

@@ -41,14 +41,17 @@ func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
 		return err
 	}
 	defer done()
-	if err := s.mustHaveEventClock(ctx, c, name); err != nil {
+	if err := s.mustHaveEventClock(ctx, c, name, set != ""); err != nil {
 		return err
 	}
-	var clock *client.EventClock
-	if set != "" {
+	clock, err := c.EventClock(ctx, name)
+	if err == nil && clock != nil && set != "" {
+		before := clock.Now
 		clock, err = c.SetEventClock(ctx, name, time.UnixMicro(to))
-	} else {
-		clock, err = c.EventClock(ctx, name)
+		if err == nil && clock != nil && clock.Now.Before(before) {
+			fmt.Fprintf(s.term.err, "the clock was set back from %s: keys with a later event than %s begin anew\n",
+				stampOf(before), stampOf(time.UnixMicro(to)))
+		}
 	}
 	switch {
 	case err != nil:
@@ -60,13 +63,22 @@ func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
 	return s.printClock(name, clock)
 }
 
-// mustHaveEventClock refuses a namespace that is not there, or that lives by wall clock.
-func (s *session) mustHaveEventClock(ctx context.Context, c *client.Client, name string) error {
+// mustHaveEventClock refuses a namespace that is not there, or that lives by wall clock, or whose clock cannot be set
+// where it is to be.
+func (s *session) mustHaveEventClock(ctx context.Context, c *client.Client, name string, set bool) error {
 	ns, err := existing(ctx, c, name)
-	if err == nil && ns != nil && ns.Clock != client.ClockEvent {
-		err = noEventClock(name)
+	switch {
+	case err != nil || ns == nil:
+		return err
+	case ns.Clock != client.ClockEvent:
+		return noEventClock(name)
+	case set && ns.Decay == client.DecayLinear:
+		return proto.ErrBadNamespace.Errorf(
+			"namespace %s: under linear decay what is stored are times, so that its clock cannot be set", name).
+			WithHint("to take later dates: ebb namespace set " + name + " --max-jump none; " +
+				"after a wrong date, write to another namespace")
 	}
-	return err
+	return nil
 }
 
 func noEventClock(name string) error {

@@ -69,24 +69,32 @@ func (f *phrasesFlags) add(cmd *cobra.Command, verb string) {
 		"`time` of the change ("+timeForms+") instead of now; the last change counts, whatever its time")
 }
 
-// linesOf are the lines of a file that are not empty, those that are quoted as printable does without the quotes.
+// linesOf are the lines of a file that are not empty, those that are quoted as printable does without the quotes. A line
+// that is no phrase is refused, and with it the file.
 func (s *session) linesOf(path string) ([]string, error) {
 	in, err := s.open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	var lines []string
+	var phrases []string
+	number := 0
 	err = eachLine(in, func(line string) error {
-		if strings.TrimSpace(line) != "" {
-			if phrase, ok := unprinted(line); ok {
-				line = phrase
-			}
-			lines = append(lines, line)
+		number++
+		if strings.TrimSpace(line) == "" {
+			return nil
 		}
+		if phrase, ok := unprinted(line); ok {
+			line = phrase
+		}
+		event := proto.IncrementWire{Kind: ebbv1.Kind_KIND_PHRASES, Bin: []byte(line), Amount: 1}
+		if err := event.CheckEvent(); err != nil {
+			return fmt.Errorf("%s, line %d: %w", path, number, err)
+		}
+		phrases = append(phrases, line)
 		return nil
 	})
-	return lines, err
+	return phrases, err
 }
 
 // eachLine visits the lines of a text without their ends.
