@@ -76,6 +76,9 @@ func (d *Door) Alive(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Conn is the connection.
+func (d *Door) Conn() grpc.ClientConnInterface { return d.conn }
+
 // Close ends the connection.
 func (d *Door) Close() error { return d.conn.Close() }
 

@@ -56,9 +56,10 @@ var duties = []duty{
 	{deletes, nil, func(w *world) []client { return []client{newDeleter(w)} }},
 	{dates, []ebb.Namespace{datedSpace}, func(w *world) []client { return []client{newDater(w)} }},
 	{retries, nil, func(w *world) []client { return []client{newRetrier(w, false), newRetrier(w, true)} }},
+	{unaided, nil, func(w *world) []client { return []client{newUnaided(w)} }},
 }
 
-// deletes, dates and retries are drawn by themselves, so that seeds keep the other duties that they had before these
+// deletes, dates, retries and unaided are drawn by themselves, so that seeds keep the other duties that they had before these
 // came. Seeds with small limits have those that reach them.
 const (
 	deletes    = "deletes"
@@ -67,6 +68,8 @@ const (
 	datesOne   = 3
 	retries    = "retries"
 	retriesOne = 3
+	unaided    = "unaided"
+	unaidedOne = 3
 	repeats    = "repeats"
 )
 
@@ -75,7 +78,7 @@ func (w *world) crew() []duty {
 	if w.opts.Crew != nil {
 		return slices.DeleteFunc(slices.Clone(duties), func(d duty) bool { return !slices.Contains(w.opts.Crew, d.name) })
 	}
-	others := len(duties) - 3
+	others := len(duties) - 4
 	drawn := w.rng(7000).Perm(others)[:dutiesDrawn]
 	slices.Sort(drawn)
 	if w.rng(7001).IntN(deletesOne) == 0 {
@@ -86,6 +89,9 @@ func (w *world) crew() []duty {
 	}
 	if w.plan.Knobs != nil || w.rng(7003).IntN(retriesOne) == 0 {
 		drawn = append(drawn, others+2)
+	}
+	if w.rng(7004).IntN(unaidedOne) == 0 {
+		drawn = append(drawn, others+3)
 	}
 	again := slices.IndexFunc(duties, func(d duty) bool { return d.name == repeats })
 	if w.plan.Knobs[knobKeyWindow] != 0 && !slices.Contains(drawn, again) {

@@ -51,6 +51,7 @@ var Invariants = []Invariant{
 	{"bits-kept", "every acknowledged bit of a bitmap is as it was set or cleared last, and no other is in it"},
 	{"bits-answer", "setting and clearing bits answers how many were changed"},
 	{"slices-kept", "every acknowledged bit of a bitmap that lies in all shards is in it, and no other"},
+	{"unaided-exact", "a client without the SDK, with retries of its own, reads what it wrote: each acknowledged write once"},
 	{"repeat-same", "a command sent again under its idempotency key, to another node, answers the same"},
 	{"window-edges", "a command that is sent again in its session is answered as before within the session's window, " +
 		"and refused below it"},
