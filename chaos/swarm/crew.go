@@ -59,8 +59,8 @@ var duties = []duty{
 	{unaided, nil, func(w *world) []client { return []client{newUnaided(w)} }},
 }
 
-// deletes, dates, retries and unaided are drawn by themselves, so that seeds keep the other duties that they had before these
-// came. Seeds with small limits have those that reach them.
+// deletes, dates, retries and unaided are drawn by themselves, so that seeds keep the other duties that they had before
+// these came. Seeds with small limits have those that reach them.
 const (
 	deletes    = "deletes"
 	deletesOne = 3 // of so many seeds
