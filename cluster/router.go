@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ebbdb/ebb/internal/caller"
 	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -158,23 +159,27 @@ func (p *parcel) position(i int) int {
 
 func (r *Router) apply(ctx context.Context, table *Table, req *ebbv1.ApplyRequest, patience patience) *ebbv1.ApplyResponse {
 	results := make([]*ebbv1.CommandResult, len(req.GetCommands()))
-	parcels := r.pack(table, req, results)
+	parcels := r.pack(ctx, table, req, results)
 	for try := 1; len(parcels) > 0; try++ {
 		r.send(ctx, parcels)
 		again := r.unpack(table, parcels, results, patience)
 		if len(again) == 0 || patience == onceMore && try == 2 || !pause(ctx, try) {
 			break
 		}
-		parcels = r.repack(table, req, again)
+		parcels = r.repack(ctx, table, req, again)
 	}
 	return &ebbv1.ApplyResponse{Results: results}
 }
 
 // pack makes the parcels of the first try. Commands for shards that do not
 // exist get their results at once. When all go to one node no lists are copied.
-func (r *Router) pack(table *Table, req *ebbv1.ApplyRequest, results []*ebbv1.CommandResult) []*parcel {
+func (r *Router) pack(
+	ctx context.Context, table *Table, req *ebbv1.ApplyRequest, results []*ebbv1.CommandResult,
+) []*parcel {
 	if node, one := r.oneNode(table, req); one {
-		return []*parcel{{node: node, req: &ebbv1.ApplyRequest{Commands: req.GetCommands(), Forwarded: node != r.cfg.Node}}}
+		p := r.parcelTo(ctx, node)
+		p.req.Commands = req.GetCommands()
+		return []*parcel{p}
 	}
 	at := make([]int, 0, len(req.GetCommands()))
 	for i, cmd := range req.GetCommands() {
@@ -184,7 +189,16 @@ func (r *Router) pack(table *Table, req *ebbv1.ApplyRequest, results []*ebbv1.Co
 		}
 		at = append(at, i)
 	}
-	return r.repack(table, req, at)
+	return r.repack(ctx, table, req, at)
+}
+
+// parcelTo returns an empty parcel, that says whose it is where it is forwarded.
+func (r *Router) parcelTo(ctx context.Context, node string) *parcel {
+	p := &parcel{node: node, req: &ebbv1.ApplyRequest{Forwarded: node != r.cfg.Node}}
+	if p.req.Forwarded {
+		p.req.Caller = caller.Of(ctx)
+	}
+	return p
 }
 
 // oneNode returns the node that all commands go to, if it is one.
@@ -216,14 +230,14 @@ func checkShard(table *Table, shard uint32) *proto.Error {
 
 // repack groups the commands at these positions by node, in the order in which
 // the nodes first appear.
-func (r *Router) repack(table *Table, req *ebbv1.ApplyRequest, at []int) []*parcel {
+func (r *Router) repack(ctx context.Context, table *Table, req *ebbv1.ApplyRequest, at []int) []*parcel {
 	var parcels []*parcel
 	byNode := make(map[string]*parcel)
 	for _, i := range at {
 		node := target(r.cfg.Node, table, r.cfg.Leaders, req.Commands[i].GetShard())
 		p := byNode[node]
 		if p == nil {
-			p = &parcel{node: node, req: &ebbv1.ApplyRequest{Forwarded: node != r.cfg.Node}}
+			p = r.parcelTo(ctx, node)
 			byNode[node] = p
 			parcels = append(parcels, p)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/internal/budget"
+	"github.com/ebbdb/ebb/internal/caller"
 	"github.com/ebbdb/ebb/internal/cores"
 	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
@@ -61,6 +62,7 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	commands := req.GetCommands()
 	c := newCall(len(commands))
 	c.until, _ = ctx.Deadline()
+	c.sender = senderOf(ctx, req)
 	var last admission
 	for i, cmd := range commands {
 		r, err := b.replica(cmd.GetShard())
@@ -86,6 +88,14 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	results := c.wait(ctx, b.disk.begun())
 	b.noteClocks(commands, last.dated)
 	return &ebbv1.ApplyResponse{Results: results}, nil
+}
+
+// senderOf is who sent a request: a connection, or whom a node says that forwards it.
+func senderOf(ctx context.Context, req *ebbv1.ApplyRequest) uint64 {
+	if req.GetForwarded() && req.GetCaller() != 0 {
+		return req.GetCaller()
+	}
+	return caller.Of(ctx)
 }
 
 // noteClocks notes how far event clocks have come by commands that were applied, so that who asks this node next is

@@ -18,6 +18,8 @@ type call struct {
 	over  atomic.Bool   // no caller waits any more
 	until time.Time     // when none will; zero: it is not known
 
+	sender uint64 // who sent the request, as a hash; 0: this node
+
 	mu      sync.Mutex // guards what follows
 	results []*ebbv1.CommandResult
 }

@@ -208,7 +208,7 @@ func TestNothingComesBackAfterTheEnd(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, _ *fakeLog) {
 		p.close()
 		c := newCall(1)
-		p.putBack([]waiting{{command("a"), c, 0}})
+		p.putBack([]waiting{{command: command("a"), call: c}})
 		if got := codes(c.wait(t.Context(), nil)); got[0] != ebbv1.Code_CODE_SHUTTING_DOWN || p.count.waiting.Load() != 0 {
 			t.Errorf("%v, and %d bytes wait", got, p.count.waiting.Load())
 		}

@@ -76,6 +76,7 @@ type proposer struct {
 	queue   []waiting  // from head on
 	head    int
 	bytes   int // of the commands in queue
+	shares  shares
 	line    line
 	flights int // goroutines in fly
 	paused  bool
@@ -90,11 +91,12 @@ type proposer struct {
 	behaves uint32                       // the behaviour version that this term's log switches on; guarded by order
 }
 
-// waiting is a command in the queue.
+// waiting is a command in the queue. The zero value is one that has left it.
 type waiting struct {
 	command []byte
 	call    *call
 	at      int // position in call
+	owner   owner
 }
 
 func newProposer(shard uint32, to proposals, count *proposeMetrics, limits Limits) *proposer {
@@ -111,26 +113,67 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 		c.fail(at, err)
 		return
 	}
+	w := waiting{command, c, at, ownerOf(command, c.sender)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.closed:
 		c.fail(at, errShuttingDown(p.shard))
-	case p.bytes > 0 && p.bytes+len(command) > p.line.limit(&p.limits):
+	case !p.hasRoom(w):
 		c.fail(at, p.overloaded("shard", p.bytes, p.line.limit(&p.limits)))
 	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
 		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), nodeBytesMax))
 	default:
-		p.queue = append(p.queue, waiting{command, c, at})
-		p.wait(len(command))
+		p.queue = append(p.queue, w)
+		p.wait(w, 1)
 	}
 }
 
-// wait counts bytes that come to wait, or with a negative number no longer do.
-// p.mu is held.
-func (p *proposer) wait(bytes int) {
+// wait counts a command that comes to wait, or with -1 no longer does. p.mu is held.
+func (p *proposer) wait(w waiting, sign int) {
+	bytes := sign * len(w.command)
 	p.bytes += bytes
 	p.count.waiting.Add(int64(bytes))
+	p.shares.add(w.owner, bytes)
+}
+
+// hasRoom reports whether a command may wait. In a full queue one whose owner has less than its part takes the place of
+// the newest commands of those who have more. p.mu is held.
+func (p *proposer) hasRoom(w waiting) bool {
+	limit := p.line.limit(&p.limits)
+	over := p.bytes + len(w.command) - limit
+	if p.bytes == 0 || over <= 0 {
+		return true
+	}
+	yields := p.shares.yields(w.owner, len(w.command), limit)
+	if yields == nil {
+		return false
+	}
+	for over > 0 {
+		dropped := p.dropNewest(yields, limit)
+		if dropped == 0 {
+			return false
+		}
+		over -= dropped
+	}
+	return true
+}
+
+// dropNewest refuses the newest command that yields, and returns how many bytes it had; 0 without one. p.mu is held.
+func (p *proposer) dropNewest(yields func(owner) bool, limit int) int {
+	for i := len(p.queue) - 1; i >= p.head; i-- {
+		w := p.queue[i]
+		if w.call == nil || !yields(w.owner) {
+			continue
+		}
+		if p.queue[i] = (waiting{}); i == len(p.queue)-1 {
+			p.queue = p.queue[:i]
+		}
+		w.call.fail(w.at, p.overloaded("shard", p.bytes, limit))
+		p.wait(w, -1)
+		return len(w.command)
+	}
+	return 0
 }
 
 func (p *proposer) overloaded(what string, bytes, limit int) *proto.Error {
@@ -218,10 +261,16 @@ func (p *proposer) close() {
 	p.closed = true
 	refused := p.queue[p.head:]
 	p.queue, p.head = nil, 0
-	p.wait(-p.bytes)
+	for _, w := range refused {
+		if w.call != nil {
+			p.wait(w, -1)
+		}
+	}
 	p.mu.Unlock()
 	for _, w := range refused {
-		w.call.fail(w.at, errShuttingDown(p.shard))
+		if w.call != nil {
+			w.call.fail(w.at, errShuttingDown(p.shard))
+		}
 	}
 }
 
@@ -387,16 +436,20 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	size, now := 0, time.Now()
 	for p.head < len(p.queue) {
 		w := p.queue[p.head]
-		if w.call.expired(now) {
+		switch {
+		case w.call == nil: // gave its place to another one
+			p.head++
+			continue
+		case w.call.expired(now):
 			p.count.expired.Add(1)
 			w.call.fail(w.at, errNotApplied(whyLate).WithShard(p.shard))
-		} else {
+		default:
 			if size += len(w.command); size > p.limits.EntryBytes && len(cargo) > 0 {
-				break
+				return cargo
 			}
 			cargo = append(cargo, w)
 		}
-		p.wait(-len(w.command))
+		p.wait(w, -1)
 		p.queue[p.head] = waiting{}
 		p.head++
 	}
@@ -465,7 +518,7 @@ func (p *proposer) putBack(cargo []waiting) {
 	if !closed {
 		p.queue, p.head = slices.Concat(cargo, p.queue[p.head:]), 0
 		for _, w := range cargo {
-			p.wait(len(w.command))
+			p.wait(w, 1)
 		}
 	}
 	p.mu.Unlock()

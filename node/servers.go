@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ebbdb/ebb/internal/caller"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/rpc"
 )
@@ -119,6 +120,9 @@ func httpServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: httpHeaderMax, ReadTimeout: httpReadMax, WriteTimeout: httpWriteMax, IdleTimeout: httpIdleMax,
 		MaxHeaderBytes: httpHeaderBytes,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return caller.With(ctx, c.RemoteAddr().String())
+		},
 	}
 }
 

@@ -216,6 +216,34 @@ func CommandNamespace(raw []byte) []byte {
 	return nil
 }
 
+// CommandOwner returns the namespace that a serialised Command names, and what names its session or source: nil of a
+// command without.
+func CommandOwner(raw []byte) (namespace, caller []byte) {
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			break
+		}
+		raw = raw[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, raw); n < 0 {
+			break
+		}
+		if typ == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(raw)
+			switch num {
+			case FieldCommandNamespace:
+				namespace = value
+			case FieldCommandSession, FieldCommandSource:
+				if _, _, n := protowire.ConsumeField(value); n > 0 { // the first field is the number or the name
+					caller = value[:n]
+				}
+			}
+		}
+		raw = raw[n:]
+	}
+	return namespace, caller
+}
+
 // CommandGrows reports whether a serialised Command may make a shard larger. Those that delete, that take ids out of bitmaps, and that keep a producer's
 // session are not among them.
 func CommandGrows(raw []byte) bool {

@@ -1,6 +1,7 @@
 package proto_test
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"slices"
@@ -249,8 +250,34 @@ func FuzzCheckCommand(f *testing.F) {
 				}
 			}
 		}
-		_ = proto.CommandNamespace(raw)
+		name := proto.CommandNamespace(raw)
+		if owner, _ := proto.CommandOwner(raw); proto.CheckCommand(raw) == nil && !bytes.Equal(owner, name) {
+			t.Fatalf("a command of namespace %q is owned by %q", name, owner)
+		}
 	})
+}
+
+// A command has the owner that its identity names: of a session not the sequence number, of a source not the offset.
+func TestCommandOwner(t *testing.T) {
+	session := func(number, sequence uint64) *ebbv1.Command {
+		return &ebbv1.Command{Namespace: "a", Identity: &ebbv1.Command_Session{
+			Session: &ebbv1.SessionIdentity{Session: number, Sequence: sequence, Secret: 5},
+		}}
+	}
+	source := &ebbv1.Command{Namespace: "a", Identity: &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: "s", Epoch: 2}}}
+	key := &ebbv1.Command{Namespace: "b", Identity: &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{Hi: 7}}}
+	owner := func(c *ebbv1.Command) string {
+		raw, err := pb.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		namespace, caller := proto.CommandOwner(raw)
+		return string(namespace) + " " + string(caller)
+	}
+	if owner(session(7, 1)) != owner(session(7, 900)) || owner(session(7, 1)) == owner(session(8, 1)) ||
+		owner(session(7, 1)) == owner(source) || owner(source) == "a " || owner(key) != "b " {
+		t.Errorf("%q, %q, %q, %q", owner(session(7, 1)), owner(session(7, 900)), owner(source), owner(key))
+	}
 }
 
 func TestRoute(t *testing.T) {

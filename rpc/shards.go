@@ -38,7 +38,7 @@ func (s *shardsServer) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebb
 
 // applySome applies the commands of req that have no result yet.
 func (s *shardsServer) applySome(ctx context.Context, req *ebbv1.ApplyRequest, results []*ebbv1.CommandResult) (*ebbv1.ApplyResponse, error) {
-	good := &ebbv1.ApplyRequest{Forwarded: req.GetForwarded()}
+	good := &ebbv1.ApplyRequest{Forwarded: req.GetForwarded(), Caller: req.GetCaller()}
 	for i, c := range req.GetCommands() {
 		if results[i] == nil {
 			good.Commands = append(good.Commands, c)

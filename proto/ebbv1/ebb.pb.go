@@ -5417,7 +5417,9 @@ type ApplyRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Commands []*ShardCommand        `protobuf:"bytes,1,rep,name=commands,proto3" json:"commands,omitempty"`
 	// set by a node that forwards; such a request is never forwarded again
-	Forwarded     bool `protobuf:"varint,2,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	Forwarded bool `protobuf:"varint,2,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	// set by a node that forwards: a hash of the connection that the request came by. Callers share a full queue evenly
+	Caller        uint64 `protobuf:"fixed64,3,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5464,6 +5466,13 @@ func (x *ApplyRequest) GetForwarded() bool {
 		return x.Forwarded
 	}
 	return false
+}
+
+func (x *ApplyRequest) GetCaller() uint64 {
+	if x != nil {
+		return x.Caller
+	}
+	return 0
 }
 
 type ApplyResponse struct {
@@ -15419,10 +15428,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05purge\x180 \x01(\v2\x15.ebb.v1.PurgeProgressR\x05purge\">\n" +
 	"\fShardCommand\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
-	"\acommand\x18\x02 \x01(\fR\acommand\"^\n" +
+	"\acommand\x18\x02 \x01(\fR\acommand\"v\n" +
 	"\fApplyRequest\x120\n" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
-	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
+	"\tforwarded\x18\x02 \x01(\bR\tforwarded\x12\x16\n" +
+	"\x06caller\x18\x03 \x01(\x06R\x06caller\"@\n" +
 	"\rApplyResponse\x12/\n" +
 	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xd3\a\n" +
 	"\bQuestion\x12\x1c\n" +

@@ -1,0 +1,30 @@
+// Package caller tells the requests of one connection from those of others.
+package caller
+
+import (
+	"context"
+
+	"github.com/zeebo/xxh3"
+	"google.golang.org/grpc/peer"
+)
+
+type key struct{}
+
+// With returns a context of requests that come from an address over HTTP.
+func With(ctx context.Context, remote string) context.Context {
+	return context.WithValue(ctx, key{}, hashOf(remote))
+}
+
+// Of returns a hash of the address that the request of a context came from, over gRPC or a door that used With: never 0,
+// except of a request of the process itself.
+func Of(ctx context.Context) uint64 {
+	if h, ok := ctx.Value(key{}).(uint64); ok {
+		return h
+	}
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return hashOf(p.Addr.String())
+	}
+	return 0
+}
+
+func hashOf(remote string) uint64 { return max(1, xxh3.HashString(remote)) }
