@@ -148,6 +148,7 @@ func (c *Coordinator) answerWhole(ctx context.Context, table *Table, req *ebbv1.
 	defer held.Close()
 	held.Limit(budget.From(ctx))
 	c.scatter(shards, table, p)
+	c.evenly(shards, table, p)
 	_, folded := stage.Begin(ctx, "fold")
 	answers := p.fold(shards)
 	folded()

@@ -411,14 +411,14 @@ func TestGatheringRefuses(t *testing.T) {
 		return proto.FromWire(resp.GetAnswers()[0].GetError())
 	}
 	var many []*ebbv1.BitmapExpr
-	for i := range 3000 {
+	for i := range 5000 {
 		many = append(many, keyed(fmt.Sprint("k", i)))
 	}
 	q := &ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{
 		Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AtLeast{AtLeast: &ebbv1.BitmapAtLeast{Times: 2, Of: many}}}, Select: &ebbv1.BitmapQuestion_Count{Count: true},
 	}}}
 	if err := refusal(q); !errors.Is(err, proto.ErrBadCount) {
-		t.Errorf("3000 bitmaps of several shards: %v", err)
+		t.Errorf("5000 bitmaps of several shards: %v", err)
 	}
 	var members [][]byte
 	for i := range proto.BitGroupsMax + 1 {

@@ -121,7 +121,7 @@ func (id *identity) reach(line, sum uint64) (uint64, error) {
 		switch {
 		case p.offset == offset:
 		case !id.lax:
-			return 0, fmt.Errorf("line %d: %w", p.line, ErrOtherFile)
+			return 0, fmt.Errorf("lines 1 to %d: %w", p.line, ErrOtherFile)
 		case p.line == line:
 			offset = p.offset // decided, whatever is there now
 		}

@@ -8,9 +8,9 @@ import (
 
 // directives are what strftime and strptime write for the parts of a time, in terms of package time. A fraction of a
 // second is read behind the seconds whether the layout has one or not, so %f, with the point or comma before it, adds
-// nothing.
+// nothing. Hours take one digit as well as two, and any number of blanks where the format has one.
 var directives = map[byte]string{
-	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'j': "002", 'H': "15", 'k': "_15", 'I': "03", 'p': "PM",
+	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'j': "002", 'H': "15", 'k': "15", 'I': "03", 'p': "PM",
 	'M': "04", 'S': "05", 'b': "Jan", 'h': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday",
 	'n': "\n", 't': "\t",
 }

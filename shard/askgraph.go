@@ -33,6 +33,38 @@ func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sk
 	return f.askSets(q, partGraph, ask.AsOfUs, at, within, func(b body, of int) body { return fitting(b, min(room/of, setBytesMax)) })
 }
 
+// GraphRooms says how many bytes the parts of some shards should have: of those whose sets were cut, and which have more
+// sets than others, so that each set has its part of GraphBytes. It is 0 of the others.
+func GraphRooms(answers []*ebbv1.ShardAnswer) []uint32 {
+	parts, total := make([][]namedSet, len(answers)), 0
+	for i, a := range answers {
+		_, sets, ok := decodeSets(partGraph, a.GetPart())
+		if !ok {
+			return nil // to merge them fails, and says why
+		}
+		parts[i] = sets
+		for _, s := range sets {
+			if s.body != nil {
+				total++
+			}
+		}
+	}
+	rooms := make([]uint32, len(answers))
+	for i, sets := range parts {
+		each := GraphBytes / max(1, total) * len(sets)
+		if each > GraphBytes/len(answers) && slices.ContainsFunc(sets, namedSet.cut) {
+			rooms[i] = uint32(each)
+		}
+	}
+	return rooms
+}
+
+// cut says whether a set may have come without some of its things.
+func (s namedSet) cut() bool {
+	plain, ok := s.body.(*set)
+	return s.body != nil && (!ok || !plain.Exact())
+}
+
 // inOrder lists the sets in the order of the keys named, and then by name.
 func (g *gathered) inOrder(keys [][]byte) (sets []namedSet) {
 	named := map[string]bool{}

@@ -115,7 +115,7 @@ func (c *Client) Read(ctx context.Context) (answered bool, wrong error) {
 	defer cancel()
 	resp, err := ebbv1grpc.NewEbbClient(c.any()).Ask(ctx, req)
 	if err != nil {
-		return false, nil //nolint:nilerr // no answer is none that is wrong
+		return false, nil // no answer is none that is wrong
 	}
 	if len(resp.GetAnswers()) != keys {
 		return true, fmt.Errorf("%d answers to %d questions", len(resp.GetAnswers()), keys)

@@ -83,8 +83,9 @@ forgets those that are done. An import of which no row was counted leaves none b
 another import has opened it since.
 
 What ebb del deletes stays decided: importing the file again counts nothing, until its
-source is dropped. Rows that weigh less than the namespace keeps, because they are old or their amounts
-are small, are counted, and the summary says how many. A namespace with --clock event lives by the times of the rows.
+source is dropped. Rows that come late, and weigh less by then than the namespace keeps, are
+counted, and the summary says how many. Those in time are not among them, however small their
+amounts: ebb top counts them in other. A namespace with --clock event lives by the times of the rows.
 There, a row that is dated further ahead of the event clock than the namespace's max_jump is
 refused, as a wrong date, unless other rows are as late, no more than max_jump earlier than it.
 Of the 1,000 rows before it and the 1,000 after it three must be, and a hundredth; or so many

@@ -151,6 +151,8 @@ func (o *surpriseJSON) testText() string {
 // chanceText says what a p-value means.
 func chanceText(p float64) string {
 	switch {
+	case p == 0: // it is no number of 64 bits
+		return "hardly chance: p < 1e-300"
 	case p < 0.001:
 		return fmt.Sprintf("hardly chance: p = %.2g", p)
 	case p < 0.05:

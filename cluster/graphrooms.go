@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"context"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
+)
+
+// evenly asks again for the parts of graphs over patterns whose sets lie in few shards, as those of one family of periods
+// do: each set gets as much room as any other, and not each shard.
+func (c *Coordinator) evenly(ctx context.Context, table *Table, p *askPlan) {
+	again := &askPlan{req: p.req, consistency: p.consistency, table: p.table}
+	var at []int // where the parts of again are in p
+	for i, q := range p.req.GetQuestions() {
+		if len(q.GetGraph().GetPatterns()) == 0 {
+			continue
+		}
+		parts := p.parts[p.first[i]:p.first[i+1]]
+		answers := make([]*ebbv1.ShardAnswer, 0, len(parts))
+		for _, part := range parts {
+			if part.answer.GetError() == nil && part.answer.GetValue() != nil {
+				answers = append(answers, part.answer)
+			}
+		}
+		if len(answers) < len(parts) || len(parts) < 2 {
+			continue // the answer lacks more than things of sets, or is that of its one shard
+		}
+		for k, room := range shard.GraphRooms(answers) {
+			if room == 0 {
+				continue
+			}
+			question := pb.CloneOf(parts[k].question)
+			question.GetQuestion().GetGraph().PartBytes = room
+			again.parts = append(again.parts, askPart{question: question})
+			at = append(at, p.first[i]+k)
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	c.scatter(ctx, table, again)
+	for k, part := range again.parts {
+		if part.answer.GetError() == nil && part.answer.GetValue() != nil {
+			p.parts[at[k]].answer = part.answer
+		}
+	}
+}
