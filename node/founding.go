@@ -293,6 +293,10 @@ func (n *Node) bringUp(ctx context.Context) error {
 	first := birth
 	if id.Founded {
 		first = nil
+		n.recollection.ask(ctx)
+		if err := n.recollection.compare(g.members); err != nil {
+			return err
+		}
 	}
 	damaged, err := g.start(first, func(started int) {
 		n.phase.enter(phaseRestoring, fmt.Sprintf("%d of %d groups", started, len(g.members)))

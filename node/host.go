@@ -119,6 +119,9 @@ func (n *Node) make(shard uint32, t tenure) error {
 	if err := n.prepare(shard); err != nil {
 		return err
 	}
+	if err := n.recollection.expect(shard, &t); err != nil {
+		return err
+	}
 	if err := n.cfg.Fail.Hit("host.prepared"); err != nil {
 		return err
 	}

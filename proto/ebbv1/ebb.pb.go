@@ -14630,7 +14630,7 @@ type ReplicaStatus struct {
 	Shard   uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	Replica uint64                 `protobuf:"varint,2,opt,name=replica,proto3" json:"replica,omitempty"`
 	Node    string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	// leader, follower, candidate, shutdown
+	// leader, follower, candidate, shutdown; damaged; short of a log that lacks what it acknowledged
 	Role         string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
 	Term         uint64 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
 	CommitIndex  uint64 `protobuf:"varint,6,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
@@ -14643,16 +14643,18 @@ type ReplicaStatus struct {
 	// of all that is replicated, after this entry; only if asked for. A replica that was past the entry asked for gives that of its present one
 	Checksum      uint64 `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	ChecksumIndex uint64 `protobuf:"varint,13,opt,name=checksum_index,json=checksumIndex,proto3" json:"checksum_index,omitempty"`
-	// it differed from the majority of its shard, and answers nothing until it is repaired
+	// it differed from the majority of its shard, and answers nothing until it is repaired; or it is damaged or short
 	Quarantined bool `protobuf:"varint,14,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	// bytes of snapshots that came to it from other nodes since its own started
 	ReceivedBytes uint64 `protobuf:"varint,15,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
 	// bytes of those snapshots that did not have to come: it had them
 	HeldBytes uint64 `protobuf:"varint,16,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
 	// bytes that are still to come of the one that comes now
-	ComingBytes   uint64 `protobuf:"varint,17,opt,name=coming_bytes,json=comingBytes,proto3" json:"coming_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ComingBytes uint64 `protobuf:"varint,17,opt,name=coming_bytes,json=comingBytes,proto3" json:"coming_bytes,omitempty"`
+	// index of the last entry that a short replica acknowledged, as far as others remember; 0 of one that is not short
+	AcknowledgedIndex uint64 `protobuf:"varint,18,opt,name=acknowledged_index,json=acknowledgedIndex,proto3" json:"acknowledged_index,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ReplicaStatus) Reset() {
@@ -14800,6 +14802,13 @@ func (x *ReplicaStatus) GetHeldBytes() uint64 {
 func (x *ReplicaStatus) GetComingBytes() uint64 {
 	if x != nil {
 		return x.ComingBytes
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetAcknowledgedIndex() uint64 {
+	if x != nil {
+		return x.AcknowledgedIndex
 	}
 	return 0
 }
@@ -16152,7 +16161,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tchecksums\x18\x01 \x03(\v2\x17.ebb.v1.ChecksumRequestR\tchecksums\"7\n" +
 	"\x0fChecksumRequest\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x04R\x02at\"\xf3\x03\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xa2\x04\n" +
 	"\rReplicaStatus\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
@@ -16173,7 +16182,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0ereceived_bytes\x18\x0f \x01(\x04R\rreceivedBytes\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x10 \x01(\x04R\theldBytes\x12!\n" +
-	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\"\xc4\x04\n" +
+	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\x12-\n" +
+	"\x12acknowledged_index\x18\x12 \x01(\x04R\x11acknowledgedIndex\"\xc4\x04\n" +
 	"\n" +
 	"NodeStatus\x12&\n" +
 	"\x04node\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x04node\x12\x14\n" +

@@ -1,0 +1,204 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// short returns the shards of which a node says that its replica lacks what it acknowledged.
+func (b *bubble) short(i int) (shards []uint32) {
+	for _, r := range b.nodes[i].Status().GetReplicas() {
+		if r.GetRole() == "short" {
+			shards = append(shards, r.GetShard())
+		}
+	}
+	slices.Sort(shards)
+	return shards
+}
+
+// copied ends a node, and returns a copy of its disk.
+func (b *bubble) copied(i int) *fs.Mem {
+	b.Helper()
+	b.crash(i)
+	image := b.disks[i].Crash(7)
+	b.disks[i] = b.disks[i].Crash(8)
+	b.config[i].FS = b.disks[i]
+	return image
+}
+
+// putBack copies the disk of a node, which starts again, and returns what ends it and puts the copy in place.
+func (b *bubble) putBack(i int) (now func()) {
+	b.Helper()
+	old := b.copied(i)
+	b.open(i)
+	b.ready(i)
+	return func() {
+		b.Helper()
+		b.crash(i)
+		b.disks[i], b.config[i].FS = old, old
+	}
+}
+
+// soon waits for what comes within two seconds, and may not last.
+func (b *bubble) soon(what string, so func() bool) {
+	b.Helper()
+	for start := time.Now(); !so(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 2*time.Second {
+			b.Errorf("%s: never seen", what)
+			return
+		}
+	}
+}
+
+// keyed returns the shards of the keys that are written, with one of each.
+func (b *bubble) keyed() map[uint32]string {
+	keys := make(map[uint32]string)
+	for k := range 8 {
+		key := fmt.Sprintf("k%d", k)
+		keys[b.table(0).ShardOf("plain", []byte(key))] = key
+	}
+	return keys
+}
+
+// asks returns what a shard says of a key, or why it says nothing.
+func (b *bubble) asks(c *ebb.Client, key string) (float64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	d, err := c.Distribution(ctx, "plain", key)
+	if err != nil {
+		return 0, err
+	}
+	for _, x := range d.Bins {
+		if x.Name == "x" {
+			return x.Count, nil
+		}
+	}
+	return 0, nil
+}
+
+// One node is put back from an older copy of its whole data directory. It has its replicas again from the others, and
+// then takes part as before.
+func TestDirectoryFromAnOlderCopy(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		b.plain(c)
+		stop := b.writing(c, 8)
+		time.Sleep(2 * time.Second)
+		putBack := b.putBack(0)
+		time.Sleep(5 * time.Second)
+		putBack()
+		b.open(0)
+		b.soon("a short replica", func() bool { return len(b.short(0)) > 0 })
+		b.ready(0)
+		b.until("all replicas vote", func() bool { return len(b.short(0)) == 0 && b.nodes[0].Readiness() == nil })
+		want := stop()
+		b.verify(c, 8, want)
+		b.equal(0, 1, 2)
+		b.crash(1) // so that it is needed for a majority
+		b.verify(c, 8, want)
+		b.write(c, "after", "x", 1)
+	})
+}
+
+// Writes were acknowledged by two nodes while the third one was down. One of the two comes back from an older copy. It
+// does not elect the third one, or is elected by it, though the other one that knows ends at once.
+func TestOlderCopyElectsNobody(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		b.plain(c)
+		putBack := b.putBack(0)
+		b.crash(2)
+		stop := b.writing(c, 8)
+		time.Sleep(10 * time.Second)
+		want := stop()
+		time.Sleep(10 * time.Second)
+		putBack()
+		b.open(0)
+		b.soon("short replicas", func() bool { return len(b.short(0)) > 0 })
+		b.crash(1)
+		b.open(2)
+		time.Sleep(20 * time.Second)
+		for _, key := range b.keyed() {
+			if count, err := b.asks(c, key); err == nil {
+				b.Errorf("%s: %v are counted, %d were acknowledged, by two nodes that do not have them", key, count, want)
+			}
+		}
+		short := b.short(0)
+		for shard := range b.keyed() {
+			if !slices.Contains(short, shard) {
+				b.Errorf("shard %d is not named: %v are", shard, short)
+			}
+		}
+		if err := b.nodes[0].Readiness(); err == nil {
+			b.Error("the node is ready")
+		}
+		b.crash(0) // what it knows it knows for good
+		b.open(0)
+		time.Sleep(5 * time.Second)
+		if again := b.short(0); !slices.Equal(again, short) {
+			b.Errorf("restarted with the shards %v short, before it were %v", again, short)
+		}
+		b.open(1)
+		b.until("all have all", func() bool { return len(b.short(0)) == 0 && b.whole(3, 0, 1, 2) })
+		b.verify(c, 8, want)
+		b.equal(0, 1, 2)
+	})
+}
+
+// Two of three nodes are put back from older copies, while the third one led. Nothing of what was acknowledged is
+// silently gone: those shards answer nothing and are named. With the right directory of one of the two all is there.
+func TestTwoOlderCopies(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		b.plain(c)
+		first, second := b.putBack(0), b.putBack(1)
+		for shard := uint32(1); shard <= 4; shard++ {
+			b.until("the third leads", func() bool { b.nodes[2].Campaign(shard); return b.leaderOf(shard) == 2 })
+		}
+		stop := b.writing(c, 8)
+		time.Sleep(5 * time.Second)
+		want := stop()
+		time.Sleep(time.Second)
+		whole := b.copied(1)
+		b.open(1)
+		first()
+		second()
+		b.open(0)
+		b.open(1)
+		time.Sleep(30 * time.Second)
+		for shard, key := range b.keyed() {
+			count, err := b.asks(c, key)
+			if err == nil {
+				b.Errorf("shard %d answers %v", shard, count)
+			}
+			for i := range 2 {
+				if !slices.ContainsFunc(b.nodes[i].Status().GetReplicas(), func(r *ebbv1.ReplicaStatus) bool {
+					return r.GetShard() == shard && r.GetRole() == "short" && r.GetAcknowledgedIndex() > r.GetLastIndex()
+				}) {
+					b.Errorf("node %d does not say that its replica of shard %d is short", i, shard)
+				}
+			}
+		}
+		if err := b.nodes[0].Readiness(); !errors.Is(err, proto.ErrNoLeader) {
+			b.Errorf("readiness: %v", err)
+		}
+		b.crash(1)
+		b.disks[1], b.config[1].FS = whole, whole
+		b.open(1)
+		b.until("all have all", func() bool { return len(b.short(0)) == 0 && len(b.short(1)) == 0 && b.whole(3, 0, 1, 2) })
+		b.verify(c, 8, want)
+		b.equal(0, 1, 2)
+	})
+}
