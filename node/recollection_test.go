@@ -117,6 +117,7 @@ func TestOlderCopyElectsNobody(t *testing.T) {
 		b.openAll()
 		c := b.client()
 		b.plain(c)
+		keyed := b.keyed()
 		putBack := b.putBack(0)
 		b.crash(2)
 		stop := b.writing(c, 8)
@@ -129,13 +130,13 @@ func TestOlderCopyElectsNobody(t *testing.T) {
 		b.crash(1)
 		b.open(2)
 		time.Sleep(20 * time.Second)
-		for _, key := range b.keyed() {
+		for _, key := range keyed {
 			if count, err := b.asks(c, key); err == nil {
 				b.Errorf("%s: %v are counted, %d were acknowledged, by two nodes that do not have them", key, count, want)
 			}
 		}
 		short := b.short(0)
-		for shard := range b.keyed() {
+		for shard := range keyed {
 			if !slices.Contains(short, shard) {
 				b.Errorf("shard %d is not named: %v are", shard, short)
 			}
@@ -163,6 +164,7 @@ func TestTwoOlderCopies(t *testing.T) {
 		b.openAll()
 		c := b.client()
 		b.plain(c)
+		keyed := b.keyed()
 		first, second := b.putBack(0), b.putBack(1)
 		for shard := uint32(1); shard <= 4; shard++ {
 			b.until("the third leads", func() bool { b.nodes[2].Campaign(shard); return b.leaderOf(shard) == 2 })
@@ -178,7 +180,7 @@ func TestTwoOlderCopies(t *testing.T) {
 		b.open(0)
 		b.open(1)
 		time.Sleep(30 * time.Second)
-		for shard, key := range b.keyed() {
+		for shard, key := range keyed {
 			count, err := b.asks(c, key)
 			if err == nil {
 				b.Errorf("shard %d answers %v", shard, count)
