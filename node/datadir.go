@@ -70,6 +70,8 @@ type tenure struct {
 	Differs uint64 `json:"differs,omitempty"`
 	// Lacks is how far its log is to reach until it votes again, by what it said to others; see recollection.
 	Lacks *acked.Mark `json:"lacks,omitempty"`
+	// Recovers is the epoch of the table at which the replica was made the only member of its group; 0 if it never was.
+	Recovers uint64 `json:"recovers,omitempty"`
 }
 
 // fresh reports whether the directory holds no replicas yet.

@@ -107,7 +107,7 @@ func (n *Node) askStatus(ctx context.Context, peers *rpc.Peers, name string) (re
 func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
 	leads := make(map[uint32]uint64)
 	for _, r := range s.GetReplicas() {
-		if r.GetRole() == "leader" {
+		if r.GetRole() == roleLeader {
 			leads[r.GetShard()] = r.GetTerm()
 		}
 	}

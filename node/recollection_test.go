@@ -9,6 +9,8 @@ import (
 
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // short returns the shards of which a node says that its replica lacks what it acknowledged.
@@ -157,43 +159,52 @@ func TestOlderCopyElectsNobody(t *testing.T) {
 	})
 }
 
+// twoOlderCopies writes to a cluster of three, and puts two of them back from older copies while the third one led. It
+// returns what was counted in each key, the keys of the shards that answer nothing, and the disks that the two had.
+func (b *bubble) twoOlderCopies() (c *ebb.Client, want int, silent map[uint32]string, had []*fs.Mem) {
+	b.Helper()
+	b.openAll()
+	b.until("the newest version", func() bool { return b.table(0).Version() >= proto.VersionRecoverShard })
+	c = b.client()
+	b.plain(c)
+	keyed := b.keyed()
+	first, second := b.putBack(0), b.putBack(1)
+	stop := b.writing(c, 8)
+	time.Sleep(5 * time.Second)
+	want = stop()
+	time.Sleep(time.Second)
+	for shard := uint32(1); shard <= 4; shard++ {
+		b.until("the third leads", func() bool { b.nodes[2].Campaign(shard); return b.leaderOf(shard) == 2 })
+	}
+	time.Sleep(100 * time.Millisecond) // both have acknowledged that
+	had = []*fs.Mem{first(), second()}
+	time.Sleep(10 * time.Second) // until the third one leads no more
+	b.open(0)
+	b.open(1)
+	time.Sleep(30 * time.Second)
+	silent = make(map[uint32]string)
+	for shard, key := range keyed {
+		count, err := b.asks(c, key)
+		switch named := b.short(0); {
+		case err == nil && count != float64(want):
+			b.Errorf("shard %d has counted %v, and %d were acknowledged", shard, count, want)
+		case err != nil && !slices.Contains(named, shard):
+			b.Errorf("shard %d does not answer (%v), and node 0 names %v", shard, err, named)
+		case err != nil:
+			silent[shard] = key
+		}
+	}
+	if len(silent) == 0 {
+		b.Errorf("all shards answer: short are %v and %v", b.short(0), b.short(1))
+	}
+	return c, want, silent, had
+}
+
 // Two of three nodes are put back from older copies, while the third one led. Nothing of what was acknowledged is
 // silently gone: shards answer all of it, or nothing and are named. With the directories that they had these answer.
 func TestTwoOlderCopies(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
-		b.openAll()
-		c := b.client()
-		b.plain(c)
-		keyed := b.keyed()
-		first, second := b.putBack(0), b.putBack(1)
-		stop := b.writing(c, 8)
-		time.Sleep(5 * time.Second)
-		want := stop()
-		time.Sleep(time.Second)
-		for shard := uint32(1); shard <= 4; shard++ {
-			b.until("the third leads", func() bool { b.nodes[2].Campaign(shard); return b.leaderOf(shard) == 2 })
-		}
-		time.Sleep(100 * time.Millisecond) // both have acknowledged that
-		had := []*fs.Mem{first(), second()}
-		time.Sleep(10 * time.Second) // until the third one leads no more
-		b.open(0)
-		b.open(1)
-		time.Sleep(30 * time.Second)
-		var silent []string
-		for shard, key := range keyed {
-			count, err := b.asks(c, key)
-			switch named := b.short(0); {
-			case err == nil && count != float64(want):
-				b.Errorf("shard %d has counted %v, and %d were acknowledged", shard, count, want)
-			case err != nil && !slices.Contains(named, shard):
-				b.Errorf("shard %d does not answer (%v), and node 0 names %v", shard, err, named)
-			case err != nil:
-				silent = append(silent, key)
-			}
-		}
-		if len(silent) == 0 {
-			b.Errorf("all shards answer: short are %v and %v", b.short(0), b.short(1))
-		}
+		c, want, silent, had := b.twoOlderCopies()
 		for _, r := range b.nodes[0].Status().GetReplicas() {
 			if r.GetRole() == "short" && r.GetAcknowledgedIndex() <= r.GetLastIndex() && r.GetShard() != 0 {
 				b.Errorf("a short replica has what it acknowledged: %v", r)
@@ -210,5 +221,53 @@ func TestTwoOlderCopies(t *testing.T) {
 		for _, key := range silent {
 			b.until("the answer of "+key, func() bool { count, err := b.asks(c, key); return err == nil && count == float64(want) })
 		}
+	})
+}
+
+// recover goes on with the replica of a node, of a shard that lost its majority.
+func (b *bubble) recover(shard uint32, from int, dry bool) (*ebbv1.ChangeClusterResponse, error) {
+	return b.ask(2, &ebbv1.ChangeClusterRequest{DryRun: dry, Change: &ebbv1.ChangeClusterRequest_Recover{
+		Recover: &ebbv1.RecoverShard{Shard: shard, Node: b.config[from].Name},
+	}})
+}
+
+// Of three replicas two are put back from older copies for good. An operator goes on with the third one, which has all
+// that was acknowledged, and the other nodes get new replicas from it. A shard that has a leader is refused.
+func TestRecoverShard(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		c, want, silent, _ := b.twoOlderCopies()
+		for range 2 { // asked for twice it is done once
+			if resp, err := b.recover(0, 2, false); err != nil && !slices.Contains(b.short(0), 0) {
+				b.Logf("the control group is led: %v", err)
+			} else if err != nil {
+				b.Fatalf("recover the control group: %v %v", resp, err)
+			}
+			b.until("a leader of the control group", func() bool { return b.leaderOf(0) >= 0 })
+		}
+		for shard, key := range silent {
+			resp, err := b.recover(shard, 0, true)
+			if err != nil || len(resp.GetWarnings()) == 0 {
+				b.Errorf("shard %d: from the replica of node 0: %v, %v", shard, resp, err)
+			}
+			if _, err := b.recover(shard, 2, false); err != nil {
+				b.Fatalf("recover shard %d: %v", shard, err)
+			}
+			b.until("the answer of "+key, func() bool { count, err := b.asks(c, key); return err == nil && count == float64(want) })
+			if _, err := b.recover(shard, 2, false); err == nil {
+				b.Errorf("shard %d is recovered though it has a leader", shard)
+			}
+		}
+		for shard := uint32(1); shard <= 4; shard++ { // those without keys
+			if slices.Contains(b.short(0), shard) && slices.Contains(b.short(1), shard) {
+				_, err := b.recover(shard, 2, false)
+				b.Logf("shard %d without keys: %v", shard, err)
+			}
+		}
+		b.until("all have all", func() bool { return len(b.short(0)) == 0 && len(b.short(1)) == 0 && b.whole(3, 0, 1, 2) })
+		b.verify(c, 8, want)
+		b.equal(0, 1, 2)
+		b.crash(2) // so that the new replicas are needed for a majority
+		b.verify(c, 8, want)
+		b.write(c, "after", "x", 1)
 	})
 }

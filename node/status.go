@@ -12,6 +12,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
+// Roles of replicas in a status; besides these there are those of Raft.
+const (
+	roleLeader  = "leader"
+	roleDamaged = "damaged" // see damagedReplica
+	roleShort   = "short"   // see recollection
+)
+
 // record is what this node says of itself.
 func (n *Node) record() *ebbv1.NodeRecord {
 	a := n.Addresses()
@@ -105,7 +112,7 @@ func (m *member) status() *ebbv1.ReplicaStatus {
 		Leader: m.leader(), ReceivedBytes: m.arrivals.came.Load(), HeldBytes: m.arrivals.held.Load(), ComingBytes: m.arrivals.left.Load(),
 	}
 	if lacks := m.lacks.Load(); lacks != nil {
-		s.Role, s.Quarantined, s.AcknowledgedIndex = "short", true, lacks.Index
+		s.Role, s.Quarantined, s.AcknowledgedIndex = roleShort, true, lacks.Index
 	}
 	return s
 }

@@ -48,6 +48,7 @@ type ControlCommand struct {
 	//	*ControlCommand_BeginPurge
 	//	*ControlCommand_NamespacesPurged
 	//	*ControlCommand_LoseReplica
+	//	*ControlCommand_RecoverShard
 	Body isControlCommand_Body `protobuf_oneof:"body"`
 	// of a client's change: a command with the key of an earlier one changes nothing, and has its result. Looked at from
 	// storage version 12 on
@@ -255,6 +256,15 @@ func (x *ControlCommand) GetLoseReplica() *LoseReplica {
 	return nil
 }
 
+func (x *ControlCommand) GetRecoverShard() *RecoverShard {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_RecoverShard); ok {
+			return x.RecoverShard
+		}
+	}
+	return nil
+}
+
 func (x *ControlCommand) GetIdempotencyKey() *IdempotencyKey {
 	if x != nil {
 		return x.IdempotencyKey
@@ -339,6 +349,10 @@ type ControlCommand_LoseReplica struct {
 	LoseReplica *LoseReplica `protobuf:"bytes,52,opt,name=lose_replica,json=loseReplica,proto3,oneof"`
 }
 
+type ControlCommand_RecoverShard struct {
+	RecoverShard *RecoverShard `protobuf:"bytes,53,opt,name=recover_shard,json=recoverShard,proto3,oneof"`
+}
+
 func (*ControlCommand_InitCluster) isControlCommand_Body() {}
 
 func (*ControlCommand_SetNamespace) isControlCommand_Body() {}
@@ -374,6 +388,8 @@ func (*ControlCommand_BeginPurge) isControlCommand_Body() {}
 func (*ControlCommand_NamespacesPurged) isControlCommand_Body() {}
 
 func (*ControlCommand_LoseReplica) isControlCommand_Body() {}
+
+func (*ControlCommand_RecoverShard) isControlCommand_Body() {}
 
 // InitCluster gives a new cluster its identity and its placement. A cluster that has one keeps it.
 type InitCluster struct {
@@ -2083,7 +2099,7 @@ var File_ebb_v1_control_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xa4\t\n" +
+	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xe1\t\n" +
 	"\x0eControlCommand\x128\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x13.ebb.v1.InitClusterH\x00R\vinitCluster\x12B\n" +
 	"\rset_namespace\x18\x02 \x01(\v2\x1b.ebb.v1.SetNamespaceRequestH\x00R\fsetNamespace\x12,\n" +
@@ -2106,7 +2122,8 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\vbegin_purge\x182 \x01(\v2\x12.ebb.v1.BeginPurgeH\x00R\n" +
 	"beginPurge\x12G\n" +
 	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurged\x128\n" +
-	"\flose_replica\x184 \x01(\v2\x13.ebb.v1.LoseReplicaH\x00R\vloseReplica\x12?\n" +
+	"\flose_replica\x184 \x01(\v2\x13.ebb.v1.LoseReplicaH\x00R\vloseReplica\x12;\n" +
+	"\rrecover_shard\x185 \x01(\v2\x14.ebb.v1.RecoverShardH\x00R\frecoverShard\x12?\n" +
 	"\x0fidempotency_key\x18< \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKeyB\x06\n" +
 	"\x04body\"Q\n" +
 	"\vInitCluster\x12\x1d\n" +
@@ -2271,14 +2288,15 @@ var file_ebb_v1_control_proto_goTypes = []any{
 	(*SetNamespaceRequest)(nil),      // 27: ebb.v1.SetNamespaceRequest
 	(*RestoreNamespacesRequest)(nil), // 28: ebb.v1.RestoreNamespacesRequest
 	(*UndeleteNamespaceRequest)(nil), // 29: ebb.v1.UndeleteNamespaceRequest
-	(*IdempotencyKey)(nil),           // 30: ebb.v1.IdempotencyKey
-	(*Table)(nil),                    // 31: ebb.v1.Table
-	(*NodeRecord)(nil),               // 32: ebb.v1.NodeRecord
-	(*TokenRecord)(nil),              // 33: ebb.v1.TokenRecord
-	(NodeState)(0),                   // 34: ebb.v1.NodeState
-	(*ShardRecord)(nil),              // 35: ebb.v1.ShardRecord
-	(*Error)(nil),                    // 36: ebb.v1.Error
-	(*Namespace)(nil),                // 37: ebb.v1.Namespace
+	(*RecoverShard)(nil),             // 30: ebb.v1.RecoverShard
+	(*IdempotencyKey)(nil),           // 31: ebb.v1.IdempotencyKey
+	(*Table)(nil),                    // 32: ebb.v1.Table
+	(*NodeRecord)(nil),               // 33: ebb.v1.NodeRecord
+	(*TokenRecord)(nil),              // 34: ebb.v1.TokenRecord
+	(NodeState)(0),                   // 35: ebb.v1.NodeState
+	(*ShardRecord)(nil),              // 36: ebb.v1.ShardRecord
+	(*Error)(nil),                    // 37: ebb.v1.Error
+	(*Namespace)(nil),                // 38: ebb.v1.Namespace
 }
 var file_ebb_v1_control_proto_depIdxs = []int32{
 	1,  // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
@@ -2299,32 +2317,33 @@ var file_ebb_v1_control_proto_depIdxs = []int32{
 	8,  // 15: ebb.v1.ControlCommand.begin_purge:type_name -> ebb.v1.BeginPurge
 	9,  // 16: ebb.v1.ControlCommand.namespaces_purged:type_name -> ebb.v1.NamespacesPurged
 	15, // 17: ebb.v1.ControlCommand.lose_replica:type_name -> ebb.v1.LoseReplica
-	30, // 18: ebb.v1.ControlCommand.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	31, // 19: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
-	32, // 20: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
-	32, // 21: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
-	33, // 22: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
-	25, // 23: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
-	34, // 24: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
-	26, // 25: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
-	19, // 26: ebb.v1.AcknowledgedResponse.replicas:type_name -> ebb.v1.Acknowledged
-	3,  // 27: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
-	16, // 28: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
-	9,  // 29: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
-	15, // 30: ebb.v1.ManageRequest.lost:type_name -> ebb.v1.LoseReplica
-	31, // 31: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
-	35, // 32: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
-	36, // 33: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	37, // 34: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	31, // 35: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	10, // 36: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
-	24, // 37: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
-	36, // 38: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	30, // 18: ebb.v1.ControlCommand.recover_shard:type_name -> ebb.v1.RecoverShard
+	31, // 19: ebb.v1.ControlCommand.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	32, // 20: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
+	33, // 21: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
+	33, // 22: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
+	34, // 23: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
+	25, // 24: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
+	35, // 25: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
+	26, // 26: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
+	19, // 27: ebb.v1.AcknowledgedResponse.replicas:type_name -> ebb.v1.Acknowledged
+	3,  // 28: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	16, // 29: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	9,  // 30: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
+	15, // 31: ebb.v1.ManageRequest.lost:type_name -> ebb.v1.LoseReplica
+	32, // 32: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	36, // 33: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	37, // 34: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	38, // 35: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	32, // 36: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	10, // 37: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
+	24, // 38: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
+	37, // 39: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
@@ -2355,6 +2374,7 @@ func file_ebb_v1_control_proto_init() {
 		(*ControlCommand_BeginPurge)(nil),
 		(*ControlCommand_NamespacesPurged)(nil),
 		(*ControlCommand_LoseReplica)(nil),
+		(*ControlCommand_RecoverShard)(nil),
 	}
 	file_ebb_v1_control_proto_msgTypes[20].OneofWrappers = []any{
 		(*ManageRequest_Join)(nil),
