@@ -318,6 +318,19 @@ func abstain(c carrier, on bool) {
 	}
 }
 
+// short counts the members that lack what they acknowledged.
+func (g *groups) short() (count int) {
+	if g == nil {
+		return 0
+	}
+	for _, m := range g.members {
+		if m.lacks.Load() != nil {
+			count++
+		}
+	}
+	return count
+}
+
 // errShort says that a replica does not vote, and why.
 func (m *member) errShort(lacks acked.Mark) *proto.Error {
 	end, _ := m.end() // what cannot be read counts as nothing
