@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/node/acked"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -51,6 +53,8 @@ type recollection struct {
 	mu     sync.Mutex // guards what follows
 	marks  map[acked.Replica]acked.Mark
 	silent []string // nodes that have not been heard since this one started
+	epoch  uint64   // the newest that one of them named
+	held   []uint64 // replicas that this node has by that table
 }
 
 func newRecollection(n *Node) *recollection {
@@ -95,11 +99,15 @@ func (c *recollection) askSilent(ctx context.Context) bool {
 	var wg sync.WaitGroup
 	for _, node := range silent {
 		wg.Go(func() {
-			marks, answered := c.askNode(ctx, node)
+			resp, answered := c.askNode(ctx, node)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			for r, mark := range marks {
-				c.marks[r] = c.marks[r].Join(mark)
+			for _, a := range resp.GetReplicas() {
+				r := acked.Replica{Group: a.GetShard(), ID: a.GetReplica()}
+				c.marks[r] = c.marks[r].Join(acked.MarkOf(a))
+			}
+			if resp.GetEpoch() > c.epoch {
+				c.epoch, c.held = resp.GetEpoch(), resp.GetHeld()
 			}
 			if answered {
 				c.silent = slices.DeleteFunc(c.silent, func(s string) bool { return s == node })
@@ -113,14 +121,14 @@ func (c *recollection) askSilent(ctx context.Context) bool {
 }
 
 // askNode asks one node. A build that does not know the question remembers nothing.
-func (c *recollection) askNode(ctx context.Context, node string) (marks map[acked.Replica]acked.Mark, answered bool) {
+func (c *recollection) askNode(ctx context.Context, node string) (resp *ebbv1.AcknowledgedResponse, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, recallMax)
 	defer cancel()
 	peer, err := c.n.peers.Peer(node)
 	if err != nil {
 		return nil, false
 	}
-	resp, err := peer.Acknowledged(ctx, &ebbv1.AcknowledgedRequest{
+	resp, err = peer.Acknowledged(ctx, &ebbv1.AcknowledgedRequest{
 		Node: c.n.cfg.Name, ClusterId: c.n.dir.identity().ClusterID,
 	})
 	for _, e := range []error{proto.ErrUnreachable, proto.ErrDeadline, proto.ErrStarting, proto.ErrShuttingDown, context.Canceled} {
@@ -132,11 +140,20 @@ func (c *recollection) askNode(ctx context.Context, node string) (marks map[acke
 		c.n.logger.Warn("another node does not say what replicas here acknowledged to it", "other", node, "err", err)
 		return nil, true
 	}
-	marks = make(map[acked.Replica]acked.Mark)
-	for _, a := range resp.GetReplicas() {
-		marks[acked.Replica{Group: a.GetShard(), ID: a.GetReplica()}] = acked.MarkOf(a)
-	}
-	return marks, true
+	return resp, true
+}
+
+// neverReached is what a replica lacks that is to be dropped.
+var neverReached = acked.Position{Term: math.MaxUint64}
+
+// givenUp reports whether another node has a newer table, by which a replica of a shard is not this node's. An operator
+// may have recovered its shard from another one since: with others that come back, too, it would have a majority of its
+// own.
+func (c *recollection) givenUp(group uint32, t tenure) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return group != cluster.ControlShard && c.epoch > c.n.Table().Epoch() && c.epoch >= t.Epoch &&
+		!slices.Contains(c.held, t.ID)
 }
 
 // mark returns what a replica acknowledged, as far as others have said.
@@ -162,6 +179,13 @@ func (c *recollection) judge(m *member) (short bool, err error) {
 	mark := c.mark(m.group, m.replica)
 	if before := m.lacks.Load(); before != nil {
 		mark = mark.Join(*before)
+	}
+	if c.givenUp(m.group, c.n.dir.identity().Replicas[m.group]) {
+		c.n.logger.Warn("a replica is not this node's any more, as others say: it does not vote",
+			"shard", m.group, "replica", m.replica)
+		mark.Position = neverReached
+		m.lacks.Store(&mark) // not written down: the table has it dropped
+		return true, nil
 	}
 	end, err := m.end()
 	if err != nil {
@@ -252,7 +276,18 @@ func (v clusterView) Acknowledged(
 	if req.GetNode() == "" {
 		return nil, proto.ErrBadRequest.Errorf("no node is named")
 	}
-	return &ebbv1.AcknowledgedResponse{Replicas: v.n.recollection.memory.Wire(req.GetNode())}, nil
+	table := v.n.Table()
+	resp := &ebbv1.AcknowledgedResponse{
+		Replicas: v.n.recollection.memory.Wire(req.GetNode()), Epoch: table.Epoch(),
+	}
+	for shard := uint32(1); shard <= table.Shards(); shard++ {
+		for _, r := range table.Replicas(shard) {
+			if r.GetNode() == req.GetNode() && !r.GetLost() {
+				resp.Held = append(resp.Held, r.GetId())
+			}
+		}
+	}
+	return resp, nil
 }
 
 // end returns the last entry that a member has in its log or its newest snapshot.
@@ -333,6 +368,9 @@ func (g *groups) short() (count int) {
 
 // errShort says that a replica does not vote, and why.
 func (m *member) errShort(lacks acked.Mark) *proto.Error {
+	if lacks.Position == neverReached {
+		return proto.ErrNoLeader.Errorf("node %s: the replica of group %d is not its any more", m.node, m.group)
+	}
 	end, _ := m.end() // what cannot be read counts as nothing
 	return proto.ErrNoLeader.Errorf("node %s: the replica of group %d has entries up to %d, and acknowledged %d: it does "+
 		"not vote until others have brought them", m.node, m.group, end.Index, lacks.Index).

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -269,5 +270,41 @@ func TestRecoverShard(t *testing.T) {
 		b.crash(2) // so that the new replicas are needed for a majority
 		b.verify(c, 8, want)
 		b.write(c, "after", "x", 1)
+	})
+}
+
+// A node is put back from a copy that is older than one of its replicas. It does not make that anew as an empty one
+// that votes: the replica has acknowledged entries.
+func TestOlderCopyLacksAReplica(t *testing.T) {
+	inBubble(t, 4, 4, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		b.plain(c)
+		b.until("three replicas each", func() bool { return b.whole(3, 0, 1, 2, 3) })
+		gone := -1
+		for i := range 4 {
+			if _, here := b.table(0).ReplicaOn(b.config[i].Name, 1); !here {
+				gone = i
+			}
+		}
+		putBack := b.putBack(gone)
+		for i := range 4 {
+			if i != gone {
+				b.change(gone, &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Drain{Drain: b.config[i].Name}})
+				break
+			}
+		}
+		b.until("a replica on the fourth node", func() bool {
+			_, here := b.table(gone).ReplicaOn(b.config[gone].Name, 1)
+			return here && len(cluster.Moves(b.table(gone))) == 0
+		})
+		stop := b.writing(c, 8)
+		time.Sleep(5 * time.Second)
+		putBack()
+		b.open(gone)
+		b.soon("the replica that the copy does not have", func() bool { return slices.Contains(b.short(gone), 1) })
+		b.ready(gone)
+		b.until("all replicas vote", func() bool { return len(b.short(gone)) == 0 && b.nodes[gone].Readiness() == nil })
+		b.verify(c, 8, stop())
 	})
 }

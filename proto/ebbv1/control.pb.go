@@ -1430,8 +1430,12 @@ func (x *AcknowledgedRequest) GetClusterId() string {
 }
 
 type AcknowledgedResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Replicas      []*Acknowledged        `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Replicas []*Acknowledged        `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// epoch of the table by which the node that answers goes
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// replicas of shards that the node that asks has by that table, and that are not lost
+	Held          []uint64 `protobuf:"varint,3,rep,packed,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1469,6 +1473,20 @@ func (*AcknowledgedResponse) Descriptor() ([]byte, []int) {
 func (x *AcknowledgedResponse) GetReplicas() []*Acknowledged {
 	if x != nil {
 		return x.Replicas
+	}
+	return nil
+}
+
+func (x *AcknowledgedResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AcknowledgedResponse) GetHeld() []uint64 {
+	if x != nil {
+		return x.Held
 	}
 	return nil
 }
@@ -2205,9 +2223,11 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x13AcknowledgedRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x02 \x01(\tR\tclusterId\"H\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\"r\n" +
 	"\x14AcknowledgedResponse\x120\n" +
-	"\breplicas\x18\x01 \x03(\v2\x14.ebb.v1.AcknowledgedR\breplicas\"\x94\x01\n" +
+	"\breplicas\x18\x01 \x03(\v2\x14.ebb.v1.AcknowledgedR\breplicas\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04held\x18\x03 \x03(\x04R\x04held\"\x94\x01\n" +
 	"\fAcknowledged\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x18\n" +
