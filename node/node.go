@@ -449,7 +449,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { repairer.run(ctx, n.repairs) })
 	n.wg.Go(func() { g.control.register(ctx, n.records) })
 	n.wg.Go(func() { watch(ctx, recallEvery, n.recollection.look) })
-	n.wg.Go(func() { watch(ctx, recallMax, func() { n.recollection.lookLate(ctx) }) })
+	n.wg.Go(func() { n.recollection.run(ctx) })
 	host := &host{n: n}
 	n.wg.Go(func() { watch(ctx, hostEvery, func() { host.look(ctx) }) })
 	mover := newMover(n)

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -52,9 +51,12 @@ type recollection struct {
 
 	mu     sync.Mutex // guards what follows
 	marks  map[acked.Replica]acked.Mark
-	silent []string // nodes that have not been heard since this one started
-	epoch  uint64   // the newest that one of them named
-	held   []uint64 // replicas that this node has by that table
+	silent []string               // nodes that have not been heard since this one started
+	fresh  map[acked.Replica]bool // of marks that rose since replicas were compared with them
+	epoch  uint64                 // the newest that one of them named
+	held   []uint64               // replicas that this node has by that table
+
+	told chan struct{} // holds a token when another node has said something by itself
 }
 
 func newRecollection(n *Node) *recollection {
@@ -68,7 +70,10 @@ func newRecollection(n *Node) *recollection {
 		n.logger.Warn("cannot read what the replicas of other nodes acknowledged: what they say from now on is remembered",
 			"err", err)
 	}
-	return &recollection{n: n, memory: memory, marks: make(map[acked.Replica]acked.Mark)}
+	return &recollection{
+		n: n, memory: memory, marks: make(map[acked.Replica]acked.Mark), fresh: make(map[acked.Replica]bool),
+		told: make(chan struct{}, 1),
+	}
 }
 
 // save is called every saveAckedEvery by one goroutine, and at the end.
@@ -100,12 +105,9 @@ func (c *recollection) askSilent(ctx context.Context) bool {
 	for _, node := range silent {
 		wg.Go(func() {
 			resp, answered := c.askNode(ctx, node)
+			c.note(resp.GetReplicas())
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			for _, a := range resp.GetReplicas() {
-				r := acked.Replica{Group: a.GetShard(), ID: a.GetReplica()}
-				c.marks[r] = c.marks[r].Join(acked.MarkOf(a))
-			}
 			if resp.GetEpoch() > c.epoch {
 				c.epoch, c.held = resp.GetEpoch(), resp.GetHeld()
 			}
@@ -120,6 +122,21 @@ func (c *recollection) askSilent(ctx context.Context) bool {
 	return len(c.silent) == 0
 }
 
+// note takes what another node remembers of replicas here.
+func (c *recollection) note(all []*ebbv1.Acknowledged) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range all {
+		if a.GetNode() != c.n.cfg.Name {
+			continue
+		}
+		r := acked.Replica{Group: a.GetShard(), ID: a.GetReplica()}
+		if mark := c.marks[r].Join(acked.MarkOf(a)); mark != c.marks[r] {
+			c.marks[r], c.fresh[r] = mark, true
+		}
+	}
+}
+
 // askNode asks one node. A build that does not know the question remembers nothing.
 func (c *recollection) askNode(ctx context.Context, node string) (resp *ebbv1.AcknowledgedResponse, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, recallMax)
@@ -129,7 +146,7 @@ func (c *recollection) askNode(ctx context.Context, node string) (resp *ebbv1.Ac
 		return nil, false
 	}
 	resp, err = peer.Acknowledged(ctx, &ebbv1.AcknowledgedRequest{
-		Node: c.n.cfg.Name, ClusterId: c.n.dir.identity().ClusterID,
+		Node: c.n.cfg.Name, ClusterId: c.n.dir.identity().ClusterID, Known: c.memory.Wire(node),
 	})
 	for _, e := range []error{proto.ErrUnreachable, proto.ErrDeadline, proto.ErrStarting, proto.ErrShuttingDown, context.Canceled} {
 		if errors.Is(err, e) {
@@ -237,23 +254,41 @@ func (c *recollection) look() {
 	}
 }
 
-// lookLate asks nodes that did not answer when this one started. What they say may come too late: a replica that is
-// short by it has voted perhaps.
-func (c *recollection) lookLate(ctx context.Context) {
-	c.mu.Lock()
-	c.silent = slices.DeleteFunc(c.silent, func(node string) bool { return c.n.Table().Node(node) == nil })
-	none, before := len(c.silent) == 0, maps.Clone(c.marks)
-	c.mu.Unlock()
-	if none {
-		return
+// run asks nodes that did not answer when this one started, and hears those that started later.
+func (c *recollection) run(ctx context.Context) {
+	ticker := time.NewTicker(recallMax)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.told:
+		case <-ticker.C:
+			c.mu.Lock()
+			c.silent = slices.DeleteFunc(c.silent, func(node string) bool { return c.n.Table().Node(node) == nil })
+			none := len(c.silent) == 0
+			c.mu.Unlock()
+			if none {
+				continue
+			}
+			c.askSilent(ctx)
+		}
+		c.judgeLate()
 	}
-	c.askSilent(ctx)
+}
+
+// judgeLate compares replicas that run with what was said since. That may come too late: a replica that is short by it
+// has voted perhaps.
+func (c *recollection) judgeLate() {
+	c.mu.Lock()
+	fresh := c.fresh
+	c.fresh = make(map[acked.Replica]bool)
+	c.mu.Unlock()
 	for _, m := range c.n.groups.Load().members {
-		mark := c.mark(m.group, m.replica)
-		if mark == before[acked.Replica{Group: m.group, ID: m.replica}] || m.lacks.Load() != nil {
+		if !fresh[acked.Replica{Group: m.group, ID: m.replica}] || m.lacks.Load() != nil {
 			continue
 		}
-		if end, err := m.end(); err != nil || !end.Before(mark.Position) {
+		if end, err := m.end(); err != nil || !end.Before(c.mark(m.group, m.replica).Position) {
 			continue
 		}
 		if err := m.restartAs(func() error { _, err := c.judge(m); return err }); err != nil {
@@ -275,6 +310,13 @@ func (v clusterView) Acknowledged(
 	}
 	if req.GetNode() == "" {
 		return nil, proto.ErrBadRequest.Errorf("no node is named")
+	}
+	if len(req.GetKnown()) > 0 {
+		v.n.recollection.note(req.GetKnown())
+		select {
+		case v.n.recollection.told <- struct{}{}:
+		default:
+		}
 	}
 	table := v.n.Table()
 	resp := &ebbv1.AcknowledgedResponse{

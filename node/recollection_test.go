@@ -308,3 +308,31 @@ func TestOlderCopyLacksAReplica(t *testing.T) {
 		b.verify(c, 8, stop())
 	})
 }
+
+// A node comes back from an older copy before any other one answers. It learns that it is short when one does.
+func TestOlderCopyIsToldLate(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		b.plain(c)
+		putBack := b.putBack(0)
+		b.crash(2)
+		stop := b.writing(c, 8)
+		time.Sleep(10 * time.Second)
+		want := stop()
+		time.Sleep(10 * time.Second)
+		putBack()
+		b.crash(1)
+		b.open(0)
+		time.Sleep(5 * time.Second)
+		if short := b.short(0); len(short) > 0 {
+			b.Errorf("short without an answer: %v", short)
+		}
+		b.open(1)
+		b.soon("short replicas", func() bool { return len(b.short(0)) > 0 })
+		b.open(2)
+		b.until("all have all", func() bool { return len(b.short(0)) == 0 && b.whole(3, 0, 1, 2) })
+		b.verify(c, 8, want)
+		b.equal(0, 1, 2)
+	})
+}

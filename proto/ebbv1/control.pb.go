@@ -1375,12 +1375,14 @@ func (x *SettleShard) GetEpoch() uint64 {
 	return 0
 }
 
-// AcknowledgedRequest asks a node what it remembers of the replicas of the node that asks.
+// AcknowledgedRequest asks a node what it remembers of the replicas of the node that asks, and says the same of its own.
 type AcknowledgedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	// of the node that asks: another cluster's node does not answer
-	ClusterId     string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// what the node that asks remembers of the replicas of the one that is asked
+	Known         []*Acknowledged `protobuf:"bytes,3,rep,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1427,6 +1429,13 @@ func (x *AcknowledgedRequest) GetClusterId() string {
 		return x.ClusterId
 	}
 	return ""
+}
+
+func (x *AcknowledgedRequest) GetKnown() []*Acknowledged {
+	if x != nil {
+		return x.Known
+	}
+	return nil
 }
 
 type AcknowledgedResponse struct {
@@ -2219,11 +2228,12 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\vSettleShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1a\n" +
 	"\breplicas\x18\x02 \x03(\x04R\breplicas\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"H\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"t\n" +
 	"\x13AcknowledgedRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x02 \x01(\tR\tclusterId\"r\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12*\n" +
+	"\x05known\x18\x03 \x03(\v2\x14.ebb.v1.AcknowledgedR\x05known\"r\n" +
 	"\x14AcknowledgedResponse\x120\n" +
 	"\breplicas\x18\x01 \x03(\v2\x14.ebb.v1.AcknowledgedR\breplicas\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
@@ -2346,24 +2356,25 @@ var file_ebb_v1_control_proto_depIdxs = []int32{
 	25, // 24: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
 	35, // 25: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
 	26, // 26: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
-	19, // 27: ebb.v1.AcknowledgedResponse.replicas:type_name -> ebb.v1.Acknowledged
-	3,  // 28: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
-	16, // 29: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
-	9,  // 30: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
-	15, // 31: ebb.v1.ManageRequest.lost:type_name -> ebb.v1.LoseReplica
-	32, // 32: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
-	36, // 33: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
-	37, // 34: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	38, // 35: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	32, // 36: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	10, // 37: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
-	24, // 38: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
-	37, // 39: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	19, // 27: ebb.v1.AcknowledgedRequest.known:type_name -> ebb.v1.Acknowledged
+	19, // 28: ebb.v1.AcknowledgedResponse.replicas:type_name -> ebb.v1.Acknowledged
+	3,  // 29: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	16, // 30: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	9,  // 31: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
+	15, // 32: ebb.v1.ManageRequest.lost:type_name -> ebb.v1.LoseReplica
+	32, // 33: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	36, // 34: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	37, // 35: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	38, // 36: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	32, // 37: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	10, // 38: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
+	24, // 39: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
+	37, // 40: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
