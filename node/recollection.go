@@ -44,7 +44,7 @@ const (
 // that as well. So it need not be replaced, as a damaged replica is: what it has is right.
 //
 // With two short replicas of three the third one finds no majority: the shard answers nothing, and the nodes say why.
-// Only `ebb cluster recover` goes on from there, or the directories that were replaced.
+// Only `ebb cluster recover` helps then, or the directories that were replaced.
 type recollection struct {
 	n      *Node
 	memory *acked.Memory // of the replicas of other nodes
