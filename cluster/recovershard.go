@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// recoverShard makes one replica of a shard all that is left of it. The others are lost: they leave, and answer nothing.
+// recoverShard makes one replica of a shard all that is left of it. The others are lost: they leave.
 // The node of the one that stays makes it the only member of its group, which nothing else could do: there is no
 // majority. From then on the shard is led, and gets other replicas as any shard does that has too few. That it has no
 // majority is seen by who proposes this; the state machine cannot.
@@ -28,7 +28,8 @@ func (c *Control) recoverShard(cmd *ebbv1.RecoverShard) *proto.Error {
 	})
 	switch {
 	case at < 0 || table.Replicas(id)[at].GetLost():
-		return proto.ErrBadRequest.Errorf("node %s holds no replica %d of shard %d", cmd.GetNode(), cmd.GetReplica(), id)
+		return proto.ErrBadRequest.Errorf("node %s holds no replica %d of shard %d",
+			cmd.GetNode(), cmd.GetReplica(), id)
 	case table.Replicas(id)[at].GetRecovers() > 0:
 		return nil // told twice
 	}

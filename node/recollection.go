@@ -62,13 +62,11 @@ type recollection struct {
 func newRecollection(n *Node) *recollection {
 	table := n.Table()
 	memory, err := acked.Load(n.dir.fs, n.dir.file(ackedName), func(r acked.Replica) bool {
-		return table.ClusterID() == "" || slices.ContainsFunc(table.Replicas(r.Group), func(have *ebbv1.ReplicaRecord) bool {
-			return have.GetId() == r.ID
-		})
+		is := func(have *ebbv1.ReplicaRecord) bool { return have.GetId() == r.ID }
+		return table.ClusterID() == "" || slices.ContainsFunc(table.Replicas(r.Group), is)
 	})
 	if err != nil {
-		n.logger.Warn("cannot read what the replicas of other nodes acknowledged: what they say from now on is remembered",
-			"err", err)
+		n.logger.Warn("cannot read what replicas of other nodes acknowledged: it is remembered anew", "err", err)
 	}
 	return &recollection{
 		n: n, memory: memory, marks: make(map[acked.Replica]acked.Mark), fresh: make(map[acked.Replica]bool),
@@ -148,7 +146,9 @@ func (c *recollection) askNode(ctx context.Context, node string) (resp *ebbv1.Ac
 	resp, err = peer.Acknowledged(ctx, &ebbv1.AcknowledgedRequest{
 		Node: c.n.cfg.Name, ClusterId: c.n.dir.identity().ClusterID, Known: c.memory.Wire(node),
 	})
-	for _, e := range []error{proto.ErrUnreachable, proto.ErrDeadline, proto.ErrStarting, proto.ErrShuttingDown, context.Canceled} {
+	for _, e := range []error{
+		proto.ErrUnreachable, proto.ErrDeadline, proto.ErrStarting, proto.ErrShuttingDown, context.Canceled,
+	} {
 		if errors.Is(err, e) {
 			return nil, false
 		}
@@ -214,7 +214,7 @@ func (c *recollection) judge(m *member) (short bool, err error) {
 	if !end.Before(mark.Position) {
 		return false, nil
 	}
-	c.n.logger.Error("the log of a replica lacks what it acknowledged: it does not vote until the others have brought it",
+	c.n.logger.Error("the log of a replica lacks what it acknowledged: it does not vote until others have brought it",
 		"shard", m.group, "replica", m.replica, "ends_at", end.Index, "of_term", end.Term,
 		"acknowledged", mark.Index, "acknowledged_term", mark.Term)
 	m.lacks.Store(&mark)
@@ -414,7 +414,7 @@ func (m *member) errShort(lacks acked.Mark) *proto.Error {
 		return proto.ErrNoLeader.Errorf("node %s: the replica of group %d is not its any more", m.node, m.group)
 	}
 	end, _ := m.end() // what cannot be read counts as nothing
-	return proto.ErrNoLeader.Errorf("node %s: the replica of group %d has entries up to %d, and acknowledged %d: it does "+
-		"not vote until others have brought them", m.node, m.group, end.Index, lacks.Index).
+	return proto.ErrNoLeader.Errorf("node %s: the replica of group %d has entries up to %d, and acknowledged %d: "+
+		"it does not vote until others have brought them", m.node, m.group, end.Index, lacks.Index).
 		WithHint("start the other nodes of the group; or restore the data directory that this node had")
 }

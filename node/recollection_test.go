@@ -88,6 +88,12 @@ func (b *bubble) asks(c *ebb.Client, key string) (float64, error) {
 	return 0, nil
 }
 
+// answers reports whether a shard says of a key what it should.
+func (b *bubble) answers(c *ebb.Client, key string, want int) bool {
+	count, err := b.asks(c, key)
+	return err == nil && count == float64(want)
+}
+
 // One node is put back from an older copy of its whole data directory. It has its replicas again from the others, and
 // then takes part as before.
 func TestDirectoryFromAnOlderCopy(t *testing.T) {
@@ -135,7 +141,7 @@ func TestOlderCopyElectsNobody(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		for _, key := range keyed {
 			if count, err := b.asks(c, key); err == nil {
-				b.Errorf("%s: %v are counted, %d were acknowledged, by two nodes that do not have them", key, count, want)
+				b.Errorf("%s: nodes that do not have it say %v, and %d were acknowledged", key, count, want)
 			}
 		}
 		short := b.short(0)
@@ -220,7 +226,7 @@ func TestTwoOlderCopies(t *testing.T) {
 			b.open(i)
 		}
 		for _, key := range silent {
-			b.until("the answer of "+key, func() bool { count, err := b.asks(c, key); return err == nil && count == float64(want) })
+			b.until("the answer of "+key, func() bool { return b.answers(c, key, want) })
 		}
 	})
 }
@@ -253,7 +259,7 @@ func TestRecoverShard(t *testing.T) {
 			if _, err := b.recover(shard, 2, false); err != nil {
 				b.Fatalf("recover shard %d: %v", shard, err)
 			}
-			b.until("the answer of "+key, func() bool { count, err := b.asks(c, key); return err == nil && count == float64(want) })
+			b.until("the answer of "+key, func() bool { return b.answers(c, key, want) })
 			if _, err := b.recover(shard, 2, false); err == nil {
 				b.Errorf("shard %d is recovered though it has a leader", shard)
 			}
@@ -264,7 +270,7 @@ func TestRecoverShard(t *testing.T) {
 				b.Logf("shard %d without keys: %v", shard, err)
 			}
 		}
-		b.until("all have all", func() bool { return len(b.short(0)) == 0 && len(b.short(1)) == 0 && b.whole(3, 0, 1, 2) })
+		b.until("all have all", func() bool { return len(b.short(0))+len(b.short(1)) == 0 && b.whole(3, 0, 1, 2) })
 		b.verify(c, 8, want)
 		b.equal(0, 1, 2)
 		b.crash(2) // so that the new replicas are needed for a majority
@@ -290,7 +296,8 @@ func TestOlderCopyLacksAReplica(t *testing.T) {
 		putBack := b.putBack(gone)
 		for i := range 4 {
 			if i != gone {
-				b.change(gone, &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Drain{Drain: b.config[i].Name}})
+				drain := &ebbv1.ChangeClusterRequest_Drain{Drain: b.config[i].Name}
+				b.change(gone, &ebbv1.ChangeClusterRequest{Change: drain})
 				break
 			}
 		}

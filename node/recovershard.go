@@ -25,7 +25,7 @@ import (
 // The table comes first: the leader would take the others back in otherwise. A crash anywhere continues, since the node
 // acts by the table.
 
-// recoverShard looks whether a shard can be recovered, and what is lost by that; and has it done unless it is a dry run.
+// recoverShard looks whether a shard can be recovered, and what is lost by that. It has that done, unless in a dry run.
 func (n *Node) recoverShard(
 	ctx context.Context, c *control, req *ebbv1.ChangeClusterRequest,
 ) (*ebbv1.ChangeClusterResponse, error) {
@@ -52,8 +52,8 @@ func (n *Node) recoverShard(
 	keeps := of[want.GetNode()]
 	switch {
 	case keeps.GetReplica() != replicas[at].GetId():
-		return nil, proto.ErrUnreachable.Errorf("node %s does not answer with its replica of shard %d", want.GetNode(), shard).
-			WithHint("start the node first")
+		return nil, proto.ErrUnreachable.Errorf("node %s does not answer with its replica of shard %d",
+			want.GetNode(), shard).WithHint("start the node first")
 	case keeps.GetRole() == roleDamaged:
 		return nil, proto.ErrCorrupt.Errorf("the replica of shard %d on node %s is damaged", shard, want.GetNode()).
 			WithHint("recover from another, or restore its data directory")
@@ -79,8 +79,8 @@ func (n *Node) recoverShard(
 	return resp, nil
 }
 
-// recoverControl is recoverShard for the control group, which no table says anything about while it has no majority: the
-// node itself sees to it. The others keep their replicas, which their leader brings in line. So none may have applied
+// recoverControl is recoverShard for the control group. No table says anything about that while it has no majority, so
+// the node itself sees to it. The others keep their replicas, which their leader brings in line: none may have applied
 // what this one lacks.
 func (n *Node) recoverControl(
 	ctx context.Context, req *ebbv1.ChangeClusterRequest,
@@ -111,7 +111,7 @@ func (n *Node) recoverControl(
 	}
 	for name, status := range of {
 		if status.GetLastIndex() > keeps.GetLastIndex() {
-			return nil, proto.ErrBadRequest.Errorf("node %s has entries of the control group up to %d, and node %s up to %d",
+			return nil, proto.ErrBadRequest.Errorf("node %s has entries of the control group up to %d, node %s up to %d",
 				name, status.GetLastIndex(), n.cfg.Name, keeps.GetLastIndex()).WithHint("recover it from node " + name)
 		}
 	}
@@ -120,8 +120,8 @@ func (n *Node) recoverControl(
 	}
 	for _, r := range replicas {
 		if of[r.GetNode()] == nil {
-			resp.Warnings = append(resp.Warnings, fmt.Sprintf("node %s does not answer: start it again with an empty data "+
-				"directory only", r.GetNode()))
+			resp.Warnings = append(resp.Warnings, fmt.Sprintf(
+				"node %s does not answer: start it again with an empty data directory only", r.GetNode()))
 		}
 	}
 	if req.GetDryRun() {
@@ -142,7 +142,8 @@ func recoverable(shard uint32, replicas []*ebbv1.ReplicaRecord, of map[string]*e
 	for _, r := range replicas {
 		status := of[r.GetNode()]
 		if status.GetRole() == roleLeader {
-			return proto.ErrBadRequest.Errorf("shard %d has a leader, on node %s: it need not be recovered", shard, r.GetNode())
+			return proto.ErrBadRequest.Errorf("shard %d has a leader, on node %s: it need not be recovered",
+				shard, r.GetNode())
 		}
 		if r.GetNonvoter() {
 			continue
@@ -177,13 +178,14 @@ func (n *Node) lostBy(
 			}
 		}
 		if mark.Index > keeps.GetLastIndex() {
-			lost = append(lost, fmt.Sprintf("entries %d to %d of shard %d, which node %s acknowledged, are lost: node %s has "+
-				"entries up to %d", keeps.GetLastIndex()+1, mark.Index, shard, r.GetNode(), keeps.GetNode(), keeps.GetLastIndex()))
+			lost = append(lost, fmt.Sprintf(
+				"entries %d to %d of shard %d, which node %s acknowledged, are lost: node %s has entries up to %d",
+				keeps.GetLastIndex()+1, mark.Index, shard, r.GetNode(), keeps.GetNode(), keeps.GetLastIndex()))
 		}
 	}
 	if len(lost) == 0 {
-		lost = append(lost, fmt.Sprintf("no entry of shard %d behind %d is known to be acknowledged; what only nodes knew "+
-			"that do not answer may be lost", shard, keeps.GetLastIndex()))
+		lost = append(lost, fmt.Sprintf("no entry of shard %d behind %d is known to be acknowledged; "+
+			"what only nodes knew that do not answer may be lost", shard, keeps.GetLastIndex()))
 	}
 	return lost
 }

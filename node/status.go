@@ -57,7 +57,8 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 	}
 	for _, r := range g.replicas {
 		if status := r.status(); status != nil {
-			status.NowUs, status.Keys, status.Quarantined = r.state.clock.Load(), r.state.keys(), status.Quarantined || r.quarantined.Load()
+			status.NowUs, status.Keys = r.state.clock.Load(), r.state.keys()
+			status.Quarantined = status.Quarantined || r.quarantined.Load()
 			s.Replicas = append(s.Replicas, status)
 		}
 	}

@@ -21,10 +21,10 @@ func newClusterRecover(s *session) *cobra.Command {
   ebb cluster recover 3 --from ebb-2 --yes --wait`, request)
 	cmd.Long = `Go on with one replica of a shard that has lost its majority.
 
-Two of three replicas of a shard are lost for good, or lack entries that they acknowledged (ebb status calls them short),
-and cannot have them back. The replica on the node of --from becomes all that is left of the shard: its node makes it the
-only member of its group, the others are given up, and other nodes get new replicas from it. Shard 0 is the control
-group: recover it first, if it has no leader.
+Two of three replicas of a shard are lost for good, or lack entries that they acknowledged (ebb status names them) and
+cannot have them back. The replica on the node of --from becomes all that is left of the shard: its node makes it the
+only member of its group, the others are given up, and nodes get new replicas from it. Shard 0 is the control group:
+recover it first, if it has no leader.
 
 What others acknowledged, and this replica does not have, is lost; --dry-run says what is known of that. It is refused
 without --yes, and while the shard has a leader or enough replicas to elect one. First start all nodes that can be
@@ -73,5 +73,5 @@ func (s *session) refuseRecover(cmd *cobra.Command, req *ebbv1.ChangeClusterRequ
 	shard, from := req.GetRecover().GetShard(), req.GetRecover().GetNode()
 	return proto.ErrBadRequest.Errorf("shard %d would go on with the replica of node %s alone: %s", shard, from,
 		strings.Join(resp.GetWarnings(), "; ")).
-		WithHint(fmt.Sprintf("`ebb cluster recover %d --from %s --yes` does it, which cannot be taken back", shard, from))
+		WithHint(fmt.Sprintf("`ebb cluster recover %d --from %s --yes` does it; it cannot be taken back", shard, from))
 }
