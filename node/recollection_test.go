@@ -343,3 +343,38 @@ func TestOlderCopyIsToldLate(t *testing.T) {
 		b.equal(0, 1, 2)
 	})
 }
+
+// Nodes that start together do not wait for one another's replicas, and one whose peers are down waits a second.
+func TestStartsAskAndGoOn(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		time.Sleep(10 * time.Second)
+		for i := range 3 {
+			b.crash(i)
+		}
+		runs := func(i int) bool { return len(b.nodes[i].Status().GetReplicas()) > 0 }
+		start := time.Now()
+		for i := range 3 {
+			b.open(i)
+		}
+		b.until("all replicas", func() bool { return runs(0) && runs(1) && runs(2) })
+		if took := time.Since(start); took > 700*time.Millisecond {
+			b.Errorf("started together, replicas run after %v", took)
+		}
+		for i := range 3 {
+			b.ready(i)
+		}
+		for i := range 3 {
+			b.crash(i)
+		}
+		start = time.Now()
+		b.open(0)
+		b.until("its replicas", func() bool { return runs(0) })
+		if took := time.Since(start); took > 1500*time.Millisecond {
+			b.Errorf("started alone, its replicas run after %v", took)
+		}
+		b.open(1)
+		b.open(2)
+		b.ready(0)
+	})
+}
