@@ -516,6 +516,10 @@ func (n *testNode) NamespaceUsage(
 	}, nil
 }
 
+func (n *testNode) Acknowledged(context.Context, *ebbv1.AcknowledgedRequest) (*ebbv1.AcknowledgedResponse, error) {
+	return &ebbv1.AcknowledgedResponse{}, nil
+}
+
 func (n *testNode) NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
 	return &ebbv1.NodeUsageResponse{Node: n.name}, nil
 }

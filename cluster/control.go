@@ -136,6 +136,8 @@ func (c *Control) execute(cmd *ebbv1.ControlCommand) (result *ebbv1.ControlResul
 		err = c.namespacesPurged(body.NamespacesPurged)
 	case *ebbv1.ControlCommand_LoseReplica:
 		err = c.loseReplica(body.LoseReplica)
+	case *ebbv1.ControlCommand_RecoverShard:
+		err = c.recoverShard(body.RecoverShard)
 	}
 	return result, err
 }

@@ -329,6 +329,7 @@ func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
 		}
 		is := pb.CloneOf(r)
 		is.Joining = r.GetJoining() && !member
+		is.Recovers = 0
 		record.Replicas = append(record.Replicas, is)
 	}
 	if !slices.ContainsFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return !r.GetNonvoter() }) {

@@ -107,7 +107,7 @@ func (n *Node) damagedStatus() (all []*ebbv1.ReplicaStatus) {
 	if list := n.damaged.Load(); list != nil {
 		for _, d := range *list {
 			all = append(all, &ebbv1.ReplicaStatus{
-				Shard: d.shard, Replica: d.replica, Node: n.cfg.Name, Role: "damaged", Quarantined: true,
+				Shard: d.shard, Replica: d.replica, Node: n.cfg.Name, Role: roleDamaged, Quarantined: true,
 			})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/node/acked"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
 )
@@ -24,6 +25,7 @@ import (
 //	table.pb     the cluster's table as last seen, to start with; sealed
 //	wal/         the log of all groups
 //	log.end      how far that was durable
+//	acknowledged how far the logs of other nodes' replicas reached, by what they said
 //	snap/<group> snapshots of one group
 //	reserve/     files that are given up when the disk is full
 const (
@@ -33,6 +35,7 @@ const (
 	walName      = "wal"
 	snapName     = "snap"
 	endName      = "log.end"
+	ackedName    = "acknowledged"
 
 	// freeBytesMin is the least free space with which a new node starts.
 	freeBytesMin = 64 << 20
@@ -65,6 +68,10 @@ type tenure struct {
 	Epoch uint64 `json:"epoch"`
 	// Differs is the entry at which the replica was found to differ from the majority of its shard; 0 if it was not, or has been repaired.
 	Differs uint64 `json:"differs,omitempty"`
+	// Lacks is how far its log is to reach until it votes again, by what it said to others; see recollection.
+	Lacks *acked.Mark `json:"lacks,omitempty"`
+	// Recovers is the epoch of the table at which the replica was made the only member of its group; 0 if it never was.
+	Recovers uint64 `json:"recovers,omitempty"`
 }
 
 // fresh reports whether the directory holds no replicas yet.
@@ -106,6 +113,17 @@ func (d *datadir) differs(group uint32, replica, at uint64) error {
 	return d.update(func(id *identity) {
 		if t, ok := id.Replicas[group]; ok && t.ID == replica {
 			t.Differs = at
+			id.Replicas[group] = t
+		}
+	})
+}
+
+// lacks writes down how far the log of a replica is to reach until it votes again, or with nil that it votes. One that
+// has gone is left alone.
+func (d *datadir) lacks(group uint32, replica uint64, mark *acked.Mark) error {
+	return d.update(func(id *identity) {
+		if t, ok := id.Replicas[group]; ok && t.ID == replica {
+			t.Lacks = mark
 			id.Replicas[group] = t
 		}
 	})
@@ -198,7 +216,7 @@ func (d *datadir) claim(node string) error {
 		return diskError(d.path, "read", err)
 	}
 	for _, e := range entries {
-		if slices.Contains([]string{walName, snapName, tableName, reserveName, endName}, e.Name) {
+		if slices.Contains([]string{walName, snapName, tableName, reserveName, endName, ackedName}, e.Name) {
 			return proto.ErrCorrupt.Errorf("data directory %s has %s but no %s", d.path, e.Name, identityName).
 				WithHint(lostIdentity)
 		}

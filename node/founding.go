@@ -107,7 +107,7 @@ func (n *Node) askStatus(ctx context.Context, peers *rpc.Peers, name string) (re
 func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
 	leads := make(map[uint32]uint64)
 	for _, r := range s.GetReplicas() {
-		if r.GetRole() == "leader" {
+		if r.GetRole() == roleLeader {
 			leads[r.GetShard()] = r.GetTerm()
 		}
 	}
@@ -293,6 +293,10 @@ func (n *Node) bringUp(ctx context.Context) error {
 	first := birth
 	if id.Founded {
 		first = nil
+		n.recollection.ask(ctx)
+		if err := n.recollection.compare(g.members); err != nil {
+			return err
+		}
 	}
 	damaged, err := g.start(first, func(started int) {
 		n.phase.enter(phaseRestoring, fmt.Sprintf("%d of %d groups", started, len(g.members)))

@@ -53,6 +53,7 @@ func (n *Node) newGroups(has map[uint32]tenure, birth *cluster.Table) (*groups, 
 		control: newControl(s, birth, n.cfg.Storage.Newest, n.logger, n.tables.note),
 		byShard: make([]*replica, n.dir.identity().Shards+1),
 	}
+	g.control.lacks.Store(control.Lacks)
 	g.members = append(g.members, g.control.member)
 	for _, id := range slices.Sorted(maps.Keys(has)) {
 		if id == cluster.ControlShard || int(id) >= len(g.byShard) {
@@ -82,6 +83,7 @@ func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
 		knownClock: func(ns string) *ebbv1.EventClock { return n.coordinator.KnownEventClock(ns) },
 		counts:     &n.counts, limits: n.cfg.Limits,
 	})
+	r.lacks.Store(t.Lacks)
 	if t.Differs > 0 {
 		r.quarantined.Store(true)
 		n.repairs <- repair{r, t.Differs, true} // there is room for all replicas
@@ -126,6 +128,7 @@ func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 		return seat{}, err
 	}
 	address, to := transport.Address(n.cfg.Name, replica), &arrivals{store: snaps, count: &n.counts.snapshot}
+	remembered := n.recollection.memory.Group(group)
 	return seat{
 		group: group, replica: replica, node: n.cfg.Name, timeout: cluster.ElectionTimeout(n.dir.identity().Shards),
 		appends: n.cfg.Limits.AppendEntries,
@@ -133,6 +136,7 @@ func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 		arrivals: to, carrier: func() carrier {
 			g := n.mux.Group(group, address)
 			g.Receive(to)
+			g.Remember(remembered)
 			return g
 		},
 		logger: newQuiet(n.logger, n.repeats, group),
@@ -287,10 +291,10 @@ func (g *groups) replayed() (applied, last uint64, current int) {
 }
 
 // current reports whether a member knows its leader and what is committed, and
-// has applied that.
+// has applied that. One that lacks what it acknowledged is not waited for: it may not come by it.
 func (m *member) current(i *incarnation) bool {
 	commit := i.raft.CommitIndex()
-	return m.leader() != "" && commit > 0 && i.raft.AppliedIndex() >= commit
+	return m.lacks.Load() != nil || m.leader() != "" && commit > 0 && i.raft.AppliedIndex() >= commit
 }
 
 // stop stops all members at once.

@@ -91,6 +91,9 @@ func (n *Node) outcast(table *cluster.Table) error {
 
 // keep makes one shard here what the table wants it to be.
 func (h *host) keep(table *cluster.Table, shard uint32, have tenure) error {
+	if err := h.n.recoverHere(table, shard, have); err != nil {
+		return err
+	}
 	wanted, listed := uint64(0), false
 	for _, r := range table.Replicas(shard) {
 		if r.GetNode() == h.n.cfg.Name {
@@ -117,6 +120,9 @@ func (h *host) keep(table *cluster.Table, shard uint32, have tenure) error {
 // make makes an empty replica, which waits for its group's leader to bring it the data.
 func (n *Node) make(shard uint32, t tenure) error {
 	if err := n.prepare(shard); err != nil {
+		return err
+	}
+	if err := n.recollection.expect(shard, &t); err != nil {
 		return err
 	}
 	if err := n.cfg.Fail.Hit("host.prepared"); err != nil {

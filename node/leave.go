@@ -43,7 +43,7 @@ func (m *member) leave() {
 // members all wait, and for groups of one.
 func (m *member) campaign() {
 	i := m.now.Load()
-	if i == nil || i.raft.State() != raft.Follower {
+	if i == nil || m.lacks.Load() != nil || i.raft.State() != raft.Follower {
 		return
 	}
 	if l, ok := i.link.carrier.(local); ok {

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/ebbdb/ebb/node/acked"
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/proto"
 )
@@ -68,6 +69,7 @@ type member struct {
 	refused refusals
 	former  atomic.Pointer[string]      // the node that leads, or led last; nil: nobody was heard of
 	known   atomic.Pointer[votersKnown] // as it was asked last
+	lacks   atomic.Pointer[acked.Mark]  // how far its log is to reach until it votes; nil: it votes
 
 	mu      sync.Mutex // held while an incarnation starts or stops; guards stopped
 	stopped bool       // for good
@@ -152,6 +154,10 @@ func (m *member) run() error {
 	if c, ok := c.(hurried); ok {
 		c.Hurry(m.needed)
 	}
+	if m.lacks.Load() != nil {
+		conf.HeartbeatTimeout, conf.ElectionTimeout = never, never
+		abstain(c, true)
+	}
 	l := newLink(c)
 	l.unsound, l.voter = m.unsound, m
 	r, err := m.begin(conf, l)
@@ -218,12 +224,18 @@ func (m *member) halt() {
 }
 
 // restart replaces Raft in place.
-func (m *member) restart() error {
+func (m *member) restart() error { return m.restartAs(func() error { return nil }) }
+
+// restartAs is restart, and changes what the member has stored when its Raft has ended.
+func (m *member) restartAs(change func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.halt()
 	if m.stopped {
 		return raft.ErrRaftShutdown
+	}
+	if err := change(); err != nil {
+		return err
 	}
 	if err := m.legible(); err != nil {
 		return err

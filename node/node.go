@@ -87,6 +87,8 @@ type Node struct {
 	planner   *planner
 	lostDisks lostDisks
 	met       *acquaintances
+	// recollection is what peers remember of this node's logs, and it of theirs.
+	recollection *recollection
 	// snapshots is nil until this node has replicas.
 	snapshots *snapshotter
 	balancer  atomic.Pointer[balancer]
@@ -193,6 +195,7 @@ func (n *Node) wire() {
 	}
 	election := cluster.ElectionTimeout(n.shardsAtMost())
 	n.met = newAcquaintances(n.dir)
+	n.recollection = newRecollection(n)
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
 		Meet: n.met.meet, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
@@ -374,6 +377,7 @@ func (n *Node) run() {
 		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
 	}
 	n.wg.Go(func() { n.rivals.run(n.ctx) })
+	n.wg.Go(func() { watch(n.ctx, saveAckedEvery, n.recollection.save) })
 	n.wg.Go(func() {
 		if err := n.tables.run(n.ctx, n.keep); err != nil {
 			n.fatal(err)
@@ -444,6 +448,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	}
 	n.wg.Go(func() { repairer.run(ctx, n.repairs) })
 	n.wg.Go(func() { g.control.register(ctx, n.records) })
+	n.wg.Go(func() { watch(ctx, recallEvery, n.recollection.look) })
+	n.wg.Go(func() { n.recollection.run(ctx) })
 	host := &host{n: n}
 	n.wg.Go(func() { watch(ctx, hostEvery, func() { host.look(ctx) }) })
 	mover := newMover(n)
@@ -624,5 +630,6 @@ func (n *Node) stop() error {
 	n.events.close()
 	n.audits.wg.Wait()
 	n.met.wg.Wait()
+	n.recollection.save()
 	return errors.Join(n.peers.Close(), n.log.Close(), n.dir.close())
 }

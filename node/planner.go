@@ -193,6 +193,9 @@ func (p *planner) lay(ctx context.Context, c *control, targets []*ebbv1.SetTarge
 
 // ChangeCluster changes which nodes hold replicas, wherever the control group is led.
 func (v clusterView) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	if r := req.GetRecover(); r != nil && r.GetShard() == cluster.ControlShard {
+		return v.n.recoverControl(ctx, req)
+	}
 	var resp *ebbv1.ChangeClusterResponse
 	err := v.n.asControlLeader(ctx, func(c *control) (err error) {
 		if resp, err = v.n.planner.change(ctx, c, req); err == nil {
@@ -220,6 +223,9 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 	table := c.state.control.Table()
 	if table.ClusterID() == "" {
 		return nil, proto.ErrStarting.Errorf("the cluster has no identity yet")
+	}
+	if req.GetRecover() != nil {
+		return p.n.recoverShard(ctx, c, req)
 	}
 	p.count(table)
 	cmd := commandOf(req)

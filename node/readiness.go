@@ -100,6 +100,9 @@ func (n *Node) settled() error {
 // ready says why this member does not take its full part in its group.
 func (m *member) ready() error {
 	i := m.now.Load()
+	if lacks := m.lacks.Load(); lacks != nil {
+		return m.errShort(*lacks)
+	}
 	if i == nil || i.raft.State() == raft.Shutdown || m.leader() == "" {
 		return proto.ErrNoLeader.Errorf("node %s: group %d has no leader", m.node, m.group)
 	}

@@ -12,6 +12,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
+// Roles of replicas in a status; besides these there are those of Raft.
+const (
+	roleLeader  = "leader"
+	roleDamaged = "damaged" // see damagedReplica
+	roleShort   = "short"   // see recollection
+)
+
 // record is what this node says of itself.
 func (n *Node) record() *ebbv1.NodeRecord {
 	a := n.Addresses()
@@ -50,7 +57,8 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 	}
 	for _, r := range g.replicas {
 		if status := r.status(); status != nil {
-			status.NowUs, status.Keys, status.Quarantined = r.state.clock.Load(), r.state.keys(), r.quarantined.Load()
+			status.NowUs, status.Keys = r.state.clock.Load(), r.state.keys()
+			status.Quarantined = status.Quarantined || r.quarantined.Load()
 			s.Replicas = append(s.Replicas, status)
 		}
 	}
@@ -98,10 +106,14 @@ func (m *member) status() *ebbv1.ReplicaStatus {
 	if _, leads := m.leading(); role == raft.Leader && !leads {
 		role = raft.Follower // its disk hangs: Raft may not have looked at its lease since, and others must not take this for a leader with a majority
 	}
-	return &ebbv1.ReplicaStatus{
+	s := &ebbv1.ReplicaStatus{
 		Shard: m.group, Replica: m.replica, Node: m.node,
 		Role: strings.ToLower(role.String()), Term: i.raft.CurrentTerm(),
 		CommitIndex: i.raft.CommitIndex(), AppliedIndex: i.raft.AppliedIndex(), LastIndex: i.raft.LastIndex(),
 		Leader: m.leader(), ReceivedBytes: m.arrivals.came.Load(), HeldBytes: m.arrivals.held.Load(), ComingBytes: m.arrivals.left.Load(),
 	}
+	if lacks := m.lacks.Load(); lacks != nil {
+		s.Role, s.Quarantined, s.AcknowledgedIndex = roleShort, true, lacks.Index
+	}
+	return s
 }

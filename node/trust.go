@@ -149,8 +149,8 @@ func (d *directory) hosts(node string) []string {
 
 // ofNodes are the methods that only nodes call. The others of service Shards are the clients' too.
 var ofNodes = map[string]bool{
-	ebbv1grpc.Shards_NodeUsage_FullMethodName: true,
-	ebbv1grpc.Shards_Ask_FullMethodName:       true, ebbv1grpc.Shards_ReadIndex_FullMethodName: true, ebbv1grpc.Shards_Audited_FullMethodName: true,
+	ebbv1grpc.Shards_NodeUsage_FullMethodName: true, ebbv1grpc.Shards_Acknowledged_FullMethodName: true,
+	ebbv1grpc.Shards_Ask_FullMethodName: true, ebbv1grpc.Shards_ReadIndex_FullMethodName: true, ebbv1grpc.Shards_Audited_FullMethodName: true,
 	ebbv1grpc.Shards_Repair_FullMethodName: true, ebbv1grpc.Shards_NodeStatus_FullMethodName: true, ebbv1grpc.Shards_Manage_FullMethodName: true,
 	peerv1.Peer_Control_FullMethodName: true, peerv1.Peer_Append_FullMethodName: true, peerv1.Peer_Snapshot_FullMethodName: true,
 }

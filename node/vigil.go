@@ -48,7 +48,8 @@ func (v *vigil) look() {
 // its timeout becomes shorter.
 func (m *member) rouse() {
 	i := m.now.Load()
-	if i == nil || i.raft.State() != raft.Follower || time.Since(i.raft.LastContact()) < m.timeout {
+	follows := i != nil && m.lacks.Load() == nil && i.raft.State() == raft.Follower
+	if !follows || time.Since(i.raft.LastContact()) < m.timeout {
 		return
 	}
 	err := i.reload(func(c *raft.ReloadableConfig) { c.HeartbeatTimeout, c.ElectionTimeout = m.timeout+1, m.timeout+1 })

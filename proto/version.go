@@ -95,6 +95,9 @@ const VersionClientChanges = 12
 // VersionLoseReplica is from when on a node with a damaged replica of a shard is given another.
 const VersionLoseReplica = 12
 
+// VersionRecoverShard is from when on an operator may go on with one replica of a shard that has lost its majority.
+const VersionRecoverShard = 12
+
 // VersionUnited is from when on shards say when rates of a namespace begin, and all of them together decide.
 const VersionUnited = 12
 

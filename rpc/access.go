@@ -78,6 +78,7 @@ var rules = map[string]rule{
 	ebbv1grpc.Shards_NodeUsage_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_ReadIndex_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_Audited_FullMethodName:           rule{who: nodes}.destroysNothing(readOnly),
+	ebbv1grpc.Shards_Acknowledged_FullMethodName:      rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_Repair_FullMethodName:            rule{who: nodes}.destroysNothing(byNodes),
 	ebbv1grpc.Shards_Manage_FullMethodName:            rule{who: nodes}.destroysNothing(byNodes),
 

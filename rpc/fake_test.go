@@ -98,6 +98,10 @@ func (f *fake) NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*e
 	}, nil
 }
 
+func (f *fake) Acknowledged(context.Context, *ebbv1.AcknowledgedRequest) (*ebbv1.AcknowledgedResponse, error) {
+	return &ebbv1.AcknowledgedResponse{}, nil
+}
+
 func (f *fake) NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
 	return &ebbv1.NodeUsageResponse{Node: "ebb-0"}, nil
 }

@@ -181,6 +181,14 @@ func (p *Peer) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequest) (
 	return resp, nil
 }
 
+// Acknowledged asks the peer how far logs of this node reached, by what this one told it.
+func (p *Peer) Acknowledged(
+	ctx context.Context, req *ebbv1.AcknowledgedRequest,
+) (*ebbv1.AcknowledgedResponse, error) {
+	resp, err := p.shards.Acknowledged(ctx, req)
+	return resp, p.named(err)
+}
+
 // Manage asks the peer what only the leader of the control group can do.
 func (p *Peer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
 	var sent peer.Peer

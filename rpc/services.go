@@ -68,6 +68,8 @@ type Cluster interface {
 	RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error)
 	// TokenRecords are those of all tokens. The caller does not change them.
 	TokenRecords() []*ebbv1.TokenRecord
+	// Acknowledged says how far logs of another node reached, by what that told this one.
+	Acknowledged(context.Context, *ebbv1.AcknowledgedRequest) (*ebbv1.AcknowledgedResponse, error)
 	// Manage does what another node asks of the leader of the control group.
 	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 }

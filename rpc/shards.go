@@ -249,6 +249,12 @@ func (s *shardsServer) Repair(ctx context.Context, req *ebbv1.RepairRequest) (*e
 	return s.Local.Repair(ctx, req)
 }
 
+func (s *shardsServer) Acknowledged(
+	ctx context.Context, req *ebbv1.AcknowledgedRequest,
+) (*ebbv1.AcknowledgedResponse, error) {
+	return s.Cluster.Acknowledged(ctx, req)
+}
+
 func (s *shardsServer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	if err := checkStatusRequest(req); err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ up, and its replicas are made anew on others, unless a third of the nodes look d
 		newClusterReplication(s),
 		newClusterChange(s, "rebalance", "Level what nodes hold and lead to within one, where usually a tenth is let be", "  ebb cluster rebalance --dry-run",
 			func([]string) (*ebbv1.ChangeClusterRequest, error) { return rebalanceRequest(), nil }),
-		newClusterVerify(s),
+		newClusterRecover(s), newClusterVerify(s),
 	)
 }
 

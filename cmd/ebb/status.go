@@ -99,6 +99,8 @@ type shardJSON struct {
 	Lag      map[string]uint64 `json:"lag"` // entries each replica is behind the furthest
 	Keys     uint64            `json:"keys"`
 	Replicas int               `json:"replicas"`
+	Short    []string          `json:"short,omitempty"`   // nodes whose replica lacks what it acknowledged
+	Damaged  []string          `json:"damaged,omitempty"` // nodes whose replica is damaged
 }
 
 // heldBy counts what a node holds of data shards, and how many of them it leads.
@@ -144,6 +146,12 @@ func digest(st *ebbv1.StatusResponse) statusJSON {
 			sj.Keys = max(sj.Keys, r.GetKeys())
 			sj.Commit = furthest[r.GetShard()]
 			nj.LagMax = max(nj.LagMax, lag)
+			switch r.GetRole() {
+			case "short":
+				sj.Short = append(sj.Short, nj.Name)
+			case "damaged":
+				sj.Damaged = append(sj.Damaged, nj.Name)
+			}
 			if r.GetRole() == "leader" && r.GetTerm() >= sj.Term {
 				sj.Leader, sj.Term = nj.Name, r.GetTerm()
 			}
@@ -180,11 +188,33 @@ func (s *session) printStatus(st *ebbv1.StatusResponse, shards bool) error {
 		}
 	}
 	fmt.Fprintf(s.term.out, "\n%d shards and the control group, %d without a leader\n", max(len(d.Shards)-1, 0), without)
+	for _, sh := range d.Shards {
+		fmt.Fprint(s.term.out, defectText(sh))
+	}
 	if !shards {
 		return nil
 	}
 	fmt.Fprintln(s.term.out)
 	return s.printTable("SHARD\tLEADER\tTERM\tCOMMIT\tKEYS\tLAG", shardRows(d))
+}
+
+// defectText is a line that says which replicas of a shard do not take part; "" if all do.
+func defectText(sh shardJSON) string {
+	var defects []string
+	if len(sh.Short) > 0 {
+		defects = append(defects, "the replica lacks what it acknowledged on "+strings.Join(sorted(sh.Short), ", "))
+	}
+	if len(sh.Damaged) > 0 {
+		defects = append(defects, "the replica is damaged on "+strings.Join(sorted(sh.Damaged), ", "))
+	}
+	if len(defects) == 0 {
+		return ""
+	}
+	led := ""
+	if sh.Leader == "" {
+		led = ": it has no leader"
+	}
+	return fmt.Sprintf("shard %d: %s%s\n", sh.Shard, strings.Join(defects, "; "), led)
 }
 
 // storageText says which storage version is in force, and who keeps the cluster from a newer one.

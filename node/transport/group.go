@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ebbdb/ebb/node/acked"
 	"github.com/ebbdb/ebb/proto"
 )
 
@@ -30,9 +31,12 @@ type Group struct {
 
 	shelf    atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they come
 	hurry    atomic.Pointer[func(replica uint64) bool]
+	witness  atomic.Pointer[Witness]   // nil: what others say of their logs is not remembered
+	abstains atomic.Bool               // neither votes nor asks for votes
 	order    atomic.Pointer[pollOrder] // of the voters that a read asked last
 	consumer chan raft.RPC
 	inbox    chan *request
+	leader   raft.ServerAddress // that sent a request last; of serve's goroutine
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -67,6 +71,18 @@ func (g *Group) Hurry(needed func(replica uint64) bool) { g.hurry.Store(&needed)
 func (g *Group) needed(replica uint64) bool {
 	needed := g.hurry.Load()
 	return needed != nil && (*needed)(replica)
+}
+
+// Remember has a witness told what other replicas say of their logs.
+func (g *Group) Remember(w Witness) { g.witness.Store(&w) }
+
+// Abstain keeps the replica from voting, and from asking for votes, or allows it again.
+func (g *Group) Abstain(on bool) { g.abstains.Store(on) }
+
+// errAbstains is the refusal of a replica that may lack what it acknowledged.
+func (g *Group) errAbstains() error {
+	return proto.ErrUnreachable.Errorf("replica %d of group %d on node %s does not vote: its log lacks what it had",
+		g.replica, g.id, g.mux.cfg.Node)
 }
 
 // LocalAddr returns this replica's address, "<node>/<replica id>".
@@ -106,7 +122,7 @@ func (g *Group) AppendEntries(_ raft.ServerID, target raft.ServerAddress, args *
 		return proto.ErrDisk.Errorf("node %s is muted", g.mux.cfg.Node)
 	}
 	if len(args.Entries) == 0 {
-		return g.ask(target, args, resp, manner{timeout: g.mux.cfg.ControlTimeout, lazy: true})
+		return g.appended(target, args, resp, manner{timeout: g.mux.cfg.ControlTimeout, lazy: true})
 	}
 	n := fitting(args.Entries)
 	if n == 0 {
@@ -116,7 +132,7 @@ func (g *Group) AppendEntries(_ raft.ServerID, target raft.ServerAddress, args *
 	if n < len(args.Entries) {
 		args.Entries = args.Entries[:n]
 	}
-	return g.ask(target, args, resp, manner{timeout: g.mux.cfg.AppendTimeout, bulk: true})
+	return g.appended(target, args, resp, manner{timeout: g.mux.cfg.AppendTimeout, bulk: true})
 }
 
 // fitting returns how many of the first entries fit into one frame.
@@ -132,11 +148,21 @@ func fitting(entries []*raft.Log) int {
 
 // RequestVote asks for a vote.
 func (g *Group) RequestVote(_ raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	return g.ask(target, args, resp, manner{timeout: g.mux.cfg.ControlTimeout})
+	if g.abstains.Load() {
+		return g.errAbstains()
+	}
+	err := g.ask(target, args, resp, manner{timeout: g.mux.cfg.ControlTimeout})
+	if err == nil {
+		g.saw(target, acked.Mark{Ballot: resp.Term})
+	}
+	return err
 }
 
 // RequestPreVote asks whether a vote would be granted.
 func (g *Group) RequestPreVote(_ raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if g.abstains.Load() {
+		return g.errAbstains()
+	}
 	return g.ask(target, args, resp, manner{timeout: g.mux.cfg.ControlTimeout})
 }
 
@@ -299,7 +325,14 @@ func (g *Group) serve() {
 				r.discard() // nobody waits for it any more
 				continue
 			}
+			if g.abstains.Load() && r.isBallot() {
+				r.respond(nil, g.errAbstains())
+				continue
+			}
 			resp, err := g.process(raft.RPC{Command: r.command, RespChan: r.responses}, r.responses)
+			if err == nil {
+				g.heard(r.command)
+			}
 			r.respond(resp, err)
 		case <-g.ctx.Done():
 			g.drain()

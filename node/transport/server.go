@@ -359,6 +359,11 @@ func (r *request) isHeartbeat() bool {
 	return ok && len(a.Entries) == 0
 }
 
+// isBallot says whether it asks for a vote, or to ask others for theirs.
+func (r *request) isBallot() bool {
+	return r.of == kindVote || r.of == kindPreVote || r.of == kindTimeoutNow
+}
+
 // respond sends the answer; once for each request.
 func (r *request) respond(response any, err error) {
 	r.in.working.Add(-int64(r.size))

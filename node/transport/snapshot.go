@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 
+	"github.com/ebbdb/ebb/node/acked"
 	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/peerv1"
@@ -26,6 +27,11 @@ func (g *Group) InstallSnapshot(_ raft.ServerID, target raft.ServerAddress, args
 	if err := g.sendSnapshot(target, args, resp, data); err != nil {
 		return fmt.Errorf("group %d: snapshot to %s: %w", g.id, target, err)
 	}
+	mark := acked.Mark{Ballot: resp.Term}
+	if resp.Success {
+		mark.Position = acked.Position{Term: args.LastLogTerm, Index: args.LastLogIndex}
+	}
+	g.saw(target, mark)
 	return nil
 }
 

@@ -48,6 +48,7 @@ type ControlCommand struct {
 	//	*ControlCommand_BeginPurge
 	//	*ControlCommand_NamespacesPurged
 	//	*ControlCommand_LoseReplica
+	//	*ControlCommand_RecoverShard
 	Body isControlCommand_Body `protobuf_oneof:"body"`
 	// of a client's change: a command with the key of an earlier one changes nothing, and has its result. Looked at from
 	// storage version 12 on
@@ -255,6 +256,15 @@ func (x *ControlCommand) GetLoseReplica() *LoseReplica {
 	return nil
 }
 
+func (x *ControlCommand) GetRecoverShard() *RecoverShard {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_RecoverShard); ok {
+			return x.RecoverShard
+		}
+	}
+	return nil
+}
+
 func (x *ControlCommand) GetIdempotencyKey() *IdempotencyKey {
 	if x != nil {
 		return x.IdempotencyKey
@@ -339,6 +349,10 @@ type ControlCommand_LoseReplica struct {
 	LoseReplica *LoseReplica `protobuf:"bytes,52,opt,name=lose_replica,json=loseReplica,proto3,oneof"`
 }
 
+type ControlCommand_RecoverShard struct {
+	RecoverShard *RecoverShard `protobuf:"bytes,53,opt,name=recover_shard,json=recoverShard,proto3,oneof"`
+}
+
 func (*ControlCommand_InitCluster) isControlCommand_Body() {}
 
 func (*ControlCommand_SetNamespace) isControlCommand_Body() {}
@@ -374,6 +388,8 @@ func (*ControlCommand_BeginPurge) isControlCommand_Body() {}
 func (*ControlCommand_NamespacesPurged) isControlCommand_Body() {}
 
 func (*ControlCommand_LoseReplica) isControlCommand_Body() {}
+
+func (*ControlCommand_RecoverShard) isControlCommand_Body() {}
 
 // InitCluster gives a new cluster its identity and its placement. A cluster that has one keeps it.
 type InitCluster struct {
@@ -1359,6 +1375,218 @@ func (x *SettleShard) GetEpoch() uint64 {
 	return 0
 }
 
+// AcknowledgedRequest asks a node what it remembers of the replicas of the node that asks, and says the same of its own.
+type AcknowledgedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// of the node that asks: another cluster's node does not answer
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// what the node that asks remembers of the replicas of the one that is asked
+	Known         []*Acknowledged `protobuf:"bytes,3,rep,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgedRequest) Reset() {
+	*x = AcknowledgedRequest{}
+	mi := &file_ebb_v1_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgedRequest) ProtoMessage() {}
+
+func (x *AcknowledgedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgedRequest.ProtoReflect.Descriptor instead.
+func (*AcknowledgedRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AcknowledgedRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *AcknowledgedRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *AcknowledgedRequest) GetKnown() []*Acknowledged {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+type AcknowledgedResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Replicas []*Acknowledged        `protobuf:"bytes,1,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// epoch of the table by which the node that answers goes
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// replicas of shards that the node that asks has by that table, and that are not lost
+	Held          []uint64 `protobuf:"varint,3,rep,packed,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgedResponse) Reset() {
+	*x = AcknowledgedResponse{}
+	mi := &file_ebb_v1_control_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgedResponse) ProtoMessage() {}
+
+func (x *AcknowledgedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgedResponse.ProtoReflect.Descriptor instead.
+func (*AcknowledgedResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AcknowledgedResponse) GetReplicas() []*Acknowledged {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *AcknowledgedResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *AcknowledgedResponse) GetHeld() []uint64 {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// Acknowledged is how far the log of a replica reached at least, by its own words to another node.
+type Acknowledged struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Shard   uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	Replica uint64                 `protobuf:"varint,3,opt,name=replica,proto3" json:"replica,omitempty"`
+	// of its last entry
+	Term  uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	Index uint64 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	// the newest term that it took part in
+	Ballot        uint64 `protobuf:"varint,6,opt,name=ballot,proto3" json:"ballot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Acknowledged) Reset() {
+	*x = Acknowledged{}
+	mi := &file_ebb_v1_control_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Acknowledged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Acknowledged) ProtoMessage() {}
+
+func (x *Acknowledged) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Acknowledged.ProtoReflect.Descriptor instead.
+func (*Acknowledged) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Acknowledged) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Acknowledged) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Acknowledged) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
+
+func (x *Acknowledged) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Acknowledged) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Acknowledged) GetBallot() uint64 {
+	if x != nil {
+		return x.Ballot
+	}
+	return 0
+}
+
 // ManageRequest is what a node asks of the node that leads the control group.
 type ManageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1376,7 +1604,7 @@ type ManageRequest struct {
 
 func (x *ManageRequest) Reset() {
 	*x = ManageRequest{}
-	mi := &file_ebb_v1_control_proto_msgTypes[17]
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1616,7 @@ func (x *ManageRequest) String() string {
 func (*ManageRequest) ProtoMessage() {}
 
 func (x *ManageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[17]
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1629,7 @@ func (x *ManageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManageRequest.ProtoReflect.Descriptor instead.
 func (*ManageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ManageRequest) GetBody() isManageRequest_Body {
@@ -1505,7 +1733,7 @@ type ManageResponse struct {
 
 func (x *ManageResponse) Reset() {
 	*x = ManageResponse{}
-	mi := &file_ebb_v1_control_proto_msgTypes[18]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1745,7 @@ func (x *ManageResponse) String() string {
 func (*ManageResponse) ProtoMessage() {}
 
 func (x *ManageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[18]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1758,7 @@ func (x *ManageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManageResponse.ProtoReflect.Descriptor instead.
 func (*ManageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ManageResponse) GetTable() *Table {
@@ -1573,7 +1801,7 @@ type ControlResult struct {
 
 func (x *ControlResult) Reset() {
 	*x = ControlResult{}
-	mi := &file_ebb_v1_control_proto_msgTypes[19]
+	mi := &file_ebb_v1_control_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1813,7 @@ func (x *ControlResult) String() string {
 func (*ControlResult) ProtoMessage() {}
 
 func (x *ControlResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[19]
+	mi := &file_ebb_v1_control_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1826,7 @@ func (x *ControlResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResult.ProtoReflect.Descriptor instead.
 func (*ControlResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ControlResult) GetError() *Error {
@@ -1654,7 +1882,7 @@ type ControlState struct {
 
 func (x *ControlState) Reset() {
 	*x = ControlState{}
-	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	mi := &file_ebb_v1_control_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1894,7 @@ func (x *ControlState) String() string {
 func (*ControlState) ProtoMessage() {}
 
 func (x *ControlState) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	mi := &file_ebb_v1_control_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1907,7 @@ func (x *ControlState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlState.ProtoReflect.Descriptor instead.
 func (*ControlState) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ControlState) GetApplied() uint64 {
@@ -1731,7 +1959,7 @@ type ClientChange struct {
 
 func (x *ClientChange) Reset() {
 	*x = ClientChange{}
-	mi := &file_ebb_v1_control_proto_msgTypes[21]
+	mi := &file_ebb_v1_control_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1971,7 @@ func (x *ClientChange) String() string {
 func (*ClientChange) ProtoMessage() {}
 
 func (x *ClientChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[21]
+	mi := &file_ebb_v1_control_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1984,7 @@ func (x *ClientChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientChange.ProtoReflect.Descriptor instead.
 func (*ClientChange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClientChange) GetHi() uint64 {
@@ -1791,7 +2019,7 @@ type NamespacesPurged_Purged struct {
 
 func (x *NamespacesPurged_Purged) Reset() {
 	*x = NamespacesPurged_Purged{}
-	mi := &file_ebb_v1_control_proto_msgTypes[22]
+	mi := &file_ebb_v1_control_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +2031,7 @@ func (x *NamespacesPurged_Purged) String() string {
 func (*NamespacesPurged_Purged) ProtoMessage() {}
 
 func (x *NamespacesPurged_Purged) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[22]
+	mi := &file_ebb_v1_control_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +2073,7 @@ type SetTargets_Target struct {
 
 func (x *SetTargets_Target) Reset() {
 	*x = SetTargets_Target{}
-	mi := &file_ebb_v1_control_proto_msgTypes[23]
+	mi := &file_ebb_v1_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +2085,7 @@ func (x *SetTargets_Target) String() string {
 func (*SetTargets_Target) ProtoMessage() {}
 
 func (x *SetTargets_Target) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[23]
+	mi := &file_ebb_v1_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2126,7 @@ var File_ebb_v1_control_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xa4\t\n" +
+	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\x1a\x18ebb/v1/idempotency.proto\"\xe1\t\n" +
 	"\x0eControlCommand\x128\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x13.ebb.v1.InitClusterH\x00R\vinitCluster\x12B\n" +
 	"\rset_namespace\x18\x02 \x01(\v2\x1b.ebb.v1.SetNamespaceRequestH\x00R\fsetNamespace\x12,\n" +
@@ -1921,7 +2149,8 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\vbegin_purge\x182 \x01(\v2\x12.ebb.v1.BeginPurgeH\x00R\n" +
 	"beginPurge\x12G\n" +
 	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurged\x128\n" +
-	"\flose_replica\x184 \x01(\v2\x13.ebb.v1.LoseReplicaH\x00R\vloseReplica\x12?\n" +
+	"\flose_replica\x184 \x01(\v2\x13.ebb.v1.LoseReplicaH\x00R\vloseReplica\x12;\n" +
+	"\rrecover_shard\x185 \x01(\v2\x14.ebb.v1.RecoverShardH\x00R\frecoverShard\x12?\n" +
 	"\x0fidempotency_key\x18< \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKeyB\x06\n" +
 	"\x04body\"Q\n" +
 	"\vInitCluster\x12\x1d\n" +
@@ -1999,7 +2228,23 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\vSettleShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1a\n" +
 	"\breplicas\x18\x02 \x03(\x04R\breplicas\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xe5\x01\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"t\n" +
+	"\x13AcknowledgedRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12*\n" +
+	"\x05known\x18\x03 \x03(\v2\x14.ebb.v1.AcknowledgedR\x05known\"r\n" +
+	"\x14AcknowledgedResponse\x120\n" +
+	"\breplicas\x18\x01 \x03(\v2\x14.ebb.v1.AcknowledgedR\breplicas\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04held\x18\x03 \x03(\x04R\x04held\"\x94\x01\n" +
+	"\fAcknowledged\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x18\n" +
+	"\areplica\x18\x03 \x01(\x04R\areplica\x12\x12\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06ballot\x18\x06 \x01(\x04R\x06ballot\"\xe5\x01\n" +
 	"\rManageRequest\x12&\n" +
 	"\x04join\x18\x01 \x01(\v2\x10.ebb.v1.JoinNodeH\x00R\x04join\x12\x16\n" +
 	"\x05order\x18\x02 \x01(\rH\x00R\x05order\x12-\n" +
@@ -2041,7 +2286,7 @@ func file_ebb_v1_control_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_control_proto_rawDescData
 }
 
-var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_ebb_v1_control_proto_goTypes = []any{
 	(*ControlCommand)(nil),           // 0: ebb.v1.ControlCommand
 	(*InitCluster)(nil),              // 1: ebb.v1.InitCluster
@@ -2060,28 +2305,32 @@ var file_ebb_v1_control_proto_goTypes = []any{
 	(*BeginMove)(nil),                // 14: ebb.v1.BeginMove
 	(*LoseReplica)(nil),              // 15: ebb.v1.LoseReplica
 	(*SettleShard)(nil),              // 16: ebb.v1.SettleShard
-	(*ManageRequest)(nil),            // 17: ebb.v1.ManageRequest
-	(*ManageResponse)(nil),           // 18: ebb.v1.ManageResponse
-	(*ControlResult)(nil),            // 19: ebb.v1.ControlResult
-	(*ControlState)(nil),             // 20: ebb.v1.ControlState
-	(*ClientChange)(nil),             // 21: ebb.v1.ClientChange
-	(*NamespacesPurged_Purged)(nil),  // 22: ebb.v1.NamespacesPurged.Purged
-	(*SetTargets_Target)(nil),        // 23: ebb.v1.SetTargets.Target
-	(*SetNamespaceRequest)(nil),      // 24: ebb.v1.SetNamespaceRequest
-	(*RestoreNamespacesRequest)(nil), // 25: ebb.v1.RestoreNamespacesRequest
-	(*UndeleteNamespaceRequest)(nil), // 26: ebb.v1.UndeleteNamespaceRequest
-	(*IdempotencyKey)(nil),           // 27: ebb.v1.IdempotencyKey
-	(*Table)(nil),                    // 28: ebb.v1.Table
-	(*NodeRecord)(nil),               // 29: ebb.v1.NodeRecord
-	(*TokenRecord)(nil),              // 30: ebb.v1.TokenRecord
-	(NodeState)(0),                   // 31: ebb.v1.NodeState
-	(*ShardRecord)(nil),              // 32: ebb.v1.ShardRecord
-	(*Error)(nil),                    // 33: ebb.v1.Error
-	(*Namespace)(nil),                // 34: ebb.v1.Namespace
+	(*AcknowledgedRequest)(nil),      // 17: ebb.v1.AcknowledgedRequest
+	(*AcknowledgedResponse)(nil),     // 18: ebb.v1.AcknowledgedResponse
+	(*Acknowledged)(nil),             // 19: ebb.v1.Acknowledged
+	(*ManageRequest)(nil),            // 20: ebb.v1.ManageRequest
+	(*ManageResponse)(nil),           // 21: ebb.v1.ManageResponse
+	(*ControlResult)(nil),            // 22: ebb.v1.ControlResult
+	(*ControlState)(nil),             // 23: ebb.v1.ControlState
+	(*ClientChange)(nil),             // 24: ebb.v1.ClientChange
+	(*NamespacesPurged_Purged)(nil),  // 25: ebb.v1.NamespacesPurged.Purged
+	(*SetTargets_Target)(nil),        // 26: ebb.v1.SetTargets.Target
+	(*SetNamespaceRequest)(nil),      // 27: ebb.v1.SetNamespaceRequest
+	(*RestoreNamespacesRequest)(nil), // 28: ebb.v1.RestoreNamespacesRequest
+	(*UndeleteNamespaceRequest)(nil), // 29: ebb.v1.UndeleteNamespaceRequest
+	(*RecoverShard)(nil),             // 30: ebb.v1.RecoverShard
+	(*IdempotencyKey)(nil),           // 31: ebb.v1.IdempotencyKey
+	(*Table)(nil),                    // 32: ebb.v1.Table
+	(*NodeRecord)(nil),               // 33: ebb.v1.NodeRecord
+	(*TokenRecord)(nil),              // 34: ebb.v1.TokenRecord
+	(NodeState)(0),                   // 35: ebb.v1.NodeState
+	(*ShardRecord)(nil),              // 36: ebb.v1.ShardRecord
+	(*Error)(nil),                    // 37: ebb.v1.Error
+	(*Namespace)(nil),                // 38: ebb.v1.Namespace
 }
 var file_ebb_v1_control_proto_depIdxs = []int32{
 	1,  // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
-	24, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
+	27, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
 	2,  // 2: ebb.v1.ControlCommand.put_node:type_name -> ebb.v1.PutNode
 	3,  // 3: ebb.v1.ControlCommand.join_node:type_name -> ebb.v1.JoinNode
 	11, // 4: ebb.v1.ControlCommand.set_node_state:type_name -> ebb.v1.SetNodeState
@@ -2089,40 +2338,43 @@ var file_ebb_v1_control_proto_depIdxs = []int32{
 	14, // 6: ebb.v1.ControlCommand.begin_move:type_name -> ebb.v1.BeginMove
 	16, // 7: ebb.v1.ControlCommand.settle_shard:type_name -> ebb.v1.SettleShard
 	12, // 8: ebb.v1.ControlCommand.set_replication:type_name -> ebb.v1.SetReplication
-	25, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
+	28, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
 	4,  // 10: ebb.v1.ControlCommand.raise_version:type_name -> ebb.v1.RaiseVersion
 	5,  // 11: ebb.v1.ControlCommand.put_token:type_name -> ebb.v1.PutToken
 	6,  // 12: ebb.v1.ControlCommand.drop_token:type_name -> ebb.v1.DropToken
 	7,  // 13: ebb.v1.ControlCommand.delete_namespace:type_name -> ebb.v1.DeleteNamespace
-	26, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
+	29, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
 	8,  // 15: ebb.v1.ControlCommand.begin_purge:type_name -> ebb.v1.BeginPurge
 	9,  // 16: ebb.v1.ControlCommand.namespaces_purged:type_name -> ebb.v1.NamespacesPurged
 	15, // 17: ebb.v1.ControlCommand.lose_replica:type_name -> ebb.v1.LoseReplica
-	27, // 18: ebb.v1.ControlCommand.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	28, // 19: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
-	29, // 20: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
-	29, // 21: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
-	30, // 22: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
-	22, // 23: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
-	31, // 24: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
-	23, // 25: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
-	3,  // 26: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
-	16, // 27: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
-	9,  // 28: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
-	15, // 29: ebb.v1.ManageRequest.lost:type_name -> ebb.v1.LoseReplica
-	28, // 30: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
-	32, // 31: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
-	33, // 32: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	34, // 33: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	28, // 34: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	10, // 35: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
-	21, // 36: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
-	33, // 37: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	30, // 18: ebb.v1.ControlCommand.recover_shard:type_name -> ebb.v1.RecoverShard
+	31, // 19: ebb.v1.ControlCommand.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	32, // 20: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
+	33, // 21: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
+	33, // 22: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
+	34, // 23: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
+	25, // 24: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
+	35, // 25: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
+	26, // 26: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
+	19, // 27: ebb.v1.AcknowledgedRequest.known:type_name -> ebb.v1.Acknowledged
+	19, // 28: ebb.v1.AcknowledgedResponse.replicas:type_name -> ebb.v1.Acknowledged
+	3,  // 29: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	16, // 30: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	9,  // 31: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
+	15, // 32: ebb.v1.ManageRequest.lost:type_name -> ebb.v1.LoseReplica
+	32, // 33: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	36, // 34: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	37, // 35: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	38, // 36: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	32, // 37: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	10, // 38: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
+	24, // 39: ebb.v1.ControlState.client_changes:type_name -> ebb.v1.ClientChange
+	37, // 40: ebb.v1.ClientChange.error:type_name -> ebb.v1.Error
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
@@ -2153,8 +2405,9 @@ func file_ebb_v1_control_proto_init() {
 		(*ControlCommand_BeginPurge)(nil),
 		(*ControlCommand_NamespacesPurged)(nil),
 		(*ControlCommand_LoseReplica)(nil),
+		(*ControlCommand_RecoverShard)(nil),
 	}
-	file_ebb_v1_control_proto_msgTypes[17].OneofWrappers = []any{
+	file_ebb_v1_control_proto_msgTypes[20].OneofWrappers = []any{
 		(*ManageRequest_Join)(nil),
 		(*ManageRequest_Order)(nil),
 		(*ManageRequest_Settle)(nil),
@@ -2167,7 +2420,7 @@ func file_ebb_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_control_proto_rawDesc), len(file_ebb_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

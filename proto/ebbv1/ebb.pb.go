@@ -12894,7 +12894,9 @@ type ReplicaRecord struct {
 	// is to be none any more, and may still be one
 	Leaving bool `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// the disk that it lay on is gone: it leaves, and answers nobody
-	Lost          bool `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
+	Lost bool `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
+	// epoch at which an operator made it all that is left of its shard: its node makes it the only member; 0 if it is not
+	Recovers      uint64 `protobuf:"varint,7,opt,name=recovers,proto3" json:"recovers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -12969,6 +12971,13 @@ func (x *ReplicaRecord) GetLost() bool {
 		return x.Lost
 	}
 	return false
+}
+
+func (x *ReplicaRecord) GetRecovers() uint64 {
+	if x != nil {
+		return x.Recovers
+	}
+	return 0
 }
 
 // ShardRecord is one Raft group. Shard 0 is the control group.
@@ -13342,6 +13351,7 @@ type ChangeClusterRequest struct {
 	//	*ChangeClusterRequest_Remove
 	//	*ChangeClusterRequest_Replication
 	//	*ChangeClusterRequest_Rebalance
+	//	*ChangeClusterRequest_Recover
 	Change isChangeClusterRequest_Change `protobuf_oneof:"change"`
 	// only say what would follow
 	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -13433,6 +13443,15 @@ func (x *ChangeClusterRequest) GetRebalance() bool {
 	return false
 }
 
+func (x *ChangeClusterRequest) GetRecover() *RecoverShard {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeClusterRequest_Recover); ok {
+			return x.Recover
+		}
+	}
+	return nil
+}
+
 func (x *ChangeClusterRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
@@ -13476,6 +13495,11 @@ type ChangeClusterRequest_Rebalance struct {
 	Rebalance bool `protobuf:"varint,5,opt,name=rebalance,proto3,oneof"`
 }
 
+type ChangeClusterRequest_Recover struct {
+	// go on with one replica of a shard that has lost its majority
+	Recover *RecoverShard `protobuf:"bytes,8,opt,name=recover,proto3,oneof"`
+}
+
 func (*ChangeClusterRequest_Drain) isChangeClusterRequest_Change() {}
 
 func (*ChangeClusterRequest_Activate) isChangeClusterRequest_Change() {}
@@ -13485,6 +13509,72 @@ func (*ChangeClusterRequest_Remove) isChangeClusterRequest_Change() {}
 func (*ChangeClusterRequest_Replication) isChangeClusterRequest_Change() {}
 
 func (*ChangeClusterRequest_Rebalance) isChangeClusterRequest_Change() {}
+
+func (*ChangeClusterRequest_Recover) isChangeClusterRequest_Change() {}
+
+// RecoverShard makes one replica of a shard all that is left of it: the others are lost, and the node of the shard's
+// leader brings new ones up to date. It is refused while the shard has a leader, or may come to have one.
+type RecoverShard struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// that holds the replica
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// of the node; set by the leader of the control group
+	Replica       uint64 `protobuf:"varint,3,opt,name=replica,proto3" json:"replica,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverShard) Reset() {
+	*x = RecoverShard{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverShard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverShard) ProtoMessage() {}
+
+func (x *RecoverShard) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverShard.ProtoReflect.Descriptor instead.
+func (*RecoverShard) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+}
+
+func (x *RecoverShard) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *RecoverShard) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RecoverShard) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
 
 type ChangeClusterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -13501,7 +13591,7 @@ type ChangeClusterResponse struct {
 
 func (x *ChangeClusterResponse) Reset() {
 	*x = ChangeClusterResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13513,7 +13603,7 @@ func (x *ChangeClusterResponse) String() string {
 func (*ChangeClusterResponse) ProtoMessage() {}
 
 func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13526,7 +13616,7 @@ func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterResponse.ProtoReflect.Descriptor instead.
 func (*ChangeClusterResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *ChangeClusterResponse) GetMoves() []*Move {
@@ -13565,7 +13655,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13577,7 +13667,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13590,7 +13680,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
 }
 
 type TableResponse struct {
@@ -13604,7 +13694,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13616,7 +13706,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13629,7 +13719,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -13660,7 +13750,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13672,7 +13762,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13685,7 +13775,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -13718,7 +13808,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13730,7 +13820,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13743,7 +13833,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -13770,7 +13860,7 @@ type RestoreNamespacesRequest struct {
 
 func (x *RestoreNamespacesRequest) Reset() {
 	*x = RestoreNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13782,7 +13872,7 @@ func (x *RestoreNamespacesRequest) String() string {
 func (*RestoreNamespacesRequest) ProtoMessage() {}
 
 func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13795,7 +13885,7 @@ func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *RestoreNamespacesRequest) GetNamespaces() []*Namespace {
@@ -13834,7 +13924,7 @@ type RestoreNamespacesResponse struct {
 
 func (x *RestoreNamespacesResponse) Reset() {
 	*x = RestoreNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13846,7 +13936,7 @@ func (x *RestoreNamespacesResponse) String() string {
 func (*RestoreNamespacesResponse) ProtoMessage() {}
 
 func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13859,7 +13949,7 @@ func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
 }
 
 type ListNamespacesRequest struct {
@@ -13870,7 +13960,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13882,7 +13972,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13895,7 +13985,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
 }
 
 type ListNamespacesResponse struct {
@@ -13909,7 +13999,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13921,7 +14011,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13934,7 +14024,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -13966,7 +14056,7 @@ type DeleteNamespaceRequest struct {
 
 func (x *DeleteNamespaceRequest) Reset() {
 	*x = DeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13978,7 +14068,7 @@ func (x *DeleteNamespaceRequest) String() string {
 func (*DeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[163]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13991,7 +14081,7 @@ func (x *DeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{163}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *DeleteNamespaceRequest) GetName() string {
@@ -14025,7 +14115,7 @@ type DeleteNamespaceResponse struct {
 
 func (x *DeleteNamespaceResponse) Reset() {
 	*x = DeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14037,7 +14127,7 @@ func (x *DeleteNamespaceResponse) String() string {
 func (*DeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[164]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14050,7 +14140,7 @@ func (x *DeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*DeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{164}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
 }
 
 func (x *DeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -14072,7 +14162,7 @@ type UndeleteNamespaceRequest struct {
 
 func (x *UndeleteNamespaceRequest) Reset() {
 	*x = UndeleteNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14084,7 +14174,7 @@ func (x *UndeleteNamespaceRequest) String() string {
 func (*UndeleteNamespaceRequest) ProtoMessage() {}
 
 func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[165]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14097,7 +14187,7 @@ func (x *UndeleteNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{165}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *UndeleteNamespaceRequest) GetName() string {
@@ -14123,7 +14213,7 @@ type UndeleteNamespaceResponse struct {
 
 func (x *UndeleteNamespaceResponse) Reset() {
 	*x = UndeleteNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14135,7 +14225,7 @@ func (x *UndeleteNamespaceResponse) String() string {
 func (*UndeleteNamespaceResponse) ProtoMessage() {}
 
 func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[166]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14148,7 +14238,7 @@ func (x *UndeleteNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UndeleteNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*UndeleteNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{166}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *UndeleteNamespaceResponse) GetNamespace() *Namespace {
@@ -14169,7 +14259,7 @@ type NamespaceUsageRequest struct {
 
 func (x *NamespaceUsageRequest) Reset() {
 	*x = NamespaceUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14181,7 +14271,7 @@ func (x *NamespaceUsageRequest) String() string {
 func (*NamespaceUsageRequest) ProtoMessage() {}
 
 func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[167]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14194,7 +14284,7 @@ func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageRequest.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{167}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *NamespaceUsageRequest) GetName() string {
@@ -14216,7 +14306,7 @@ type NamespaceUsageResponse struct {
 
 func (x *NamespaceUsageResponse) Reset() {
 	*x = NamespaceUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14228,7 +14318,7 @@ func (x *NamespaceUsageResponse) String() string {
 func (*NamespaceUsageResponse) ProtoMessage() {}
 
 func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[168]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14241,7 +14331,7 @@ func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsageResponse.ProtoReflect.Descriptor instead.
 func (*NamespaceUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{168}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
 }
 
 func (x *NamespaceUsageResponse) GetNamespaces() []*NamespaceUsage {
@@ -14277,7 +14367,7 @@ type NamespaceUsage struct {
 
 func (x *NamespaceUsage) Reset() {
 	*x = NamespaceUsage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14289,7 +14379,7 @@ func (x *NamespaceUsage) String() string {
 func (*NamespaceUsage) ProtoMessage() {}
 
 func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[169]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14302,7 +14392,7 @@ func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
 func (*NamespaceUsage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{169}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
 }
 
 func (x *NamespaceUsage) GetName() string {
@@ -14358,7 +14448,7 @@ type NodeUsageRequest struct {
 
 func (x *NodeUsageRequest) Reset() {
 	*x = NodeUsageRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14370,7 +14460,7 @@ func (x *NodeUsageRequest) String() string {
 func (*NodeUsageRequest) ProtoMessage() {}
 
 func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[170]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14383,7 +14473,7 @@ func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageRequest.ProtoReflect.Descriptor instead.
 func (*NodeUsageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{170}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
 }
 
 func (x *NodeUsageRequest) GetBudgeted() bool {
@@ -14405,7 +14495,7 @@ type NodeUsageResponse struct {
 
 func (x *NodeUsageResponse) Reset() {
 	*x = NodeUsageResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14417,7 +14507,7 @@ func (x *NodeUsageResponse) String() string {
 func (*NodeUsageResponse) ProtoMessage() {}
 
 func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[171]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14430,7 +14520,7 @@ func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeUsageResponse.ProtoReflect.Descriptor instead.
 func (*NodeUsageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{171}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
 }
 
 func (x *NodeUsageResponse) GetNode() string {
@@ -14469,7 +14559,7 @@ type NodeNamespace struct {
 
 func (x *NodeNamespace) Reset() {
 	*x = NodeNamespace{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14481,7 +14571,7 @@ func (x *NodeNamespace) String() string {
 func (*NodeNamespace) ProtoMessage() {}
 
 func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[172]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14494,7 +14584,7 @@ func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeNamespace.ProtoReflect.Descriptor instead.
 func (*NodeNamespace) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{172}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
 }
 
 func (x *NodeNamespace) GetName() string {
@@ -14535,7 +14625,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14547,7 +14637,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[173]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14560,7 +14650,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{173}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{174}
 }
 
 func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
@@ -14582,7 +14672,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14594,7 +14684,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[174]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14607,7 +14697,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{174}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{175}
 }
 
 func (x *ChecksumRequest) GetShard() uint32 {
@@ -14630,7 +14720,7 @@ type ReplicaStatus struct {
 	Shard   uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	Replica uint64                 `protobuf:"varint,2,opt,name=replica,proto3" json:"replica,omitempty"`
 	Node    string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	// leader, follower, candidate, shutdown
+	// leader, follower, candidate, shutdown; damaged; short of a log that lacks what it acknowledged
 	Role         string `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`
 	Term         uint64 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
 	CommitIndex  uint64 `protobuf:"varint,6,opt,name=commit_index,json=commitIndex,proto3" json:"commit_index,omitempty"`
@@ -14643,21 +14733,23 @@ type ReplicaStatus struct {
 	// of all that is replicated, after this entry; only if asked for. A replica that was past the entry asked for gives that of its present one
 	Checksum      uint64 `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"`
 	ChecksumIndex uint64 `protobuf:"varint,13,opt,name=checksum_index,json=checksumIndex,proto3" json:"checksum_index,omitempty"`
-	// it differed from the majority of its shard, and answers nothing until it is repaired
+	// it differed from the majority of its shard, and answers nothing until it is repaired; or it is damaged or short
 	Quarantined bool `protobuf:"varint,14,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
 	// bytes of snapshots that came to it from other nodes since its own started
 	ReceivedBytes uint64 `protobuf:"varint,15,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
 	// bytes of those snapshots that did not have to come: it had them
 	HeldBytes uint64 `protobuf:"varint,16,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
 	// bytes that are still to come of the one that comes now
-	ComingBytes   uint64 `protobuf:"varint,17,opt,name=coming_bytes,json=comingBytes,proto3" json:"coming_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ComingBytes uint64 `protobuf:"varint,17,opt,name=coming_bytes,json=comingBytes,proto3" json:"coming_bytes,omitempty"`
+	// index of the last entry that a short replica acknowledged, as far as others remember; 0 of one that is not short
+	AcknowledgedIndex uint64 `protobuf:"varint,18,opt,name=acknowledged_index,json=acknowledgedIndex,proto3" json:"acknowledged_index,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14669,7 +14761,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[175]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14682,7 +14774,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{175}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{176}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -14804,6 +14896,13 @@ func (x *ReplicaStatus) GetComingBytes() uint64 {
 	return 0
 }
 
+func (x *ReplicaStatus) GetAcknowledgedIndex() uint64 {
+	if x != nil {
+		return x.AcknowledgedIndex
+	}
+	return 0
+}
+
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -14843,7 +14942,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -14855,7 +14954,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[176]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -14868,7 +14967,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{176}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{177}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -15014,7 +15113,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[178]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -15026,7 +15125,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[177]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[178]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -15039,7 +15138,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{177}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{178}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -16025,14 +16124,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04zone\x18\b \x01(\tR\x04zone\x12\x12\n" +
 	"\x04disk\x18\t \x01(\tR\x04disk\x12'\n" +
 	"\x05state\x18\n" +
-	" \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"\x97\x01\n" +
+	" \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"\xb3\x01\n" +
 	"\rReplicaRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
 	"\bnonvoter\x18\x03 \x01(\bR\bnonvoter\x12\x18\n" +
 	"\ajoining\x18\x04 \x01(\bR\ajoining\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\bR\aleaving\x12\x12\n" +
-	"\x04lost\x18\x06 \x01(\bR\x04lost\"\xe0\x01\n" +
+	"\x04lost\x18\x06 \x01(\bR\x04lost\x12\x1a\n" +
+	"\brecovers\x18\a \x01(\x04R\brecovers\"\xe0\x01\n" +
 	"\vShardRecord\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x121\n" +
 	"\breplicas\x18\x02 \x03(\v2\x15.ebb.v1.ReplicaRecordR\breplicas\x12\x1c\n" +
@@ -16070,16 +16170,21 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"held_bytes\x18\b \x01(\x04R\theldBytes\x12\x1d\n" +
 	"\n" +
-	"left_bytes\x18\t \x01(\x04R\tleftBytes\"\x8e\x02\n" +
+	"left_bytes\x18\t \x01(\x04R\tleftBytes\"\xc0\x02\n" +
 	"\x14ChangeClusterRequest\x12\x16\n" +
 	"\x05drain\x18\x01 \x01(\tH\x00R\x05drain\x12\x1c\n" +
 	"\bactivate\x18\x02 \x01(\tH\x00R\bactivate\x12\x18\n" +
 	"\x06remove\x18\x03 \x01(\tH\x00R\x06remove\x12\"\n" +
 	"\vreplication\x18\x04 \x01(\rH\x00R\vreplication\x12\x1e\n" +
-	"\trebalance\x18\x05 \x01(\bH\x00R\trebalance\x12\x17\n" +
+	"\trebalance\x18\x05 \x01(\bH\x00R\trebalance\x120\n" +
+	"\arecover\x18\b \x01(\v2\x14.ebb.v1.RecoverShardH\x00R\arecover\x12\x17\n" +
 	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12?\n" +
 	"\x0fidempotency_key\x18\a \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKeyB\b\n" +
-	"\x06change\"\x83\x01\n" +
+	"\x06change\"R\n" +
+	"\fRecoverShard\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
+	"\areplica\x18\x03 \x01(\x04R\areplica\"\x83\x01\n" +
 	"\x15ChangeClusterResponse\x12\"\n" +
 	"\x05moves\x18\x01 \x03(\v2\f.ebb.v1.MoveR\x05moves\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
@@ -16152,7 +16257,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tchecksums\x18\x01 \x03(\v2\x17.ebb.v1.ChecksumRequestR\tchecksums\"7\n" +
 	"\x0fChecksumRequest\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
-	"\x02at\x18\x02 \x01(\x04R\x02at\"\xf3\x03\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xa2\x04\n" +
 	"\rReplicaStatus\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
@@ -16173,7 +16278,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0ereceived_bytes\x18\x0f \x01(\x04R\rreceivedBytes\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x10 \x01(\x04R\theldBytes\x12!\n" +
-	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\"\xc4\x04\n" +
+	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\x12-\n" +
+	"\x12acknowledged_index\x18\x12 \x01(\x04R\x11acknowledgedIndex\"\xc4\x04\n" +
 	"\n" +
 	"NodeStatus\x12&\n" +
 	"\x04node\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x04node\x12\x14\n" +
@@ -16289,7 +16395,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 178)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 179)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
 	(Floor)(0),                        // 1: ebb.v1.Floor
@@ -16457,33 +16563,34 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*Table)(nil),                     // 163: ebb.v1.Table
 	(*Move)(nil),                      // 164: ebb.v1.Move
 	(*ChangeClusterRequest)(nil),      // 165: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 166: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 167: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 168: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 169: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 170: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 171: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 172: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 173: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 174: ebb.v1.ListNamespacesResponse
-	(*DeleteNamespaceRequest)(nil),    // 175: ebb.v1.DeleteNamespaceRequest
-	(*DeleteNamespaceResponse)(nil),   // 176: ebb.v1.DeleteNamespaceResponse
-	(*UndeleteNamespaceRequest)(nil),  // 177: ebb.v1.UndeleteNamespaceRequest
-	(*UndeleteNamespaceResponse)(nil), // 178: ebb.v1.UndeleteNamespaceResponse
-	(*NamespaceUsageRequest)(nil),     // 179: ebb.v1.NamespaceUsageRequest
-	(*NamespaceUsageResponse)(nil),    // 180: ebb.v1.NamespaceUsageResponse
-	(*NamespaceUsage)(nil),            // 181: ebb.v1.NamespaceUsage
-	(*NodeUsageRequest)(nil),          // 182: ebb.v1.NodeUsageRequest
-	(*NodeUsageResponse)(nil),         // 183: ebb.v1.NodeUsageResponse
-	(*NodeNamespace)(nil),             // 184: ebb.v1.NodeNamespace
-	(*StatusRequest)(nil),             // 185: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 186: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 187: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 188: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 189: ebb.v1.StatusResponse
-	(*IdempotencyKey)(nil),            // 190: ebb.v1.IdempotencyKey
-	(*Error)(nil),                     // 191: ebb.v1.Error
-	(*TokenRecord)(nil),               // 192: ebb.v1.TokenRecord
+	(*RecoverShard)(nil),              // 166: ebb.v1.RecoverShard
+	(*ChangeClusterResponse)(nil),     // 167: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 168: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 169: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 170: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 171: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 172: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 173: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 174: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 175: ebb.v1.ListNamespacesResponse
+	(*DeleteNamespaceRequest)(nil),    // 176: ebb.v1.DeleteNamespaceRequest
+	(*DeleteNamespaceResponse)(nil),   // 177: ebb.v1.DeleteNamespaceResponse
+	(*UndeleteNamespaceRequest)(nil),  // 178: ebb.v1.UndeleteNamespaceRequest
+	(*UndeleteNamespaceResponse)(nil), // 179: ebb.v1.UndeleteNamespaceResponse
+	(*NamespaceUsageRequest)(nil),     // 180: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 181: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 182: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 183: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 184: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 185: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 186: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 187: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 188: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 189: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 190: ebb.v1.StatusResponse
+	(*IdempotencyKey)(nil),            // 191: ebb.v1.IdempotencyKey
+	(*Error)(nil),                     // 192: ebb.v1.Error
+	(*TokenRecord)(nil),               // 193: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -16502,24 +16609,24 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	6,   // 13: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
 	7,   // 14: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	20,  // 15: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	190, // 16: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	191, // 17: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	190, // 18: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 16: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	192, // 17: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	191, // 18: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	24,  // 19: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	190, // 20: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 20: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	24,  // 21: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	190, // 22: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 22: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	24,  // 23: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
 	33,  // 24: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	190, // 25: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 25: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	8,   // 26: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
 	34,  // 27: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
 	81,  // 28: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	190, // 29: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 29: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	24,  // 30: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
 	21,  // 31: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	22,  // 32: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	190, // 33: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 33: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	64,  // 34: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
 	12,  // 35: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
 	65,  // 36: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
@@ -16555,7 +16662,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	8,   // 66: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
 	34,  // 67: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
 	20,  // 68: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	191, // 69: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	192, // 69: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	24,  // 70: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	48,  // 71: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
 	41,  // 72: ebb.v1.CommandResult.purge:type_name -> ebb.v1.PurgeProgress
@@ -16617,7 +16724,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	9,   // 128: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
 	110, // 129: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
 	112, // 130: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	191, // 131: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	192, // 131: ebb.v1.Answer.error:type_name -> ebb.v1.Error
 	145, // 132: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
 	146, // 133: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
 	148, // 134: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
@@ -16661,7 +16768,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	7,   // 172: ebb.v1.SketchState.kind:type_name -> ebb.v1.Kind
 	133, // 173: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
 	7,   // 174: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	190, // 175: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	191, // 175: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	136, // 176: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
 	24,  // 177: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
 	138, // 178: ebb.v1.Trend.total:type_name -> ebb.v1.Change
@@ -16685,42 +16792,43 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	149, // 196: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
 	9,   // 197: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
 	157, // 198: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	191, // 199: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	192, // 199: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
 	159, // 200: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	191, // 201: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	192, // 201: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
 	112, // 202: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
 	11,  // 203: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
 	161, // 204: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
 	160, // 205: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
 	162, // 206: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
 	12,  // 207: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	192, // 208: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	190, // 209: ebb.v1.ChangeClusterRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	164, // 210: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	163, // 211: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	12,  // 212: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	190, // 213: ebb.v1.SetNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	12,  // 214: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	12,  // 215: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	190, // 216: ebb.v1.RestoreNamespacesRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	12,  // 217: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	12,  // 218: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
-	190, // 219: ebb.v1.DeleteNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	12,  // 220: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	190, // 221: ebb.v1.UndeleteNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	12,  // 222: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	181, // 223: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
-	15,  // 224: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
-	184, // 225: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
-	186, // 226: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	160, // 227: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	187, // 228: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	188, // 229: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	230, // [230:230] is the sub-list for method output_type
-	230, // [230:230] is the sub-list for method input_type
-	230, // [230:230] is the sub-list for extension type_name
-	230, // [230:230] is the sub-list for extension extendee
-	0,   // [0:230] is the sub-list for field type_name
+	193, // 208: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	166, // 209: ebb.v1.ChangeClusterRequest.recover:type_name -> ebb.v1.RecoverShard
+	191, // 210: ebb.v1.ChangeClusterRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	164, // 211: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	163, // 212: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	12,  // 213: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	191, // 214: ebb.v1.SetNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 215: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	12,  // 216: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	191, // 217: ebb.v1.RestoreNamespacesRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 218: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	12,  // 219: ebb.v1.ListNamespacesResponse.deleted:type_name -> ebb.v1.Namespace
+	191, // 220: ebb.v1.DeleteNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 221: ebb.v1.DeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	191, // 222: ebb.v1.UndeleteNamespaceRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	12,  // 223: ebb.v1.UndeleteNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	182, // 224: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	15,  // 225: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	185, // 226: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	187, // 227: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	160, // 228: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	188, // 229: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	189, // 230: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	231, // [231:231] is the sub-list for method output_type
+	231, // [231:231] is the sub-list for method input_type
+	231, // [231:231] is the sub-list for extension type_name
+	231, // [231:231] is the sub-list for extension extendee
+	0,   // [0:231] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -16861,15 +16969,16 @@ func file_ebb_v1_ebb_proto_init() {
 		(*ChangeClusterRequest_Remove)(nil),
 		(*ChangeClusterRequest_Replication)(nil),
 		(*ChangeClusterRequest_Rebalance)(nil),
+		(*ChangeClusterRequest_Recover)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[163].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[164].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   178,
+			NumMessages:   179,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -51,7 +51,7 @@ const file_ebb_v1_service_proto_rawDesc = "" +
 	"\vCreateToken\x12\x1a.ebb.v1.CreateTokenRequest\x1a\x1b.ebb.v1.CreateTokenResponse\x12C\n" +
 	"\n" +
 	"ListTokens\x12\x19.ebb.v1.ListTokensRequest\x1a\x1a.ebb.v1.ListTokensResponse\x12F\n" +
-	"\vRevokeToken\x12\x1a.ebb.v1.RevokeTokenRequest\x1a\x1b.ebb.v1.RevokeTokenResponse2\xfe\x04\n" +
+	"\vRevokeToken\x12\x1a.ebb.v1.RevokeTokenRequest\x1a\x1b.ebb.v1.RevokeTokenResponse2\xc9\x05\n" +
 	"\x06Shards\x124\n" +
 	"\x05Apply\x12\x14.ebb.v1.ApplyRequest\x1a\x15.ebb.v1.ApplyResponse\x128\n" +
 	"\x03Ask\x12\x17.ebb.v1.ShardAskRequest\x1a\x18.ebb.v1.ShardAskResponse\x12;\n" +
@@ -59,7 +59,8 @@ const file_ebb_v1_service_proto_rawDesc = "" +
 	"\x11RestoreNamespaces\x12 .ebb.v1.RestoreNamespacesRequest\x1a!.ebb.v1.RestoreNamespacesResponse\x12@\n" +
 	"\tReadIndex\x12\x18.ebb.v1.ReadIndexRequest\x1a\x19.ebb.v1.ReadIndexResponse\x12:\n" +
 	"\aAudited\x12\x16.ebb.v1.AuditedRequest\x1a\x17.ebb.v1.AuditedResponse\x127\n" +
-	"\x06Repair\x12\x15.ebb.v1.RepairRequest\x1a\x16.ebb.v1.RepairResponse\x12;\n" +
+	"\x06Repair\x12\x15.ebb.v1.RepairRequest\x1a\x16.ebb.v1.RepairResponse\x12I\n" +
+	"\fAcknowledged\x12\x1b.ebb.v1.AcknowledgedRequest\x1a\x1c.ebb.v1.AcknowledgedResponse\x12;\n" +
 	"\n" +
 	"NodeStatus\x12\x15.ebb.v1.StatusRequest\x1a\x16.ebb.v1.StatusResponse\x12@\n" +
 	"\tNodeUsage\x12\x18.ebb.v1.NodeUsageRequest\x1a\x19.ebb.v1.NodeUsageResponse\x127\n" +
@@ -94,38 +95,40 @@ var file_ebb_v1_service_proto_goTypes = []any{
 	(*ebbv1.ReadIndexRequest)(nil),          // 25: ebb.v1.ReadIndexRequest
 	(*ebbv1.AuditedRequest)(nil),            // 26: ebb.v1.AuditedRequest
 	(*ebbv1.RepairRequest)(nil),             // 27: ebb.v1.RepairRequest
-	(*ebbv1.NodeUsageRequest)(nil),          // 28: ebb.v1.NodeUsageRequest
-	(*ebbv1.ManageRequest)(nil),             // 29: ebb.v1.ManageRequest
-	(*ebbv1.IncrementResponse)(nil),         // 30: ebb.v1.IncrementResponse
-	(*ebbv1.AskResponse)(nil),               // 31: ebb.v1.AskResponse
-	(*ebbv1.BitsResponse)(nil),              // 32: ebb.v1.BitsResponse
-	(*ebbv1.StoreBitmapResponse)(nil),       // 33: ebb.v1.StoreBitmapResponse
-	(*ebbv1.QueryResponse)(nil),             // 34: ebb.v1.QueryResponse
-	(*ebbv1.DeleteResponse)(nil),            // 35: ebb.v1.DeleteResponse
-	(*ebbv1.ExpireResponse)(nil),            // 36: ebb.v1.ExpireResponse
-	(*ebbv1.RenameResponse)(nil),            // 37: ebb.v1.RenameResponse
-	(*ebbv1.FeedResponse)(nil),              // 38: ebb.v1.FeedResponse
-	(*ebbv1.WatchEvent)(nil),                // 39: ebb.v1.WatchEvent
-	(*ebbv1.SetNamespaceResponse)(nil),      // 40: ebb.v1.SetNamespaceResponse
-	(*ebbv1.DeleteNamespaceResponse)(nil),   // 41: ebb.v1.DeleteNamespaceResponse
-	(*ebbv1.UndeleteNamespaceResponse)(nil), // 42: ebb.v1.UndeleteNamespaceResponse
-	(*ebbv1.ListNamespacesResponse)(nil),    // 43: ebb.v1.ListNamespacesResponse
-	(*ebbv1.NamespaceUsageResponse)(nil),    // 44: ebb.v1.NamespaceUsageResponse
-	(*ebbv1.TableResponse)(nil),             // 45: ebb.v1.TableResponse
-	(*ebbv1.StatusResponse)(nil),            // 46: ebb.v1.StatusResponse
-	(*ebbv1.ChangeClusterResponse)(nil),     // 47: ebb.v1.ChangeClusterResponse
-	(*ebbv1.CreateTokenResponse)(nil),       // 48: ebb.v1.CreateTokenResponse
-	(*ebbv1.ListTokensResponse)(nil),        // 49: ebb.v1.ListTokensResponse
-	(*ebbv1.RevokeTokenResponse)(nil),       // 50: ebb.v1.RevokeTokenResponse
-	(*ebbv1.ApplyResponse)(nil),             // 51: ebb.v1.ApplyResponse
-	(*ebbv1.ShardAskResponse)(nil),          // 52: ebb.v1.ShardAskResponse
-	(*ebbv1.SnapshotPart)(nil),              // 53: ebb.v1.SnapshotPart
-	(*ebbv1.RestoreNamespacesResponse)(nil), // 54: ebb.v1.RestoreNamespacesResponse
-	(*ebbv1.ReadIndexResponse)(nil),         // 55: ebb.v1.ReadIndexResponse
-	(*ebbv1.AuditedResponse)(nil),           // 56: ebb.v1.AuditedResponse
-	(*ebbv1.RepairResponse)(nil),            // 57: ebb.v1.RepairResponse
-	(*ebbv1.NodeUsageResponse)(nil),         // 58: ebb.v1.NodeUsageResponse
-	(*ebbv1.ManageResponse)(nil),            // 59: ebb.v1.ManageResponse
+	(*ebbv1.AcknowledgedRequest)(nil),       // 28: ebb.v1.AcknowledgedRequest
+	(*ebbv1.NodeUsageRequest)(nil),          // 29: ebb.v1.NodeUsageRequest
+	(*ebbv1.ManageRequest)(nil),             // 30: ebb.v1.ManageRequest
+	(*ebbv1.IncrementResponse)(nil),         // 31: ebb.v1.IncrementResponse
+	(*ebbv1.AskResponse)(nil),               // 32: ebb.v1.AskResponse
+	(*ebbv1.BitsResponse)(nil),              // 33: ebb.v1.BitsResponse
+	(*ebbv1.StoreBitmapResponse)(nil),       // 34: ebb.v1.StoreBitmapResponse
+	(*ebbv1.QueryResponse)(nil),             // 35: ebb.v1.QueryResponse
+	(*ebbv1.DeleteResponse)(nil),            // 36: ebb.v1.DeleteResponse
+	(*ebbv1.ExpireResponse)(nil),            // 37: ebb.v1.ExpireResponse
+	(*ebbv1.RenameResponse)(nil),            // 38: ebb.v1.RenameResponse
+	(*ebbv1.FeedResponse)(nil),              // 39: ebb.v1.FeedResponse
+	(*ebbv1.WatchEvent)(nil),                // 40: ebb.v1.WatchEvent
+	(*ebbv1.SetNamespaceResponse)(nil),      // 41: ebb.v1.SetNamespaceResponse
+	(*ebbv1.DeleteNamespaceResponse)(nil),   // 42: ebb.v1.DeleteNamespaceResponse
+	(*ebbv1.UndeleteNamespaceResponse)(nil), // 43: ebb.v1.UndeleteNamespaceResponse
+	(*ebbv1.ListNamespacesResponse)(nil),    // 44: ebb.v1.ListNamespacesResponse
+	(*ebbv1.NamespaceUsageResponse)(nil),    // 45: ebb.v1.NamespaceUsageResponse
+	(*ebbv1.TableResponse)(nil),             // 46: ebb.v1.TableResponse
+	(*ebbv1.StatusResponse)(nil),            // 47: ebb.v1.StatusResponse
+	(*ebbv1.ChangeClusterResponse)(nil),     // 48: ebb.v1.ChangeClusterResponse
+	(*ebbv1.CreateTokenResponse)(nil),       // 49: ebb.v1.CreateTokenResponse
+	(*ebbv1.ListTokensResponse)(nil),        // 50: ebb.v1.ListTokensResponse
+	(*ebbv1.RevokeTokenResponse)(nil),       // 51: ebb.v1.RevokeTokenResponse
+	(*ebbv1.ApplyResponse)(nil),             // 52: ebb.v1.ApplyResponse
+	(*ebbv1.ShardAskResponse)(nil),          // 53: ebb.v1.ShardAskResponse
+	(*ebbv1.SnapshotPart)(nil),              // 54: ebb.v1.SnapshotPart
+	(*ebbv1.RestoreNamespacesResponse)(nil), // 55: ebb.v1.RestoreNamespacesResponse
+	(*ebbv1.ReadIndexResponse)(nil),         // 56: ebb.v1.ReadIndexResponse
+	(*ebbv1.AuditedResponse)(nil),           // 57: ebb.v1.AuditedResponse
+	(*ebbv1.RepairResponse)(nil),            // 58: ebb.v1.RepairResponse
+	(*ebbv1.AcknowledgedResponse)(nil),      // 59: ebb.v1.AcknowledgedResponse
+	(*ebbv1.NodeUsageResponse)(nil),         // 60: ebb.v1.NodeUsageResponse
+	(*ebbv1.ManageResponse)(nil),            // 61: ebb.v1.ManageResponse
 }
 var file_ebb_v1_service_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Ebb.Increment:input_type -> ebb.v1.IncrementRequest
@@ -156,42 +159,44 @@ var file_ebb_v1_service_proto_depIdxs = []int32{
 	25, // 25: ebb.v1.Shards.ReadIndex:input_type -> ebb.v1.ReadIndexRequest
 	26, // 26: ebb.v1.Shards.Audited:input_type -> ebb.v1.AuditedRequest
 	27, // 27: ebb.v1.Shards.Repair:input_type -> ebb.v1.RepairRequest
-	16, // 28: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
-	28, // 29: ebb.v1.Shards.NodeUsage:input_type -> ebb.v1.NodeUsageRequest
-	29, // 30: ebb.v1.Shards.Manage:input_type -> ebb.v1.ManageRequest
-	30, // 31: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
-	31, // 32: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
-	32, // 33: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
-	33, // 34: ebb.v1.Ebb.StoreBitmap:output_type -> ebb.v1.StoreBitmapResponse
-	34, // 35: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
-	35, // 36: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
-	36, // 37: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
-	37, // 38: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
-	38, // 39: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
-	39, // 40: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
-	40, // 41: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
-	41, // 42: ebb.v1.Ebb.DeleteNamespace:output_type -> ebb.v1.DeleteNamespaceResponse
-	42, // 43: ebb.v1.Ebb.UndeleteNamespace:output_type -> ebb.v1.UndeleteNamespaceResponse
-	43, // 44: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
-	44, // 45: ebb.v1.Ebb.NamespaceUsage:output_type -> ebb.v1.NamespaceUsageResponse
-	45, // 46: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
-	46, // 47: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
-	47, // 48: ebb.v1.Ebb.ChangeCluster:output_type -> ebb.v1.ChangeClusterResponse
-	48, // 49: ebb.v1.Ebb.CreateToken:output_type -> ebb.v1.CreateTokenResponse
-	49, // 50: ebb.v1.Ebb.ListTokens:output_type -> ebb.v1.ListTokensResponse
-	50, // 51: ebb.v1.Ebb.RevokeToken:output_type -> ebb.v1.RevokeTokenResponse
-	51, // 52: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
-	52, // 53: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
-	53, // 54: ebb.v1.Shards.Snapshot:output_type -> ebb.v1.SnapshotPart
-	54, // 55: ebb.v1.Shards.RestoreNamespaces:output_type -> ebb.v1.RestoreNamespacesResponse
-	55, // 56: ebb.v1.Shards.ReadIndex:output_type -> ebb.v1.ReadIndexResponse
-	56, // 57: ebb.v1.Shards.Audited:output_type -> ebb.v1.AuditedResponse
-	57, // 58: ebb.v1.Shards.Repair:output_type -> ebb.v1.RepairResponse
-	46, // 59: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
-	58, // 60: ebb.v1.Shards.NodeUsage:output_type -> ebb.v1.NodeUsageResponse
-	59, // 61: ebb.v1.Shards.Manage:output_type -> ebb.v1.ManageResponse
-	31, // [31:62] is the sub-list for method output_type
-	0,  // [0:31] is the sub-list for method input_type
+	28, // 28: ebb.v1.Shards.Acknowledged:input_type -> ebb.v1.AcknowledgedRequest
+	16, // 29: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
+	29, // 30: ebb.v1.Shards.NodeUsage:input_type -> ebb.v1.NodeUsageRequest
+	30, // 31: ebb.v1.Shards.Manage:input_type -> ebb.v1.ManageRequest
+	31, // 32: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
+	32, // 33: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
+	33, // 34: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
+	34, // 35: ebb.v1.Ebb.StoreBitmap:output_type -> ebb.v1.StoreBitmapResponse
+	35, // 36: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
+	36, // 37: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
+	37, // 38: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
+	38, // 39: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
+	39, // 40: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
+	40, // 41: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
+	41, // 42: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
+	42, // 43: ebb.v1.Ebb.DeleteNamespace:output_type -> ebb.v1.DeleteNamespaceResponse
+	43, // 44: ebb.v1.Ebb.UndeleteNamespace:output_type -> ebb.v1.UndeleteNamespaceResponse
+	44, // 45: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
+	45, // 46: ebb.v1.Ebb.NamespaceUsage:output_type -> ebb.v1.NamespaceUsageResponse
+	46, // 47: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
+	47, // 48: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
+	48, // 49: ebb.v1.Ebb.ChangeCluster:output_type -> ebb.v1.ChangeClusterResponse
+	49, // 50: ebb.v1.Ebb.CreateToken:output_type -> ebb.v1.CreateTokenResponse
+	50, // 51: ebb.v1.Ebb.ListTokens:output_type -> ebb.v1.ListTokensResponse
+	51, // 52: ebb.v1.Ebb.RevokeToken:output_type -> ebb.v1.RevokeTokenResponse
+	52, // 53: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
+	53, // 54: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
+	54, // 55: ebb.v1.Shards.Snapshot:output_type -> ebb.v1.SnapshotPart
+	55, // 56: ebb.v1.Shards.RestoreNamespaces:output_type -> ebb.v1.RestoreNamespacesResponse
+	56, // 57: ebb.v1.Shards.ReadIndex:output_type -> ebb.v1.ReadIndexResponse
+	57, // 58: ebb.v1.Shards.Audited:output_type -> ebb.v1.AuditedResponse
+	58, // 59: ebb.v1.Shards.Repair:output_type -> ebb.v1.RepairResponse
+	59, // 60: ebb.v1.Shards.Acknowledged:output_type -> ebb.v1.AcknowledgedResponse
+	47, // 61: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
+	60, // 62: ebb.v1.Shards.NodeUsage:output_type -> ebb.v1.NodeUsageResponse
+	61, // 63: ebb.v1.Shards.Manage:output_type -> ebb.v1.ManageResponse
+	32, // [32:64] is the sub-list for method output_type
+	0,  // [0:32] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

@@ -941,6 +941,7 @@ const (
 	Shards_ReadIndex_FullMethodName         = "/ebb.v1.Shards/ReadIndex"
 	Shards_Audited_FullMethodName           = "/ebb.v1.Shards/Audited"
 	Shards_Repair_FullMethodName            = "/ebb.v1.Shards/Repair"
+	Shards_Acknowledged_FullMethodName      = "/ebb.v1.Shards/Acknowledged"
 	Shards_NodeStatus_FullMethodName        = "/ebb.v1.Shards/NodeStatus"
 	Shards_NodeUsage_FullMethodName         = "/ebb.v1.Shards/NodeUsage"
 	Shards_Manage_FullMethodName            = "/ebb.v1.Shards/Manage"
@@ -966,6 +967,8 @@ type ShardsClient interface {
 	Audited(ctx context.Context, in *ebbv1.AuditedRequest, opts ...grpc.CallOption) (*ebbv1.AuditedResponse, error)
 	// Repair has the receiving node repair its replica of a shard; it returns when that has begun.
 	Repair(ctx context.Context, in *ebbv1.RepairRequest, opts ...grpc.CallOption) (*ebbv1.RepairResponse, error)
+	// Acknowledged says how far logs of the node that asks reached, by what it told the receiving node.
+	Acknowledged(ctx context.Context, in *ebbv1.AcknowledgedRequest, opts ...grpc.CallOption) (*ebbv1.AcknowledgedResponse, error)
 	// NodeStatus reports on the receiving node alone.
 	NodeStatus(ctx context.Context, in *ebbv1.StatusRequest, opts ...grpc.CallOption) (*ebbv1.StatusResponse, error)
 	// NodeUsage says what namespaces hold on the receiving node.
@@ -1061,6 +1064,16 @@ func (c *shardsClient) Repair(ctx context.Context, in *ebbv1.RepairRequest, opts
 	return out, nil
 }
 
+func (c *shardsClient) Acknowledged(ctx context.Context, in *ebbv1.AcknowledgedRequest, opts ...grpc.CallOption) (*ebbv1.AcknowledgedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.AcknowledgedResponse)
+	err := c.cc.Invoke(ctx, Shards_Acknowledged_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *shardsClient) NodeStatus(ctx context.Context, in *ebbv1.StatusRequest, opts ...grpc.CallOption) (*ebbv1.StatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.StatusResponse)
@@ -1111,6 +1124,8 @@ type ShardsServer interface {
 	Audited(context.Context, *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error)
 	// Repair has the receiving node repair its replica of a shard; it returns when that has begun.
 	Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error)
+	// Acknowledged says how far logs of the node that asks reached, by what it told the receiving node.
+	Acknowledged(context.Context, *ebbv1.AcknowledgedRequest) (*ebbv1.AcknowledgedResponse, error)
 	// NodeStatus reports on the receiving node alone.
 	NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
 	// NodeUsage says what namespaces hold on the receiving node.
@@ -1147,6 +1162,9 @@ func (UnimplementedShardsServer) Audited(context.Context, *ebbv1.AuditedRequest)
 }
 func (UnimplementedShardsServer) Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Repair not implemented")
+}
+func (UnimplementedShardsServer) Acknowledged(context.Context, *ebbv1.AcknowledgedRequest) (*ebbv1.AcknowledgedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Acknowledged not implemented")
 }
 func (UnimplementedShardsServer) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method NodeStatus not implemented")
@@ -1297,6 +1315,24 @@ func _Shards_Repair_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shards_Acknowledged_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.AcknowledgedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).Acknowledged(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_Acknowledged_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).Acknowledged(ctx, req.(*ebbv1.AcknowledgedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Shards_NodeStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.StatusRequest)
 	if err := dec(in); err != nil {
@@ -1381,6 +1417,10 @@ var Shards_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Repair",
 			Handler:    _Shards_Repair_Handler,
+		},
+		{
+			MethodName: "Acknowledged",
+			Handler:    _Shards_Acknowledged_Handler,
 		},
 		{
 			MethodName: "NodeStatus",

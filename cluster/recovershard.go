@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// recoverShard makes one replica of a shard all that is left of it. The others are lost: they leave.
+// The node of the one that stays makes it the only member of its group, which nothing else could do: there is no
+// majority. From then on the shard is led, and gets other replicas as any shard does that has too few. That it has no
+// majority is seen by who proposes this; the state machine cannot.
+func (c *Control) recoverShard(cmd *ebbv1.RecoverShard) *proto.Error {
+	table, id := c.Table(), cmd.GetShard()
+	if table.Version() < proto.VersionRecoverShard {
+		return proto.ErrStarting.Errorf("shards are recovered from storage version %d on, and %d is in force",
+			proto.VersionRecoverShard, table.Version()).
+			WithHint("upgrade all nodes, and wait some seconds: ebb status shows the version in force")
+	}
+	if id == ControlShard || !table.Has(id) {
+		return proto.ErrBadRequest.Errorf("there is no shard %d", id)
+	}
+	at := slices.IndexFunc(table.Replicas(id), func(r *ebbv1.ReplicaRecord) bool {
+		return r.GetId() == cmd.GetReplica() && r.GetNode() == cmd.GetNode()
+	})
+	switch {
+	case at < 0 || table.Replicas(id)[at].GetLost():
+		return proto.ErrBadRequest.Errorf("node %s holds no replica %d of shard %d",
+			cmd.GetNode(), cmd.GetReplica(), id)
+	case table.Replicas(id)[at].GetRecovers() > 0:
+		return nil // told twice
+	}
+	wire := edit(table)
+	record := editShard(wire, id)
+	if len(record.Target) == 0 {
+		record.Target = targetOf(table.Shard(id))
+	}
+	record.Replicas = slices.Clone(record.Replicas)
+	for i, r := range record.Replicas {
+		is := pb.CloneOf(r)
+		if i == at {
+			is.Joining, is.Leaving, is.Nonvoter, is.Recovers = false, false, false, table.Epoch()+1
+		} else {
+			is.Joining, is.Leaving, is.Lost = false, true, true
+		}
+		record.Replicas[i] = is
+	}
+	record.Why = "recovered from the replica of " + cmd.GetNode()
+	prefer(record)
+	c.swap(wire)
+	return nil
+}
