@@ -25,6 +25,12 @@ type machine interface {
 	configured() *configured
 }
 
+// pastOf is what a machine has applied.
+type pastOf struct{ machine }
+
+// Applied implements transport.Applied.
+func (p pastOf) Applied() uint64 { return p.index() }
+
 // groupLog is the log and the stable values of one group.
 type groupLog interface {
 	raft.LogStore
@@ -153,6 +159,9 @@ func (m *member) run() error {
 	c := m.carrier()
 	if c, ok := c.(hurried); ok {
 		c.Hurry(m.needed)
+	}
+	if c, ok := c.(interface{ Past(of transport.Applied) }); ok {
+		c.Past(pastOf{m.machine})
 	}
 	if m.lacks.Load() != nil {
 		conf.HeartbeatTimeout, conf.ElectionTimeout = never, never

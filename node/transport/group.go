@@ -32,6 +32,7 @@ type Group struct {
 	shelf    atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they come
 	hurry    atomic.Pointer[func(replica uint64) bool]
 	witness  atomic.Pointer[Witness]   // nil: what others say of their logs is not remembered
+	past     atomic.Pointer[Applied]   // nil: it is not known
 	abstains atomic.Bool               // neither votes nor asks for votes
 	order    atomic.Pointer[pollOrder] // of the voters that a read asked last
 	consumer chan raft.RPC
@@ -330,6 +331,9 @@ func (g *Group) serve() {
 				continue
 			}
 			resp, err := g.process(raft.RPC{Command: r.command, RespChan: r.responses}, r.responses)
+			if rest := g.beyond(r.command, resp); rest != nil && err == nil {
+				resp, err = g.process(raft.RPC{Command: rest, RespChan: r.responses}, r.responses)
+			}
 			if err == nil {
 				g.heard(r.command)
 			}

@@ -274,6 +274,12 @@ func (a *arriving) install(session *incoming, st started, timer *time.Timer) err
 		return a.reply(st.e.id, nil, err)
 	}
 	a.group = g
+	if resp, has := g.hasAll(st.command); has {
+		if err := a.refuse(&st); err != nil {
+			return err
+		}
+		return a.reply(st.e.id, resp, nil)
+	}
 	var data io.Reader = a
 	switch shelf := g.shelf.Load(); {
 	case st.listed && shelf != nil:
