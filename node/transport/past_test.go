@@ -149,7 +149,8 @@ func TestEntriesBehindTheSnapshotAreCompared(t *testing.T) {
 		args := &raft.AppendEntriesRequest{
 			RPCHeader: header("l", 12), Term: 6, PrevLogEntry: 4, PrevLogTerm: 5, LeaderCommitIndex: 9,
 			Entries: []*raft.Log{
-				{Index: 5, Term: 5, Data: []byte("5")}, {Index: 6, Term: 5, Data: []byte("6")},
+				{Index: 5, Term: 5, Data: []byte("5")},
+				{Index: 6, Term: 5, Data: []byte("6")},
 				{Index: 7, Term: 6, Data: []byte("other")},
 			},
 		}
