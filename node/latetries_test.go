@@ -5,6 +5,7 @@ import (
 	"net"
 	"path"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,9 +20,10 @@ import (
 
 // lateTries holds the first try of each change of the cluster back, as a network does that is slow for a moment.
 type lateTries struct {
-	holds bool
-	seen  []any    // requests that had a try held back
-	late  []func() // those tries
+	holds atomic.Bool // also read by what the client asks by itself
+
+	seen []any    // requests that had a try held back
+	late []func() // those tries
 }
 
 func (l *lateTries) intercept(
@@ -30,7 +32,7 @@ func (l *lateTries) intercept(
 	changes := []string{
 		"SetNamespace", "DeleteNamespace", "UndeleteNamespace", "CreateToken", "RevokeToken", "ChangeCluster",
 	}
-	if !l.holds || !slices.Contains(changes, path.Base(method)) || slices.Contains(l.seen, req) {
+	if !l.holds.Load() || !slices.Contains(changes, path.Base(method)) || slices.Contains(l.seen, req) {
 		return next(ctx, method, req, resp, cc, opts...)
 	}
 	l.seen = append(l.seen, req)
@@ -44,11 +46,11 @@ func (l *lateTries) intercept(
 
 // around makes a change, then a later one, and then lets the first try of the first one come.
 func (l *lateTries) around(t interface{ Fatal(...any) }, change, later func() error) {
-	l.holds = true
+	l.holds.Store(true)
 	if err := change(); err != nil {
 		t.Fatal(err)
 	}
-	l.holds = false
+	l.holds.Store(false)
 	if err := later(); err != nil {
 		t.Fatal(err)
 	}
