@@ -148,13 +148,13 @@ func TestOtherFiles(t *testing.T) {
 		{"grown by two rows", five, five + "f\tx\ng\tx\n", load.Options{}, false, 2, ""},
 		{"its last line ends now", five[:len(five)-1], five + "f\tx\n", load.Options{}, false, 1, ""},
 		{"other line ends", five, strings.ReplaceAll(five, "\n", "\r\n"), load.Options{}, false, 0, ""},
-		{"its last line has grown", five[:len(five)-1], five[:len(five)-1] + "yz\nf\tx\n", load.Options{}, false, 0, "line 6: "},
+		{"its last line has grown", five[:len(five)-1], five[:len(five)-1] + "yz\nf\tx\n", load.Options{}, false, 0, "lines 1 to 6: "},
 		{"its last line was left out", five[:len(five)-1], five, load.Options{WholeLines: true}, false, 0, ""},
-		{"the first row alone is the same", five, "k\tb\na\tx\nq\tx\nr\tx\ns\tx\nt\tx\nu\tx\n", load.Options{}, false, 0, "line "},
-		{"another header", five, strings.Replace(five, "k\tb", "k\tb\tc", 1), load.Options{}, false, 0, "line 2: "},
+		{"the first row alone is the same", five, "k\tb\na\tx\nq\tx\nr\tx\ns\tx\nt\tx\nu\tx\n", load.Options{}, false, 0, "lines 1 to "},
+		{"another header", five, strings.Replace(five, "k\tb", "k\tb\tc", 1), load.Options{}, false, 0, "lines 1 to 2: "},
 		{"shorter", five, five[:len(five)-8], load.Options{}, false, 0, "it ends before line 6: "},
-		{"another amount", five, five, load.Options{Amount: "=2"}, false, 0, "line 2: "},
-		{"repaired", "k\tb\na\tx\nb\nc\tx\n", "k\tb\na\tx\nb\tx\nc\tx\nd\tx\n", load.Options{}, false, 0, "line 4: "},
+		{"another amount", five, five, load.Options{Amount: "=2"}, false, 0, "lines 1 to 2: "},
+		{"repaired", "k\tb\na\tx\nb\nc\tx\n", "k\tb\na\tx\nb\tx\nc\tx\nd\tx\n", load.Options{}, false, 0, "lines 1 to 4: "},
 		{"repaired, and to go on behind", "k\tb\na\tx\nb\nc\tx\n", "k\tb\na\tx\nc\tx\nc\ty\nd\tx\n", load.Options{}, true, 1, ""},
 	}
 	_, c := start(t, 1)

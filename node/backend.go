@@ -193,6 +193,10 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
 			continue
 		}
+		if err := b.defineForExport(ctx, gate.replica, q.GetQuestion()); err != nil {
+			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
+			continue
+		}
 		state, needs, view := gate.replica.state, 0, false
 		if resp.Answers[i] = take.refused(); resp.Answers[i] != nil {
 			continue
@@ -268,6 +272,25 @@ func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.
 	}
 	if _, leads := r.leading(); !leads {
 		return nil // what it says is said to be of the epoch before
+	}
+	if err := r.define(ctx, ns.GetName()); err != nil {
+		return proto.AsError(err)
+	}
+	return nil
+}
+
+// defineForExport tells a shard that this node leads of the newest settings of a namespace before what a key holds leaves
+// it: where it goes, they may hold already.
+func (b *backend) defineForExport(ctx context.Context, r *replica, q *ebbv1.Question) *proto.Error {
+	if q.GetExport() == nil {
+		return nil
+	}
+	ns := b.lore.table().Namespace(cmp.Or(q.GetNamespace(), proto.DefaultNamespace))
+	if has := r.state.version(ns.GetName()); has == 0 || has >= ns.GetVersion() {
+		return nil
+	}
+	if _, leads := r.leading(); !leads {
+		return nil
 	}
 	if err := r.define(ctx, ns.GetName()); err != nil {
 		return proto.AsError(err)
