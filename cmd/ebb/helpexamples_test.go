@@ -32,6 +32,7 @@ var unrunnable = []struct{ words, why string }{
 	{"ebb cluster activate", "needs that node"},
 	{"ebb cluster replication 3", "needs three nodes"},
 	{"ebb cluster remove", "needs that node"},
+	{"ebb cluster recover", "needs a shard that has lost its majority: TestRecoverShard of node has one"},
 	{"ebb backup s3:", "needs a store of objects"},
 	{"ebb restore", "needs an empty cluster: testdata/script/backup.txtar restores"},
 	{"ebb demo", "lasts: TestDemoEndsWithItsReader and others run it"},
