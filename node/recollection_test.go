@@ -231,14 +231,14 @@ func TestTwoOlderCopies(t *testing.T) {
 	})
 }
 
-// recover goes on with the replica of a node, of a shard that lost its majority.
+// recover continues with the replica of a node, of a shard that lost its majority.
 func (b *bubble) recover(shard uint32, from int, dry bool) (*ebbv1.ChangeClusterResponse, error) {
 	return b.ask(2, &ebbv1.ChangeClusterRequest{DryRun: dry, Change: &ebbv1.ChangeClusterRequest_Recover{
 		Recover: &ebbv1.RecoverShard{Shard: shard, Node: b.config[from].Name},
 	}})
 }
 
-// Of three replicas two are put back from older copies for good. An operator goes on with the third one, which has all
+// Of three replicas two are put back from older copies for good. An operator continues with the third one, which has all
 // that was acknowledged, and the other nodes get new replicas from it. A shard that has a leader is refused.
 func TestRecoverShard(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {

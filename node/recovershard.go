@@ -15,7 +15,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A shard whose majority is lost for good goes on with one replica, when an operator says so:
+// A shard whose majority is lost for good continues with one replica, when an operator says so:
 //
 //	control leader     sees that no majority is there, and says what may be lost
 //	control group      marks the others as lost, and the one as all that is left (Control.recoverShard)

@@ -12,22 +12,28 @@ import (
 // sent it, and returns when it was answered. Raft has no other way to be told
 // to step down, or to ask for votes now.
 func (g *Group) Local(request any) error {
-	timer := time.NewTimer(g.mux.cfg.ControlTimeout)
+	_, err := g.ownRaft(request, g.mux.cfg.ControlTimeout)
+	return err
+}
+
+// ownRaft is Local that takes so long at most, and returns the answer.
+func (g *Group) ownRaft(request any, most time.Duration) (any, error) {
+	timer := time.NewTimer(most)
 	defer timer.Stop()
 	answer := make(chan raft.RPCResponse, 1)
 	select {
 	case g.consumer <- raft.RPC{Command: request, RespChan: answer}:
 	case <-timer.C:
-		return proto.ErrDeadline.Errorf("group %d takes no requests", g.id)
+		return nil, proto.ErrDeadline.Errorf("group %d takes no requests", g.id)
 	case <-g.ctx.Done():
-		return raft.ErrTransportShutdown
+		return nil, raft.ErrTransportShutdown
 	}
 	select {
 	case a := <-answer:
-		return a.Error
+		return a.Response, a.Error
 	case <-timer.C:
-		return proto.ErrDeadline.Errorf("group %d does not answer", g.id)
+		return nil, proto.ErrDeadline.Errorf("group %d does not answer", g.id)
 	case <-g.ctx.Done():
-		return raft.ErrTransportShutdown
+		return nil, raft.ErrTransportShutdown
 	}
 }

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"io"
-	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -67,32 +66,12 @@ func (g *Group) hasAll(r *raft.InstallSnapshotRequest) (*raft.InstallSnapshotRes
 		return nil, false
 	}
 	nothing := &raft.AppendEntriesRequest{RPCHeader: r.RPCHeader, Term: r.Term, Leader: r.Leader}
-	a, ok := g.told(nothing).(*raft.AppendEntriesResponse)
+	resp, _ := g.ownRaft(nothing, g.mux.cfg.ChunkTimeout) // without an answer it is nil
+	a, ok := resp.(*raft.AppendEntriesResponse)
 	if !ok || a.Success && a.LastLog < r.LastLogIndex {
 		return nil, false
 	}
 	return &raft.InstallSnapshotResponse{RPCHeader: a.RPCHeader, Term: a.Term, Success: a.Success}, true
-}
-
-// told runs a request through Raft; nil if it does not answer in time.
-func (g *Group) told(command any) any {
-	timer := time.NewTimer(g.mux.cfg.ChunkTimeout)
-	defer timer.Stop()
-	responses := make(chan raft.RPCResponse, 1)
-	select {
-	case g.consumer <- raft.RPC{Command: command, RespChan: responses}:
-	case <-timer.C:
-		return nil
-	case <-g.ctx.Done():
-		return nil
-	}
-	select {
-	case r := <-responses:
-		return r.Response
-	case <-timer.C:
-	case <-g.ctx.Done():
-	}
-	return nil
 }
 
 // refuse wants nothing of a snapshot, and reads it to its end.
