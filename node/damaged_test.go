@@ -119,6 +119,11 @@ func TestTwoDamagedReplicas(t *testing.T) {
 		if !named {
 			b.Errorf("the status of the node does not name shard %d", broken)
 		}
+		for _, r := range b.table(2).Replicas(broken) {
+			if r.GetLost() {
+				b.Errorf("the replica of node %s is given up, and another one is damaged, too", r.GetNode())
+			}
+		}
 		b.crash(0)
 		b.disks[0], b.config[0].FS = whole, whole
 		b.open(0)
