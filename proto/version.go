@@ -33,12 +33,14 @@ package proto
 //	   rates under an event clock begin with the events of all shards: see shard.BehaviourUnited;
 //	   the control group keeps idempotency keys of clients' changes, and replaces single replicas that are damaged;
 //	   the holder of a source can drop it: see shard.BehaviourHolderDrops
+//	13 keys that come from a namespace with other settings are converted at a time of their events: see
+//	   shard.BehaviourImages
 //
 // 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 12
+	StorageVersion = 13
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -87,6 +89,9 @@ const VersionEventClocks = 11
 
 // VersionFaint is from when on shards make bins of events that weigh nothing any more, where floors keep bins.
 const VersionFaint = 12
+
+// VersionImages is from when on shards convert images of keys at a time of their events.
+const VersionImages = 13
 
 // VersionClientChanges is from when on the control group applies a change of a client once, however late a try of it
 // comes.

@@ -277,8 +277,9 @@ func (img *image) decodeDistribution(r *reader) bool {
 	return !r.bad && len(r.rest) == 0
 }
 
-// convert brings the image under a namespace's present settings, and refuses what cannot have been written in it by its clock.
-func (img *image) convert(ns *namespace, clock sketch.Tick) *proto.Error {
+// convert brings the image under a namespace's present settings, and refuses what cannot have been written in it by its
+// clock. byClock says that no value is of a later time, see BehaviourImages.
+func (img *image) convert(ns *namespace, clock sketch.Tick, byClock bool) *proto.Error {
 	p := ns.params()
 	img.params.Bounded = p.Bounded
 	switch {
@@ -294,7 +295,11 @@ func (img *image) convert(ns *namespace, clock sketch.Tick) *proto.Error {
 	img.params.OrderFree = p.OrderFree
 	img.signed = !img.dist.Suits(&img.params, clock, false)
 	if q := &img.params; q.Decay != p.Decay || q.HalfLife != p.HalfLife || q.Threshold != p.Threshold || q.Compact != p.Compact || q.AllowNegative != p.AllowNegative {
-		img.dist.Convert(q, p, max(ns.present().from, img.dist.Last()))
+		from := ns.present().from
+		if byClock { // of a namespace without events it is a time of the machine
+			from = min(from, clock)
+		}
+		img.dist.Convert(q, p, max(from, img.dist.Last()))
 	}
 	return nil
 }

@@ -98,6 +98,33 @@ func TestImagesOfTheFuture(t *testing.T) {
 	}
 }
 
+// An image of another half-life means what it did also in a namespace without events, whose settings begin at a time of
+// the machine that its event clock has not reached.
+func TestImagesOfOtherSettingsWithoutEvents(t *testing.T) {
+	def := &ebbv1.Namespace{
+		Name: "default", Version: 1, HalfLifeUs: 10 * second, Clock: ebbv1.Clock_CLOCK_EVENT,
+	}
+	const past = beginning - 400*86_400*second
+	minutely := pb.CloneOf(def)
+	minutely.HalfLifeUs = 60 * second
+	one, two := definedAt(t, def, beginning), definedAt(t, minutely, beginning)
+	one.setBehaviour(BehaviourMax)
+	two.setBehaviour(BehaviourMax)
+	event := increments("k", "a")
+	event.GetIncrements().Increments[0].TimeUs = past
+	one.Apply(2, encodeEntry(t, beginning, []*ebbv1.Command{event}), nil)
+	put := putImage("", "k", exported(&one.frame, "", "k").Image)
+	if r := two.Apply(2, encodeEntry(t, beginning, []*ebbv1.Command{put}), nil); r[0].Error != nil {
+		t.Fatal(r[0].Error)
+	}
+	d := two.Ask(question("", &ebbv1.DistributionQuestion{
+		Keys: [][]byte{[]byte("k")}, Select: &ebbv1.DistributionQuestion_All{All: true},
+	}), 0).GetAnswer().GetDistribution()
+	if got := d.GetZ(); got < 0.999 || got > 1.001 {
+		t.Errorf("an event of weight 1 weighs %v after it went to another shard", got)
+	}
+}
+
 // A put goes over a key only if it may.
 func TestPutReplaces(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)

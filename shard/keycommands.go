@@ -226,14 +226,15 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	if ns.onEventTime() {
 		clock = max(clock, img.at)
 	}
-	if err := img.convert(ns, clock); err != nil {
+	byClock := s.behaviour >= BehaviourImages
+	if err := img.convert(ns, clock, byClock); err != nil {
 		return 0, err
 	}
 	if img.over(ns.params(), clock) {
 		return 0, proto.ErrKeyNotFound.Errorf("nothing is left of what key %s should hold", quote(c.Key))
 	}
 	if slow := s.companion(ns); img.other != nil && slow != nil {
-		if err := img.other.counts.convert(slow, clock); err != nil {
+		if err := img.other.counts.convert(slow, clock, byClock); err != nil {
 			return 0, err
 		}
 	}

@@ -73,14 +73,20 @@ const (
 	// nothing unless the epoch of the holder is the current one.
 	BehaviourHolderDrops = BehaviourFaint
 
+	// BehaviourImages is from when on an image of other settings is converted at a time that the shard's clock has
+	// reached, also where settings begin later: those of a namespace without events, under an event clock.
+	BehaviourImages = 7
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourFaint
+	BehaviourMax = BehaviourImages
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionImages:
+		return BehaviourImages
 	case storage >= proto.VersionFaint:
 		return BehaviourFaint
 	case storage >= proto.VersionWindows:
