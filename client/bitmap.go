@@ -154,7 +154,7 @@ const bitsPerPage = 50_000
 func (b Bitmap) IDs(ctx context.Context) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		for from, more := uint64(0), true; more; {
-			page, err := b.page(ctx, &ebbv1.BitmapPage{From: from, Limit: bitsPerPage, Bare: true})
+			page, err := b.page(ctx, &ebbv1.BitmapPage{From: from, Limit: uint32(b.client.cfg.limits.IDsPage), Bare: true})
 			if err != nil {
 				yield(0, err)
 				return

@@ -36,6 +36,7 @@ type coalescer struct {
 	life  context.Context // ends with the client
 	send  func(context.Context, terms, []*ebbv1.Question) ([]*ebbv1.Answer, error)
 	spawn func(func()) bool // runs it in a goroutine; false when the client is closed
+	most  int               // questions of one request
 
 	mu      sync.Mutex // guards all below, and what joint says
 	flying  int        // requests on their way
@@ -161,7 +162,7 @@ func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *joint, 
 	place = len(j.questions)
 	j.questions = append(j.questions, protobuf.CloneOf(q)) // a caller that gives up may change its own
 	j.waiting++
-	if len(j.questions) == coalescedMax {
+	if len(j.questions) >= co.most {
 		co.depart(j)
 	}
 	return j, place, false

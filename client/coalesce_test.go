@@ -35,7 +35,7 @@ func newWire(t *testing.T, takes ...time.Duration) *wire {
 	w := &wire{takes: takes}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	w.end = cancel
-	w.coalescer = &coalescer{life: ctx, send: w.carry, spawn: func(f func()) bool {
+	w.coalescer = &coalescer{life: ctx, send: w.carry, most: coalescedMax, spawn: func(f func()) bool {
 		if ctx.Err() == nil {
 			w.work.Go(f)
 		}

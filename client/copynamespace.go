@@ -557,7 +557,7 @@ func (cp *namespaceCopy) copyIDs(ctx context.Context, key KeyInfo) error {
 		return err
 	}
 	names := proto.HasDictionary(cp.settings)
-	b, limit := c.Bitmap(cp.from, Bits(key.Key)), bitsPerPage
+	b, limit := c.Bitmap(cp.from, Bits(key.Key)), c.cfg.limits.IDsPage
 	if names {
 		limit = proto.NamesMax
 	}

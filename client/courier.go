@@ -66,7 +66,7 @@ func (c *Client) post(peer *peer, parcels []*parcel) {
 	box := &peer.post
 	box.mu.Lock()
 	box.queue = append(box.queue, parcels...)
-	start := box.senders < sendersMax
+	start := box.senders < c.cfg.limits.Requests
 	if start {
 		box.senders++
 	}
@@ -87,7 +87,7 @@ func (c *Client) empty(box *postbox) {
 	c.awake.begin()
 	defer c.awake.end()
 	for {
-		parcels := box.take()
+		parcels := box.take(&c.cfg.limits)
 		if parcels == nil {
 			return
 		}
@@ -105,7 +105,7 @@ func (b *postbox) clear() []*parcel {
 }
 
 // take removes what fits into one request; nil ends the sender.
-func (b *postbox) take() []*parcel {
+func (b *postbox) take(of *Limits) []*parcel {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
@@ -118,7 +118,7 @@ func (b *postbox) take() []*parcel {
 		p := b.queue[n]
 		ops += p.entries
 		size += len(p.command())
-		if n > 0 && (p.solo || b.queue[0].solo || ops > requestOpsMax || size > requestBytesMax) {
+		if n > 0 && (p.solo || b.queue[0].solo || ops > of.RequestOps || size > of.RequestBytes) {
 			break
 		}
 		n++

@@ -60,7 +60,7 @@ func (c *Client) Keys(ctx context.Context, ns string, query KeysQuery, opts ...A
 		after, left, limit := query.After, query.Limit, query.Limit
 		for {
 			if query.Order <= OrderName {
-				limit = min(left, keysPerPage) // more long names than that do not fit one answer
+				limit = min(left, c.cfg.limits.KeysPage) // more long names than that do not fit one answer
 			}
 			page, err := c.keysPage(ctx, ns, query, after, limit, opts)
 			if err != nil {
@@ -99,7 +99,7 @@ const keysPerPage = 1_000
 
 func (c *Client) keysPage(ctx context.Context, ns string, query KeysQuery, after string, limit int, opts []AskOption) (KeyPage, error) {
 	if limit <= 0 && query.Order <= OrderName {
-		limit = keysPerPage
+		limit = c.cfg.limits.KeysPage
 	}
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{
 		Pattern: []byte(query.Pattern), Kind: query.Kind, Order: query.Order, After: []byte(after), Limit: clampCount(min(max(limit, 0), proto.KeysListMax)),

@@ -157,7 +157,7 @@ func (b Bitmap) ContainsNames(ctx context.Context, names ...string) ([]bool, err
 func (b Bitmap) Names(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for from, more := uint64(0), true; more; {
-			page, err := b.Page(ctx, from, bitsPerPage)
+			page, err := b.Page(ctx, from, b.client.cfg.limits.IDsPage)
 			if err != nil {
 				yield("", err)
 				return

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // Defaults of the options.
@@ -39,6 +41,7 @@ type config struct {
 	attemptTimeout time.Duration
 	token          string
 	window         int
+	limits         Limits
 	grpc           []grpc.DialOption
 }
 
@@ -56,6 +59,7 @@ func configOf(opts []Option) config {
 	for _, o := range opts {
 		o(&cfg)
 	}
+	cfg.limits.fill()
 	return cfg
 }
 
@@ -103,6 +107,38 @@ func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.att
 // WithWindow sets how far the commands of Increment in one shard may be ahead of the oldest that is not acknowledged:
 // 1 to 1,000 (128). A Writer has a window of its own.
 func WithWindow(n int) Option { return func(c *config) { c.window = max(1, min(n, windowMax)) } }
+
+// Limits bound what a client sends and asks for at once. A zero stands for the default.
+type Limits struct {
+	// KeysPage is how many keys of a list one question asks for; 1,000.
+	KeysPage int
+	// IDsPage is how many ids of a bitmap one question asks for, where all are listed; 50,000.
+	IDsPage int
+	// Requests is how many requests with commands travel to one node at a time; 8. What comes while they do shares the
+	// next ones.
+	Requests int
+	// RequestOps and RequestBytes are how many increments, and bytes, one such request has, unless a single command has
+	// more; 10,000 and 960 KiB.
+	RequestOps, RequestBytes int
+	// Questions is how many questions of several callers share a request; 256.
+	Questions int
+	// TableAge is how old the table of shards gets before its next use asks for a newer one; 30 s.
+	TableAge time.Duration
+}
+
+// fill puts defaults in the place of zeros, and the defaults that are limits of nodes in the place of what is above them.
+func (l *Limits) fill() {
+	l.KeysPage = max(1, orDefault(l.KeysPage, keysPerPage))
+	l.IDsPage = max(1, min(orDefault(l.IDsPage, bitsPerPage), proto.BitPageMax))
+	l.Requests = max(1, orDefault(l.Requests, sendersMax))
+	l.RequestOps = min(orDefault(l.RequestOps, requestOpsMax), requestOpsMax)
+	l.RequestBytes = min(orDefault(l.RequestBytes, requestBytesMax), requestBytesMax)
+	l.Questions = max(1, min(orDefault(l.Questions, coalescedMax), proto.QuestionsMax))
+	l.TableAge = orDefault(l.TableAge, tableAgeMax)
+}
+
+// WithLimits sets other limits than the default ones. They change how often a client asks, and no results.
+func WithLimits(l Limits) Option { return func(c *config) { c.limits = l } }
 
 // WithGRPC adds dial options of gRPC, for example a tracer's stats handler. They
 // may look at the context of a call, so with any of them questions of several

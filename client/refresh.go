@@ -173,7 +173,7 @@ func (c *Client) anyPeers() []*peer {
 // asked before and knew no better, and the leader that was just lost, which comes
 // after the others; if all are down, whoever is up, because every node forwards.
 func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *peer) {
-	c.renewIfOld(tableAgeMax)
+	c.renewIfOld(c.cfg.limits.TableAge)
 	now := c.now()
 	leader, replicas, lost := c.chart.candidates(shard, now)
 	if p := c.nodePeer(leader); p != nil && p.up(now) {

@@ -26,12 +26,28 @@ type Control struct {
 	changes map[string]uint32
 	purges  purges
 	clients clientChanges
+	limits  ControlLimits
 }
+
+// ControlLimits bound what the control group remembers. All its members must use the same ones, for they decide
+// results.
+type ControlLimits struct {
+	HalfLifeChanges uint32 // a namespace: of its half-life, and of whatever else SameArithmetic compares
+	ClientChanges   int    // see clientChanges
+}
+
+// DefaultControlLimits are the limits of production.
+func DefaultControlLimits() ControlLimits {
+	return ControlLimits{HalfLifeChanges: proto.HalfLifeChangesMax, ClientChanges: clientChangesMax}
+}
+
+// SetLimits puts other limits in the place of the default ones, before the first entry.
+func (c *Control) SetLimits(l ControlLimits) { c.limits = l }
 
 // NewControl returns the state before the first entry: a table without cluster
 // id, nodes, shards and namespaces.
 func NewControl() *Control {
-	c := &Control{changes: make(map[string]uint32), purges: make(purges)}
+	c := &Control{changes: make(map[string]uint32), purges: make(purges), limits: DefaultControlLimits()}
 	empty, err := NewTable(&ebbv1.Table{})
 	if err != nil {
 		panic(err) // invariant: the empty table is complete
@@ -87,7 +103,7 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 		result = c.repeated(cmd, before)
 	} else {
 		if result, err = c.execute(cmd); key != nil {
-			c.clients = c.clients.with(key, err)
+			c.clients = c.clients.with(key, err, c.limits.ClientChanges)
 		}
 		result.Error = err.Wire()
 	}
@@ -319,9 +335,9 @@ func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
 		want.GetSlowHalfLifeUs() == have.GetSlowHalfLifeUs() {
 		return nil
 	}
-	if c.changes[want.Name] >= proto.HalfLifeChangesMax {
+	if c.changes[want.Name] >= c.limits.HalfLifeChanges {
 		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-lives, threshold, precision, allow_negative "+
-			"or event clock changed %d times, which is the limit", want.Name, proto.HalfLifeChangesMax).WithHint("create another namespace with the settings that are wanted")
+			"or event clock changed %d times, which is the limit", want.Name, c.limits.HalfLifeChanges).WithHint("create another namespace with the settings that are wanted")
 	}
 	c.changes[want.Name]++
 	return nil

@@ -106,7 +106,7 @@ func TestLateTries(t *testing.T) {
 func TestRefusedForNow(t *testing.T) {
 	s := keyedCluster(t)
 	put := tokenCommand("first", 3, role(ebbv1.Role_ROLE_OPERATOR, ""))
-	clients := clientChanges(nil).with(withKey(put, 1).GetIdempotencyKey(), proto.ErrTooStale.Errorf("a member came"))
+	clients := clientChanges(nil).with(withKey(put, 1).GetIdempotencyKey(), proto.ErrTooStale.Errorf("a member came"), clientChangesMax)
 	if _, known := clients.find(put.GetIdempotencyKey()); known {
 		t.Error("a refusal for now is kept")
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -27,6 +28,26 @@ type CoordinatorConfig struct {
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
+	Limits  Limits
+}
+
+// Limits bound what a node keeps and asks for as it asks others. They decide no results. A zero stands for the default.
+type Limits struct {
+	// RecentNames is how many strings of dictionaries each half of a node's memory has; 16,384.
+	RecentNames int
+	// PageIDs is how many ids of a bitmap that lies in all shards one round of a page asks for; 200,000. Each shard is
+	// asked for 64 at least.
+	PageIDs uint32
+	// PositionIDs is how many ids the search for a position lists in the end; 1,024.
+	PositionIDs uint32
+}
+
+// filled has the defaults where there are zeros.
+func (l Limits) filled() Limits {
+	l.RecentNames = cmp.Or(l.RecentNames, recentMax)
+	l.PageIDs = cmp.Or(l.PageIDs, pageIDsMax)
+	l.PositionIDs = cmp.Or(l.PositionIDs, positionPage)
+	return l
 }
 
 // Coordinator answers questions for the whole cluster: it plans which shards
@@ -52,7 +73,10 @@ func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Coordinator{cfg: cfg}
+	cfg.Limits = cfg.Limits.filled()
+	c := &Coordinator{cfg: cfg}
+	c.words.ids.most, c.words.names.most = cfg.Limits.RecentNames, cfg.Limits.RecentNames
+	return c
 }
 
 // Ask answers a batch of questions, in their order. What is wrong with one

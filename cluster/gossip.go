@@ -70,6 +70,11 @@ type GossipConfig struct {
 	// anybody.
 	OnDuplicate func(Duplicate)
 	Logger      *slog.Logger // slog.Default() when nil
+
+	// ExchangeEvery is how often all that is known is exchanged with one other node; 15 s when 0.
+	ExchangeEvery time.Duration
+	// RejoinEvery is how often nodes that are not known to be alive are joined again; 10 s when 0.
+	RejoinEvery time.Duration
 }
 
 // Duplicate is two living processes under one node's name.
@@ -165,6 +170,8 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 		log: logger, refused: newRefusals(logger),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g.cfg.ExchangeEvery = cmp.Or(g.cfg.ExchangeEvery, exchangeEvery)
+	g.cfg.RejoinEvery = cmp.Or(g.cfg.RejoinEvery, rejoinEvery)
 	if g.cfg.Resolve == nil {
 		g.cfg.Resolve = net.DefaultResolver.LookupHost
 	}
@@ -225,7 +232,7 @@ func (g *Gossip) config() *memberlist.Config {
 	c.AdvertisePort = c.BindPort
 	c.TCPTimeout = streamTimeout
 	c.RetransmitMult = retransmitMult
-	c.PushPullInterval = exchangeEvery
+	c.PushPullInterval = g.cfg.ExchangeEvery
 	c.EnableCompression = false // of packets of some hundred bytes it saves few, and makes tables of 20 KiB for each
 	c.Delegate = gossipDelegate{g}
 	c.Events = gossipDelegate{g}
@@ -427,10 +434,10 @@ func (g *Gossip) rejoin() {
 		g.Announce()
 		g.join(most)
 		wait := next
-		if next < rejoinEvery && g.list.NumMembers() <= 1 {
+		if next < g.cfg.RejoinEvery && g.list.NumMembers() <= 1 {
 			next *= 2
 		} else {
-			wait, next = rejoinEvery, rejoinEvery
+			wait, next = g.cfg.RejoinEvery, g.cfg.RejoinEvery
 		}
 		jitter := 1 + (rand.Float64()*2-1)/5
 		timer := time.NewTimer(time.Duration(float64(wait) * jitter))

@@ -47,7 +47,10 @@ type dictionary struct {
 const recentMax = 1 << 14
 
 // recent remembers pairs: those that were set or found among the last recentMax, and some before them.
-type recent[K comparable, V any] struct{ young, old map[K]V }
+type recent[K comparable, V any] struct {
+	young, old map[K]V
+	most       int // pairs in young; recentMax when 0
+}
 
 func (r *recent[K, V]) get(k K) (v V, ok bool) {
 	if v, ok = r.young[k]; ok {
@@ -60,7 +63,7 @@ func (r *recent[K, V]) get(k K) (v V, ok bool) {
 }
 
 func (r *recent[K, V]) set(k K, v V) {
-	if r.young == nil || len(r.young) >= recentMax {
+	if r.young == nil || len(r.young) >= cmp.Or(r.most, recentMax) {
 		r.young, r.old = map[K]V{}, r.young
 	}
 	r.young[k] = v

@@ -20,6 +20,7 @@ type RouterConfig struct {
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
+	Limits  Limits
 }
 
 // Router takes commands to the leaders of their shards: to the local Backend

@@ -601,7 +601,7 @@ const pageIDsMax = 200_000
 // slicedPage lists ids: each shard says its first, and the first of those are the first of all. It asks again from where they end until the page is full.
 func (c *Coordinator) slicedPage(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question, page *ebbv1.BitmapPage) *ebbv1.Answer {
 	limit := cmp.Or(page.GetLimit(), proto.BitPageDefault)
-	each := max(64, pageIDsMax/table.Shards())
+	each := max(64, c.cfg.Limits.PageIDs/table.Shards())
 	from := page.GetFrom()
 	var out *ebbv1.Answer
 	for {
@@ -660,7 +660,7 @@ func (c *Coordinator) slicedPosition(ctx context.Context, table *Table, req *ebb
 	}
 	b.Count = 0
 	first, last := ids[0], ids[1]
-	for last-first >= positionPage {
+	for last-first >= uint64(c.cfg.Limits.PositionIDs) {
 		var ranges []*ebbv1.Question
 		step := (last-first)/positionWays + 1
 		for at := first; ; at += step {
@@ -690,7 +690,7 @@ func (c *Coordinator) slicedPosition(ctx context.Context, table *Table, req *ebb
 		}
 	}
 	page := ask(first, last)
-	page.GetBitmap().Select = &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: positionPage}}
+	page.GetBitmap().Select = &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: c.cfg.Limits.PositionIDs}}
 	list := c.slicedRound(ctx, table, withQuestions(req, nil, []*ebbv1.Question{page}))[0]
 	if list.GetError() != nil {
 		return list

@@ -53,8 +53,8 @@ type finding struct {
 	pending, skipped bool
 }
 
-func newAudits() *audits {
-	return &audits{slots: make(chan struct{}, auditsAtOnce), found: make(map[shard.ID]finding)}
+func newAudits(atOnce int) *audits {
+	return &audits{slots: make(chan struct{}, atOnce), found: make(map[shard.ID]finding)}
 }
 
 // begin computes a checksum of a state as it is now. It does not wait, and lets the audit go when others are under way.

@@ -107,7 +107,7 @@ func TestAuditWaitsForNobodyWhoIsAbsent(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), auditMax)
 				defer cancel()
 				start := time.Now()
-				a := &auditor{node: "a", found: newAudits(), ask: func(ctx context.Context, node string, _ *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+				a := &auditor{node: "a", found: newAudits(auditsAtOnce), ask: func(ctx context.Context, node string, _ *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
 					if node == "b" {
 						return known, nil
 					}

@@ -65,6 +65,9 @@ type Config struct {
 	// ShardLimits bound what a shard remembers; shard.DefaultLimits() by default. They decide results: all nodes of a
 	// cluster must have the same ones, from its first entry on.
 	ShardLimits shard.Limits
+	// ControlLimits bound what the control group remembers; cluster.DefaultControlLimits() by default. All nodes of a
+	// cluster must have the same ones, from its first entry on.
+	ControlLimits cluster.ControlLimits
 	// Limits bound what this node does at once; see there.
 	Limits Limits
 	// SnapshotBytes is how long the log of a group may grow, at least, before a snapshot is taken of it; 4 MiB by default.
@@ -175,6 +178,7 @@ func (c Config) withDefaults() Config {
 	or(&c.Replication, uint32(min(3, c.BootstrapExpect)))
 	or(&c.MoveRate, DefaultMoveRate)
 	or(&c.ShardLimits, shard.DefaultLimits())
+	or(&c.ControlLimits, cluster.DefaultControlLimits())
 	c.Limits = c.Limits.filled()
 	or(&c.SnapshotBytes, snapshotBytesMin)
 	or(&c.ScrubEvery, DefaultScrubEvery)

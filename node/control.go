@@ -224,8 +224,8 @@ func (c *control) told(i *incarnation, index uint64) bool {
 
 // register keeps the node records in step with what running asks the nodes say
 // of themselves, while this node leads the control group.
-func (c *control) register(ctx context.Context, records func(context.Context) []*ebbv1.NodeRecord) {
-	ticker := time.NewTicker(registerEvery)
+func (c *control) register(ctx context.Context, every time.Duration, records func(context.Context) []*ebbv1.NodeRecord) {
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {

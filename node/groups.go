@@ -54,6 +54,7 @@ func (n *Node) newGroups(has map[uint32]tenure, birth *cluster.Table) (*groups, 
 		byShard: make([]*replica, n.dir.identity().Shards+1),
 	}
 	g.control.lacks.Store(control.Lacks)
+	g.control.state.control.SetLimits(n.cfg.ControlLimits)
 	g.members = append(g.members, g.control.member)
 	for _, id := range slices.Sorted(maps.Keys(has)) {
 		if id == cluster.ControlShard || int(id) >= len(g.byShard) {
@@ -123,6 +124,7 @@ func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 		FS: n.diskRoom.reserve.Most(), Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, Count: &n.counts.snapshot.files, OnBoundary: log.SetBoundary, Continues: log.Continues,
 		Owner:    fmt.Sprintf("disk %s, group %d, replica %d", n.dir.identity().Disk, group, replica),
 		OnDamage: func() { hurt.Store(true) }, SyncBytes: n.cfg.Limits.SnapshotSyncBytes,
+		Files: n.cfg.Limits.SnapshotFiles,
 	})
 	if err != nil {
 		return seat{}, err
@@ -131,8 +133,8 @@ func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 	remembered := n.recollection.memory.Group(group)
 	return seat{
 		group: group, replica: replica, node: n.cfg.Name, timeout: cluster.ElectionTimeout(n.dir.identity().Shards),
-		appends: n.cfg.Limits.AppendEntries,
-		wal:     log, snaps: snaps, hurt: hurt, events: n.events, disk: n.disk,
+		appends: n.cfg.Limits.AppendEntries, commits: n.cfg.Limits.CommitEvery,
+		wal: log, snaps: snaps, hurt: hurt, events: n.events, disk: n.disk,
 		arrivals: to, carrier: func() carrier {
 			g := n.mux.Group(group, address)
 			g.Receive(to)

@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 )
 
@@ -36,6 +37,49 @@ type Limits struct {
 	LogBatchBytes int
 	// AuditEvery is how often a part of a shard is compared among its replicas; 1 min.
 	AuditEvery time.Duration
+	// AuditsAtOnce is how many checksums for audits a node computes at a time; 2. A replica that has no turn is not
+	// compared.
+	AuditsAtOnce int
+	// NodeBytes bounds the commands that wait at all shards of this node; 128 MiB.
+	NodeBytes int64
+	// CommitEvery is how soon followers of an idle group learn its last commit; 1 s.
+	CommitEvery time.Duration
+	// LogEndEvery is how often the file is synced that has the end of the log; 1 s.
+	LogEndEvery time.Duration
+	// SnapshotFiles is how many older files a snapshot takes chunks from; 15, which is also the most.
+	SnapshotFiles int
+	// UnknownNames is how many names of namespaces that do not exist a node remembers for a second; 1,000.
+	UnknownNames int
+
+	// PlanEvery is how often the control leader computes where shards belong; 500 ms. MovesAtOnce is how many shards of
+	// the cluster may have a move under way; 4.
+	PlanEvery   time.Duration
+	MovesAtOnce int
+	// HostEvery is how often a node compares its replicas with the table; 250 ms.
+	HostEvery time.Duration
+	// BalanceEvery is how often a node hands over a shard that another node should lead; 250 ms. BalanceAfter is for how
+	// long after its start it hands over none; 10 s.
+	BalanceEvery, BalanceAfter time.Duration
+	// RegisterEvery is how often the control leader compares its node records with what nodes say; 1 s.
+	RegisterEvery time.Duration
+	// RaiseEvery is how often the control leader looks for a newer storage version, and for namespaces to purge; 1 s.
+	RaiseEvery time.Duration
+	// UsageEvery is how often a node asks the others what namespaces with a budget hold there; 1 s.
+	UsageEvery time.Duration
+	// ForgetEvery is how often a node looks for others that the cluster no longer has; 10 s.
+	ForgetEvery time.Duration
+	// SweepEvery is how often a node looks for parts of bitmaps to sweep; 5 s. SweepAtOnce is how many bitmaps one sweep
+	// takes from a shard; 1,000.
+	SweepEvery  time.Duration
+	SweepAtOnce int
+	// PurgeEvery is how often a node looks for deleted namespaces; 1 s.
+	PurgeEvery time.Duration
+
+	// GossipExchangeEvery is how often gossip exchanges all that it knows with one other node; 15 s. GossipRejoinEvery is
+	// how often it joins again nodes that it does not know as alive; 10 s.
+	GossipExchangeEvery, GossipRejoinEvery time.Duration
+	// Ask bounds how this node asks others.
+	Ask cluster.Limits
 }
 
 // appendEntriesTop is what Raft takes.
@@ -54,7 +98,23 @@ func (l Limits) filled() Limits {
 	positive(&l.SnapshotsAtOnce, snapshotsAtOnce)
 	positive(&l.SnapshotEvery, snapshotEvery)
 	positive(&l.AuditEvery, auditEvery)
-	return l // the log, the snapshots and the transport have their own for the others
+	positive(&l.AuditsAtOnce, auditsAtOnce)
+	positive(&l.NodeBytes, nodeBytesMax)
+	positive(&l.CommitEvery, commitTimeout)
+	positive(&l.UnknownNames, unknownMax)
+	positive(&l.PlanEvery, planEvery)
+	positive(&l.MovesAtOnce, movesAtOnce)
+	positive(&l.HostEvery, hostEvery)
+	positive(&l.BalanceEvery, balanceEvery)
+	positive(&l.BalanceAfter, balanceAfter)
+	positive(&l.RegisterEvery, registerEvery)
+	positive(&l.RaiseEvery, raiseEvery)
+	positive(&l.UsageEvery, usageEvery)
+	positive(&l.ForgetEvery, forgetEvery)
+	positive(&l.SweepEvery, sweepEvery)
+	positive(&l.SweepAtOnce, sweepAtOnce)
+	positive(&l.PurgeEvery, purgeEvery)
+	return l // the log, the snapshots, gossip and the transport have their own for the others
 }
 
 // positive puts a default in the place of 0, and of what makes no sense.

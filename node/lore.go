@@ -28,14 +28,18 @@ type lore struct {
 	// ask returns the control leader's namespaces, and the epoch of the table that has them.
 	ask func(ctx context.Context) ([]*ebbv1.Namespace, uint64, error)
 
+	unknownMax int // names in unknown
+
 	mu      sync.Mutex // guards what follows; not held while asking
 	told    map[string]*ebbv1.Namespace
 	epoch   uint64 // of the table that told is of: what a table of this epoch does not have is gone
 	unknown map[string]time.Time
 }
 
-func newLore(table func() *cluster.Table, ask func(context.Context) ([]*ebbv1.Namespace, uint64, error)) *lore {
-	return &lore{table: table, ask: ask, told: make(map[string]*ebbv1.Namespace), unknown: make(map[string]time.Time)}
+func newLore(
+	table func() *cluster.Table, ask func(context.Context) ([]*ebbv1.Namespace, uint64, error), unknownMax int,
+) *lore {
+	return &lore{table: table, ask: ask, unknownMax: unknownMax, told: make(map[string]*ebbv1.Namespace), unknown: make(map[string]time.Time)}
 }
 
 // namespace returns a namespace, deleted or not, "default" for the empty name; nil if it is unknown.
@@ -96,7 +100,7 @@ func (l *lore) worthAsking(name string) bool {
 
 // forget remembers that nobody knows a name. l.mu is held.
 func (l *lore) forget(name string) {
-	if len(l.unknown) >= unknownMax {
+	if len(l.unknown) >= l.unknownMax {
 		clear(l.unknown)
 	}
 	l.unknown[name] = time.Now()

@@ -30,7 +30,7 @@ func (o *namespaceOracle) lore() *lore {
 	}, func(context.Context) ([]*ebbv1.Namespace, uint64, error) {
 		o.asked++
 		return o.leader.GetNamespaces(), o.leader.GetEpoch(), o.err
-	})
+	}, unknownMax)
 }
 
 func tableWith(epoch uint64, list ...*ebbv1.Namespace) *ebbv1.Table {

@@ -48,6 +48,7 @@ type seat struct {
 	node    string
 	timeout time.Duration // of elections
 	appends int           // entries of one append; 0 for appendEntriesMax
+	commits time.Duration // see Limits.CommitEvery; 0 for commitTimeout
 
 	machine  machine
 	wal      groupLog
@@ -150,6 +151,9 @@ func (m *member) run() error {
 	conf := raftConfig(m.replica, m.timeout, m.logger)
 	if m.appends > 0 {
 		conf.MaxAppendEntries = m.appends
+	}
+	if m.commits > 0 {
+		conf.CommitTimeout = m.commits
 	}
 	snapshots, err := m.snaps.List()
 	if err != nil {

@@ -170,7 +170,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	n.log, err = wal.Open(wal.Config{
 		FS: n.dir.fs, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
 		EndFile: n.dir.file(endName), SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.shortNow,
-		BatchBytes: cfg.Limits.LogBatchBytes,
+		BatchBytes: cfg.Limits.LogBatchBytes, EndSyncEvery: cfg.Limits.LogEndEvery,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
@@ -214,7 +214,7 @@ func (n *Node) wire() {
 	n.pace = newPacer(n.log.LongestSync, n.logger)
 	n.statuses = newStatusCache(func(node string) *ebbv1.NodeStatus { return n.statusOn(n.ctx, node) })
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
-	n.lore = newLore(n.Table, n.askNamespaces)
+	n.lore = newLore(n.Table, n.askNamespaces, n.cfg.Limits.UnknownNames)
 	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
 	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
@@ -222,11 +222,11 @@ func (n *Node) wire() {
 	n.connectRoom(n.room)
 	n.diskRoom.peers = n.mux
 	n.diskRoom.heard = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
-	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
+	n.audits, n.repairs = newAudits(n.cfg.Limits.AuditsAtOnce), make(chan repair, proto.ShardsMax)
 	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
-		Now: n.cfg.Clock.Now,
+		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask,
 	})
 	n.backend.clocks = n.coordinator
 	n.planner = newPlanner(n)
@@ -267,7 +267,8 @@ func (n *Node) openGossip(ctx context.Context) error {
 		GRPC: unnamed(record.GetGrpcAddress()), HTTP: unnamed(record.GetHttpAddress()), Version: n.cfg.Version, Disk: record.GetDisk(),
 		Network: n.cfg.Network, Resolve: resolver(n.cfg.Network), Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known, Keys: n.gossipKeys.first(),
 		Cluster: n.clusterID, DiskOf: func(node string) string { return n.Table().Node(node).GetDisk() }, OnStrangers: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
-		Proven: n.directory.connectedAt,
+		Proven:        n.directory.connectedAt,
+		ExchangeEvery: n.cfg.Limits.GossipExchangeEvery, RejoinEvery: n.cfg.Limits.GossipRejoinEvery,
 	})
 	if err != nil {
 		return proto.ErrBadRequest.Errorf("gossip: %v", err).WithHint("choose a free address of this machine with --gossip")
@@ -298,7 +299,7 @@ func numeric(address string) (string, error) {
 func (n *Node) serve() {
 	n.router = cluster.NewRouter(cluster.RouterConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
-		Now: n.cfg.Clock.Now,
+		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask,
 	})
 	door := cluster.NewKeys(n.router, n.coordinator)
 	budget := rpc.NewBudget(n.cfg.MemoryLimit, n.cfg.Registry)
@@ -399,6 +400,8 @@ func (n *Node) mute(on bool) {
 // adopt makes the groups those of this node.
 func (n *Node) adopt(g *groups) {
 	n.balancer.Store(newBalancer(n.cfg.Name, func() []*replica { return n.groups.Load().replicas }, n.Table, n.directory.alive, n.sound, n.statuses.slow, n.logger))
+	b := n.balancer.Load()
+	b.every, b.after = n.cfg.Limits.BalanceEvery, n.cfg.Limits.BalanceAfter
 	n.tables.control.Store(g.control.state.control)
 	n.groups.Store(g)
 }
@@ -427,13 +430,16 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
 	yielder := newYielder(n.cfg.Name, n.pace.now, n.groups.Load, n.directory.alive, n.statuses, &n.counts.yielded, n.logger)
-	n.wg.Go(func() { watch(ctx, balanceEvery, yielder.look) })
-	sweeper := &sweeper{func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger}
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.BalanceEvery, yielder.look) })
+	sweeper := &sweeper{
+		func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger,
+		n.cfg.Limits.SweepEvery, n.cfg.Limits.SweepAtOnce,
+	}
 	n.wg.Go(func() { sweeper.run(ctx) })
 	purger := &purger{
 		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged,
 		learnClock: n.backend.clocks.EventClock,
-		giveBack:   n.cfg.GiveBack, logger: n.logger,
+		giveBack:   n.cfg.GiveBack, logger: n.logger, every: n.cfg.Limits.PurgeEvery,
 	}
 	n.wg.Go(func() { purger.run(ctx) })
 	auditor := &auditor{
@@ -447,18 +453,20 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		sound: func(r *replica) error { return n.dir.differs(r.group, r.member.replica, 0) },
 	}
 	n.wg.Go(func() { repairer.run(ctx, n.repairs) })
-	n.wg.Go(func() { g.control.register(ctx, n.records) })
+	n.wg.Go(func() { g.control.register(ctx, n.cfg.Limits.RegisterEvery, n.records) })
 	n.wg.Go(func() { watch(ctx, recallEvery, n.recollection.look) })
 	n.wg.Go(func() { n.recollection.run(ctx) })
 	host := &host{n: n}
-	n.wg.Go(func() { watch(ctx, hostEvery, func() { host.look(ctx) }) })
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.HostEvery, func() { host.look(ctx) }) })
 	mover := newMover(n)
 	n.wg.Go(func() { watch(ctx, moveEvery, func() { mover.look(ctx) }); mover.wg.Wait() })
-	n.wg.Go(func() { watch(ctx, planEvery, func() { n.planner.look(ctx) }) })
-	n.wg.Go(func() { watch(ctx, forgetEvery, n.forget) })
-	n.wg.Go(func() { watch(ctx, usageEvery, func() { n.askUsage(ctx) }) })
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.PlanEvery, func() { n.planner.look(ctx) }) })
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.ForgetEvery, n.forget) })
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.UsageEvery, func() { n.askUsage(ctx) }) })
 	raiser := &raiser{n: n}
-	n.wg.Go(func() { watch(ctx, raiseEvery, func() { raiser.look(ctx) }, func() { n.beginPurges(ctx) }) })
+	n.wg.Go(func() {
+		watch(ctx, n.cfg.Limits.RaiseEvery, func() { raiser.look(ctx) }, func() { n.beginPurges(ctx) })
+	})
 }
 
 // skewed asks to move a shard to a node with a better clock.

@@ -137,7 +137,7 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 	if p.n.cfg.Fail.Hit("plan.laid") != nil {
 		return
 	}
-	moves := cluster.NextMoves(table, p.answers, movesAtOnce)
+	moves := cluster.NextMoves(table, p.answers, p.n.cfg.Limits.MovesAtOnce)
 	for _, m := range moves {
 		if !p.there(ctx, table, m) {
 			continue

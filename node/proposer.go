@@ -121,8 +121,8 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 		c.fail(at, errShuttingDown(p.shard))
 	case !p.hasRoom(w):
 		c.fail(at, p.overloaded("shard", p.bytes, p.line.limit(&p.limits)))
-	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
-		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), nodeBytesMax))
+	case p.count.waiting.Load()+int64(len(command)) > p.limits.NodeBytes:
+		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), int(p.limits.NodeBytes)))
 	default:
 		p.queue = append(p.queue, w)
 		p.wait(w, 1)

@@ -44,6 +44,7 @@ type purger struct {
 	// giveBack gives memory that is not used back to the system; nil: nothing does.
 	giveBack func()
 	logger   *slog.Logger
+	every    time.Duration
 
 	giveBackAt time.Time // zero: no purge has ended since the last time; only look uses it
 	purging    bool      // a namespace is being purged; the same
@@ -64,7 +65,7 @@ type purgedShard struct {
 }
 
 func (p *purger) run(ctx context.Context) {
-	watch(ctx, purgeEvery, func() { p.look(ctx) })
+	watch(ctx, p.every, func() { p.look(ctx) })
 }
 
 func (p *purger) look(ctx context.Context) {

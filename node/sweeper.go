@@ -24,10 +24,12 @@ type sweeper struct {
 	sweep    func(ctx context.Context, home uint32, list []shard.Remnant) error
 	keeper   *timekeeper
 	logger   *slog.Logger
+	every    time.Duration
+	atOnce   int // bitmaps that one sweep takes from a shard
 }
 
 func (s *sweeper) run(ctx context.Context) {
-	watch(ctx, sweepEvery, func() {
+	watch(ctx, s.every, func() {
 		for _, r := range s.replicas() {
 			s.look(ctx, r)
 		}
@@ -42,7 +44,7 @@ func (s *sweeper) look(ctx context.Context, r *replica) {
 	if _, leads := r.leading(); !leads {
 		return
 	}
-	list, behind := r.state.toSweep(sketch.Tick(s.keeper.nowUS()))
+	list, behind := r.state.toSweep(sketch.Tick(s.keeper.nowUS()), s.atOnce)
 	if behind {
 		_ = r.proposer.tick() // if it fails, the next look makes another
 		return
@@ -58,9 +60,9 @@ func (s *sweeper) look(ctx context.Context, r *replica) {
 }
 
 // toSweep are bitmaps whose parts are to be swept by the shard's clock. behind says that there are none only because that clock is behind.
-func (m *shardMachine) toSweep(now sketch.Tick) (list []shard.Remnant, behind bool) {
+func (m *shardMachine) toSweep(now sketch.Tick, atOnce int) (list []shard.Remnant, behind bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	list = m.state.Remnants(m.state.Now(), sweepAtOnce)
+	list = m.state.Remnants(m.state.Now(), atOnce)
 	return list, len(list) == 0 && len(m.state.Remnants(now, 1)) > 0
 }

@@ -116,6 +116,8 @@ type balancer struct {
 	slow     func(node string) bool               // says that a node's disk is slow, so that it would hand over what it gets; it may take a moment
 	logger   *slog.Logger
 	started  time.Time
+	every    time.Duration // see Limits.BalanceEvery
+	after    time.Duration // see Limits.BalanceAfter
 
 	mu     sync.Mutex // guards what follows
 	unfit  map[*replica]bool
@@ -125,7 +127,7 @@ type balancer struct {
 func newBalancer(node string, replicas func() []*replica, table func() *cluster.Table, alive func(string) bool, sound func(string, uint32) bool, slow func(string) bool, logger *slog.Logger) *balancer {
 	return &balancer{
 		node: node, replicas: replicas, table: table, alive: alive, sound: sound, slow: slow, logger: logger,
-		started: time.Now(), unfit: make(map[*replica]bool), failed: make(map[*replica]time.Time),
+		started: time.Now(), every: balanceEvery, after: balanceAfter, unfit: make(map[*replica]bool), failed: make(map[*replica]time.Time),
 	}
 }
 
@@ -138,7 +140,7 @@ func (b *balancer) skewed(r *replica) {
 
 // run balances until ctx ends.
 func (b *balancer) run(ctx context.Context) {
-	ticker := time.NewTicker(balanceEvery)
+	ticker := time.NewTicker(b.every)
 	defer ticker.Stop()
 	for {
 		select {
@@ -164,7 +166,7 @@ func (b *balancer) flee() {
 
 // move hands over at most one shard that another node should lead.
 func (b *balancer) move() {
-	if time.Since(b.started) < balanceAfter {
+	if time.Since(b.started) < b.after {
 		return
 	}
 	table := b.table()

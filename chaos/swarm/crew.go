@@ -57,10 +57,11 @@ var duties = []duty{
 	{dates, []ebb.Namespace{datedSpace}, func(w *world) []client { return []client{newDater(w)} }},
 	{retries, nil, func(w *world) []client { return []client{newRetrier(w, false), newRetrier(w, true)} }},
 	{unaided, nil, func(w *world) []client { return []client{newUnaided(w)} }},
+	{halfLives, []ebb.Namespace{changingSpace}, func(w *world) []client { return []client{newChanger(w)} }},
 }
 
-// deletes, dates, retries and unaided are drawn by themselves, so that seeds keep the other duties that they had before
-// these came. Seeds with small limits have those that reach them.
+// deletes, dates, retries, unaided and half-lives are drawn by themselves, so that seeds keep the other duties that they
+// had before these came. Seeds with small limits have those that reach them.
 const (
 	deletes    = "deletes"
 	deletesOne = 3 // of so many seeds
@@ -71,6 +72,9 @@ const (
 	unaided    = "unaided"
 	unaidedOne = 3
 	repeats    = "repeats"
+	halfLives  = "half-lives"
+	// halfLivesOne is rare: few changes say nothing where the limit is that of production.
+	halfLivesOne = 12
 )
 
 // crew draws the duties of a seed, or takes those that a test wants.
@@ -78,7 +82,7 @@ func (w *world) crew() []duty {
 	if w.opts.Crew != nil {
 		return slices.DeleteFunc(slices.Clone(duties), func(d duty) bool { return !slices.Contains(w.opts.Crew, d.name) })
 	}
-	others := len(duties) - 4
+	others := len(duties) - 5
 	drawn := w.rng(7000).Perm(others)[:dutiesDrawn]
 	slices.Sort(drawn)
 	if w.rng(7001).IntN(deletesOne) == 0 {
@@ -92,6 +96,9 @@ func (w *world) crew() []duty {
 	}
 	if w.rng(7004).IntN(unaidedOne) == 0 {
 		drawn = append(drawn, others+3)
+	}
+	if w.plan.turned(knobHalfLives) || w.rng(7005).IntN(halfLivesOne) == 0 {
+		drawn = append(drawn, others+4)
 	}
 	again := slices.IndexFunc(duties, func(d duty) bool { return d.name == repeats })
 	if w.plan.Knobs[knobKeyWindow] != 0 && !slices.Contains(drawn, again) {

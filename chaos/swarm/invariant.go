@@ -59,6 +59,10 @@ var Invariants = []Invariant{
 		"(where all clocks were right)"},
 	{"key-window", "an idempotency key is known for as long as it is to be remembered, and refused after that " +
 		"(where all clocks were right)"},
+	{"room-kept", "a shard remembers no more sessions and idempotency keys than it may (where all clocks were right)"},
+	{"changes-counted", "a namespace takes as many changes of its half-life as it may have, and no more"},
+	{"changed-sum", "a sum in a namespace whose half-life changes lies between what the shortest half-life leaves and " +
+		"what the longest leaves"},
 	{"decayed-sum", "a decayed sum equals the oracle's to 1e-9"},
 	{"dated-sum", "a sum in a namespace with an event clock equals the oracle's, at the time that the answer says, " +
 		"but for what it says is lost"},

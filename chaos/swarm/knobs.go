@@ -7,6 +7,7 @@ import (
 	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/shard"
 	"github.com/ebbdb/ebb/sketch"
@@ -19,7 +20,11 @@ type Knob struct {
 	// Values are what seeds draw, the tightest first. The last is that of production.
 	Values []int64
 
+	// with is a knob that has its tightest value where this one is not that of production: without, what this one limits
+	// would never become free again in a run.
+	with string
 	turn func(cfg *node.Config, v int64) // nil: it is not of nodes
+	sdk  func(l *ebb.Limits, v int64)    // nil: it is not of what clients send and ask for at once
 }
 
 // Names of knobs that clients and checks look up.
@@ -29,128 +34,12 @@ const (
 	knobKeyWindow     = "key-window"
 	knobClientWindow  = "client-window"
 	knobNewFile       = "new-file"
+	knobSessions      = "sessions"
+	knobKeys          = "idempotency-keys"
+	knobHalfLives     = "half-life-changes"
+	knobTry           = "try"
+	knobPause         = "pause"
 )
-
-// Knobs are all of them. All nodes of a run have the same values from the first entry of every log on: those of shards
-// decide results, and so replicas must agree on them.
-var Knobs = []Knob{
-	{
-		knobSessionWindow, "commands of a session that a shard remembers",
-		[]int64{8, 13, 64, 1024},
-		func(cfg *node.Config, v int64) { cfg.ShardLimits.SessionWindow = uint64(v) },
-	},
-	{
-		knobSessionExpiry, "ms that a session may be idle",
-		[]int64{3_000, 8_000, 20_000, 3_600_000},
-		func(cfg *node.Config, v int64) { cfg.ShardLimits.SessionExpiry = ticks(v) },
-	},
-	{
-		"session-results", "bytes of results that say more than a count, a session",
-		[]int64{20, 100, 4 << 10, 64 << 10},
-		func(cfg *node.Config, v int64) { cfg.ShardLimits.SessionResultBytes = int(v) },
-	},
-	{
-		knobKeyWindow, "ms for which an idempotency key is remembered",
-		[]int64{3_000, 8_000, 20_000, 600_000},
-		func(cfg *node.Config, v int64) { cfg.ShardLimits.IdempotencyWindow = ticks(v) },
-	},
-	{
-		"snapshot", "bytes of a log before a snapshot is taken",
-		[]int64{8 << 10, 32 << 10, 128 << 10, 4 << 20},
-		func(cfg *node.Config, v int64) { cfg.SnapshotBytes = v },
-	},
-	{
-		knobClientWindow, "commands of a client in one shard at once, no more than a session remembers",
-		[]int64{1, 8, ebb.WindowDefault},
-		nil,
-	},
-	{
-		"sources", "ordered sources that a shard remembers",
-		[]int64{2, 64, 4096},
-		func(cfg *node.Config, v int64) { cfg.ShardLimits.Sources = int(v) },
-	},
-	{
-		"key-results", "bytes of results that say more than a count, of all idempotency keys of a shard",
-		[]int64{64 << 10, 16 << 20},
-		func(cfg *node.Config, v int64) { cfg.ShardLimits.IdempotencyResultBytes = int(v) },
-	},
-	{
-		"entries-in-flight", "entries of a shard on their way at once",
-		[]int64{1, 2, 4},
-		func(cfg *node.Config, v int64) { cfg.Limits.EntriesInFlight = int(v) },
-	},
-	{
-		"entry", "bytes of commands after which an entry ends",
-		[]int64{1, 300, 64 << 10},
-		func(cfg *node.Config, v int64) { cfg.Limits.EntryBytes = int(v) },
-	},
-	{
-		"queue", "bytes of commands that wait at a shard, but for a single one",
-		[]int64{500, 8 << 10, 4 << 20},
-		func(cfg *node.Config, v int64) { cfg.Limits.QueueBytes = int(v) },
-	},
-	{
-		"append", "entries of one append to a follower",
-		[]int64{8, 16, 64},
-		func(cfg *node.Config, v int64) { cfg.Limits.AppendEntries = int(v) },
-	},
-	{
-		"trailing", "bytes of a log that stay behind a snapshot",
-		[]int64{1, 4 << 10, 1 << 20},
-		func(cfg *node.Config, v int64) { cfg.Limits.TrailingBytes = v },
-	},
-	{
-		"snapshot-period", "ms between two looks at the lengths of logs",
-		[]int64{100, 300, 1000},
-		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotEvery = time.Duration(v) * time.Millisecond },
-	},
-	{
-		"snapshot-sync", "bytes of a snapshot between two syncs",
-		[]int64{1 << 10, 64 << 10, 8 << 20},
-		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotSyncBytes = v },
-	},
-	{
-		"chunk", "bytes of a snapshot that go to another node at once",
-		[]int64{100, 4 << 10, 256 << 10},
-		func(cfg *node.Config, v int64) { cfg.Limits.ChunkBytes = int(v) },
-	},
-	{
-		"log-batch", "bytes of the log that one sync makes durable",
-		[]int64{1, 2 << 10, 4 << 20},
-		func(cfg *node.Config, v int64) { cfg.Limits.LogBatchBytes = int(v) },
-	},
-	{
-		"audit-period", "ms between two audits of a shard",
-		[]int64{10_000, 20_000, 60_000},
-		func(cfg *node.Config, v int64) { cfg.Limits.AuditEvery = time.Duration(v) * time.Millisecond },
-	},
-	{knobNewFile, "ms that a disk takes to make a file", []int64{200, 30, 0}, nil},
-	{
-		"log", "bytes of the log of a node, above which the longest of a group is cut",
-		[]int64{64 << 10, 1 << 20, 256 << 20},
-		func(cfg *node.Config, v int64) { cfg.Limits.LogBytes = v },
-	},
-	{
-		"snapshots-at-once", "snapshots that a node takes at a time",
-		[]int64{1, 2},
-		func(cfg *node.Config, v int64) { cfg.Limits.SnapshotsAtOnce = int(v) },
-	},
-	{
-		"move-rate", "bytes of snapshots that a node sends in a second",
-		[]int64{128 << 10, 1 << 20, node.DefaultMoveRate},
-		func(cfg *node.Config, v int64) { cfg.MoveRate = v },
-	},
-	{
-		"unions", "bytes of unions that a node keeps to answer windows",
-		[]int64{1, 64 << 10, node.DefaultUnionBytes},
-		func(cfg *node.Config, v int64) { cfg.UnionBytes = int(v) },
-	},
-	{
-		"scrub-period", "ms after which a node reads its log and its snapshots again",
-		[]int64{2_000, 10_000, 86_400_000},
-		func(cfg *node.Config, v int64) { cfg.ScrubEvery = time.Duration(v) * time.Millisecond },
-	},
-}
 
 // ticks is a number of ms in shard time.
 func ticks(ms int64) sketch.Tick { return sketch.Tick(ms * 1000) }
@@ -183,6 +72,11 @@ func drawKnobs(seed uint64) map[string]int64 {
 			values[k.Name] = v
 		}
 	}
+	for _, k := range Knobs {
+		if _, turned := values[k.Name]; turned && k.with != "" {
+			values[k.with] = knobNamed(k.with).Values[0]
+		}
+	}
 	if len(values) == 0 {
 		return nil
 	}
@@ -200,13 +94,21 @@ func (k *Knob) of(p *Plan) int64 {
 }
 
 // knob is the value of a knob by its name.
-func (p *Plan) knob(name string) int64 {
+func (p *Plan) knob(name string) int64 { return knobNamed(name).of(p) }
+
+func knobNamed(name string) *Knob {
 	for i := range Knobs {
 		if Knobs[i].Name == name {
-			return Knobs[i].of(p)
+			return &Knobs[i]
 		}
 	}
 	panic("no knob is called " + name)
+}
+
+// turned reports whether a knob has another value than that of production.
+func (p *Plan) turned(name string) bool {
+	_, turned := p.Knobs[name]
+	return turned
 }
 
 // knobTime is the value of a knob that is a time.
@@ -219,12 +121,27 @@ func (p *Plan) window() int { return int(min(p.knob(knobClientWindow), p.knob(kn
 
 // turn gives a node the limits of the plan.
 func (p *Plan) turn(cfg *node.Config) {
-	cfg.ShardLimits = shard.DefaultLimits()
+	cfg.ShardLimits, cfg.ControlLimits = shard.DefaultLimits(), cluster.DefaultControlLimits()
 	for _, k := range Knobs {
 		if v, turned := p.Knobs[k.Name]; turned && k.turn != nil {
 			k.turn(cfg, v)
 		}
 	}
+}
+
+// sdk are the limits of clients.
+func (p *Plan) sdk() (l ebb.Limits) {
+	for _, k := range Knobs {
+		if v, turned := p.Knobs[k.Name]; turned && k.sdk != nil {
+			k.sdk(&l, v)
+		}
+	}
+	return l
+}
+
+// backoff is how long clients wait between two tries.
+func (p *Plan) backoff() ebb.Backoff {
+	return ebb.Backoff{Min: min(10*time.Millisecond, p.knobTime(knobPause)), Max: p.knobTime(knobPause)}
 }
 
 // shardLimits are those of the shards of all nodes.

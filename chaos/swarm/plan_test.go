@@ -15,6 +15,7 @@ import (
 	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/shard"
 )
@@ -288,8 +289,15 @@ func TestSeedsDrawLimits(t *testing.T) {
 	var plan Plan
 	var cfg node.Config
 	plan.turn(&cfg)
-	if cfg.ShardLimits != shard.DefaultLimits() || cfg.Limits != (node.Limits{}) || cfg.SnapshotBytes != 0 {
+	if cfg.ShardLimits != shard.DefaultLimits() || cfg.ControlLimits != cluster.DefaultControlLimits() ||
+		cfg.Limits != (node.Limits{}) || cfg.SnapshotBytes != 0 || plan.sdk() != (ebb.Limits{}) {
 		t.Errorf("a plan without limits has %+v", cfg)
+	}
+	if b := plan.backoff(); b != (ebb.Backoff{Min: 10 * time.Millisecond, Max: 500 * time.Millisecond}) {
+		t.Errorf("clients of a plan without limits wait %v", b)
+	}
+	if d := plan.knobTime(knobTry); d != ebb.AttemptTimeoutDefault {
+		t.Errorf("clients of a plan without limits try a node for %v", d)
 	}
 	if plan.window() != ebb.WindowDefault {
 		t.Errorf("clients of a plan without limits have a window of %d", plan.window())

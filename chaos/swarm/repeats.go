@@ -42,6 +42,31 @@ func (r *repeater) work(*ebb.Client) {
 		r.again(r.done[r.rng.IntN(len(r.done))])
 		return
 	}
+	if r.w.plan.turned(knobKeys) && r.rng.IntN(15) == 0 && !r.w.waiting.Load() {
+		r.crowd()
+		return
+	}
+	r.once()
+}
+
+// crowd sends one new command more than a shard remembers keys: where they were sent so fast that none can have been
+// forgotten, one was refused.
+func (r *repeater) crowd() {
+	limit, done, began := int(r.w.plan.knob(knobKeys)), 0, r.w.now()
+	within := r.w.plan.knobTime(knobKeyWindow) - 2*shardSlack
+	for range limit + 1 {
+		if r.once() {
+			done++
+		}
+	}
+	if !r.w.everSkewed.Load() && r.w.now()-began < within {
+		r.w.hold("room-kept", done <= limit, "%d idempotency keys were taken in %v: the limit is %d",
+			done, r.w.now()-began, limit)
+	}
+}
+
+// once sends a new command.
+func (r *repeater) once() bool {
 	var ids []uint64
 	for range 1 + r.rng.IntN(5) {
 		r.next++
@@ -51,11 +76,13 @@ func (r *repeater) work(*ebb.Client) {
 		Namespace: countsNamespace, Changes: []*ebbv1.BitChange{{Key: []byte(repeatKey), Op: ebbv1.BitOp_BIT_OP_FLIP, Ids: ids}},
 		IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: time.Now().UnixMicro(), Hi: r.rng.Uint64(), Lo: r.rng.Uint64()},
 	}
-	if changed, ok := r.send(req); ok {
+	changed, ok := r.send(req)
+	if ok {
 		r.w.hold("repeat-same", changed == uint64(len(ids)), "%d new ids were flipped, and it is said that %d changed", len(ids), changed)
 		r.done = append(r.done, repeated{req, changed})
 		r.done = r.done[max(0, len(r.done)-repeatsKept):]
 	}
+	return ok
 }
 
 // again sends a command a second time. It still flips nothing.

@@ -73,6 +73,9 @@ func (r *retrier) work(*ebb.Client) {
 			time.Sleep(idle - 2*shardSlack + millis(r.rng, 0, 5000))
 		}
 	}
+	if !r.odd && r.w.plan.turned(knobSessions) && r.rng.IntN(15) == 0 && !r.w.waiting.Load() {
+		r.crowd()
+	}
 	for range 1 + r.rng.IntN(4) {
 		if r.session != 0 {
 			r.send(r.draw())
@@ -92,6 +95,27 @@ func (r *retrier) open() {
 	}
 	r.session, r.sent, r.top, r.newest = result.GetSession(), map[uint64]*sent{}, 0, 0
 	r.used, r.late = moment{from, r.w.now()}, false
+}
+
+// crowd opens one session more than a shard remembers, and uses none of them: where they were opened so fast that none
+// can have expired, one was refused.
+func (r *retrier) crowd() {
+	limit, opened, began := int(r.w.plan.knob(knobSessions)), 0, r.w.now()
+	within := r.w.plan.knobTime(knobSessionExpiry) - 2*shardSlack
+	for range limit + 1 {
+		_, err := r.apply(&ebbv1.Command{
+			Namespace: countsNamespace, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: 1}},
+		})
+		if errors.Is(err, proto.ErrTooManySessions) {
+			break
+		}
+		if err == nil {
+			opened++
+		}
+	}
+	if !r.w.everSkewed.Load() && r.w.now()-began < within {
+		r.w.hold("room-kept", opened <= limit, "%d sessions were opened in %v: the limit is %d", opened, r.w.now()-began, limit)
+	}
 }
 
 // draw chooses a sequence: a new one, one that was left out, or one that was sent before.
@@ -226,7 +250,8 @@ func (r *retrier) apply(c *ebbv1.Command) (*ebbv1.CommandResult, error) {
 	switch {
 	case err == nil:
 		r.w.done(acked)
-	case errors.Is(err, proto.ErrSequenceTooOld), errors.Is(err, proto.ErrSessionExpired):
+	case errors.Is(err, proto.ErrSequenceTooOld), errors.Is(err, proto.ErrSessionExpired),
+		errors.Is(err, proto.ErrTooManySessions):
 		r.w.done(failed)
 	default:
 		r.w.done(unknown)

@@ -196,7 +196,8 @@ func (w *world) dial(host int) (*ebb.Client, error) {
 		addrs = append(addrs, w.c.IP(i)+":7070")
 	}
 	return ebb.DialOptions(context.Background(), addrs, slices.Concat([]ebb.Option{
-		ebb.WithDialer(w.c.Dialer(clientIP(host))), ebb.WithAttemptTimeout(time.Second), ebb.WithWindow(w.plan.window()),
+		ebb.WithDialer(w.c.Dialer(clientIP(host))), ebb.WithAttemptTimeout(w.plan.knobTime(knobTry)),
+		ebb.WithWindow(w.plan.window()), ebb.WithLimits(w.plan.sdk()), ebb.WithBackoff(w.plan.backoff()),
 	}, w.opts.Client)...)
 }
 

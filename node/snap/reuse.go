@@ -53,12 +53,12 @@ func (s *Store) newBase(l *listed) (*base, error) {
 		b.chunks[c.hash] = c.at
 		live[c.at.file()] += int64(c.length)
 	}
-	b.leave(live)
+	b.leave(live, s.cfg.Files)
 	return b, nil
 }
 
 // leave notes which files are sparse, and forgets the chunks of those that are too many, the emptiest ones. live is how many bytes of each are named.
-func (b *base) leave(live []int64) {
+func (b *base) leave(live []int64, files int) {
 	order := make([]int, len(live)) // the fullest first
 	for i := range order {
 		order[i] = i
@@ -68,11 +68,11 @@ func (b *base) leave(live []int64) {
 	for i := range live {
 		b.sparse[i] = live[i]*sparseShare < b.files[i].Size
 	}
-	if len(order) <= filesMax {
+	if len(order) <= files {
 		return
 	}
 	for hash, at := range b.chunks {
-		if slices.Contains(order[filesMax:], at.file()) {
+		if slices.Contains(order[files:], at.file()) {
 			delete(b.chunks, hash)
 		}
 	}

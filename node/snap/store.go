@@ -41,6 +41,8 @@ type Config struct {
 	Count  *Counts      // nil: nobody counts; may be that of several stores
 	// SyncBytes is after how many bytes of a snapshot a part of it is synced; default 8 MiB.
 	SyncBytes int64
+	// Files is how many older files a snapshot takes chunks from at most; default 15, which is also the most.
+	Files int
 
 	// OnBoundary is told the end of a snapshot when it is durable and before raft
 	// can see it, and when a store is opened that of its newest; (*wal.Group).SetBoundary
@@ -99,6 +101,9 @@ func Open(cfg Config) (*Store, error) {
 	}
 	if cfg.SyncBytes == 0 {
 		cfg.SyncBytes = syncEvery
+	}
+	if cfg.Files <= 0 || cfg.Files > filesMax {
+		cfg.Files = filesMax
 	}
 	if cfg.Count == nil {
 		cfg.Count = new(Counts)

@@ -142,7 +142,7 @@ func (e *endFile) sync() error {
 // syncEnds syncs the end's file once a second, apart from the writer, until the log ends.
 func (l *Log) syncEnds() {
 	defer close(l.ends)
-	tick := time.NewTicker(endSyncEvery)
+	tick := time.NewTicker(l.cfg.EndSyncEvery)
 	defer tick.Stop()
 	for {
 		select {

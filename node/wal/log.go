@@ -57,6 +57,8 @@ type Config struct {
 	Short      func() bool
 	TailBytes  int64 // of recent batches kept in memory; default one segment
 	BatchBytes int   // of one sync, softly; default 4 MiB
+	// EndSyncEvery is how often EndFile is synced; default 1 s.
+	EndSyncEvery time.Duration
 }
 
 func (c *Config) validate() error {
@@ -77,6 +79,9 @@ func (c *Config) validate() error {
 	}
 	if c.BatchBytes == 0 {
 		c.BatchBytes = batchBytesDefault
+	}
+	if c.EndSyncEvery <= 0 {
+		c.EndSyncEvery = endSyncEvery
 	}
 	return nil
 }
