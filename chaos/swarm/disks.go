@@ -1,11 +1,16 @@
 package swarm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
@@ -87,6 +92,43 @@ var diskFamilies = []Family{
 		mend: func(*world) {},
 	},
 	{
+		Name: "zeroed-log", Loses: true, Moves: true,
+		What: "the end of a dead node's log is zeroed; that is noticed, and the node comes back with an empty disk",
+		Dose: "up to 200 kB",
+		draw: func(rng *rand.Rand, d *Dose) { d.Part = rng.Float64() },
+		inject: func(w *world, d Dose) string {
+			i := w.some(d)
+			w.excuse(i, proto.ErrCorrupt)
+			applied := w.appliedAt(i)
+			w.c.Kill(i)
+			detail := w.zero(i, 1+int64(d.Part*zeroedMax))
+			w.mustNotice(i, applied, detail)
+			return w.named(i) + ": " + detail
+		},
+		mend: func(*world) {},
+	},
+	{
+		Name: "misdirected-write", Loses: true, Moves: true,
+		What: "a write of a node's log, of its log.end or of a snapshot lands elsewhere in that file or in another one, " +
+			"and the node dies; where that is noticed it comes back with an empty disk",
+		Dose: "of log, log-end or snapshot; dead after up to 1.5 s",
+		draw: func(rng *rand.Rand, d *Dose) {
+			d.Time = millis(rng, 0, 1500)
+			oneOf("log", "log-end", "snapshot")(rng, d)
+		},
+		inject: func(w *world, d Dose) string {
+			i := w.some(d)
+			w.excuse(i, proto.ErrCorrupt)
+			detail := w.misdirect(i, d)
+			time.Sleep(d.Time)
+			applied := w.appliedAt(i)
+			w.c.Kill(i)
+			w.mustNotice(i, applied, detail)
+			return w.named(i) + ": " + detail
+		},
+		mend: func(*world) {},
+	},
+	{
 		Name: "lost-disk", What: "a node dies and comes back with an empty disk", Loses: true, Moves: true,
 		inject: func(w *world, d Dose) string {
 			i := w.some(d)
@@ -144,6 +186,107 @@ func (w *world) flip(i int, d Dose) string {
 	return w.nothing("nothing is stored")
 }
 
+// zeroedMax is how many bytes of a log are zeroed at most.
+const zeroedMax = 200_000
+
+// segmentHead is how many bytes of a file of the log are its header. One with no more than that has no batch.
+const segmentHead = 32
+
+// zero zeroes the last bytes of a dead node's log, but not the headers of its files, and says which.
+func (w *world) zero(i int, most int64) string {
+	disk, left := w.c.Disk(i), most
+	files, err := stored(disk, "/data/wal")
+	if err != nil {
+		return w.nothing(fmt.Sprintf("there is no log: %v", err))
+	}
+	slices.SortFunc(files, func(a, b fs.Info) int { return strings.Compare(b.Name, a.Name) })
+	var words []string
+	for _, f := range files {
+		end := lastByte(disk, f)
+		if end <= segmentHead || left <= 0 {
+			continue
+		}
+		from := max(segmentHead, end-left)
+		if err := disk.Zero(f.Name, from, end-from); err != nil {
+			return w.nothing(err.Error())
+		}
+		left -= end - from
+		words = append(words, fmt.Sprintf("bytes %d to %d of %s", from, end, f.Name))
+	}
+	if len(words) == 0 {
+		return w.nothing("the log is empty")
+	}
+	return join(words) + " are zeroed"
+}
+
+// lastByte is where the last byte of a file ends that is not zero.
+func lastByte(disk *fs.Mem, f fs.Info) int64 {
+	file, err := disk.OpenFile(f.Name, os.O_RDONLY)
+	if err != nil {
+		return 0
+	}
+	defer file.Close() //nolint:errcheck // it was read
+	b := make([]byte, f.Size)
+	n, _ := file.ReadAt(b, 0) // what was not read is zero
+	return int64(len(bytes.TrimRight(b[:n], "\x00")))
+}
+
+// misdirect has one of the next writes of a node land elsewhere, waits for it, and says what became of it.
+func (w *world) misdirect(i int, d Dose) string {
+	disk, rng := w.c.Disk(i), rand.New(rand.NewPCG(d.Pick, 4))
+	part := map[string]string{"log": "/wal/", "log-end": "/log.end", "snapshot": "/snap/"}[d.Way]
+	same, skip := rng.IntN(2) == 0, rng.IntN(5)
+	landed := make(chan string, 1)
+	var mu sync.Mutex // guards rng and skip
+	disk.Misdirect(func(name string, off int64, n int) (to string, at int64, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !strings.Contains(name, part) || skip < 0 {
+			return "", 0, false
+		}
+		if skip--; skip >= 0 {
+			return "", 0, false
+		}
+		files, err := stored(disk, "/data")
+		if err != nil {
+			return "", 0, false
+		}
+		if end, err := disk.Stat("/data/log.end"); err == nil {
+			end.Name = "/data/log.end"
+			files = append(files, end)
+		}
+		files = slices.DeleteFunc(files, func(f fs.Info) bool { return f.Size == 0 || same != (f.Name == name) })
+		if len(files) == 0 { // the file is new
+			skip = 0
+			return "", 0, false
+		}
+		f := files[rng.IntN(len(files))]
+		at = rng.Int64N(f.Size)
+		landed <- fmt.Sprintf("%d bytes for byte %d of %s land at byte %d of %s", n, off, name, at, f.Name)
+		return f.Name, at, true
+	})
+	defer disk.Misdirect(nil)
+	if d.Way == "snapshot" {
+		w.compact(i)
+	}
+	select {
+	case detail := <-landed:
+		return detail
+	case <-time.After(strayMax):
+		return w.nothing("nothing was written of " + d.Way)
+	}
+}
+
+// strayMax is how long a write is waited for.
+const strayMax = 3 * time.Second
+
+// mustNotice has the next start of a dead node refuse its log if that lacks what the node had applied.
+func (w *world) mustNotice(i int, applied map[uint32]uint64, what string) {
+	if misses := w.missesEntries(i, applied); misses != "" {
+		w.damaged[i] = what + ": " + misses
+	}
+}
+
 // stored lists the logs and snapshots below a directory, with their paths.
 func stored(disk *fs.Mem, dir string) (files []fs.Info, err error) {
 	infos, err := disk.ReadDir(dir)
@@ -171,6 +314,7 @@ func stored(disk *fs.Mem, dir string) (files []fs.Info, err error) {
 func (w *world) wipe(i int) {
 	w.c.Wipe(i)
 	w.wiped[i] = true
+	delete(w.damaged, i)
 }
 
 // corrupt reports whether a node could not start, or ended, since it noticed that its disk had changed.

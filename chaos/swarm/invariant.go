@@ -85,7 +85,8 @@ var Invariants = []Invariant{
 	{"clock-true", "no shard's clock is ahead of the time (where a majority of clocks was right)"},
 	{"no-collapse", "no node ends of itself, except where its disk failed, was damaged or was removed"},
 	{"restarts", "whoever was killed, lost power or was stopped starts again, and becomes ready when all was mended"},
-	{"damage-seen", "a flipped bit in log or snapshot is refused as corrupt, or changes nothing"},
+	{"damage-seen", "a flipped bit, a zeroed end of a log and a misdirected write are refused as corrupt, " +
+		"or change nothing"},
 	{"changes-accepted", "the cluster accepts the changes that it is asked for when all was mended"},
 	{"members-as-asked", "the cluster has the members, replicas and no moves that it was asked for, 5 minutes after all was mended"},
 	{"removed-ends", "a removed node ends, and again when it is started again"},

@@ -39,9 +39,7 @@ func (w *world) judgeDisk(i int, applied map[uint32]uint64) {
 	if len(applied) == 0 || w.excused(i, proto.ErrCorrupt) {
 		return
 	}
-	log, err := wal.Open(wal.Config{
-		FS: w.c.Disk(i).Copy(), Dir: "/data/wal", Existing: true, SegmentBytes: w.plan.Segment, Fatal: func(error) {},
-	})
+	log, err := w.readLog(i)
 	if err != nil {
 		w.hold("log-durable", !errors.Is(err, proto.ErrCorrupt), "%s lost power: %v", w.c.Name(i), err)
 		return
@@ -57,6 +55,31 @@ func (w *world) judgeDisk(i int, applied map[uint32]uint64) {
 				w.c.Name(i), shard, has, index)
 		}
 	}
+}
+
+// readLog reads the log of a machine, from a copy of its disk.
+func (w *world) readLog(i int) (*wal.Log, error) {
+	return wal.Open(wal.Config{
+		FS: w.c.Disk(i).Copy(), Dir: "/data/wal", Existing: true, SegmentBytes: w.plan.Segment, Fatal: func(error) {},
+	})
+}
+
+// missesEntries says what the log of a dead node lacks of what the node had applied; "" for nothing.
+func (w *world) missesEntries(i int, applied map[uint32]uint64) string {
+	log, err := w.readLog(i)
+	if err != nil {
+		return err.Error()
+	}
+	defer log.Close() //nolint:errcheck // it was read
+	for shard, index := range applied {
+		group := log.Group(shard)
+		last, _ := group.LastIndex() // it has no error
+		boundary, _ := group.Boundary()
+		if has := max(last, boundary); has > 0 && has < index { // 0: it may be deleted
+			return fmt.Sprintf("of shard %d it has %d entries of %d", shard, has, index)
+		}
+	}
+	return ""
 }
 
 // lyingDisk loses what a disk says it has kept. No node can survive that, nor a majority that needs such a node: it has

@@ -109,10 +109,26 @@ func (w *world) settle(clients []client) {
 	defer cancel()
 	w.listed(ctx)
 	err := w.c.Agree(ctx)
-	w.hold("replicas-equal", err == nil, "%v", err)
+	if !w.hold("replicas-equal", err == nil, "%v", err) {
+		w.tellReplicas()
+	}
 	w.compare()
 	if shard, ahead := w.c.Ahead(); !w.manySkewed {
 		w.hold("clock-true", ahead <= 500*time.Millisecond, "the clock of shard %d is %v ahead of the time", shard, ahead)
+	}
+}
+
+// tellReplicas tells what each node says of its replicas, for a story of why they differ.
+func (w *world) tellReplicas() {
+	for i := range w.c.Nodes() {
+		n := w.c.Node(i)
+		if n == nil {
+			continue
+		}
+		for _, r := range n.Status().GetReplicas() {
+			w.tell("%s is %s of shard %d in term %d, led by %q: last %d, committed %d, applied %d", w.c.Name(i),
+				r.GetRole(), r.GetShard(), r.GetTerm(), r.GetLeader(), r.GetLastIndex(), r.GetCommitIndex(), r.GetAppliedIndex())
+		}
 	}
 }
 

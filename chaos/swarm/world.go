@@ -62,13 +62,14 @@ type world struct {
 	admin *ebb.Client
 
 	// of the one goroutine that injects
-	skewed     map[int]bool // nodes whose clocks are wrong
-	manySkewed bool         // no majority of clocks was right at some time
-	everSkewed atomic.Bool  // some clock was wrong at some time
-	leaving    map[int]bool // nodes that the cluster is to be without
-	wiped      map[int]bool // nodes whose disks were replaced
-	mendAll    func()       // mend, which knows all families, for one of these
-	whole      bool         // nothing is broken: whoever is dead must start
+	skewed     map[int]bool   // nodes whose clocks are wrong
+	manySkewed bool           // no majority of clocks was right at some time
+	everSkewed atomic.Bool    // some clock was wrong at some time
+	leaving    map[int]bool   // nodes that the cluster is to be without
+	wiped      map[int]bool   // nodes whose disks were replaced
+	damaged    map[int]string // dead nodes whose logs must be refused, and why
+	mendAll    func()         // mend, which knows all families, for one of these
+	whole      bool           // nothing is broken: whoever is dead must start
 	wishes     []*ebbv1.ChangeClusterRequest
 	latest     time.Duration   // how late what is sent may come
 	idle       bool            // the fault that is being injected has done nothing, or not yet
@@ -111,7 +112,7 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 	bubble(func() {
 		w = &world{
 			plan: plan, opts: opts, begun: time.Now(), verdict: v,
-			skewed: map[int]bool{}, leaving: map[int]bool{}, wiped: map[int]bool{}, excuses: map[int][]error{},
+			skewed: map[int]bool{}, leaving: map[int]bool{}, wiped: map[int]bool{}, damaged: map[int]string{}, excuses: map[int][]error{},
 			reigns: map[uint32]*Reign{}, leaders: map[[2]uint64]string{}, clocks: map[[3]uint64]int64{}, applied: map[uint32]uint64{},
 		}
 		w.mendAll = w.mend
@@ -363,6 +364,10 @@ func (w *world) start(i int) {
 	err := w.damage(i)
 	if err == nil {
 		err = w.c.Restart(context.Background(), i)
+	}
+	if why := w.damaged[i]; why != "" && (err == nil || corrupt(err)) {
+		w.hold("damage-seen", corrupt(err), "%s starts with a damaged log: %s", w.c.Name(i), why)
+		delete(w.damaged, i)
 	}
 	if corrupt(err) && w.excused(i, err) {
 		w.hold("damage-seen", true, "")

@@ -343,3 +343,39 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestMisdirected: a write lands elsewhere, and not behind the end of the file there; its own place keeps what it had,
+// and the file is as long as if it had been written.
+func TestMisdirected(t *testing.T) {
+	m := fs.NewMem()
+	for _, name := range []string{"/a", "/b"} {
+		f, err := fs.Create(m, name)
+		must(t, err)
+		_, err = f.Write([]byte("0123456789"))
+		must(t, err)
+	}
+	f, err := m.OpenFile("/a", os.O_RDWR)
+	must(t, err)
+	m.Misdirect(func(name string, off int64, n int) (string, int64, bool) {
+		if name != "/a" || n != 4 {
+			t.Errorf("%d bytes for byte %d of %s", n, off, name)
+		}
+		return "/b", 8 - off/8, off < 20
+	})
+	for _, off := range []int64{2, 8, 20} {
+		if n, err := f.WriteAt([]byte("abcd"), off); n != 4 || err != nil {
+			t.Errorf("%d bytes are written: %v", n, err)
+		}
+	}
+	m.Misdirect(nil)
+	long := "0123456789" + strings.Repeat("\x00", 10) + "abcd"
+	for name, want := range map[string]string{"/a": long, "/b": "0123456abc"} {
+		if got, err := fs.ReadFile(m, name); string(got) != want || err != nil {
+			t.Errorf("%s has %q, want %q: %v", name, got, want, err)
+		}
+	}
+	must(t, m.Zero("/b", 6, 100))
+	if got, err := fs.ReadFile(m, "/b"); string(got) != "012345\x00\x00\x00\x00" || err != nil {
+		t.Errorf("with its end zeroed /b has %q: %v", got, err)
+	}
+}

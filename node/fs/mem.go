@@ -50,6 +50,7 @@ type Mem struct {
 	inject   func(op Op, name string) error
 	hang     <-chan struct{} // Sync waits for it
 	lie      func(op Op, name string) (done float64)
+	stray    func(name string, offset int64, bytes int) (to string, at int64, ok bool)
 	readOnly bool
 	capacity int64 // bytes; 0 is no limit
 	used     int64 // bytes of all files
@@ -85,6 +86,15 @@ func (m *Mem) Lie(f func(op Op, name string) (done float64)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lie = f
+}
+
+// Misdirect sets a function that sees every write before it takes effect, without a lock. Where it returns true, the
+// write lands at that offset of that file, as far as the file has bytes there, and reports success; the place that it
+// was for keeps what it had, or gets zeros where it is behind the end of its file. nil ends that.
+func (m *Mem) Misdirect(f func(name string, offset int64, bytes int) (to string, at int64, ok bool)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stray = f
 }
 
 // part is how many of n changes a sync makes durable. m.mu is held.
@@ -132,6 +142,21 @@ func (m *Mem) FlipByte(name string, offset int64, bit uint) error {
 	n.data[offset] ^= 1 << (bit % 8)
 	if offset < int64(len(n.durable)) {
 		n.durable[offset] ^= 1 << (bit % 8)
+	}
+	return nil
+}
+
+// Zero puts zeros in the place of some bytes of a file, silently and durably.
+func (m *Mem) Zero(name string, offset, bytes int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.file("zero", name)
+	if err != nil {
+		return err
+	}
+	for _, b := range [][]byte{n.data, n.durable} {
+		end := min(offset+bytes, int64(len(b)))
+		clear(b[min(offset, end):end])
 	}
 	return nil
 }
@@ -568,9 +593,10 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.m.begin(OpWrite, f.name); err != nil {
 		return 0, err
 	}
+	to := f.stray(p, off)
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	return f.write(p, off)
+	return f.write(p, off, to)
 }
 
 func (f *memFile) Write(p []byte) (int, error) {
@@ -578,21 +604,60 @@ func (f *memFile) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	f.m.mu.Lock()
+	off := f.pos
+	f.m.mu.Unlock()
+	to := f.stray(p, off)
+	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	n, err := f.write(p, f.pos)
+	n, err := f.write(p, f.pos, to)
 	f.pos += int64(n)
 	return n, err
 }
 
-func (f *memFile) write(p []byte, off int64) (int, error) {
+// place is where a write lands that was for another place.
+type place struct {
+	name string
+	off  int64
+}
+
+// stray asks where a write lands; nil: where it should.
+func (f *memFile) stray(p []byte, off int64) *place {
+	f.m.mu.Lock()
+	stray := f.m.stray
+	f.m.mu.Unlock()
+	if stray == nil {
+		return nil
+	}
+	name, at, ok := stray(f.name, off, len(p))
+	if !ok {
+		return nil
+	}
+	return &place{name, at}
+}
+
+func (f *memFile) write(p []byte, off int64, to *place) (int, error) {
 	if err := f.usable(OpWrite, true); err != nil {
 		return 0, err
 	}
 	fits, err := f.room(p, off)
+	if to != nil && err == nil {
+		f.m.land(p, to)
+		f.m.resize(f.n, max(f.n.size, off+int64(len(p))))
+		return len(p), nil
+	}
 	f.m.used -= f.n.size
 	f.n.write(p[:fits], off)
 	f.m.used += f.n.size
 	return fits, err
+}
+
+// land writes to what a file has at a place, and not behind its end. m.mu is held.
+func (m *Mem) land(p []byte, to *place) {
+	n, err := m.file("write", to.name)
+	if err != nil || to.off >= n.size {
+		return // what was written is lost
+	}
+	n.write(p[:min(int64(len(p)), n.size-to.off)], to.off)
 }
 
 // room returns how much of a write fits on the disk.

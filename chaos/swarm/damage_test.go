@@ -1,0 +1,50 @@
+package swarm
+
+import (
+	"errors"
+	iofs "io/fs"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/node"
+)
+
+// damagePlan is one fault of a disk, 10 s after the start.
+func damagePlan(family string, dose Dose) Plan {
+	dose.Shard = 1
+	return Plan{Seed: 1, Nodes: 3, Shards: 5, Acts: []Act{{
+		Number: 1, Family: family, Wait: 10 * time.Second, Hold: 2 * time.Second, Dose: dose,
+	}}}
+}
+
+// TestDamageIsNoticed: a node refuses a log whose end was zeroed, and one of which a write went elsewhere.
+func TestDamageIsNoticed(t *testing.T) {
+	for name, plan := range map[string]Plan{
+		"zeroed":      damagePlan("zeroed-log", Dose{Part: 0.05}),
+		"misdirected": damagePlan("misdirected-write", Dose{Way: "log", Time: time.Second}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := Run(inBubble(t), plan, Options{Crew: []string{}})
+			if v.Failed() || v.Checks["damage-seen"] == 0 {
+				t.Errorf("damage was judged %d times: %v", v.Checks["damage-seen"], v.Breaches)
+			}
+		})
+	}
+}
+
+// TestZeroedLogThatIsNotNoticed: a node that does not remember where its log ended starts with a zeroed one, which the
+// swarm holds against it.
+func TestZeroedLogThatIsNotNoticed(t *testing.T) {
+	forget := func(_ int, cfg *node.Config) {
+		if err := cfg.FS.Remove("/data/log.end"); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+	v := Run(inBubble(t), damagePlan("zeroed-log", Dose{Part: 0.05}), Options{Crew: []string{}, Configure: forget})
+	for _, b := range v.Breaches {
+		if b.Invariant == "damage-seen" {
+			return
+		}
+	}
+	t.Errorf("nodes that do not remember the ends of their logs break %v", v.Breaches)
+}
