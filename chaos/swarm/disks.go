@@ -225,7 +225,7 @@ func lastByte(disk *fs.Mem, f fs.Info) int64 {
 	if err != nil {
 		return 0
 	}
-	defer file.Close() //nolint:errcheck // it was read
+	defer file.Close()
 	b := make([]byte, f.Size)
 	n, _ := file.ReadAt(b, 0) // what was not read is zero
 	return int64(len(bytes.TrimRight(b[:n], "\x00")))
