@@ -17,7 +17,24 @@ func damagePlan(family string, dose Dose) Plan {
 	}}}
 }
 
-// TestZeroedLogIsNoticed: a node refuses a log whose end was zeroed. A misdirected write may also change nothing.
+// TestMisdirectedWriteIsNoticed: a node refuses a log of which a write landed elsewhere. One write may also change
+// nothing, so that three are tried.
+func TestMisdirectedWriteIsNoticed(t *testing.T) {
+	judged := 0
+	for pick := uint64(1); pick <= 3; pick++ {
+		dose := Dose{Way: "log", Pick: pick, Time: 500 * time.Millisecond}
+		v := Run(inBubble(t), damagePlan("misdirected-write", dose), Options{Crew: []string{}})
+		if v.Failed() {
+			t.Errorf("pick %d: %v", pick, v.Breaches)
+		}
+		judged += v.Checks["damage-seen"]
+	}
+	if judged == 0 {
+		t.Error("no node refused its log")
+	}
+}
+
+// TestZeroedLogIsNoticed: a node refuses a log whose end was zeroed.
 func TestZeroedLogIsNoticed(t *testing.T) {
 	v := Run(inBubble(t), damagePlan("zeroed-log", Dose{Part: 0.05}), Options{Crew: []string{}})
 	if v.Failed() || v.Checks["damage-seen"] == 0 {
