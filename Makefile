@@ -7,9 +7,10 @@ LINT_VERSION := v2.15.0
 
 .PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade datadir mutants museum accuracy ci bench vuln sbom reproducible clean notice notice-check attack
 
-# one static binary of less than 30 MB; grpcnotrace leaves out gRPC's own pages of traces, which nobody sees and which keep 4 MB
+# one static binary of less than 30 MB. grpcnotrace leaves out gRPC's own pages of traces, 4 MB; nethttpomithttp2 leaves
+# out HTTP/2 in net/http, 0.5 MB: the HTTP door speaks HTTP/1.1, and gRPC has its own
 build:
-	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags "-s -w" -o ebb ./cmd/ebb
+	CGO_ENABLED=0 $(GO) build -tags grpcnotrace,nethttpomithttp2 -trimpath -ldflags "-s -w" -o ebb ./cmd/ebb
 	@size=$$(wc -c <ebb); echo "ebb: $$((size / 1000000)) MB"; test $$size -lt 30000000
 
 test:
@@ -109,7 +110,7 @@ swarm-ci:
 # a build in which a plan takes the same course each time, and seeds replayed with it: chaos/replay says how. The first takes a minute, since all is compiled again
 ebb-replay:
 	$(GO) run ./chaos/replay $(BIN)/replay
-	CGO_ENABLED=0 GOEXPERIMENT=norandomizedheapbase64 $(GO) build -tags grpcnotrace -trimpath -overlay $(BIN)/replay/overlay.json \
+	CGO_ENABLED=0 GOEXPERIMENT=norandomizedheapbase64 $(GO) build -tags grpcnotrace,nethttpomithttp2 -trimpath -overlay $(BIN)/replay/overlay.json \
 		-ldflags "-X github.com/ebbdb/ebb/chaos/swarm.replays=yes" -o ebb-replay ./cmd/ebb
 
 # two runs of a few seeds tell the same story, to the byte, and have sent the same; so do seeds that fail, with each bug planted that the swarm is to notice (a build each)

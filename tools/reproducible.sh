@@ -8,7 +8,7 @@ trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 build() { # build DIRECTORY [GOCACHE]
 	mkdir -p "$work/$1"
 	git archive HEAD | tar -x -C "$work/$1"
-	(cd "$work/$1" && GOCACHE=${2:-$(go env GOCACHE)} CGO_ENABLED=0 GOFLAGS= "${GO:-go}" build -tags grpcnotrace -trimpath -buildvcs=false -ldflags "-s -w" -o ebb ./cmd/ebb)
+	(cd "$work/$1" && GOCACHE=${2:-$(go env GOCACHE)} CGO_ENABLED=0 GOFLAGS= "${GO:-go}" build -tags grpcnotrace,nethttpomithttp2 -trimpath -buildvcs=false -ldflags "-s -w" -o ebb ./cmd/ebb)
 	sha256sum <"$work/$1/ebb" | cut -d' ' -f1
 }
 

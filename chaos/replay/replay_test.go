@@ -194,7 +194,7 @@ func plant(t *testing.T, root string, m mutants.Mutant) (binary string) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "ebb-replay")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace", "-trimpath", "-overlay", list,
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "grpcnotrace,nethttpomithttp2", "-trimpath", "-overlay", list,
 		"-ldflags", "-s -w -X github.com/ebbdb/ebb/chaos/swarm.replays=yes", "-o", binary, "./cmd/ebb")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOEXPERIMENT=norandomizedheapbase64")
 	if out, err := build.CombinedOutput(); err != nil {

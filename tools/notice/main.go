@@ -73,7 +73,7 @@ func (n notices) collect(root, platform string) error {
 	system, arch, _ := strings.Cut(platform, "/")
 	const form = `{{if .Standard}}std{{"\t"}}{{else}}` +
 		`{{with .Module}}{{if not .Main}}{{.Path}}{{"\t"}}{{.Version}}{{"\t"}}{{.Dir}}{{end}}{{end}}{{"\t"}}{{.Dir}}{{end}}`
-	cmd := exec.Command("go", "list", "-deps", "-tags", "grpcnotrace", "-f", form, "./cmd/ebb")
+	cmd := exec.Command("go", "list", "-deps", "-tags", "grpcnotrace,nethttpomithttp2", "-f", form, "./cmd/ebb")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOOS="+system, "GOARCH="+arch)
 	out, err := cmd.Output()
