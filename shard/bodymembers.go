@@ -135,12 +135,17 @@ func (l *linear) merge(o body) error {
 
 func (l *linear) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
 	e := l.Estimate()
-	out.Total, out.Over = about(q, e.Count, e.StandardError), e.Over
+	out.Over = e.Over
 	switch {
 	case e.Exact:
 		out.Total = exactly(e.Count)
 	case e.Saturated:
 		out.Total = atLeast(q, e.Count)
+	default:
+		low, high := l.Between(e, sureness(q))
+		out.Total = &ebbv1.Estimate{
+			Value: e.Count, StdError: e.StandardError, Low: low, High: high, Confidence: sureness(q),
+		}
 	}
 	if !q.GetMembers() {
 		return

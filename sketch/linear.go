@@ -254,6 +254,47 @@ func (l *LinearCounter) Estimate() LinearEstimate {
 	return e
 }
 
+// Between returns bounds that contain the count with a probability, 0.95 say, or a little more. Few members share few bits
+// with others: how many do is a Poisson variable, the bounds of which are not symmetric. Of many members the error is
+// normal. It needs an estimate that is neither exact nor saturated.
+func (l *LinearCounter) Between(e LinearEstimate, probability float64) (low, high float64) {
+	shared := max(e.Count-float64(l.ones), 0)
+	if e.Count > linearFew*float64(l.m) || shared > linearShared {
+		return Around(e.Count, e.StandardError, probability)
+	}
+	first, last := poissonBetween(shared, probability)
+	return min(float64(l.ones)+first, e.Count), max(float64(l.ones)+last, e.Count)
+}
+
+const (
+	// linearFew: with no more members for each bit, whether one shares its bit depends on the others by 5% at most.
+	linearFew = 0.05
+	// linearShared: the bounds of a Poisson variable with a larger mean are those of a normal one, but for 3%.
+	linearShared = 100
+)
+
+// poissonBetween returns the fewest values in a row that a Poisson variable of a mean below 700 takes with a probability.
+func poissonBetween(mean, probability float64) (first, last float64) {
+	at := exp2Float(float64(-mean * math.Log2E)) // of 0, then of its most probable value
+	for first < math.Floor(mean) {
+		first++
+		at = float64(at * mean / first)
+	}
+	last = first
+	for lower, upper, sum := at, at, at; sum < probability; {
+		under, over := float64(lower*first)/mean, float64(upper*mean)/(last+1)
+		switch {
+		case first > 0 && under >= over:
+			lower, first, sum = under, first-1, sum+under
+		case over > 0:
+			upper, last, sum = over, last+1, sum+over
+		default: // what is left rounds to nothing
+			return first, last
+		}
+	}
+	return first, last
+}
+
 // Members appends the members to dst, in the order of their hashes; ok is false when they are not kept, or no longer.
 // They are good until the next write.
 func (l *LinearCounter) Members(dst [][]byte) (members [][]byte, ok bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"unsafe"
 
@@ -117,6 +118,46 @@ func TestLinearAccuracy(t *testing.T) {
 			t.Errorf("%d members: mean error %.2f%%", point, 100*mean[i])
 		}
 		errs[i].check(t, fmt.Sprint(point, " members"))
+	}
+}
+
+// TestLinearBounds: bounds contain the count as often as they say, also where few members share bits, and seldom more
+// often than a Poisson variable that takes whole values must.
+func TestLinearBounds(t *testing.T) {
+	const trials = 1000
+	for _, n := range []int{260, 300, 360, 410, 600, 1000, 3000, 10_000} {
+		rng := rand.New(rand.NewPCG(uint64(n), 7))
+		inside := 0
+		for range trials {
+			l := newLinear(t, 50_000, false)
+			for range n {
+				_ = l.Add(rng.Uint64(), nil)
+			}
+			if low, high := l.Between(l.Estimate(), 0.95); low <= float64(n) && float64(n) <= high {
+				inside++
+			}
+		}
+		if inside < 0.935*trials || inside > 0.99*trials {
+			t.Errorf("bounds of %d members contain them %d times of %d", n, inside, trials)
+		}
+	}
+}
+
+// TestPoissonBetween: the fewest values in a row, of tables.
+func TestPoissonBetween(t *testing.T) {
+	for _, c := range []struct{ mean, probability, first, last float64 }{
+		{0, 0.95, 0, 0},
+		{0.05, 0.95, 0, 0},
+		{0.06, 0.95, 0, 1},
+		{1.2, 0.95, 0, 3},
+		{3, 0.95, 0, 6},
+		{10, 0.95, 4, 16},
+		{1, 1, 0, 18},
+		{100, 0.95, 81, 120},
+	} {
+		if first, last := poissonBetween(c.mean, c.probability); first != c.first || last != c.last {
+			t.Errorf("%v at %v: %v to %v, want %v to %v", c.probability, c.mean, first, last, c.first, c.last)
+		}
 	}
 }
 
