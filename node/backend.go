@@ -193,7 +193,7 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
 			continue
 		}
-		if err := b.defineForExport(ctx, gate.replica, q.GetQuestion()); err != nil {
+		if err := b.defineBefore(ctx, gate.replica, q); err != nil {
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
 			continue
 		}
@@ -279,20 +279,27 @@ func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.
 	return nil
 }
 
-// defineForExport tells a shard that this node leads of the newest settings of a namespace before what a key holds leaves
-// it: where it goes, they may hold already.
-func (b *backend) defineForExport(ctx context.Context, r *replica, q *ebbv1.Question) *proto.Error {
-	if q.GetExport() == nil {
+// defineBefore tells a shard that this node leads of the newest settings of a namespace before what a key holds leaves
+// it, since where it goes they may hold already; and when a question asks for them.
+func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQuestion) *proto.Error {
+	wants := q.GetSettingsVersion()
+	if q.GetQuestion().GetExport() == nil && wants == 0 {
 		return nil
 	}
-	ns := b.lore.table().Namespace(cmp.Or(q.GetNamespace(), proto.DefaultNamespace))
-	if has := r.state.version(ns.GetName()); has == 0 || has >= ns.GetVersion() {
+	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
+	settings := func() *ebbv1.Namespace { return b.lore.table().Namespace(name) }
+	_ = await(ctx, handOverPoll, func() bool { return settings().GetVersion() >= wants }) // else the next command tells it
+	ns := settings()
+	if has := r.state.version(name); has == 0 || has >= ns.GetVersion() {
 		return nil
 	}
 	if _, leads := r.leading(); !leads {
 		return nil
 	}
-	if err := r.define(ctx, ns.GetName()); err != nil {
+	if wants > 0 {
+		b.clocks.NoteEventClock(name, q.GetClock()) // up to there what was counted fades by the settings of before
+	}
+	if err := r.define(ctx, name); err != nil {
 		return proto.AsError(err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -94,11 +95,20 @@ func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRe
 	if err := v.n.clockable(req.GetNamespace()); err != nil {
 		return nil, err
 	}
-	resp, err := v.n.setNamespace(ctx, req)
-	if err == nil {
-		v.n.awaitNamespace(ctx, resp.GetNamespace())
+	name := cmp.Or(req.GetNamespace().GetName(), proto.DefaultNamespace)
+	before, here := v.n.Table().Namespace(name), !forwarded(ctx)
+	if here && before != nil {
+		v.n.coordinator.RefreshEventClock(ctx, name)
 	}
-	return resp, err
+	resp, err := v.n.setNamespace(ctx, req)
+	if err != nil {
+		return resp, err
+	}
+	v.n.awaitNamespace(ctx, resp.GetNamespace())
+	if here && before != nil {
+		v.n.coordinator.TellSettings(ctx, resp.GetNamespace())
+	}
+	return resp, nil
 }
 
 func (n *Node) setNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (resp *ebbv1.SetNamespaceResponse, err error) {

@@ -12052,9 +12052,12 @@ type ShardQuestion struct {
 	// of a namespace with an event clock: how far that has come anywhere
 	Clock *EventClock `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`
 	// instead of a trend, which names no key then: what the shard knows of when rates of the namespace begin
-	Beginnings    bool `protobuf:"varint,6,opt,name=beginnings,proto3" json:"beginnings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Beginnings bool `protobuf:"varint,6,opt,name=beginnings,proto3" json:"beginnings,omitempty"`
+	// the shard takes over the settings of the namespace, of this version or a newer one, before it answers; with clock. 0: as
+	// it has them
+	SettingsVersion uint64 `protobuf:"varint,7,opt,name=settings_version,json=settingsVersion,proto3" json:"settings_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ShardQuestion) Reset() {
@@ -12127,6 +12130,13 @@ func (x *ShardQuestion) GetBeginnings() bool {
 		return x.Beginnings
 	}
 	return false
+}
+
+func (x *ShardQuestion) GetSettingsVersion() uint64 {
+	if x != nil {
+		return x.SettingsVersion
+	}
+	return 0
 }
 
 type ShardAskRequest struct {
@@ -16063,7 +16073,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\x12\x16\n" +
 	"\x06hidden\x18\x06 \x01(\x01R\x06hidden\"\x1e\n" +
 	"\bKeyCount\x12\x12\n" +
-	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xcb\x01\n" +
+	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xf6\x01\n" +
 	"\rShardQuestion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
@@ -16072,7 +16082,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05clock\x18\x05 \x01(\v2\x12.ebb.v1.EventClockR\x05clock\x12\x1e\n" +
 	"\n" +
 	"beginnings\x18\x06 \x01(\bR\n" +
-	"beginnings\"\xf9\x01\n" +
+	"beginnings\x12)\n" +
+	"\x10settings_version\x18\a \x01(\x04R\x0fsettingsVersion\"\xf9\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
