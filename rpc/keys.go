@@ -42,7 +42,7 @@ func (s *ebbServer) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv
 
 var listParams = append([]param{
 	{name: "kind", kind: "string", summary: "only keys of this kind"},
-	{name: "order", kind: "string", summary: "name (default), total (the largest first) or recent (the latest event first)"},
+	{name: "order", kind: "string", summary: "name (default), total (the largest first) or recent (the latest event first, as far as a kind knows it: see describe)"},
 	{name: "limit", kind: "integer", summary: "how many keys, 1 to 10,000; 100 by default"},
 	{name: "after", kind: "string", summary: "of the order by name: keys after this one"},
 	{name: "after_base64", kind: "string", summary: "the same of a key that is not UTF-8, as the list has it"},

@@ -192,8 +192,10 @@ func newDescribe(s *session) *cobra.Command {
 	var q questionFlags
 	cmd := &cobra.Command{
 		Use: "describe KEY", Short: "What a key is: its kind, sizes, errors, and when it leaves", Args: argsBetween(1, 1, "KEY"),
-		Long: `What a key is, and how large its errors are. A bloom that forgets and a distinct with a window know times by their slices:
-their last event is where the slice of it begins.`,
+		Long: `What a key is, and how large its errors are. The last event is the one with the latest
+time. Some kinds know less. A bloom that forgets and a distinct with a window know times by their slices: the last event
+is where a slice begins. A set or distinct that fades knows when it was written last, by its namespace's clock: a late
+event does not show there. Kinds without times know none. "keys --order recent" sorts by the same times.`,
 		Example: "  ebb describe clicks/country\n  ebb describe visitors/today --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dq := &ebbv1.DescribeQuestion{Key: []byte(args[0])}

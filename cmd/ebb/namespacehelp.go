@@ -9,8 +9,9 @@ members of sets are hashed (--set-hash) and --dictionary are chosen here, and st
 --set-hash and --dictionary stay as they were chosen when it was created.
 
 A half-life or decay holds from now on, for all distributions: what was counted before has faded by the old one
-until then, and fades by the new one from then on, whether a key is written again or not. All shards have the new
-settings within a few seconds. A key of another kind keeps the half-life that it was made with until it has
+until then, and fades by the new one from then on, whether a key is written again or not. Under an event clock now
+is the newest event that was acknowledged before. A shard that does not answer takes the settings over with its next
+command. A key of another kind keeps the half-life that it was made with until it has
 faded or is deleted: ebb describe KEY shows it. --kind, --size and --window are of keys that are made later.`,
 	}
 	namespaceExamples = map[bool]string{
