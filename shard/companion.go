@@ -270,8 +270,7 @@ func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.
 	}
 	key, _ := s.touch(slow, clock, name)
 	sum := s.own(key)
-	sum.dist.Merge(slow.params(), &counts.dist, func(i uint32) uint32 { return s.internBin(counts.names[i]) })
-	sum.spare()
+	s.addCounts(slow, &sum, counts)
 	s.settle(slow, key, &sum, clock)
 	s.expireCompanion(ns, name, img.expiry, clock)
 }

@@ -279,8 +279,7 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 			v.edited = 0 // it is new to this key
 		}
 	} else {
-		sum.dist.Merge(ns.params(), &img.dist, func(i uint32) uint32 { return s.internBin(img.names[i]) })
-		sum.spare()
+		s.addCounts(ns, &sum, img)
 	}
 	s.put(key, &sum)
 	if img.other != nil {
@@ -289,6 +288,21 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 		s.adoptCompanion(ns, name, key, img.expiry, clock)
 	}
 	s.expireAt(ns, key, img.expiry, clock)
+}
+
+// addCounts adds what an image counts to a summary. From BehaviourImages on its bins get their ids in the order of their
+// names: in which order a merged one stores them is not the same in all replicas.
+func (s *State) addCounts(ns *namespace, sum *summary, img *image) {
+	id := func(i uint32) uint32 { return s.internBin(img.names[i]) }
+	if s.behaviour >= BehaviourImages {
+		ids := make([]uint32, len(img.names))
+		for _, i := range sortedBins(&img.dist) {
+			ids[i] = id(i)
+		}
+		id = func(i uint32) uint32 { return ids[i] }
+	}
+	sum.dist.Merge(ns.params(), &img.dist, id)
+	sum.spare()
 }
 
 // internBin returns the id of a bin with one reference more.
