@@ -123,6 +123,11 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 	if at := s.expiries.at(own.key); other.created && at != 0 {
 		s.expireCompanion(own.ns, in.Key, at, clock)
 	}
+	if at := s.expiries.at(other.key); own.created && !other.created && at != 0 && s.behaviour >= BehaviourSlowKeys {
+		if key, ok := s.findKey(own.ns, in.Key); ok { // else it was born dead
+			s.expireAt(own.ns, key, at, clock)
+		}
+	}
 	return 0
 }
 

@@ -78,6 +78,10 @@ const (
 	// images get their ids in the order of their names.
 	BehaviourImages = 7
 
+	// BehaviourSlowKeys is from when on a key is there as long as either half-life of its namespace counts something,
+	// see slowkeys.go.
+	BehaviourSlowKeys = BehaviourImages
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourImages
 )
