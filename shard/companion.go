@@ -11,7 +11,8 @@ import (
 
 // A namespace with a second half-life has a companion: a namespace that nobody can name, with the same keys, whose distributions count
 // the same events under the other half-life. An event is applied to both or to none. Companions age, die and
-// are in snapshots as namespaces are; they are not counted, listed or asked by name.
+// are in snapshots as namespaces are; they are not counted, listed or asked by name. A key that only the companion has is
+// a slow key, see slowkeys.go.
 //
 // A second half-life that is turned off closes the companion, and one that is turned on again begins with nothing: what the companion held is
 // forgotten, a few keys with each entry.

@@ -342,7 +342,8 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 			out.Image, out.Checksum, content = f.exportContent(ns, key)
 			since := !ask.SameNamespace || !ns.onEventTime()
 			if sum := f.summary(key); ask.Both && sum.body == nil {
-				if both := f.exportBoth(ns, ask.Key, content, most, since); both != nil && (len(both) <= most || f.isSlow(ns, key)) {
+				both := f.exportBoth(ns, ask.Key, content, most, since)
+				if both != nil && (len(both) <= most || f.isSlow(ns, key)) {
 					out.Image = both
 				}
 			}

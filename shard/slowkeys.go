@@ -4,12 +4,13 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A slow key is one of which the first count has faded, or was removed, and that of the companion is alive. From
-// BehaviourSlowKeys on it is there at every door, as a distribution that counts nothing. Nothing of it is stored in the
-// first namespace: it is known by the number of the companion's key, and made anew by the next event.
+// A slow key is one that only the companion still counts: under the first half-life it has faded. From
+// BehaviourSlowKeys on it is there for lists, commands and copies, as a distribution that counts nothing. Nothing of it
+// is stored in the first namespace: it is known by the number of the companion's key, and the next event makes it anew.
 
 // there returns the key of a name that is there at a time: that of the namespace, or else a slow one.
 func (f *frame) there(ns *namespace, name []byte, at sketch.Tick) (key uint32, ok bool) {
@@ -71,12 +72,13 @@ func (f *frame) fades(ns *namespace, name []byte, death, at sketch.Tick) sketch.
 	return death
 }
 
-// lasting returns the key by which what a key holds is compared with what it held: its own, or that of the companion. The
-// latter counts every event, too, and does not fade before the first count where its half-life is the longer one: so a
-// key that fades between two steps of a rename is no other key.
+// lasting returns the key whose counts say whether a key has changed: its own, or that of the companion. The companion
+// counts every event, too, and does not fade before the first count where its half-life is the longer one: so a key
+// that fades between two steps of a rename has not changed.
 func (f *frame) lasting(ns *namespace, key uint32) uint32 {
 	slow := f.slowKeys(ns)
-	if slow == nil || f.isSlow(ns, key) || slow.params().HalfLife < ns.params().HalfLife || f.summary(key).body != nil {
+	if slow == nil || f.isSlow(ns, key) || slow.params().HalfLife < ns.params().HalfLife ||
+		f.kind(key) != ebbv1.Kind_KIND_DISTRIBUTION {
 		return key
 	}
 	other, ok := f.findKey(slow, f.keys.bytesOf(key))

@@ -14,8 +14,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// slowCase is a shard in which the first half-life has forgotten key a/k, of which the second one knows much, and b/k
-// is alive under both.
+// slowCase is a shard in which the first half-life has forgotten key a/k, while the second one knows much of it,
+// and b/k is alive under both.
 type slowCase struct {
 	*State
 	t   *testing.T
@@ -24,7 +24,7 @@ type slowCase struct {
 
 func newSlowCase(t *testing.T, clock ebbv1.Clock) *slowCase {
 	c := &slowCase{State: definedAt(t, slowDefinition(clock), beginning), t: t, now: beginning}
-	c.must(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourSlowKeys}}})
+	c.must(behaving(BehaviourSlowKeys))
 	for range 100 {
 		c.now += 10 * second
 		c.add("a/k", "x", "x", "y")
@@ -37,6 +37,22 @@ func newSlowCase(t *testing.T, clock ebbv1.Clock) *slowCase {
 		t.Fatalf("key %d has not left", key)
 	}
 	return c
+}
+
+func behaving(version uint32) *ebbv1.Command {
+	return &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: version}}}
+}
+
+// imagePut puts an image under a key.
+func imagePut(key string, image []byte) *ebbv1.PutKey {
+	return &ebbv1.PutKey{Key: []byte(key), What: &ebbv1.PutKey_Image{Image: image}}
+}
+
+// mergePut merges an image into a key.
+func mergePut(key string, image []byte) *ebbv1.PutKey {
+	put := imagePut(key, image)
+	put.Merge = true
+	return put
 }
 
 func slowDefinition(clock ebbv1.Clock) *ebbv1.Namespace {
@@ -109,7 +125,7 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 	}
 	image := func(c *slowCase) []byte { return exported(&c.frame, "", "a/k").Image }
 	for name, try := range map[string]func(t *testing.T, c *slowCase){
-		"lists": func(t *testing.T, c *slowCase) { // of which those of trends by pattern are made
+		"lists": func(t *testing.T, c *slowCase) { // trends by pattern are made of them
 			for pattern, want := range map[string]string{"**": "2 [a/k b/k]", "a/*": "1 [a/k]", "c*": "0 []"} {
 				if got := c.names(pattern); got != want {
 					t.Errorf("%s: keys %s, not %s", pattern, got, want)
@@ -154,8 +170,9 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 			}
 		},
 		"del": func(t *testing.T, c *slowCase) {
-			if r := c.must(deletionOf("a/k", "no")); r.Applied != 1 || c.names("**") != "1 [b/k]" || c.rate("a/k") != 0 {
-				t.Errorf("%v, then %s", r, c.names("**"))
+			r := c.must(deletionOf("a/k", "no"))
+			if got := c.names("**"); r.Applied != 1 || got != "1 [b/k]" || c.rate("a/k") != 0 {
+				t.Errorf("%v, then %s", r, got)
 			}
 			if r := c.must(deletionOf("a/k")); r.Applied != 0 {
 				t.Errorf("once more: %v", r)
@@ -182,8 +199,8 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 					in.GetIncrements().Increments[0].TimeUs = c.now - 200*second
 					c.must(in)
 				}
-				put := &ebbv1.PutKey{Key: []byte("d"), What: &ebbv1.PutKey_Image{Image: old.Image}, Overwrite: true}
-				if r := c.put(put); r.Error != nil || r.Applied != 1 || exported(&c.frame, "", "d").Checksum != old.Checksum {
+				r := c.put(imagePut("d", old.Image))
+				if r.Error != nil || r.Applied != 1 || exported(&c.frame, "", "d").Checksum != old.Checksum {
 					t.Errorf("put: %v", r)
 				}
 				cmd := deletionOf("c")
@@ -217,8 +234,9 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 					Key: []byte(to), What: &ebbv1.PutKey_From{From: []byte(from)}, Overwrite: over,
 				}).GetError().GetCode()
 			}
-			if code := move("a/k", "c/k", false); code != 0 || c.names("**") != "2 [b/k c/k]" || c.rate("c/k") != rate {
-				t.Errorf("%v, %s", code, c.names("**"))
+			code := move("a/k", "c/k", false)
+			if got := c.names("**"); code != 0 || got != "2 [b/k c/k]" || c.rate("c/k") != rate {
+				t.Errorf("%v, %s", code, got)
 			}
 			if code := move("b/k", "c/k", false); code != ebbv1.Code_CODE_KEY_EXISTS {
 				t.Errorf("onto it: %v", code)
@@ -226,8 +244,9 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 			if code := move("c/k", "c/k", false); code != 0 {
 				t.Errorf("onto itself: %v", code)
 			}
-			if code := move("c/k", "b/k", true); code != 0 || c.names("**") != "1 [b/k]" || c.rate("b/k") != rate {
-				t.Errorf("over another: %v, %s", code, c.names("**"))
+			code = move("c/k", "b/k", true)
+			if got := c.names("**"); code != 0 || got != "1 [b/k]" || c.rate("b/k") != rate {
+				t.Errorf("over another: %v, %s", code, got)
 			}
 			if code := move("c/k", "d/k", true); code != ebbv1.Code_CODE_KEY_NOT_FOUND {
 				t.Errorf("what is gone: %v", code)
@@ -242,32 +261,34 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 		},
 		"snapshot": func(t *testing.T, c *slowCase) {
 			again := &slowCase{State: reopen(t, c.State), t: t, now: c.now}
-			if again.Checksum() != c.Checksum() || again.names("**") != c.names("**") || again.rate("a/k") != c.rate("a/k") {
+			if again.Checksum() != c.Checksum() || again.names("**") != c.names("**") ||
+				again.rate("a/k") != c.rate("a/k") {
 				t.Errorf("%s", again.names("**"))
 			}
 		},
 		"image": func(t *testing.T, c *slowCase) {
 			to := &slowCase{State: New(2, Heap{}), t: t, now: c.now}
 			to.must(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: c.lookup(nil).definition}})
-			to.must(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourSlowKeys - 1}}})
+			to.must(behaving(BehaviourSlowKeys - 1))
 			c.must(ttl(500*second, "a/k"))
-			put := &ebbv1.PutKey{Key: []byte("a/k"), What: &ebbv1.PutKey_Image{Image: image(c)}}
+			put := imagePut("a/k", image(c))
 			if code := to.put(put).GetError().GetCode(); code != ebbv1.Code_CODE_KEY_NOT_FOUND {
 				t.Errorf("into a shard of before: %v", code)
 			}
-			to.must(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourSlowKeys}}})
-			if r := to.put(put); r.Error != nil || r.Applied != 1 || to.names("**") != "1 [a/k]" || !near(to.rate("a/k"), c.rate("a/k")) {
+			to.must(behaving(BehaviourSlowKeys))
+			r := to.put(put)
+			if r.Error != nil || r.Applied != 1 || to.names("**") != "1 [a/k]" || !near(to.rate("a/k"), c.rate("a/k")) {
 				t.Fatalf("%v, %s, rate %v of %v", r, to.names("**"), to.rate("a/k"), c.rate("a/k"))
 			}
-			if here, there := exported(&c.frame, "", "a/k"), exported(&to.frame, "", "a/k"); here.Checksum != there.Checksum ||
-				!bytes.Equal(here.Image, there.Image) {
+			here, there := exported(&c.frame, "", "a/k"), exported(&to.frame, "", "a/k")
+			if here.Checksum != there.Checksum || !bytes.Equal(here.Image, there.Image) {
 				t.Error("it has another image there")
 			}
 			if r := to.put(put); r.Error != nil || r.Applied != 0 {
 				t.Errorf("the same again: %v", r)
 			}
 			to.add("b/k", "x")
-			other := &ebbv1.PutKey{Key: []byte("a/k"), What: &ebbv1.PutKey_Image{Image: exported(&to.frame, "", "b/k").Image}}
+			other := imagePut("a/k", exported(&to.frame, "", "b/k").Image)
 			if code := to.put(other).GetError().GetCode(); code != ebbv1.Code_CODE_KEY_EXISTS {
 				t.Errorf("another in its place: %v", code)
 			}
@@ -284,28 +305,30 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 		"merge": func(t *testing.T, c *slowCase) {
 			slow, alive := image(c), exported(&c.frame, "", "b/k").Image
 			a, b := c.rate("a/k"), c.rate("b/k")
-			for to, brought := range map[string][][]byte{"a/k": {alive}, "b/k": {slow}, "c": {slow, alive}, "d": {alive, slow}} {
+			for to, brought := range map[string][][]byte{
+				"a/k": {alive}, "b/k": {slow}, "c": {slow, alive}, "d": {alive, slow},
+			} {
 				for _, img := range brought {
-					if r := c.put(&ebbv1.PutKey{Key: []byte(to), Merge: true, What: &ebbv1.PutKey_Image{Image: img}}); r.Error != nil {
+					if r := c.put(mergePut(to, img)); r.Error != nil {
 						t.Errorf("%s: %v", to, r)
 					}
 				}
 				now := c.ask(trendOf(to)).GetAnswer().GetTrend().GetTotal()
-				if was := c.ask(trendOf("d")).GetAnswer().GetTrend().GetTotal(); !near(now.SlowRate, a+b) || now.FastRate == 0 {
-					t.Errorf("%s: %v, not %v + %v (%v)", to, now, a, b, was)
+				if !near(now.SlowRate, a+b) || now.FastRate == 0 {
+					t.Errorf("%s: %v, not %v + %v", to, now, a, b)
 				}
 			}
-			if r := c.put(&ebbv1.PutKey{Key: []byte("e"), Merge: true, What: &ebbv1.PutKey_Image{Image: slow}}); r.Applied != 1 {
+			if r := c.put(mergePut("e", slow)); r.Applied != 1 {
 				t.Errorf("%v", r)
 			}
-			if r := c.put(&ebbv1.PutKey{Key: []byte("e"), Merge: true, What: &ebbv1.PutKey_Image{Image: slow}}); r.Applied != 1 ||
-				!near(c.rate("e"), 2*a) || c.names("e") != "1 [e]" {
+			if r := c.put(mergePut("e", slow)); r.Applied != 1 || !near(c.rate("e"), 2*a) || c.names("e") != "1 [e]" {
 				t.Errorf("%v, rate %v", r, c.rate("e"))
 			}
 		},
 		"other shards": func(t *testing.T, c *slowCase) {
 			for id := ID(1); id <= 3; id++ {
-				s, err := Rehash(id, 3, Heap{}, []*State{c.State, New(2, Heap{})}, []*ebbv1.Namespace{c.lookup(nil).definition})
+				namespaces := []*ebbv1.Namespace{c.lookup(nil).definition}
+				s, err := Rehash(id, 3, Heap{}, []*State{c.State, New(2, Heap{})}, namespaces)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -386,7 +409,7 @@ func TestSlowKeysAgree(t *testing.T) {
 			twin.Apply(twin.applied+1, entry, nil)
 			return s.Apply(s.applied+1, entry, nil)[0]
 		}
-		apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourSlowKeys}}})
+		apply(behaving(BehaviourSlowKeys))
 		all := []string{"k", "l", "m"}
 		draw := func(label string) string { return rapid.SampledFrom(all).Draw(t, label) }
 		// sides are the counts of each half-life, of keys that are there.
@@ -430,15 +453,16 @@ func TestSlowKeysAgree(t *testing.T) {
 					Key: []byte(to), What: &ebbv1.PutKey_From{From: []byte(name)}, Overwrite: true,
 				}}})
 				after := sides(clock())
-				if r.Applied == 1 != there(name) || there(name) && (after[to] != before[name] || to != name && after[name] != [2]bool{}) {
+				left := to != name && after[name] != [2]bool{}
+				if r.Applied == 1 != there(name) || there(name) && (after[to] != before[name] || left) {
 					t.Fatalf("rename %s to %s: %v, %v and then %v", name, to, r, before, after)
 				}
 			case 3:
 				to := draw("to")
 				merge := rapid.Bool().Draw(t, "merge")
-				r := apply(&ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
-					Key: []byte(to), What: &ebbv1.PutKey_Image{Image: exported(&s.frame, "", name).Image}, Overwrite: !merge, Merge: merge,
-				}}})
+				put := imagePut(to, exported(&s.frame, "", name).Image)
+				put.Overwrite, put.Merge = !merge, merge
+				r := apply(&ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}})
 				want := before[name]
 				if merge {
 					want[0], want[1] = want[0] || before[to][0], want[1] || before[to][1]
@@ -448,7 +472,8 @@ func TestSlowKeysAgree(t *testing.T) {
 				}
 			default:
 				c := increments(name, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "bin"))
-				c.GetIncrements().Increments[0].TimeUs = now - rapid.SampledFrom([]int64{0, second, 45 * second}).Draw(t, "age")
+				age := rapid.SampledFrom([]int64{0, second, 45 * second}).Draw(t, "age")
+				c.GetIncrements().Increments[0].TimeUs = now - age
 				apply(c)
 			}
 			audit(t, s)
@@ -460,7 +485,9 @@ func TestSlowKeysAgree(t *testing.T) {
 			}
 			at := clock() + sketch.Tick(rapid.SampledFrom([]int64{0, second, 30 * second}).Draw(t, "asked"))
 			want := slices.Sorted(maps.Keys(sides(at)))
-			list := s.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{AsOfUs: int64(at)}}}}, 0)
+			list := s.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{
+				Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{AsOfUs: int64(at)}},
+			}}, 0)
 			var got []string
 			for _, info := range list.GetAnswer().GetKeys().GetKeys() {
 				got = append(got, string(info.Key))
