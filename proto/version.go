@@ -34,7 +34,8 @@ package proto
 //	   the control group keeps idempotency keys of clients' changes, and replaces single replicas that are damaged;
 //	   the holder of a source can drop it: see shard.BehaviourHolderDrops
 //	13 keys that come from a namespace with other settings are converted at a time of their events: see
-//	   shard.BehaviourImages
+//	   shard.BehaviourImages;
+//	   keys are there as long as either of two half-lives counts something: see shard.BehaviourSlowKeys
 //
 // 7 was never released.
 const (
@@ -90,7 +91,8 @@ const VersionEventClocks = 11
 // VersionFaint is from when on shards make bins of events that weigh nothing any more, where floors keep bins.
 const VersionFaint = 12
 
-// VersionImages is from when on shards convert images of keys at a time of their events.
+// VersionImages is from when on shards convert images of keys at a time of their events, and keys are there as long as
+// either half-life of their namespace counts something.
 const VersionImages = 13
 
 // VersionClientChanges is from when on the control group applies a change of a client once, however late a try of it

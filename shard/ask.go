@@ -331,9 +331,10 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	at = f.evaluation(ns, 0, at)
 	count := uint64(0)
 	if ns != nil {
+		slow := f.slowKeys(ns)
 		var name []byte
 		for key := range f.summaries.keys.all {
-			if f.keys.space(key) != ns.space || !f.alive(ns, key, at) {
+			if !f.lists(ns, slow, key, at) {
 				continue
 			}
 			if name = f.keys.appendName(name[:0], key); !isPart(ns, name) {

@@ -134,7 +134,7 @@ func (sum *summary) last() sketch.Tick {
 	return sum.dist.Last()
 }
 
-// info says what is known of a key that is alive.
+// info says what is known of a key that is there.
 func (f *frame) info(ns *namespace, key uint32, at sketch.Tick) *ebbv1.KeyInfo {
 	sum, p := f.summary(key), ns.params()
 	info := &ebbv1.KeyInfo{
@@ -153,12 +153,17 @@ func (f *frame) info(ns *namespace, key uint32, at sketch.Tick) *ebbv1.KeyInfo {
 		}
 		return info
 	}
-	d := f.present(ns, &sum, at)
+	own := f.counted(ns, key)
+	d := f.present(ns, &own, at)
 	if d == nil {
 		d = new(sketch.Distribution)
 	}
 	r := d.At(p, at)
-	info.Total, info.Bins, info.FadesUs = upTo(r.Z, r.Lost), uint32(d.Len()), never(d.Death(p))
+	info.Total, info.Bins = upTo(r.Z, r.Lost), uint32(d.Len())
+	info.FadesUs = never(f.fades(ns, info.Key, d.Death(p), at))
+	if f.isSlow(ns, key) {
+		info.Bins = uint32(sum.dist.Len())
+	}
 	if p.AllowNegative {
 		info.Total.Low -= r.Lost
 	}
@@ -233,13 +238,13 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 	cost := 0
 	if ns := f.lookup([]byte(q.GetNamespace())); ns != nil {
 		for _, name := range proto.QuestionKeys(q) {
+			if slow := f.companion(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
+				if other, ok := f.findKey(slow, name); ok {
+					cost += describeBin * f.totalCost(other)
+				}
+			}
 			if key, ok := f.findKey(ns, name); ok {
 				cost += describeBin * f.totalCost(key)
-				if slow := f.companion(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
-					if other, ok := f.findKey(slow, name); ok {
-						cost += describeBin * f.totalCost(other)
-					}
-				}
 				if r := f.summaries.record(key); r.form() == recordBitmap {
 					cost += int(r.bitmap().leaves) * leafSlices
 				}
@@ -257,7 +262,7 @@ func (f *frame) askDescribe(q *ebbv1.ShardQuestion, ask *ebbv1.DescribeQuestion,
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
 	out := &ebbv1.KeyDescription{Key: &ebbv1.KeyInfo{Key: ask.Key, Shard: uint32(f.id)}, AsOfUs: int64(at)}
 	if ns != nil {
-		if key, ok := f.findKey(ns, ask.Key); ok && f.alive(ns, key, at) {
+		if key, ok := f.there(ns, ask.Key, at); ok {
 			f.describe(out, ns, key, at)
 		}
 	}
@@ -265,7 +270,7 @@ func (f *frame) askDescribe(q *ebbv1.ShardQuestion, ask *ebbv1.DescribeQuestion,
 }
 
 func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, at sketch.Tick) {
-	sum, p := f.summary(key), ns.params()
+	sum, p := f.counted(ns, key), ns.params()
 	out.Found, out.Key, out.Clock = true, f.info(ns, key, at), ns.definition.GetClock()
 	out.Decay = decayNames[p.Decay]
 	if p.Decay != sketch.None {

@@ -35,14 +35,16 @@ func (f *frame) matchCost() int { return keyCost * int(f.summaries.keys.slots) }
 // keyCost is what it takes to match one name, in bins read.
 const keyCost = 16
 
-// matching yields the keys of a namespace that are alive and match, in the order of their slots.
+// matching yields the keys of a namespace that are there and match, in the order of their slots.
 func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(key uint32) *proto.Error) *proto.Error {
+	slow := f.slowKeys(ns)
 	var name []byte
 	for key := range f.summaries.keys.all {
-		if f.keys.space(key) != ns.space {
+		own := !f.isSlow(ns, key)
+		if !own && !f.lists(ns, slow, key, at) { // first, for few are and a match takes steps
 			continue
 		}
-		if name = f.keys.appendName(name[:0], key); isPart(ns, name) || !p.match(name) || !f.alive(ns, key, at) {
+		if name = f.keys.appendName(name[:0], key); isPart(ns, name) || !p.match(name) || own && !f.alive(ns, key, at) {
 			continue
 		}
 		if err := yield(key); err != nil {
@@ -66,6 +68,10 @@ func (f *frame) foldAll(
 			return nil
 		}
 		if t.matched++; named[key] {
+			return nil
+		}
+		if f.isSlow(ns, key) {
+			t.missed += ns.params().LostAtBirth()
 			return nil
 		}
 		cost += binCost * f.totalCost(key)
@@ -106,9 +112,14 @@ func (f *frame) addMatching(u *union, ns *namespace, keys, texts [][]byte, fits 
 
 func (f *frame) slotsOf(ns *namespace, names [][]byte) map[uint32]bool {
 	slots := map[uint32]bool{}
-	for _, name := range names {
-		if key, ok := f.findKey(ns, name); ok {
-			slots[key] = true
+	for _, of := range []*namespace{ns, f.slowKeys(ns)} {
+		for _, name := range names {
+			if of == nil {
+				break
+			}
+			if key, ok := f.findKey(of, name); ok {
+				slots[key] = true
+			}
 		}
 	}
 	return slots

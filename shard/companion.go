@@ -11,7 +11,8 @@ import (
 
 // A namespace with a second half-life has a companion: a namespace that nobody can name, with the same keys, whose distributions count
 // the same events under the other half-life. An event is applied to both or to none. Companions age, die and
-// are in snapshots as namespaces are; they are not counted, listed or asked by name.
+// are in snapshots as namespaces are; they are not counted, listed or asked by name. A key that only the companion has is
+// a slow key, see slowkeys.go.
 //
 // A second half-life that is turned off closes the companion, and one that is turned on again begins with nothing: what the companion held is
 // forgotten, a few keys with each entry.
@@ -122,6 +123,11 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 	}
 	if at := s.expiries.at(own.key); other.created && at != 0 {
 		s.expireCompanion(own.ns, in.Key, at, clock)
+	}
+	if at := s.expiries.at(other.key); own.created && !other.created && at != 0 && s.behaviour >= BehaviourSlowKeys {
+		if key, ok := s.findKey(own.ns, in.Key); ok { // else it was born dead
+			s.expireAt(own.ns, key, at, clock)
+		}
 	}
 	return 0
 }
@@ -270,8 +276,7 @@ func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.
 	}
 	key, _ := s.touch(slow, clock, name)
 	sum := s.own(key)
-	sum.dist.Merge(slow.params(), &counts.dist, func(i uint32) uint32 { return s.internBin(counts.names[i]) })
-	sum.spare()
+	s.addCounts(slow, &sum, counts)
 	s.settle(slow, key, &sum, clock)
 	s.expireCompanion(ns, name, img.expiry, clock)
 }

@@ -13,7 +13,7 @@ const boxBytes = 24
 // differ by some bytes.
 func (f *frame) memoryOf(ns *namespace, key uint32) int {
 	n := f.ownMemory(key)
-	if slow := f.companion(ns); slow != nil {
+	if slow := f.companion(ns); slow != nil && !f.isSlow(ns, key) {
 		if other, ok := f.findKey(slow, f.keys.bytesOf(key)); ok {
 			n += f.ownMemory(other)
 		}

@@ -30,7 +30,8 @@ import (
 //	exposed  uvarint(began) uvarint(from) had     of the namespace, and of its companion; had is a double, little endian
 //	counts   decay(1) ...                         of the companion, as in content; without bins if it has none
 //
-// The checksum is XXH3-64 of the content, in both versions.
+// The checksum is XXH3-64 of the content, in both versions; of a slow key that of the counts, with the time at which it
+// expires as the seed. So is the one that an export tells where the second half-life is the longer one, see lasting.
 const (
 	imageMagic       = 'K'
 	imageVersion     = 1
@@ -49,13 +50,15 @@ type image struct {
 	checksum uint64
 	signed   bool // there are negative counts
 	kept     bool // its namespace has had the key: what became smaller since, of the limits of one key, is not for it
+	slow     bool // it is of a slow key
 	other    *imageOther
 }
 
 // imageOther is what an image of version 2 has of the second half-life.
 type imageOther struct {
 	own, slow watched
-	counts    image // of the companion
+	counts    image  // of the companion
+	checksum  uint64 // of the image, if it is one of a slow key
 }
 
 // watched is since when a namespace has counted, and what its exposure was.
@@ -64,7 +67,7 @@ type watched struct {
 	exposure sketch.Exposure
 }
 
-// export returns the image of a key that is alive.
+// export returns the image of a key that is there.
 func (f *frame) export(ns *namespace, key uint32) (raw []byte, checksum uint64) {
 	raw, checksum, _ = f.exportContent(ns, key)
 	return raw, checksum
@@ -76,6 +79,9 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 	raw = binary.AppendUvarint(raw, uint64(ns.clock(f.now)))
 	head := len(raw)
 	raw = f.appendContent(raw, ns, key)
+	if f.lasting(ns, key) != key || f.isSlow(ns, key) {
+		return raw, f.checksum(ns, key), raw[head:]
+	}
 	return raw, xxh3.Hash(raw[head:]), raw[head:]
 }
 
@@ -113,7 +119,7 @@ func (ns *namespace) appendWatched(b []byte) []byte {
 }
 
 func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
-	sum := f.summary(key)
+	sum := f.counted(ns, key)
 	b = binary.AppendUvarint(b, uint64(f.expiries.at(key)))
 	if sum.body != nil {
 		return sum.body.appendBinary(append(b, byte(sum.body.form())))
@@ -152,18 +158,15 @@ func (f *frame) appendCounts(b []byte, ns *namespace, sum *summary) []byte {
 	return b
 }
 
-// unchanged says whether a key's image has this checksum. One that is too large for an image has none.
-func (f *frame) unchanged(ns *namespace, key uint32, checksum uint64) bool {
-	return f.imageLeast(key) <= proto.ImageBytesMax && xxh3.Hash(f.appendContent(nil, ns, key)) == checksum
-}
-
 // comparedMax is how many bytes of keys the commands of one entry may compare with checksums. The first may compare more.
 const comparedMax = 8 * proto.ImageBytesMax
 
-// compare is unchanged for a command: what it costs goes by what the key holds, and not by the few bytes of the command, so those of an entry
-// have a budget together.
-func (s *State) compare(ns *namespace, key uint32, checksum uint64) (same bool, err *proto.Error) {
-	cost := s.imageLeast(key)
+// compare says whether a key has a checksum of a sort. One that is too large for an image has none. What it costs goes by
+// what the key holds, and not by the few bytes of the command, so those of an entry have a budget together.
+func (s *State) compare(
+	ns *namespace, key uint32, checksum uint64, sort func(*namespace, uint32) uint64,
+) (same bool, err *proto.Error) {
+	cost := max(s.imageLeast(key), s.imageLeast(s.lasting(ns, key)))
 	if cost > proto.ImageBytesMax {
 		return false, nil
 	}
@@ -175,7 +178,7 @@ func (s *State) compare(ns *namespace, key uint32, checksum uint64) (same bool, 
 			WithHint("try again, in a command of its own")
 	}
 	s.compared += max(cost, 1)
-	return s.unchanged(ns, key, checksum), nil
+	return sort(ns, key) == checksum, nil
 }
 
 // imageLeast is a size in bytes that a key's image does not fall below: of each bin an id, a count, and a name with its length.
@@ -239,6 +242,7 @@ func (img *image) decodeOther(r *reader) bool {
 	img.other = new(imageOther)
 	img.other.own = img.decodeWatched(r)
 	img.other.slow = img.decodeWatched(r)
+	img.other.checksum = slowChecksum(img.expiry, r.rest)
 	return !r.bad && img.other.counts.decodeDistribution(r)
 }
 
@@ -310,6 +314,15 @@ func (img *image) over(p *sketch.Params, at sketch.Tick) bool {
 	return img.expiry != 0 && img.expiry <= at || sum.over(p, at)
 }
 
+// slowly makes it the image of a slow key, since nothing is left of the first count, and says whether it is one.
+func (img *image) slowly(slow *sketch.Params, at sketch.Tick) bool {
+	if img.expiry != 0 && img.expiry <= at || img.other.counts.over(slow, at) {
+		return false
+	}
+	img.slow, img.dist, img.names, img.checksum = true, sketch.Distribution{}, nil, img.other.checksum
+	return true
+}
+
 func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	out, most := &ebbv1.KeyExport{AsOfUs: int64(f.evaluation(ns, 1, 0))}, proto.ImageBytesMax
@@ -317,7 +330,7 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 		most = proto.LargeImageBytesMax
 	}
 	if ns != nil {
-		if key, ok := f.findKey(ns, ask.Key); ok && f.alive(ns, key, ns.clock(f.now)) {
+		if key, ok := f.there(ns, ask.Key, ns.clock(f.now)); ok && (ask.Both || !f.isSlow(ns, key)) {
 			if ask.Kmv {
 				return f.askKMV(ns, key, out)
 			}
@@ -329,7 +342,8 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 			out.Image, out.Checksum, content = f.exportContent(ns, key)
 			since := !ask.SameNamespace || !ns.onEventTime()
 			if sum := f.summary(key); ask.Both && sum.body == nil {
-				if both := f.exportBoth(ns, ask.Key, content, most, since); both != nil && len(both) <= most {
+				both := f.exportBoth(ns, ask.Key, content, most, since)
+				if both != nil && (len(both) <= most || f.isSlow(ns, key)) {
 					out.Image = both
 				}
 			}

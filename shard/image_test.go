@@ -45,7 +45,8 @@ func TestImagesTravel(t *testing.T) {
 			two.Apply(index, encodeEntry(t, int64(one.now), []*ebbv1.Command{define}), nil)
 		}
 		if rapid.Bool().Draw(t, "both half-lives") {
-			behave := []*ebbv1.Command{{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourDeletion}}}}
+			version := rapid.SampledFrom([]uint32{BehaviourDeletion, BehaviourSlowKeys}).Draw(t, "behaviour")
+			behave := []*ebbv1.Command{{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: version}}}}
 			one.Apply(one.applied+1, encodeEntry(t, int64(one.now), behave), nil)
 			index++
 			two.Apply(index, encodeEntry(t, int64(one.now), behave), nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// mergeHeld makes an image, which is under the settings of a namespace, what it and a key that is alive hold together.
+// mergeHeld makes an image, which is under the settings of a namespace, what it and a key that is there hold together.
 // The key keeps its time to live.
 func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Tick) *proto.Error {
 	name, held := s.keys.bytesOf(key), s.summary(key)
@@ -49,8 +49,11 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 		return proto.ErrUnmergeable.Errorf("the image for key %s has one half-life, and its namespace has two", quote(name)).
 			WithHint("export it from a namespace with the same settings")
 	}
-	if err := s.mergeCounts(ns, name, &held, img, clock); err != nil || slow == nil {
-		return err
+	if !s.isSlow(ns, key) {
+		if err := s.mergeCounts(ns, name, &held, img, clock); err != nil || slow == nil {
+			return err
+		}
+		img.slow = false
 	}
 	if key, there := s.findKey(slow, name); there && s.alive(slow, key, clock) {
 		rates := s.summary(key)

@@ -271,3 +271,28 @@ func TestImagesDoNotMergeBefore(t *testing.T) {
 		t.Errorf("a piece: %v", r)
 	}
 }
+
+// What is merged is the same in a replica that has restarted, in which a key's bins lie in another order.
+func TestMergesAreAlikeAfterARestart(t *testing.T) {
+	def := &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourLong}
+	one, two := newMerging(t, def), newMerging(t, def)
+	for _, m := range []*merging{one, two} {
+		m.apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourMax}}})
+		for _, in := range [][2]string{{"other", "b"}, {"k", "a"}, {"k", "b"}} {
+			m.see(&ebbv1.Increment{Key: []byte(in[0]), Bin: []byte(in[1])})
+		}
+		if r := m.apply(deletionOf("other")); r.Applied != 1 {
+			t.Fatal(r)
+		}
+		if m == two {
+			m.State = reopen(t, m.State)
+		}
+		put := &ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Image{Image: exported(&m.frame, "n", "k").Image}, Merge: true}
+		if r := m.put(put); r.Error != nil || r.Applied != 1 {
+			t.Fatal(r)
+		}
+	}
+	if one.Checksum() != two.Checksum() {
+		t.Error("replicas differ")
+	}
+}

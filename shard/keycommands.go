@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"bytes"
+
 	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
@@ -55,13 +57,12 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 	}
 	clock := ns.clock(s.now)
 	for _, name := range c.Keys {
-		key, ok := s.findKey(ns, name)
-		alive := ok && s.alive(ns, key, clock)
+		key, alive := s.there(ns, name, clock)
 		if c.Checksum != nil {
 			if !alive {
 				continue
 			}
-			if same, err := s.compare(ns, key, *c.Checksum); err != nil || !same {
+			if same, err := s.compare(ns, key, *c.Checksum, s.checksum); err != nil || !same {
 				return deleted, err // it is the only key
 			}
 		}
@@ -70,9 +71,9 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 		case !alive:
 			continue
 		case clock == 0:
-			s.forget(ns, key) // there is no time that would be over: its namespace lives by events, and has had none
+			s.forget(s.spaceOf(key), key) // there is no time that would be over: its namespace lives by events, and has had none
 		default:
-			s.expireAt(ns, key, clock, clock)
+			s.expireAt(s.spaceOf(key), key, clock, clock)
 		}
 		deleted++
 	}
@@ -94,11 +95,14 @@ func (s *State) expireKeys(ns *namespace, body []byte) (changed uint64, err *pro
 		at = max(clock+sketch.Tick(until.TtlUs), 1)
 	}
 	for _, name := range c.Keys {
+		if _, ok := s.there(ns, name, clock); !ok {
+			continue
+		}
 		if key, ok := s.hold(ns, clock, name); ok {
 			s.expireAt(ns, key, at, clock)
-			s.expireCompanion(ns, name, at, clock)
-			changed++
 		}
+		s.expireCompanion(ns, name, at, clock)
+		changed++
 	}
 	return changed, nil
 }
@@ -117,6 +121,9 @@ func (s *State) hold(ns *namespace, clock sketch.Tick, name []byte) (key uint32,
 	s.put(key, &sum)
 	return key, true
 }
+
+// spaceOf is the namespace, or the companion, that a key lies in.
+func (s *State) spaceOf(key uint32) *namespace { return s.editNamespace(s.keys.space(key)) }
 
 // forget drops a key with what it holds.
 func (s *State) forget(ns *namespace, key uint32) {
@@ -145,22 +152,26 @@ func (s *State) putKey(ns *namespace, body []byte) (applied uint64, err *proto.E
 
 func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Error {
 	clock := ns.clock(s.now)
-	key, ok := s.findKey(ns, from)
-	if !ok || !s.alive(ns, key, clock) {
+	key, ok := s.there(ns, from, clock)
+	if !ok {
 		return errKeyNotFound(from)
 	}
+	if bytes.Equal(from, c.Key) {
+		return nil
+	}
+	if old, there := s.there(ns, c.Key, clock); there {
+		if err := s.mayReplace(ns, old, c); err != nil {
+			return err
+		}
+	}
 	if old, there := s.findKey(ns, c.Key); there {
-		if old == key {
-			return nil
-		}
-		if s.alive(ns, old, clock) {
-			if err := s.mayReplace(ns, old, c); err != nil {
-				return err
-			}
-		}
 		s.forget(ns, old)
 	}
+	slow := s.isSlow(ns, key)
 	s.moveCompanion(ns, from, c.Key)
+	if slow {
+		return nil
+	}
 	s.keys.rename(key, tagOf(from, ns.seed), tagOf(c.Key, ns.seed), c.Key, s.epoch)
 	return nil
 }
@@ -171,7 +182,7 @@ func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) *proto.Er
 		return nil
 	}
 	if c.Replace != nil {
-		if same, err := s.compare(ns, key, *c.Replace); err != nil || same {
+		if same, err := s.compare(ns, key, *c.Replace, s.checksum); err != nil || same {
 			return err
 		}
 	}
@@ -230,22 +241,25 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	if err := img.convert(ns, clock, byClock); err != nil {
 		return 0, err
 	}
-	if img.over(ns.params(), clock) {
-		return 0, proto.ErrKeyNotFound.Errorf("nothing is left of what key %s should hold", quote(c.Key))
+	over := img.over(ns.params(), clock)
+	if over && (s.slowKeys(ns) == nil || img.other == nil) {
+		return 0, errNothingLeft(c.Key)
 	}
 	if slow := s.companion(ns); img.other != nil && slow != nil {
 		if err := img.other.counts.convert(slow, clock, byClock); err != nil {
 			return 0, err
 		}
+		if over && !img.slowly(slow.params(), clock) {
+			return 0, errNothingLeft(c.Key)
+		}
 	}
-	key, there := s.findKey(ns, c.Key)
-	if there && s.alive(ns, key, clock) {
+	if held, ok := s.there(ns, c.Key, clock); ok {
 		if c.Merge {
-			err = s.mergeHeld(ns, key, img, clock)
-		} else if same, failed := s.compare(ns, key, img.checksum); failed != nil || same {
+			err = s.mergeHeld(ns, held, img, clock)
+		} else if same, failed := s.compare(ns, held, img.checksum, s.wholeChecksum); failed != nil || same {
 			return 0, failed
 		} else {
-			err = s.mayReplace(ns, key, c)
+			err = s.mayReplace(ns, held, c)
 		}
 		if err != nil {
 			return 0, err
@@ -254,7 +268,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	if img.body != nil && s.roomFor(img.body, !img.kept) != 0 {
 		return 0, refusal(ns, &proto.IncrementWire{Key: c.Key}, ebbv1.Code_CODE_RESOURCE_EXHAUSTED)
 	}
-	if there {
+	if key, there := s.findKey(ns, c.Key); there {
 		s.forget(ns, key)
 	}
 	if ns.onEventTime() {
@@ -271,6 +285,10 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 
 // adopt makes a key of an image.
 func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick) {
+	if img.slow {
+		s.adoptOther(ns, name, img, clock)
+		return
+	}
 	key := s.createKey(ns, tagOf(name, ns.seed), name)
 	sum := s.own(key)
 	if sum.body = img.body; img.body != nil {
@@ -279,8 +297,7 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 			v.edited = 0 // it is new to this key
 		}
 	} else {
-		sum.dist.Merge(ns.params(), &img.dist, func(i uint32) uint32 { return s.internBin(img.names[i]) })
-		sum.spare()
+		s.addCounts(ns, &sum, img)
 	}
 	s.put(key, &sum)
 	if img.other != nil {
@@ -289,6 +306,21 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 		s.adoptCompanion(ns, name, key, img.expiry, clock)
 	}
 	s.expireAt(ns, key, img.expiry, clock)
+}
+
+// addCounts adds what an image counts to a summary. From BehaviourImages on its bins get their ids in the order of their
+// names: in which order a merged one stores them is not the same in all replicas.
+func (s *State) addCounts(ns *namespace, sum *summary, img *image) {
+	id := func(i uint32) uint32 { return s.internBin(img.names[i]) }
+	if s.behaviour >= BehaviourImages {
+		ids := make([]uint32, len(img.names))
+		for _, i := range sortedBins(&img.dist) {
+			ids[i] = id(i)
+		}
+		id = func(i uint32) uint32 { return ids[i] }
+	}
+	sum.dist.Merge(ns.params(), &img.dist, id)
+	sum.spare()
 }
 
 // internBin returns the id of a bin with one reference more.
@@ -304,6 +336,10 @@ func (s *State) internBin(name []byte) uint32 {
 
 func errKeyNotFound(key []byte) *proto.Error {
 	return proto.ErrKeyNotFound.Errorf("there is no key %s, or all of it has faded", quote(key))
+}
+
+func errNothingLeft(key []byte) *proto.Error {
+	return proto.ErrKeyNotFound.Errorf("nothing is left of what key %s should hold", quote(key))
 }
 
 func errKeyExists(key []byte) *proto.Error {

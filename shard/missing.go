@@ -42,7 +42,7 @@ func (f *frame) missing(q *ebbv1.Question, at sketch.Tick) (positions []uint32) 
 	}
 	for i, name := range proto.QuestionKeys(q) {
 		if ns != nil {
-			if key, ok := f.findKey(ns, name); ok && f.alive(ns, key, at) {
+			if _, ok := f.there(ns, name, at); ok {
 				continue
 			}
 		}

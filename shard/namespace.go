@@ -349,8 +349,12 @@ func (s *State) NamespaceGeneration(name string) (version, seed uint64) {
 // Inhabited returns the definition under which this shard has keys of a namespace, nil if it has none. The caller does not change it.
 func (s *State) Inhabited(name string) *ebbv1.Namespace {
 	space, ok := s.spaces[name]
-	if !ok || s.namespaces[space].keys == 0 {
+	if !ok {
 		return nil
 	}
-	return s.namespaces[space].definition
+	ns := s.namespaces[space]
+	if slow := s.slowKeys(ns); ns.keys == 0 && (slow == nil || slow.keys == 0) {
+		return nil
+	}
+	return ns.definition
 }

@@ -299,8 +299,9 @@ func TestReplicasForgetAlike(t *testing.T) {
 		one, two := New(1, &wiping{}), New(1, Heap{})
 		if script.clocks = rapid.Bool().Draw(t, "clocks"); script.clocks {
 			script.owners = true
-			one.setBehaviour(BehaviourEventClocks)
-			two.setBehaviour(BehaviourEventClocks)
+			behaviour := rapid.SampledFrom([]uint32{BehaviourEventClocks, BehaviourSlowKeys}).Draw(t, "behaviour")
+			one.setBehaviour(behaviour)
+			two.setBehaviour(behaviour)
 		}
 		limits := DefaultLimits()
 		limits.SessionResultBytes, limits.IdempotencyResultBytes, limits.SourceRefusals = 40, 60, 3

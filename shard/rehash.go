@@ -162,14 +162,20 @@ func (h *rehash) take(old *State) error {
 		if def := spaces[i].definition; old.setsClock(ns, def) { // it had not heard of that
 			ns = old.editNamespace(ns.space)
 			ns.setClock(old.settingOf(def), old.behaviour)
+			if slow := old.editCompanion(ns); slow != nil {
+				slow.setClock(old.settingOf(def), old.behaviour)
+			}
 		}
 		spaces[i].eventTime = max(spaces[i].eventTime, ns.eventTime)
 		spaces[i].signed = spaces[i].signed || ns.signed
 	}
 	for key := range old.summaries.keys.all {
-		sum := old.summary(key)
-		if ns := old.namespaces[sum.space]; spaces[sum.space] != nil && old.alive(ns, key, ns.clock(old.now)) {
-			if err := h.takeKey(old, ns, spaces[sum.space], key); err != nil {
+		ns := old.namespaces[old.keys.space(key)]
+		if ns.companion {
+			ns = old.namespaces[old.owner(ns)]
+		}
+		if to := spaces[ns.space]; to != nil && old.lists(ns, old.slowKeys(ns), key, ns.clock(old.now)) {
+			if err := h.takeKey(old, ns, to, key); err != nil {
 				return err
 			}
 		}

@@ -46,6 +46,10 @@ func increments(key string, bins ...string) *ebbv1.Command {
 	return &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
 }
 
+func deletionOf(keys ...string) *ebbv1.Command {
+	return &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: named(keys...)}}}
+}
+
 func encode(t testing.TB, stamp int64, commands ...*ebbv1.Command) []byte {
 	t.Helper()
 	e := &ebbv1.Entry{StampUs: stamp}

@@ -74,8 +74,13 @@ const (
 	BehaviourHolderDrops = BehaviourFaint
 
 	// BehaviourImages is from when on an image of other settings is converted at a time that the shard's clock has
-	// reached, also where settings begin later: those of a namespace without events, under an event clock.
+	// reached, also where settings begin later: those of a namespace without events, under an event clock. Bins of merged
+	// images get their ids in the order of their names.
 	BehaviourImages = 7
+
+	// BehaviourSlowKeys is from when on a key is there as long as either half-life of its namespace counts something,
+	// see slowkeys.go.
+	BehaviourSlowKeys = BehaviourImages
 
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourImages

@@ -1,0 +1,107 @@
+package shard
+
+import (
+	"github.com/zeebo/xxh3"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// A slow key is one that only the companion still counts: under the first half-life it has faded. From
+// BehaviourSlowKeys on it is there for lists, commands and copies, as a distribution that counts nothing. Nothing of it
+// is stored in the first namespace: it is known by the number of the companion's key, and the next event makes it anew.
+
+// there returns the key of a name that is there at a time: that of the namespace, or else a slow one.
+func (f *frame) there(ns *namespace, name []byte, at sketch.Tick) (key uint32, ok bool) {
+	if key, ok := f.findKey(ns, name); ok && f.alive(ns, key, at) {
+		return key, true
+	}
+	if slow := f.slowKeys(ns); slow != nil {
+		key, ok = f.findKey(slow, name)
+		return key, ok && f.alive(slow, key, at)
+	}
+	return 0, false
+}
+
+// slowKeys is the companion that may have slow keys of a namespace, nil if there are none.
+func (f *frame) slowKeys(ns *namespace) *namespace {
+	if f.behaviour < BehaviourSlowKeys {
+		return nil
+	}
+	return f.companion(ns)
+}
+
+// lists says whether a key of any namespace is one that is there in ns at a time, slow ones included. slow is
+// slowKeys(ns).
+func (f *frame) lists(ns, slow *namespace, key uint32, at sketch.Tick) bool {
+	switch space := f.keys.space(key); {
+	case space == ns.space:
+		return f.alive(ns, key, at)
+	case slow == nil || space != slow.space || !f.alive(slow, key, at):
+		return false
+	}
+	var room [proto.KeyLenMax]byte
+	own, ok := f.findKey(ns, f.keys.appendName(room[:0], key))
+	return !ok || !f.alive(ns, own, at)
+}
+
+// isSlow says whether a key that is there in a namespace is a slow one.
+func (f *frame) isSlow(ns *namespace, key uint32) bool { return f.keys.space(key) != ns.space }
+
+// counted is the summary of a key that is there, as its namespace counts: nothing, if it is a slow one.
+func (f *frame) counted(ns *namespace, key uint32) summary {
+	if f.isSlow(ns, key) {
+		return summary{era: ns.presentEra(), space: ns.space}
+	}
+	return f.summary(key)
+}
+
+// fades is from when on a key is not there, if nothing is added, and its first count dies at a time; MaxTick for never.
+func (f *frame) fades(ns *namespace, name []byte, death, at sketch.Tick) sketch.Tick {
+	slow := f.slowKeys(ns)
+	if slow == nil {
+		return death
+	}
+	if key, ok := f.findKey(slow, name); ok {
+		sum := f.summary(key)
+		if d := f.present(slow, &sum, at); d != nil {
+			death = max(death, d.Death(slow.params()))
+		}
+	}
+	return death
+}
+
+// lasting returns the key whose counts say whether a key has changed: its own, or that of the companion. The companion
+// counts every event, too, and does not fade before the first count where its half-life is the longer one: so a key
+// that fades between two steps of a rename has not changed.
+func (f *frame) lasting(ns *namespace, key uint32) uint32 {
+	slow := f.slowKeys(ns)
+	if slow == nil || f.isSlow(ns, key) || slow.params().HalfLife < ns.params().HalfLife ||
+		f.kind(key) != ebbv1.Kind_KIND_DISTRIBUTION {
+		return key
+	}
+	other, ok := f.findKey(slow, f.keys.bytesOf(key))
+	if !ok || !f.alive(slow, other, slow.clock(f.now)) || f.imageLeast(other) > proto.ImageBytesMax {
+		return key
+	}
+	return other
+}
+
+// checksum says whether a key that is there is what it was, see lasting.
+func (f *frame) checksum(ns *namespace, key uint32) uint64 {
+	return f.wholeChecksum(ns, f.lasting(ns, key))
+}
+
+// wholeChecksum is the checksum of all that a key holds; of a slow one that of its counts, and of when it expires.
+func (f *frame) wholeChecksum(ns *namespace, key uint32) uint64 {
+	if !f.isSlow(ns, key) {
+		return xxh3.Hash(f.appendContent(nil, ns, key))
+	}
+	sum := f.summary(key)
+	return slowChecksum(f.expiries.at(key), f.appendCounts(nil, f.namespaces[sum.space], &sum))
+}
+
+func slowChecksum(expiry sketch.Tick, counts []byte) uint64 {
+	return xxh3.HashSeed(counts, uint64(expiry))
+}
