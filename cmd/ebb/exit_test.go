@@ -108,6 +108,7 @@ func TestExitCodes(t *testing.T) {
 		"interrupted":                 {fmt.Errorf("import: %w", context.Canceled), exitInterrupted},
 		"damaged":                     {proto.ErrCorrupt, exitFailed},
 		"a producer that was away":    {proto.ErrSessionExpired, exitRefused},
+		"phrases that are not there":  {proto.ErrNoPhrases([]byte("x")), exitRefused},
 		"a namespace that is nowhere": {proto.ErrNamespaceNotFound, exitRefused},
 		"a budget that is used up":    {proto.ErrBudgetExceeded, exitRefused},
 	} {
