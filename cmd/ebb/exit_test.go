@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 )
 
 // refused runs a command line that needs no cluster, and returns its exit code
@@ -117,6 +119,39 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("%v: exit %d, want %d", c.err, got, c.want)
 			}
 		})
+	}
+}
+
+// A next step that sends a reader to a help or to a document names it, and it is there.
+func TestNextStepsLeadSomewhere(t *testing.T) {
+	named := regexp.MustCompile("`ebb ([a-z ]+) --help`|(docs/[a-z]+\\.md)|(--help)")
+	for _, c := range codes {
+		for _, to := range named.FindAllStringSubmatch(c.next, -1) {
+			switch {
+			case to[1] != "":
+				if cmd, rest, err := quietRoot().Find(strings.Fields(to[1])); err != nil || len(rest) > 0 || cmd.Example == "" {
+					t.Errorf("%v: no help of %s, %v", c.code, to[1], err)
+				}
+			case to[2] != "":
+				if text, err := os.ReadFile("../../" + to[2]); err != nil || !bytes.Contains(text, []byte("\n## Limits")) {
+					t.Errorf("%v: no limits in %s, %v", c.code, to[2], err)
+				}
+			default:
+				t.Errorf("%v: --help of which command?", c.code)
+			}
+		}
+	}
+	var help strings.Builder
+	root := quietRoot()
+	root.SetOut(&help)
+	root.SetArgs([]string{"query", "--help"})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range query.Forms() {
+		if !strings.Contains(help.String(), f.Usage) {
+			t.Errorf("ebb query --help lacks %s", f.Usage)
+		}
 	}
 }
 
