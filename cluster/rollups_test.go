@@ -219,7 +219,8 @@ func TestRollupsStored(t *testing.T) {
 	} {
 		e := newEnsemble(t, 4)
 		e.create(&ebbv1.Namespace{
-			Name: "people", BitmapPlacement: placement, Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}},
+			Name: "people", BitmapPlacement: placement,
+			Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}},
 		})
 		for _, of := range []string{
 			"play/2001 .. 2002", "play/2001 .. 2008", "play/2001 | play/2002", "other & play/2001 .. 2003",

@@ -9,7 +9,8 @@ import (
 func TestRoundingOf(t *testing.T) {
 	tenth := 0.1
 	for sum, want := range map[float64]float64{
-		0: 0, 7: 0, -3: 0, 5.5: 0, 0.25: 0, 1 << 42: 0, 1 << 43: (1 << 43) * 1e-9, tenth: tenth * rounding, -tenth: tenth * rounding,
+		0: 0, 7: 0, -3: 0, 5.5: 0, 0.25: 0, 1 << 42: 0, 1 << 43: (1 << 43) * 1e-9,
+		tenth: tenth * rounding, -tenth: tenth * rounding,
 	} {
 		if got := RoundingOf(sum); got != want {
 			t.Errorf("%v: %v, want %v", sum, got, want)

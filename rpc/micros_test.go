@@ -44,7 +44,8 @@ func TestMicrosThatCannotBeMeant(t *testing.T) {
 			}
 		}
 	}
-	if _, err := parseNumeral(fields[0], "2016-12-31T23:59:60Z"); err == nil || !strings.Contains(err.Message, proto.LeapSecond) {
+	_, err := parseNumeral(fields[0], "2016-12-31T23:59:60Z")
+	if err == nil || !strings.Contains(err.Message, proto.LeapSecond) {
 		t.Errorf("a leap second: %v", err)
 	}
 	// durations are small numbers of microseconds

@@ -19,9 +19,10 @@ type codeAdvice struct {
 const (
 	nextMajority = "`ebb status` shows which nodes answer; reads with --consistency any work without a majority"
 	nextWait     = "try again in a moment; `ebb status` shows how far the nodes are"
-	nextForm     = "correct what the message names; `ebb query --help` has the form of each question, `ebb help COMMAND` that of a command"
-	nextLimit    = "keep to the limit in the message; docs/query.md has those of questions, docs/authorization.md those of requests"
-	nextReport   = "the node's log says more; `ebb status` shows the other nodes"
+	nextForm     = "correct what the message names; `ebb query --help` has the form of each question, " +
+		"`ebb help COMMAND` that of a command"
+	nextLimit  = "keep to the limit in the message; docs/query.md has those of questions, docs/authorization.md others"
+	nextReport = "the node's log says more; `ebb status` shows the other nodes"
 )
 
 // codes has an entry for each code, in order.

@@ -129,11 +129,13 @@ func TestNextStepsLeadSomewhere(t *testing.T) {
 		for _, to := range named.FindAllStringSubmatch(c.next, -1) {
 			switch {
 			case to[1] != "":
-				if cmd, rest, err := quietRoot().Find(strings.Fields(to[1])); err != nil || len(rest) > 0 || cmd.Example == "" {
+				cmd, rest, err := quietRoot().Find(strings.Fields(to[1]))
+				if err != nil || len(rest) > 0 || cmd.Example == "" {
 					t.Errorf("%v: no help of %s, %v", c.code, to[1], err)
 				}
 			case to[2] != "":
-				if text, err := os.ReadFile("../../" + to[2]); err != nil || !bytes.Contains(text, []byte("\n## Limits")) {
+				text, err := os.ReadFile("../../" + to[2])
+				if err != nil || !bytes.Contains(text, []byte("\n## Limits")) {
 					t.Errorf("%v: no limits in %s, %v", c.code, to[2], err)
 				}
 			default:

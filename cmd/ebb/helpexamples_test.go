@@ -221,8 +221,8 @@ func (h *helpWorld) write(name string, text []byte) {
 	}
 }
 
-// run runs a line in a shell, and returns what it prints. One that lasts is interrupted after a second, and must not have
-// ended before.
+// run runs a line in a shell, and returns what it prints. One that lasts is interrupted after a second, and must not
+// have ended before.
 func (h *helpWorld) run(line string, lasts bool) string {
 	h.t.Helper()
 	limit := time.Minute
