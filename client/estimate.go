@@ -79,7 +79,7 @@ type Distribution struct {
 	Brief      bool     // the top of one key of more than 16,384 bins is told without visiting them all
 	// Lost is how much too low Z and each Count may be, whatever order events came in, because bins below the threshold
 	// were removed or an earlier summary of the key had faded; in a Signed namespace also too high. Intervals cover it.
-	// 0: they are exact, but for rounding (1e-11, 1e-5 in a compact namespace).
+	// 0: they are exact, but for rounding (1e-9, 1e-5 in a compact namespace).
 	Lost       float64
 	Signed     bool // the namespace allows negative amounts
 	AsOf       time.Time

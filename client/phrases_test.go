@@ -131,7 +131,7 @@ func TestFeedRefusals(t *testing.T) {
 		text string
 		want error
 	}{
-		{"phrases that are not there", ebb.Feeding{Phrases: "place", Into: "x"}, "paris", ebb.ErrBadKey},
+		{"phrases that are not there", ebb.Feeding{Phrases: "place", Into: "x"}, "paris", ebb.ErrKeyNotFound},
 		{"no phrases at all", ebb.Feeding{Phrases: "clicks", Into: "x"}, "paris", ebb.ErrWrongKind},
 		{"into nothing", ebb.Feeding{Phrases: "places"}, "paris", ebb.ErrBadKey},
 		{"into what does not count", ebb.Feeding{Phrases: "places", Into: "x", Kind: ebb.KindString}, "paris", ebb.ErrBadRequest},

@@ -48,10 +48,11 @@ type Summary struct {
 	// Over says that more was added than the kind is made for: errors are larger
 	// than it promises.
 	Over bool
-	// Bins and Quantiles are in the order of the query. The truth is at most High: Value, and what is lost (see
-	// Distribution.Lost) more. Low of a KindCountMin is right with a probability of 99%; those of a
-	// KindTopK and a KindQuantile are certain to lie between Low and High. Each says so in its Confidence. Where values
-	// that have faded alone may decide a quantile, Low is -math.MaxFloat64 or High math.MaxFloat64.
+	// Bins and Quantiles are in the order of the query; there are no Quantiles when each value has faded. The truth is
+	// at most High: Value, and what is lost (see Distribution.Lost) more. Low of a KindCountMin is right with a
+	// probability of 99%; those of a KindTopK and a KindQuantile are certain to lie between Low and High. Each says so
+	// in its Confidence. Where values that have faded alone may decide a quantile, Low is -math.MaxFloat64 or High
+	// math.MaxFloat64.
 	Bins      []Estimate
 	Quantiles []Estimate
 	// Items are the bins of a KindTopK that were counted most, the largest first.

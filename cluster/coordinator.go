@@ -113,13 +113,13 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 		return nil, err
 	}
 	c.withNames(ctx, table, req, answers)
-	nameMissing(table, asked, req.GetQuestions(), answers, strict, missingMax)
 	for i, err := range unknown {
 		answers[i] = &ebbv1.Answer{Error: err.Wire()}
 	}
-	for i, err := range refused {
+	for i, err := range refused { // before their missing keys are named, which may be too many to spell out
 		answers[i] = &ebbv1.Answer{Error: err.Wire()}
 	}
+	nameMissing(table, asked, req.GetQuestions(), answers, strict, missingMax)
 	answers = spread(answers, repeats)
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil

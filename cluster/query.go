@@ -176,6 +176,7 @@ type inquiry struct {
 	plan  *ebbv1.Plan
 
 	unmatched map[string]bool // patterns that have matched no key
+	spelled   int             // how many periods an explanation has spelled out
 }
 
 // nameMissing puts into the coverage of an answer which of the terms of its question mean nothing that is there. A

@@ -8,6 +8,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/query"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // explain says what an errand would do: which shards it asks, and how many answers of shards that takes. Nothing is asked.
@@ -29,6 +30,11 @@ func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
 		out.Root.Steps = append(out.Root.Steps, step)
 		out.Shards = append(out.Shards, step.GetShards()...)
 		out.Cost += uint64(len(step.GetShards()))
+	}
+	if e.store != nil && bad == nil {
+		if _, err := storable(i.table, e.store); err != nil {
+			out.Refusal = proto.AsError(err).Wire()
+		}
 	}
 	if e.then != "" {
 		out.Root.Steps = append(out.Root.Steps, &ebbv1.ExplainedStep{Step: "then " + e.then})
@@ -86,6 +92,10 @@ func (i *inquiry) explainQuestion(q *ebbv1.Question) (*ebbv1.ExplainedStep, *pro
 	if len(p.spread) > 0 {
 		step.Step = "gather from several shards what each can compute of a " + strings.TrimPrefix(step.Step, "ask ")
 		step.Shards = i.homes(q.GetNamespace(), proto.QuestionKeys(q))
+		home := func(key []byte) uint32 { return i.table.ShardOf(q.GetNamespace(), key) }
+		if _, err := shard.SpreadBitmaps(q, home); err != nil {
+			return step, err
+		}
 	}
 	step.Keys = uint64(len(proto.QuestionKeys(q)))
 	if proto.Everywhere(q) {
@@ -152,14 +162,15 @@ func (i *inquiry) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 		step.Step = "roll-up of the bitmaps of shorter periods"
 	}
 	for _, key := range keys {
-		if parts := rollup(ns, key); parts != nil {
-			a.keys = append(a.keys, parts...)
-		} else {
-			a.keys = append(a.keys, key)
+		parts, n := [][]byte{key}, partsIn(ns, key)
+		if i.spelled += n; n > 0 && i.spelled <= rollupsMax { // more are refused, and only counted
+			parts = rollup(ns, key)
+			n = len(parts) - 1
 		}
+		a.keys = append(a.keys, parts...)
+		step.Keys += 1 + uint64(n)
 	}
 	step.Shards = i.homes(a.namespace, a.keys)
-	step.Keys = uint64(len(a.keys))
 	return step
 }
 

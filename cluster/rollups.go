@@ -62,14 +62,21 @@ func unitsOf(ns *ebbv1.Namespace, p query.Period) []ebbv1.PlanUnit {
 // rollupsMax is how many bitmaps the periods in a request stand for together, before it is known which are the same. What an expression names after that has its own limit.
 const rollupsMax = 16 * proto.BitTermsMax
 
-// takeRollups takes from room what the periods in an expression stand for, and says whether there is so much, before any of it is spelled out.
-func takeRollups(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) bool {
-	if _, p, ok := rollsUp(ns, x.GetKey()); ok {
+// partsIn is of how many shorter periods one that is rolled up is made; 0 of any other key.
+func partsIn(ns *ebbv1.Namespace, key []byte) (n int) {
+	if _, p, ok := rollsUp(ns, key); ok {
 		for _, unit := range unitsOf(ns, p) {
 			first, last := p.Within(unit)
-			*room -= int(last.Number - first.Number + 1)
+			n += int(last.Number - first.Number + 1)
 		}
 	}
+	return n
+}
+
+// takeRollups takes from room what the periods in an expression stand for, and says whether there is so much, before
+// any of it is spelled out.
+func takeRollups(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) bool {
+	*room -= partsIn(ns, x.GetKey())
 	for _, term := range proto.ExprTerms(x) {
 		if *room < 0 || !takeRollups(term, ns, room) {
 			return false

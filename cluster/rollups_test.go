@@ -187,12 +187,90 @@ func TestRollupsRefused(t *testing.T) {
 		"count(play/2011 | play/2012)":       proto.ErrBadCount,
 		"count(play/2009 .. 2012 & premium)": proto.ErrBadCount,
 	} {
-		if got, err := e.query(text + " in people"); !errors.Is(err, want) {
+		got, err := e.query(text + " in people")
+		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
+		explained(t, e, text+" in people", err)
 	}
 	if got, err := e.query("count(play/2011) in people"); err != nil {
 		t.Errorf("a year of hours: %v, %v", got, err)
+	}
+}
+
+// explained sees that the explanation of a question says what its run says.
+func explained(t *testing.T, e *ensemble, text string, want error) {
+	t.Helper()
+	req := &ebbv1.QueryRequest{Text: text, Explain: true}
+	got, err := NewQueries(e.keys("ebb-0")).Query(t.Context(), req)
+	refusal := got.GetExplanation().GetRefusal()
+	if refused := proto.AsError(want).Wire(); err != nil || refusal.GetCode() != refused.GetCode() ||
+		refusal.GetMessage() != refused.GetMessage() || refusal.GetHint() != refused.GetHint() {
+		t.Errorf("%s: its explanation says %v, %v and its run says %v", text, refusal, err, want)
+	}
+}
+
+// What is stored is made of as many bitmaps as one counts at most, in the same words, wherever bitmaps lie; what would
+// be refused, its explanation says.
+func TestRollupsStored(t *testing.T) {
+	tooMany := proto.ErrTooManyTerms()
+	for _, placement := range []ebbv1.BitmapPlacement{
+		ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
+	} {
+		e := newEnsemble(t, 4)
+		e.create(&ebbv1.Namespace{
+			Name: "people", BitmapPlacement: placement,
+			Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}},
+		})
+		for _, of := range []string{
+			"play/2001 .. 2002", "play/2001 .. 2008", "play/2001 | play/2002", "other & play/2001 .. 2003",
+			"atleast(2, play/2001 .. 2002)", "play/2001-01-01 .. 2003-12-31",
+		} {
+			for _, text := range []string{"store z = " + of, "count(" + of + ")"} {
+				_, err := e.query(text + " in people")
+				if got := proto.AsError(err); err == nil || got.Code != tooMany.Code || got.Message != tooMany.Message {
+					t.Errorf("%v: %s: %v", placement, text, err)
+				}
+				explained(t, e, text+" in people", err)
+			}
+		}
+		if _, err := e.query("store z = play/2001 | other in people"); err != nil {
+			t.Errorf("%v: a year of hours: %v", placement, err)
+		}
+		const many = "store z = play/1001 .. 1800 in people"
+		_, err := e.query(many)
+		explained(t, e, many, err)
+	}
+}
+
+// An explanation tells how many parts an expression has in other shards, where the run would be refused for them.
+func TestPartsExplained(t *testing.T) {
+	e := newEnsemble(t, 4)
+	const text = "count(atleast(2, a/2001-01-01 .. 2008-12-31, b/2001-01-01 .. 2008-12-31, c/2001-01-01 .. 2008-12-31))"
+	_, err := e.query(text)
+	if !errors.Is(err, proto.ErrBadCount) {
+		t.Fatal(err)
+	}
+	explained(t, e, text, err)
+}
+
+// What is refused is refused at once, and explained as fast: nothing of it is spelled out.
+func TestRefusedRollupsAreNotSpelledOut(t *testing.T) {
+	e := newEnsemble(t, 3)
+	e.create(&ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}}})
+	e.bits("people", setIDs("play/2001", 1))
+	q := NewQueries(e.keys("ebb-0"))
+	for _, explain := range []bool{false, true} {
+		req := &ebbv1.QueryRequest{Text: "count(play/0001 .. 2001) in people", Explain: explain}
+		allocs := testing.AllocsPerRun(1, func() {
+			got, err := q.Query(t.Context(), req)
+			if err == nil && got.GetExplanation().GetRefusal().GetCode() != ebbv1.Code_CODE_BAD_COUNT {
+				t.Error(got)
+			}
+		})
+		if allocs > 3_000_000 { // 18 million periods
+			t.Errorf("explain %v: %v allocations", explain, allocs)
+		}
 	}
 }
 

@@ -22,9 +22,6 @@ const storedIDsMax = math.MaxUint32
 // which nobody gets to see, and hears what the first has stored.
 func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	keys := proto.ExprKeys(req.GetExpr())
-	if err := checkSliceKeys(table, namespace, append([][]byte{req.GetKey()}, keys...)); err != nil {
-		return nil, err
-	}
 	s := &slicedStore{
 		Keys: k, table: table, namespace: namespace, until: k.router.lease(),
 		home:   table.ShardOf(namespace, req.GetKey()),

@@ -62,6 +62,11 @@ func questionFor(q *ebbv1.Question, ns *ebbv1.Namespace, room *int) (*ebbv1.Ques
 		}
 		proto.BitmapExprs(out)[i].Expr = fit.GetExpr()
 	}
+	if out != q {
+		if err := proto.CheckQuestion(out); err != nil {
+			return nil, err
+		}
+	}
 	return out, nil
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/ebbdb/ebb/proto"
@@ -21,10 +22,9 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	if err != nil {
 		return nil, err
 	}
-	room := rollupsMax
-	x, refused := exprFor(req.GetExpr(), table.Namespace(namespace), &room)
-	if refused != nil {
-		return nil, refused
+	x, err := storable(table, req)
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
@@ -48,4 +48,21 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 		return nil, proto.FromWire(e)
 	}
 	return &ebbv1.StoreBitmapResponse{Count: result.GetChanged()}, nil
+}
+
+// storable is what a bitmap is to be made of, with all that the namespace says of it spelled out. It refuses what no
+// shard would store.
+func storable(table *Table, req *ebbv1.StoreBitmapRequest) (*ebbv1.BitmapExpr, error) {
+	namespace, room := cmp.Or(req.GetNamespace(), proto.DefaultNamespace), rollupsMax
+	if err := checkNamespaceExists(table, namespace); err != nil {
+		return nil, err
+	}
+	x, refused := exprFor(req.GetExpr(), table.Namespace(namespace), &room)
+	if refused != nil {
+		return nil, refused
+	}
+	if err := proto.CheckStored(req.GetKey(), x); err != nil {
+		return nil, err
+	}
+	return x, checkSliceKeys(table, namespace, append([][]byte{req.GetKey()}, proto.ExprKeys(x)...))
 }

@@ -74,7 +74,7 @@ func (m *timeReader) parse(text string) (time.Time, error) {
 	case len(m.layouts) > 0:
 		return m.parseAs(m.layouts, text, "")
 	case m.unit == RFC3339 || m.unit == Autodetect && len(text) > 1 && strings.ContainsAny(text[1:], "-/:"):
-		return m.parseAs(dateLayouts, text, "2006-01-02T15:04:05Z")
+		return m.parseAs(dateLayouts, proto.LargeTime(text), "2006-01-02T15:04:05Z")
 	}
 	if a := ambiguous(text); a != nil && m.unit == Autodetect {
 		return time.Time{}, a
@@ -113,8 +113,11 @@ func (m *timeReader) parseAs(layouts []string, text, wanted string) (time.Time, 
 		}
 		return inRange(t, text)
 	}
-	if len(m.layouts) > 0 {
+	switch {
+	case len(m.layouts) > 0:
 		return time.Time{}, fmt.Errorf("bad time %s: it is not as --time-format says", quote(text))
+	case proto.HasLeapSecond(text):
+		return time.Time{}, fmt.Errorf("bad time %s: %s", quote(text), proto.LeapSecond)
 	}
 	return time.Time{}, fmt.Errorf("bad time %s: it is not like %s; --time-format describes others", quote(text), wanted)
 }
@@ -195,6 +198,7 @@ func ambiguous(text string) *AmbiguousTime {
 
 // ParseDate reads a date, with or without a time of day and a zone, UTC where none is named; ok says that it is one.
 func ParseDate(text string) (at time.Time, ok bool) {
+	text = proto.LargeTime(text)
 	for _, layout := range dateLayouts {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t, true

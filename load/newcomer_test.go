@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // Columns by number: the first line is a row or holds names as the lines below it say, and else the reader asks.
@@ -143,6 +145,26 @@ func TestFormatsOfTimes(t *testing.T) {
 		}
 		if got != test.want && (err == nil || !strings.Contains(got, test.want)) {
 			t.Errorf("%q of %q in %v: %s, not %s", test.text, test.format, test.zone, got, test.want)
+		}
+	}
+}
+
+// RFC 3339 allows a small t and z, and a leap second, which is refused with a reason.
+func TestSmallLettersOfTimes(t *testing.T) {
+	const want = "2016-12-31T23:59:59Z"
+	for _, text := range []string{
+		"2016-12-31t23:59:59z", "2016-12-31T23:59:59z", "2016-12-31t23:59:59Z", "2017-01-01t00:59:59+01:00",
+		"2016-12-31 23:59:59z", "2016/12/31t23:59:59z",
+	} {
+		got, err := ParseTime(text)
+		date, ok := ParseDate(text)
+		if err != nil || got.UTC().Format(time.RFC3339) != want || !ok || !date.Equal(got) {
+			t.Errorf("%s is %v, %v and %v, %v: want %s", text, got, err, date, ok, want)
+		}
+	}
+	for _, text := range []string{"2016-12-31T23:59:60Z", "2016-12-31t23:59:60z", "2016-12-31 23:59:60"} {
+		if _, err := ParseTime(text); err == nil || !strings.HasSuffix(err.Error(), proto.LeapSecond) {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

@@ -758,9 +758,11 @@ func checkSetExprs(q *ebbv1.OverlapQuestion) *Error {
 }
 
 func checkSetExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
-	if *terms++; depth > BitDepthMax || *terms > BitTermsMax {
-		return ErrBadRequest.Errorf("a set is made of more than %d terms, or more than %d deep", BitTermsMax,
-			BitDepthMax)
+	if *terms++; *terms > BitTermsMax {
+		return ErrBadCount.Errorf("a set is made of more than %d terms", BitTermsMax)
+	}
+	if depth > BitDepthMax {
+		return ErrBadRequest.Errorf("a set is made of expressions more than %d deep", BitDepthMax)
 	}
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Key:

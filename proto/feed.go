@@ -21,7 +21,7 @@ func CheckFeedKind(kind ebbv1.Kind) *Error {
 
 // ErrNoPhrases refuses a feed whose phrases are not there: a mistyped name would otherwise count nothing, and not say so.
 func ErrNoPhrases(key []byte) *Error {
-	return ErrBadKey.Errorf("key %q holds no phrases", key).WithHint("add some: ebb phrases add KEY PHRASE...")
+	return ErrKeyNotFound.Errorf("key %q holds no phrases", key).WithHint("add some: ebb phrases add KEY PHRASE...")
 }
 
 // CheckFeed checks everything about a feed that does not depend on state.

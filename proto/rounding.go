@@ -2,8 +2,9 @@ package proto
 
 import "math"
 
-// rounding is by how much of itself a sum of weights may be off.
-const rounding = 1e-11
+// rounding is by how much of itself a sum of weights may be off: each of its events adds 2^-53 of it at most, which is
+// this after nine million. Ten million of 0.1 were measured to be off by 1.6e-10.
+const rounding = 1e-9
 
 // RoundingOf is by how much a sum may be off. Whole numbers, halves and the like have been added up without rounding.
 func RoundingOf(sum float64) float64 {

@@ -96,6 +96,10 @@ func (p *parser) namespace() string {
 func (p *parser) time() int64 {
 	t := p.token
 	us, err := parseTime(t.value)
+	if proto.HasLeapSecond(t.value) {
+		p.fail(t, proto.LeapSecond, "")
+		return 0
+	}
 	if t.class != word && t.class != quoted || t.namespace != "" || err != nil || us <= 0 {
 		p.unexpected("a time that there is, after 1970: 2013-05-06T12:00:00Z or 2013-05-06")
 		return 0
@@ -105,7 +109,7 @@ func (p *parser) time() int64 {
 }
 
 func parseTime(text string) (us int64, err error) {
-	t, err := time.Parse(time.RFC3339Nano, text)
+	t, err := proto.ParseTime(text)
 	if err != nil {
 		t, err = time.Parse(time.DateOnly, text)
 	}

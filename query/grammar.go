@@ -32,7 +32,11 @@ func Classes() []Class {
 		{"LEAST", "a number above 0, up to 1", "0.1"},
 		{"CONFIDENCE", "a number from 0.5 to 0.9999", "0.95"},
 		{"DURATION", "a number with a unit: us, ms, s, m, h, d, w or y (365.25 days)", "10m, 90d, 2y, 1h30m"},
-		{"TIME", "a time as RFC 3339 has it, or a date; in quotes if it has another zone than Z", `2013-05-06T12:00:00Z, 2013-05-06`},
+		{
+			"TIME",
+			"a time as RFC 3339 has it, without leap seconds (`:60`), or a date; in quotes if it has another zone than Z",
+			"2013-05-06T12:00:00Z, 2013-05-06",
+		},
 		{"NAMESPACE", "the name of a namespace", "sales"},
 	}
 }

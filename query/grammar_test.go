@@ -68,7 +68,8 @@ func TestGrammarKnowsWhatIsParsed(t *testing.T) {
 	beyond := []string{
 		"whole number", "there is no", "expected how many", "before it begins", "same length", "a range is of one", "no key of a period", "said twice", "bytes:", "without any bytes",
 		"backslash",
-		"more than 10000", "namespace name", "not made of whole", "a time that there is", "from 0.5", "of 0, which", "a half-life", "a window", "a number from", "how old",
+		"more than 10000", "namespace name", "not made of whole", "a time that there is", "from 0.5", "of 0, which",
+		"leap second", "a half-life", "a window", "a number from", "how old",
 	}
 	for file, good := range map[string]bool{questionsFile: true, wrongFile: false} {
 		text, err := os.ReadFile(file)

@@ -449,7 +449,11 @@ func parseInt64(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value, 
 	case isDuration(fd):
 		n, err = query.ParseDuration(s)
 	case isTime(fd):
-		n, err = parseTime(s)
+		if proto.HasLeapSecond(s) {
+			return protoreflect.Value{}, complaint(fd).Errorf("%s: %s", quote(s), proto.LeapSecond)
+		}
+		at, wrong := proto.ParseTime(s)
+		n, err = at.UnixMicro(), wrong
 	}
 	if err != nil {
 		return protoreflect.Value{}, complaint(fd).Errorf("%s is not %s", quote(s), numeralShape(fd))

@@ -49,12 +49,3 @@ func meantBy(n int64) time.Time {
 	}
 	return time.UnixMilli(n)
 }
-
-// parseTime reads RFC 3339 as microseconds since 1970.
-func parseTime(s string) (int64, error) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return 0, err
-	}
-	return t.UnixMicro(), nil
-}

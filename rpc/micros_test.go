@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -23,6 +24,7 @@ func TestMicrosThatCannotBeMeant(t *testing.T) {
 		for text, want := range map[string]int64{
 			"2013-03-18T12:00:00Z": 1363608000000000, "1363608000000000": 1363608000000000, "0": 1,
 			"1971-01-01T00:00:00Z": 31536000000000, "100000000000000": 100000000000000,
+			"1971-01-01t00:00:00z": 31536000000000,
 		} {
 			if v, err := parseNumeral(fd, text); err != nil || v.Int() != want {
 				t.Errorf("%s %s: %d, %v", fd.FullName(), text, v.Int(), err)
@@ -41,6 +43,10 @@ func TestMicrosThatCannotBeMeant(t *testing.T) {
 				t.Errorf("%s %s: %v", fd.FullName(), text, err)
 			}
 		}
+	}
+	_, err := parseNumeral(fields[0], "2016-12-31T23:59:60Z")
+	if err == nil || !strings.Contains(err.Message, proto.LeapSecond) {
+		t.Errorf("a leap second: %v", err)
 	}
 	// durations are small numbers of microseconds
 	for _, fd := range []protoreflect.FieldDescriptor{

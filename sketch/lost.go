@@ -18,7 +18,7 @@ import (
 // has decayed to th/7 after three half-lives, so no summary dies earlier; and what died held at most th + th/7 of any
 // bin, which is what its successor starts with.
 //
-//	truth of a bin, and of Z, lies in [v, v + lost + 1e-11 v]; with negative amounts in [v - lost, v + lost]
+//	truth of a bin, and of Z, lies in [v, v + lost + 1e-9 v]; with negative amounts in [v - lost, v + lost]
 //
 // Removals happen when a new bin comes while the number of bins is 8, 12, 16, 18, 20, ... (steps of an eighth to a
 // sixteenth), an eighth of them is below th, and lost <= th/8. So lost stays below 9/8 th, unless bins reach their

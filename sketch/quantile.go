@@ -319,7 +319,7 @@ func (r QuantileReading) Bracket(part float64) (low, high float64) {
 	}
 	part = min(max(part, 0), 1)
 	low, high = -math.MaxFloat64, math.MaxFloat64
-	target, rounding := float64(part*r.N), float64(r.N*1e-11)
+	target, rounding := float64(part*r.N), float64(r.N*1e-9)
 	if least := target - float64(hidden*(1-part)) - rounding; least > 0 {
 		low = min(r.reached(least), v)
 	}

@@ -19,8 +19,10 @@ type codeAdvice struct {
 const (
 	nextMajority = "`ebb status` shows which nodes answer; reads with --consistency any work without a majority"
 	nextWait     = "try again in a moment; `ebb status` shows how far the nodes are"
-	nextHelp     = "the limit is in the message, the forms are in --help"
-	nextReport   = "the node's log says more; `ebb status` shows the other nodes"
+	nextForm     = "correct what the message names; `ebb query --help` has the form of each question, " +
+		"`ebb help COMMAND` that of a command"
+	nextLimit  = "keep to the limit in the message; docs/query.md has those of questions, docs/authorization.md others"
+	nextReport = "the node's log says more; `ebb status` shows the other nodes"
 )
 
 // codes has an entry for each code, in order.
@@ -49,13 +51,13 @@ var codes = []codeAdvice{
 		ebbv1.Code_CODE_DISK_FULL, "a node that holds the shard has no disk space left for more; reads and deletes go on",
 		"free some space on its disk, or delete keys (`ebb del`); writes go on by themselves then",
 	},
-	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextHelp},
-	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextHelp},
-	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextHelp},
-	{ebbv1.Code_CODE_BAD_AMOUNT, "an amount is no finite number, or too large", nextHelp},
+	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextForm},
+	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextLimit},
+	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextLimit},
+	{ebbv1.Code_CODE_BAD_AMOUNT, "an amount is no finite number, or too large", nextLimit},
 	{ebbv1.Code_CODE_BAD_TIME, "a time is before 1970, or too far ahead", "write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970"},
 	{ebbv1.Code_CODE_BAD_HALF_LIFE, "a half-life is out of its limits", "write it as 30s, 10m, 6h, 7d, 2y or none"},
-	{ebbv1.Code_CODE_BAD_COUNT, "a number of things is out of its limits", nextHelp},
+	{ebbv1.Code_CODE_BAD_COUNT, "a number of things is out of its limits", nextLimit},
 	{ebbv1.Code_CODE_BAD_NAMESPACE, "the name or a setting of a namespace cannot be right", "`ebb namespace create --help` has the settings"},
 	{ebbv1.Code_CODE_BATCH_TOO_LARGE, "a batch is over its limits", "send it in several; a Writer of the SDK does"},
 	{ebbv1.Code_CODE_MESSAGE_TOO_LARGE, "a message is over its limit", "send it in several; a Writer of the SDK does"},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -85,10 +86,12 @@ type estimateJSON struct {
 	Of string `json:"of"` // total, bin, quantile or item
 	binName
 	Quantile *float64 `json:"quantile,omitempty"`
-	Value    float64  `json:"value"`
-	StdError float64  `json:"std_error"`
-	Low      float64  `json:"low"`
-	High     float64  `json:"high"`
+	// each value has faded, and the quantile may be any
+	NothingKnown bool    `json:"nothing_known,omitempty"`
+	Value        float64 `json:"value"`
+	StdError     float64 `json:"std_error"`
+	Low          float64 `json:"low"`
+	High         float64 `json:"high"`
 	// of the interval: 1 when it is certain
 	Confidence float64 `json:"confidence"`
 }
@@ -135,8 +138,15 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 	for i, e := range w.GetBins() {
 		add(estimateJSON{Of: "bin", binName: binNameOf(q.GetBins()[i])}, e)
 	}
-	for i, e := range w.GetQuantiles() {
-		add(estimateJSON{Of: "quantile", Quantile: &q.GetQuantiles()[i]}, e)
+	for i := range q.GetQuantiles() {
+		e := estimateJSON{Of: "quantile", Quantile: &q.GetQuantiles()[i]}
+		switch {
+		case i < len(w.GetQuantiles()):
+			add(e, w.GetQuantiles()[i])
+		case out.Found: // each value by itself has faded
+			e.NothingKnown = true
+			add(e, &ebbv1.Estimate{Low: -math.MaxFloat64, High: math.MaxFloat64, Confidence: 1})
+		}
 	}
 	for _, item := range w.GetItems() {
 		add(estimateJSON{Of: "item", binName: binNameOf(item.GetBin())}, item.GetCount())
@@ -159,6 +169,10 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 		return printJSON(s.term.out, out)
 	case "tsv":
 		for _, e := range out.Estimates {
+			if e.NothingKnown {
+				fmt.Fprintf(s.term.err, "note: quantile %s: nothing known (each value has faded)\n", e.name())
+				continue
+			}
 			fmt.Fprintf(s.term.out, "%s\t%s\t%s\t%s\t%s\n", e.name(), exact(e.Value), exact(e.StdError), exact(e.Low), exact(e.High))
 		}
 		for _, m := range out.Memberships {
@@ -198,6 +212,10 @@ func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "%s\tVALUE\tSTD ERROR\tINTERVAL\tCONFIDENCE\n", strings.ToUpper(out.Kind))
 	for _, e := range out.Estimates {
+		if e.NothingKnown {
+			fmt.Fprintf(tw, "%s\tnothing known\t\teach value has faded\t\n", e.name())
+			continue
+		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s to %s\t%s\n", e.name(), figure(e.Value, 6), figure(e.StdError, 3), figure(e.Low, 6), figure(e.High, 6), sureness(e.Confidence))
 	}
 	if err := tw.Flush(); err != nil {

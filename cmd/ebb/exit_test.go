@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 )
 
 // refused runs a command line that needs no cluster, and returns its exit code
@@ -108,6 +110,7 @@ func TestExitCodes(t *testing.T) {
 		"interrupted":                 {fmt.Errorf("import: %w", context.Canceled), exitInterrupted},
 		"damaged":                     {proto.ErrCorrupt, exitFailed},
 		"a producer that was away":    {proto.ErrSessionExpired, exitRefused},
+		"phrases that are not there":  {proto.ErrNoPhrases([]byte("x")), exitRefused},
 		"a namespace that is nowhere": {proto.ErrNamespaceNotFound, exitRefused},
 		"a budget that is used up":    {proto.ErrBudgetExceeded, exitRefused},
 	} {
@@ -116,6 +119,41 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("%v: exit %d, want %d", c.err, got, c.want)
 			}
 		})
+	}
+}
+
+// A next step that sends a reader to a help or to a document names it, and it is there.
+func TestNextStepsLeadSomewhere(t *testing.T) {
+	named := regexp.MustCompile("`ebb ([a-z ]+) --help`|(docs/[a-z]+\\.md)|(--help)")
+	for _, c := range codes {
+		for _, to := range named.FindAllStringSubmatch(c.next, -1) {
+			switch {
+			case to[1] != "":
+				cmd, rest, err := quietRoot().Find(strings.Fields(to[1]))
+				if err != nil || len(rest) > 0 || cmd.Example == "" {
+					t.Errorf("%v: no help of %s, %v", c.code, to[1], err)
+				}
+			case to[2] != "":
+				text, err := os.ReadFile("../../" + to[2])
+				if err != nil || !bytes.Contains(text, []byte("\n## Limits")) {
+					t.Errorf("%v: no limits in %s, %v", c.code, to[2], err)
+				}
+			default:
+				t.Errorf("%v: --help of which command?", c.code)
+			}
+		}
+	}
+	var help strings.Builder
+	root := quietRoot()
+	root.SetOut(&help)
+	root.SetArgs([]string{"query", "--help"})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range query.Forms() {
+		if !strings.Contains(help.String(), f.Usage) {
+			t.Errorf("ebb query --help lacks %s", f.Usage)
+		}
 	}
 }
 

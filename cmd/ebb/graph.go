@@ -19,18 +19,18 @@ func newGraph(s *session) *cobra.Command {
 		Short: "Which sets are alike: for each of some keys, or those that match a pattern, some that are most similar",
 		Args:  argsBetween(1, -1, "KEY..."),
 		Long: `Compares keys of kind set, up to 3,000, and lists for each the most similar ones that it finds, with their
-Jaccard similarity, intersection / union. It is an estimate:
+Jaccard similarity, intersection / union.
 
-The sets that are compared closely are found by their signatures, summaries of 1 KiB, or, of sets that forget,
-by samples. So a stronger link may be left out, the more easily the less its sets share. A link is computed
-exactly, with standard error 0, if both its sets are: if each has 1,024 things at most, does not forget, and fits
-into what a set may take on the way to the node that compares: 3 MiB for all together, 16 KiB for one. Of 1,000
-sets those fit that have up to about 390 things, of 3,000 up to 130. Otherwise the similarity is estimated, also
-where sets are small, and sets that have nothing in common may be linked: the interval of such a link mostly
-begins at 0.
+A link is exact, with standard error 0, if both its sets are: if each has 1,024 things at most and fits into what a
+set may take on the way to the node that compares: 3 MiB for all together, 16 KiB for one. Of 1,000 sets those fit
+that have up to about 390 things, of 3,000 up to 130; of sets that forget, those with up to 220 and 70. The interval
+of sets that forget also covers what has faded. Any other link is an estimate.
 
-Each of the first 16 keys that are named is compared with all the others, so that no stronger link of theirs is left
-out where sets are exact. So does similar(KEY, PATTERN) of ebb query.
+Sets that do not forget are compared closely where their signatures, summaries of 1 KiB, are alike. So a stronger
+link may be left out, the more easily the less its sets share, and by an estimate sets that have nothing in common
+may be linked: the interval of such a link mostly begins at 0. Each of the first 16 keys that are named is compared
+with all the others, so that no stronger link of theirs is left out where sets are exact. So is the key of
+similar(KEY, PATTERN) of ebb query. Of sets that forget, all pairs are compared by the things that are sent.
 
 For two sets, or a few, ebb overlap and jaccard(a, b) of ebb query compare all that they keep: exact while each
 has up to 1,024 things.

@@ -221,8 +221,9 @@ func (h *helpWorld) write(name string, text []byte) {
 	}
 }
 
-// run runs a line in a shell. One that lasts is interrupted after a second, and must not have ended before.
-func (h *helpWorld) run(line string, lasts bool) {
+// run runs a line in a shell, and returns what it prints. One that lasts is interrupted after a second, and must not
+// have ended before.
+func (h *helpWorld) run(line string, lasts bool) string {
 	h.t.Helper()
 	limit := time.Minute
 	if lasts {
@@ -245,6 +246,7 @@ func (h *helpWorld) run(line string, lasts bool) {
 	case !lasts && err != nil:
 		h.t.Errorf("$ %s\n%v\n%s", line, err, out)
 	}
+	return string(out)
 }
 
 // takes checks that a command takes a line: its flags and arguments.

@@ -48,9 +48,9 @@ one beside a name that stands above a number. Then, and where all are words, the
 nothing and asks for --header or --no-header.
 
 Times are RFC 3339, dates with or without a time of day, or numbers since 1970, whose unit
-follows from their size. --time-format describes others. Those without a zone are in UTC,
-unless --time-zone names another. A local time that a change of clocks leaves out is taken as the
-time as much before or after it (02:30 as 03:30 in Europe/Berlin, as 01:30 in America/New_York),
+follows from their size. A leap second (23:59:60) is refused. --time-format describes others.
+Those without a zone are in UTC, unless --time-zone names another. A local time that a change of
+clocks leaves out is taken as the time as much before or after it (02:30 as 03:30 in Europe/Berlin, as 01:30 in America/New_York),
 and one that comes twice as one of the two. With an offset (+02:00) times are exact. Eight digits
 that form a date are refused, because they may be seconds: --time-format %Y%m%d or --time-unit s
 says what they are.

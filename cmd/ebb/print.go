@@ -306,6 +306,9 @@ func instant(text string) (int64, error) {
 	if t, ok := load.ParseDate(text); ok {
 		return tick(t.UnixMicro(), text)
 	}
+	if proto.HasLeapSecond(text) {
+		return 0, usagef("time %q: %s", text, proto.LeapSecond)
+	}
 	if both := load.Ambiguous(text); both != nil {
 		date, number := both.Readings()
 		return 0, usagef("time %q may be the date %s, or a number since 1970, which is %s: write it as one of these",

@@ -266,8 +266,8 @@ func (s *session) printExplanation(e *ebbv1.Explanation) error {
 	}
 	printStep(s.term.out, &out.Plan, 0)
 	_, err := fmt.Fprintf(s.term.out, "\n%d shards, cost %d of %d\n", len(out.Shards), out.Cost, out.CostMax)
-	if out.Refusal != "" && err == nil {
-		_, err = fmt.Fprintf(s.term.out, "it would be refused: %s\n", out.Refusal)
+	if refused := proto.FromWire(e.GetRefusal()); refused != nil && err == nil {
+		_, err = fmt.Fprintf(s.term.out, "it would be refused: %s\ntry:  %s\n", refused, nextStep(refused))
 	}
 	return err
 }

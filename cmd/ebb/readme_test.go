@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -37,5 +38,52 @@ func TestReadmeIsToured(t *testing.T) {
 	}
 	if some < 15 {
 		t.Errorf("%d commands", some)
+	}
+}
+
+// varies is what differs from one run of a command to the next: its figures, and the hash in the name of a source.
+var varies = regexp.MustCompile(`\b[0-9a-f]{16}\b|\d[\d.:]*(ms|µs|s)?\b|[ \t]+`)
+
+func masked(text string) string {
+	return strings.TrimSpace(varies.ReplaceAllStringFunc(text, func(s string) string {
+		if strings.TrimSpace(s) == "" {
+			return " "
+		}
+		return "#"
+	}))
+}
+
+// What the README shows below a command is what the command prints, but for figures and times.
+func TestReadmeShowsWhatIsPrinted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a real node")
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, compared := newHelpWorld(t), 0
+	for _, block := range strings.Split(string(readme), "```console\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		if strings.Contains(block, "./ebb serve") {
+			continue
+		}
+		for _, of := range strings.Split("\n"+block, "\n$ ")[1:] {
+			line, want, _ := strings.Cut(of, "\n")
+			if strings.HasPrefix(line, "curl") {
+				continue // the node has another port here
+			}
+			got := h.run(strings.ReplaceAll(line, "./ebb", "ebb"), false)
+			if want = masked(want); want == "" {
+				continue
+			}
+			compared++
+			if got = masked(got); got != want {
+				t.Errorf("$ %s\nprints\n%s\nand the README shows\n%s", line, got, want)
+			}
+		}
+	}
+	if compared < 7 {
+		t.Errorf("%d commands", compared)
 	}
 }

@@ -11240,7 +11240,7 @@ type Summary struct {
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
 	// one for each bin that was asked for, in the same order; none of a bloom; 0 where nothing was found
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
-	// one for each quantile that was asked for, in the same order; none when there are no values. Where values that
+	// one for each quantile that was asked for, in the same order; none when each value has faded. Where values that
 	// have faded alone may decide, low is -1.797e308 or high 1.797e308, the largest double
 	Quantiles []*Estimate `protobuf:"bytes,6,rep,name=quantiles,proto3" json:"quantiles,omitempty"`
 	AsOfUs    int64       `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
@@ -11736,7 +11736,7 @@ type Distribution struct {
 	// and the number of those visible
 	Brief bool `protobuf:"varint,16,opt,name=brief,proto3" json:"brief,omitempty"`
 	// z and each count may be so much too low, because bins below the threshold were removed or an earlier summary of the key
-	// had faded. 0: they are exact, but for rounding (1e-11, 1e-5 when compact). The intervals cover it. It is a bound whatever
+	// had faded. 0: they are exact, but for rounding (1e-9, 1e-5 when compact). The intervals cover it. It is a bound whatever
 	// order events came in
 	Lost float64 `protobuf:"fixed64,17,opt,name=lost,proto3" json:"lost,omitempty"`
 	// the namespace allows negative amounts: z and each count may also be too high by lost
