@@ -37,9 +37,11 @@ func TestQuestionsToManyShardsTravelOnce(t *testing.T) {
 	add(b, true, 8)
 	add(b, true, 11, 12)
 	req.Questions[len(req.Questions)-2].Beginnings, req.Questions[len(req.Questions)-1].Beginnings = true, true
+	add(b, true, 13, 14)
+	req.Questions[len(req.Questions)-2].SettingsVersion, req.Questions[len(req.Questions)-1].SettingsVersion = 5, 5
 	packed := gathered(req)
-	if n := len(packed.GetQuestions()); n != 8 {
-		t.Fatalf("%d questions travel, want 8", n)
+	if n := len(packed.GetQuestions()); n != 9 {
+		t.Fatalf("%d questions travel, want 9", n)
 	}
 	raw, err := proto.Marshal(packed)
 	if err != nil || len(raw) > ebb.MessageBytesMax {

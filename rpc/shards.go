@@ -140,7 +140,8 @@ func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	same := func(a, b *ebbv1.ShardQuestion) bool {
 		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() &&
-			a.GetBeginnings() == b.GetBeginnings() && protobuf.Equal(a.GetClock(), b.GetClock())
+			a.GetBeginnings() == b.GetBeginnings() && a.GetSettingsVersion() == b.GetSettingsVersion() &&
+			protobuf.Equal(a.GetClock(), b.GetClock())
 	}
 	list, any := req.GetQuestions(), false
 	for i := 1; i < len(list) && !any; i++ {
@@ -156,12 +157,17 @@ func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 			last.Also = append(last.Also, q.GetShard())
 			continue
 		}
-		out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
-			Shard: q.GetShard(), Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
-			Beginnings: q.GetBeginnings(),
-		})
+		out.Questions = append(out.Questions, ofShard(q.GetShard(), q))
 	}
 	return out
+}
+
+// ofShard is a question for one shard alone.
+func ofShard(number uint32, q *ebbv1.ShardQuestion) *ebbv1.ShardQuestion {
+	return &ebbv1.ShardQuestion{
+		Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
+		Beginnings: q.GetBeginnings(), SettingsVersion: q.GetSettingsVersion(),
+	}
 }
 
 // spreadOut makes a question a shard of what gathered has made.
@@ -176,10 +182,7 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 			continue
 		}
 		for _, number := range append([]uint32{q.GetShard()}, q.GetAlso()...) {
-			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{
-				Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
-				Beginnings: q.GetBeginnings(),
-			})
+			out.Questions = append(out.Questions, ofShard(number, q))
 		}
 	}
 	return out

@@ -214,6 +214,55 @@ func TestSettingsOfAnEventClockHoldFromNowOn(t *testing.T) {
 	}
 }
 
+// A new half-life holds in every shard from the time that the event clock had come to, though an event right before the
+// change moved the clock in one shard, and one right after it moves it on, each at another node.
+func TestSettingsHoldWhenTheirChangeEnds(t *testing.T) {
+	inBubble(t, Options{Shards: 8}, func(t *testing.T, c *Cluster) {
+		ctx := t.Context()
+		at := make([]*ebb.Client, 3)
+		for i := range at {
+			at[i] = dialNode(t, c, i)
+			defer at[i].Close()
+		}
+		ns := ebb.Namespace{Name: "n", Clock: ebb.ClockEvent, HalfLife: 100 * time.Hour, MaxJump: new(time.Duration(0))}
+		if _, err := at[0].CreateNamespace(ctx, ns); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now().Add(-3000 * time.Hour)
+		count := func(node int, key string, hours int) {
+			t.Helper()
+			in := ebb.Increment{Key: key, Bin: "b", Amount: 1, Time: began.Add(time.Duration(hours) * time.Hour)}
+			if err := at[node].Increment(ctx, "n", in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const keys = 16
+		for i := range keys {
+			count(i%3, fmt.Sprint("k", i), 0)
+		}
+		for change := range 4 {
+			hours := 100 * (change + 1)
+			count(change%3, "last", hours)
+			change := ebb.Namespace{Name: "n", HalfLife: time.Duration(10+hours) * time.Hour}
+			if _, err := at[(change.HalfLife/time.Hour)%3].SetNamespace(ctx, change); err != nil {
+				t.Fatal(err)
+			}
+		}
+		count(0, "last", 450)
+		time.Sleep(1100 * time.Millisecond) // all nodes have heard of it
+		want := math.Exp2(-100./100 - 100./110 - 100./210 - 100./310 - 50./410)
+		for i := range keys {
+			d, err := at[i%3].Distribution(ctx, "n", fmt.Sprint("k", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(d.Z-want) > 1e-9 {
+				t.Errorf("k%d counts %v, want %v", i, d.Z, want)
+			}
+		}
+	})
+}
+
 // Under linear decay a shard does not follow the clock of others where there is no max_jump: events that are in time
 // for their shard lose nothing.
 func TestLinearDecayWithoutMaxJump(t *testing.T) {
