@@ -96,7 +96,10 @@ func TestTail(t *testing.T) {
 	for _, c := range []struct {
 		segment, offset uint32
 		there           bool
-	}{{1, 0, false}, {1, 99, false}, {1, 100, true}, {1, 190, true}, {1, 200, false}, {2, 0, true}, {2, 90, true}, {2, 100, false}} {
+	}{
+		{1, 0, false}, {1, 99, false}, {1, 100, true}, {1, 190, true}, {1, 200, false},
+		{2, 0, true}, {2, 90, true}, {2, 100, false},
+	} {
 		if got := tail.at(place{segment: c.segment, offset: c.offset, size: 10}); (len(got) == 10) != c.there {
 			t.Errorf("offset %d of segment %d: %d bytes", c.offset, c.segment, len(got))
 		}
@@ -234,6 +237,81 @@ func TestDecodeOfAnother(t *testing.T) {
 		err := g.decode(&segment{name: "a.wal"}, b, place{}, 5, new(raft.Log))
 		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "a.wal") {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// Only names that the log gives are those of segments.
+func TestNamesOfSegments(t *testing.T) {
+	for name, want := range map[string]uint32{
+		"0000000001.wal": 1, "4294967295.wal": 1<<32 - 1, "0000000010.wal": 10,
+		"0000000000.wal": 0, "4294967296.wal": 0, "1.wal": 0, "00000000001.wal": 0, "0000000001": 0,
+		"000000000:.wal": 0, "000000000/.wal": 0, "0000000001.wal.tmp": 0, "": 0, ".wal": 0,
+	} {
+		if n, ok := segmentNumber(name); ok != (want > 0) || ok && n != want {
+			t.Errorf("%q: %d, %v", name, n, ok)
+		}
+	}
+}
+
+// The newest of two records counts, whichever place it is in, and the next is written over the older one.
+func TestNewestEndCounts(t *testing.T) {
+	disk := fs.NewMem()
+	for sequence := uint64(1); sequence < 8; sequence++ {
+		e, got, salt, found, err := openEnd(disk, "/log.end")
+		if err != nil || found != (sequence > 1) || found && (got != sequence-1 || salt != 7) {
+			t.Fatalf("before %d: %d, %d, %v, %v", sequence, got, salt, found, err)
+		}
+		e.salt = 7
+		if err := e.put(sequence); err != nil || !e.dirty.Load() {
+			t.Fatal(err, e.dirty.Load())
+		}
+		if err := e.close(); err != nil || e.dirty.Load() {
+			t.Fatal(err, e.dirty.Load())
+		}
+	}
+}
+
+// A segment behind which others follow does not end with the log.
+func TestVerifyFindsAnEnd(t *testing.T) {
+	disk := fs.NewMem()
+	l, err := Open(Config{FS: disk, Dir: "/wal", SegmentBytes: 8 << 10, Fatal: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	end := int64(0)
+	for i := uint64(1); l.Stats().Segments < 2; i++ {
+		l.index.RLock()
+		end = l.active().end
+		l.index.RUnlock()
+		if err := l.Group(1).StoreLog(&raft.Log{Index: i, Term: 1, Data: make([]byte, 500)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.index.RLock()
+	s := l.segments[0]
+	l.index.RUnlock()
+	wait := func(int) error { return nil }
+	if wrong, err := l.verify(s, wait); wrong != nil || err != nil {
+		t.Fatal(wrong, err)
+	}
+	var head [batchHeaderLen]byte
+	for _, next := range []uint32{0, 2} {
+		if _, err := s.file.ReadAt(head[:], end); err != nil {
+			t.Fatal(err)
+		}
+		h, ok := parseBatchHeader(head[:], l.salt)
+		if !ok || !h.mark() {
+			t.Fatalf("no mark at offset %d", end)
+		}
+		h.sum = next
+		h.put(head[:], l.salt)
+		if _, err := s.file.WriteAt(head[:], end); err != nil {
+			t.Fatal(err)
+		}
+		if wrong, err := l.verify(s, wait); err != nil || (wrong == nil) != (next != 0) {
+			t.Errorf("the log goes on in segment %d: %v, %v", next, wrong, err)
 		}
 	}
 }

@@ -1,7 +1,10 @@
 package wal_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/node/wal"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // Each call to the disk may fail while a log is opened, a new one or one that is there: it opens, or says why not, and
@@ -39,7 +43,9 @@ func TestOpeningMayFailAnywhere(t *testing.T) {
 				}
 				return nil
 			})
-			l, err := wal.Open(wal.Config{FS: disk, Dir: dir, SegmentBytes: 8 << 10, EndFile: endName, Fatal: func(error) {}})
+			l, err := wal.Open(wal.Config{
+				FS: disk, Dir: dir, SegmentBytes: 8 << 10, EndFile: endName, Fatal: func(error) {},
+			})
 			if err != nil {
 				continue
 			}
@@ -294,6 +300,133 @@ func TestVerifySaysWhatItReads(t *testing.T) {
 	damaged, what, err := l.Verify(func(n int) error { got += n; return nil })
 	if damaged != 0 || what != nil || err != nil || got != want {
 		t.Errorf("%d bytes of %d; segment %d: %v, %v", got, want, damaged, what, err)
+	}
+	must(t, l.Close())
+}
+
+// While the disk is short of room, segments are small.
+func TestSegmentsOfAShortDisk(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		l := open(t, fs.NewMem(), func(c *wal.Config) {
+			c.SegmentBytes, c.Short = 1<<20, func() bool { return short }
+		})
+		if got := l.Stats().Bytes; got != map[bool]int64{false: 1 << 20, true: 64 << 10}[short] {
+			t.Errorf("short of room %v: a segment of %d bytes", short, got)
+		}
+		must(t, l.Close())
+	}
+}
+
+// The file that remembers the end is synced while nothing is written; if that fails, so does the log.
+func TestEndIsSynced(t *testing.T) {
+	disk := fs.NewMem()
+	fatal := make(chan error, 1)
+	l := open(t, disk, func(c *wal.Config) {
+		c.EndFile, c.EndSyncEvery, c.Fatal = endName, time.Millisecond, func(err error) { fatal <- err }
+	})
+	synced := make(chan struct{}, 1)
+	var broken atomic.Bool
+	disk.Inject(func(op fs.Op, name string) error {
+		if op != fs.OpSync || name != endName {
+			return nil
+		}
+		if broken.Load() {
+			return syscall.EIO
+		}
+		select {
+		case synced <- struct{}{}:
+		default:
+		}
+		return nil
+	})
+	must(t, l.Group(1).StoreLog(entry(1, 1, 10)))
+	select {
+	case <-synced:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it is never synced")
+	}
+	broken.Store(true)
+	done := make(chan error, 1)
+	go func() { done <- l.Group(1).StoreLog(entry(2, 1, 10)) }()
+	select {
+	case err := <-fatal:
+		if !errors.Is(err, syscall.EIO) {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the log goes on without its end")
+	}
+	_ = l.Close()
+	<-done // it was durable before, or is refused
+}
+
+// A log that was opened marks what it read as durable: damage of its last batch is no write that was cut off.
+func TestOpeningMarksTheEnd(t *testing.T) {
+	disk := fs.NewMem()
+	l := open(t, disk)
+	for i := range uint64(3) {
+		must(t, l.Group(1).StoreLog(entry(i+1, 1, 100)))
+	}
+	must(t, l.Close())
+	name := dir + "/0000000001.wal"
+	b, err := fs.ReadFile(disk, name)
+	must(t, err)
+	starts := wal.Batches(b)
+	last, end := starts[len(starts)-2], starts[len(starts)-1]
+	must(t, disk.Zero(name, int64(end), wal.BatchHeaderLen)) // as if the process had died before it wrote the mark
+	l = open(t, disk, func(c *wal.Config) { c.Fatal = func(error) {} })
+	after := disk.Kill()
+	_ = l.Close()
+	must(t, after.FlipByte(name, int64(last+wal.BatchHeaderLen+50), 1))
+	if l, err := wal.Open(wal.Config{FS: after, Dir: dir, SegmentBytes: 8 << 10}); !errors.Is(err, proto.ErrCorrupt) {
+		t.Errorf("an entry is lost without a word: %v", err)
+		if err == nil {
+			must(t, l.Close())
+		}
+	}
+}
+
+// A log that is closed holds no file open, nor one that was removed while it was open.
+func TestFilesAreClosed(t *testing.T) {
+	files := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("this system does not say which files are open")
+		}
+		return len(all)
+	}
+	where := filepath.Join(t.TempDir(), "wal")
+	before := files()
+	for range 3 {
+		l := open(t, fs.OS{}, func(c *wal.Config) { c.Dir = where })
+		g := l.Group(1)
+		first, err := g.LastIndex()
+		must(t, err)
+		for i := first + 1; i < first+40; i++ {
+			must(t, g.StoreLog(entry(i, 1, 1000)))
+		}
+		removed := l.Stats().Removed
+		must(t, g.DeleteRange(1, first+38))
+		for range 1000 {
+			if l.Stats().Removed > removed {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		must(t, l.Close())
+		if now := files(); now > before {
+			t.Fatalf("%d files are open, before %d", now, before)
+		}
+	}
+}
+
+// A write that is too large is refused, whatever it is made of.
+func TestWriteThatIsTooLarge(t *testing.T) {
+	l := open(t, fs.NewMem())
+	e := entry(1, 1, 10)
+	e.Data = make([]byte, 256<<20)
+	if err := l.Group(1).StoreLog(e); !errors.Is(err, proto.ErrBatchTooLarge) {
+		t.Error(err)
 	}
 	must(t, l.Close())
 }

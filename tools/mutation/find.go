@@ -104,7 +104,8 @@ func (p *pkg) check(path string) (err error) {
 	var trees []*ast.File
 	for _, f := range p.files {
 		name := filepath.Base(f.name)
-		if f.tree, err = parser.ParseFile(p.fset, name, f.text, parser.ParseComments|parser.SkipObjectResolution); err != nil {
+		f.tree, err = parser.ParseFile(p.fset, name, f.text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
 			return err
 		}
 		trees = append(trees, f.tree)

@@ -1,8 +1,8 @@
-// Command mutation tests the tests: it makes many small changes of a package, mutants, and runs the package's tests with
-// one of them at a time. A mutant that no test notices has survived. All mutants are compiled into one test binary by
-// `go test -overlay`, and an environment variable chooses one, so that nothing is written to the source.
+// Command mutation tests the tests: it makes many small changes of a package, mutants, and runs the package's tests
+// with one of them at a time. A mutant that no test notices has survived. All mutants are compiled into one test binary
+// by `go test -overlay`, and an environment variable chooses one, so that nothing is written to the source.
 //
-//	go run ./mutation [flags] PACKAGE...     in tools; packages are named from the root of the repository, as ./node/wal
+//	go run ./mutation [flags] PACKAGE...     in tools; packages are named from the root, as ./node/wal
 //
 // Each outcome is added to a record, a file of JSON lines, at once: a run that was stopped continues where it was.
 package main

@@ -59,7 +59,8 @@ func TestVerdicts(t *testing.T) {
 	}
 	// what no test can notice is no survivor
 	o.equal = map[string]string{rows[0].survivors[0].ID: "it counts what is not read"}
-	if again, err = o.try(t.Context(), "./mutation/testdata/pay"); err != nil || again[0].equal != 1 || again[0].alive != 1 {
+	again, err = o.try(t.Context(), "./mutation/testdata/pay")
+	if err != nil || again[0].equal != 1 || again[0].alive != 1 {
 		t.Errorf("one is equal: %+v, %v", again, err)
 	}
 }
@@ -112,7 +113,8 @@ func TestNamesStay(t *testing.T) {
 	if one := slices.Compact(slices.Sorted(slices.Values(before))); len(one) != len(before) {
 		t.Errorf("%d names of %d mutants", len(one), len(before))
 	}
-	p.files[0].text = bytes.Replace(p.files[0].text, []byte("// Account has"), []byte("// A line more.\n\n// Account has"), 1)
+	line := []byte("// Account has")
+	p.files[0].text = bytes.Replace(p.files[0].text, line, slices.Concat([]byte("// A line more.\n\n"), line), 1)
 	if err := p.check("pay"); err != nil {
 		t.Fatal(err)
 	}

@@ -192,7 +192,8 @@ func table(rows []row) string {
 			fmt.Fprintf(&out, "%s %s %s:%d %s: %s\n", o.ID, o.Verdict, o.File, o.Line, o.Op, o.Text)
 		}
 	}
-	out.WriteString("\n| file | mutants | tried | killed | timeouts | equal | survivors | killed of those not equal |\n")
+	out.WriteString("\n| file | mutants | tried | killed | timeouts | equal | survivors | " +
+		"killed of those not equal |\n")
 	out.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range rows {
 		all.add(r)

@@ -204,8 +204,8 @@ func (r *runner) mutant(ctx context.Context, m *mutant) (verdict, by string) {
 
 var failed = regexp.MustCompile(`(?m)^--- FAIL: ([^\s/]+)`)
 
-// notice runs tests with a mutant. The test that fails is run once more alone, so that one which fails now and then does
-// not kill what it does not see.
+// notice runs tests with a mutant. The test that fails is run once more alone, so that one which fails now and then
+// does not kill what it does not see.
 func (r *runner) notice(ctx context.Context, m *mutant, names []string, took time.Duration) (verdict, by string) {
 	env := []string{"EBB_MUTANT=" + strconv.Itoa(m.n)}
 	limit := 5*took + 2*time.Second
