@@ -32,6 +32,7 @@ func main() {
 	files := flag.String("files", ".", "only files whose paths match this regular `expression`")
 	flag.DurationVar(&o.budget, "for", 0, "begin no mutant after this time; 0: no limit")
 	flag.BoolVar(&o.long, "long", false, "run the tests without -short")
+	flag.StringVar(&o.seeds, "swarm", "", "try with these `seeds` of the swarm, such as 1-20, and no tests")
 	flag.BoolVar(&o.retry, "retry", false, "try again what survived, as after tests were added")
 	flag.BoolVar(&o.report, "report", false, "try nothing, print the table of what is recorded")
 	equal := flag.String("equal", "mutation/equal.txt", "`file` of mutants that no test can notice")
@@ -71,6 +72,7 @@ type options struct {
 	budget        time.Duration
 	until         time.Time // zero: no limit
 	long          bool
+	seeds         string // of the swarm; empty: the tests
 	retry         bool
 	report        bool
 	equal         map[string]string // why, by the mutant's name
@@ -88,7 +90,11 @@ func (o *options) try(ctx context.Context, name string) ([]row, error) {
 	}
 	p.find()
 	chosen := sample(p.mutants, o.sample, o.seed, o.files)
-	rec, err := openRecord(filepath.Join(o.records, strings.ReplaceAll(p.dir, "/", "-")+".jsonl"))
+	name = strings.ReplaceAll(p.dir, "/", "-")
+	if o.seeds != "" {
+		name += "-swarm-" + o.seeds
+	}
+	rec, err := openRecord(filepath.Join(o.records, name+".jsonl"))
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +119,7 @@ func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record
 	if len(left) == 0 {
 		return nil
 	}
-	r, err := newRunner(p, !o.long)
+	r, err := newRunner(p, !o.long, o.seeds)
 	if err != nil {
 		return err
 	}
@@ -126,7 +132,7 @@ func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record
 	if err := r.sound(ctx); err != nil {
 		return err
 	}
-	log.Printf("%s: the tests take %v without a mutant", p.dir, time.Since(from).Round(time.Millisecond))
+	log.Printf("%s: they take %v without a mutant", p.dir, time.Since(from).Round(time.Millisecond))
 	for i, m := range left {
 		if o.over(ctx) {
 			log.Printf("%s: stopped with %d left", p.dir, len(left)-i)

@@ -40,6 +40,8 @@ const (
 type runner struct {
 	pkg    *pkg
 	short  bool
+	seeds  string // of the swarm, which is run in the place of the tests
+	rapid  bool   // the tests draw with rapid
 	dir    string // for what is built, and the tests' temporary files
 	binary string
 	tests  []*test
@@ -52,12 +54,12 @@ type test struct {
 	reached []byte // of each mutant, by number
 }
 
-func newRunner(p *pkg, short bool) (*runner, error) {
+func newRunner(p *pkg, short bool, seeds string) (*runner, error) {
 	dir, err := os.MkdirTemp("", "ebb-mutation-")
 	if err != nil {
 		return nil, err
 	}
-	return &runner{pkg: p, short: short, dir: dir, binary: filepath.Join(dir, "tests")}, nil
+	return &runner{pkg: p, short: short, seeds: seeds, dir: dir, binary: filepath.Join(dir, "tests")}, nil
 }
 
 func (r *runner) close() {
@@ -103,8 +105,11 @@ func (r *runner) compile(ctx context.Context) ([]byte, error) {
 	if err := os.WriteFile(at, overlay, 0o644); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", at, "-o", r.binary,
-		"./"+r.pkg.dir)
+	args := []string{"test", "-c", "-vet=off", "-gcflags=-e", "-overlay", at, "-o", r.binary, "./" + r.pkg.dir}
+	if r.seeds != "" {
+		args = append([]string{"build"}, append(args[3:8:8], "-tags=grpcnotrace,nethttpomithttp2", "./cmd/ebb")...)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.pkg.root
 	return cmd.CombinedOutput()
 }
@@ -134,11 +139,16 @@ func overlaid(name, dir string) string {
 // sound runs each test alone, without a mutant: how long it takes, and which mutants it reaches. One that fails is not
 // used.
 func (r *runner) sound(ctx context.Context) error {
-	out, err := r.run(ctx, time.Minute, nil, "-test.list", ".")
-	if err != nil {
-		return fmt.Errorf("list tests: %w: %s", err, out)
-	}
 	reached := filepath.Join(r.dir, "reached")
+	out := []byte(swarm)
+	if r.seeds == "" {
+		var err error
+		if out, err = r.run(ctx, time.Minute, nil, "-test.list", "."); err != nil {
+			return fmt.Errorf("list tests: %w: %s", err, out)
+		}
+		_, err = r.run(ctx, time.Minute, nil, "-rapid.nofailfile", "-test.list", ".")
+		r.rapid = err == nil // else there is no such flag
+	}
 	for _, name := range strings.Fields(string(out)) {
 		if strings.HasPrefix(name, "Benchmark") {
 			continue
@@ -147,7 +157,7 @@ func (r *runner) sound(ctx context.Context) error {
 			return err
 		}
 		from := time.Now()
-		out, err := r.run(ctx, 10*time.Minute, []string{"EBB_MUTANTS_REACHED=" + reached}, "-test.run", only(name))
+		out, err := r.run(ctx, 10*time.Minute, []string{"EBB_MUTANTS_REACHED=" + reached}, r.args(name)...)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -168,7 +178,23 @@ func (r *runner) sound(ctx context.Context) error {
 	return nil
 }
 
-func only(names ...string) string { return "^(" + strings.Join(names, "|") + ")$" }
+// swarm stands for the name of a test.
+const swarm = "swarm"
+
+// args are those of a process that runs tests, or the swarm, until one fails.
+func (r *runner) args(names ...string) []string {
+	if r.seeds != "" {
+		return []string{"chaos", "sim", "--seeds", r.seeds, "--first", "--parallel", "1", "--no-shrink"}
+	}
+	args := []string{"-test.failfast", "-test.run", "^(" + strings.Join(names, "|") + ")$"}
+	if r.short {
+		args = append(args, "-test.short")
+	}
+	if r.rapid {
+		args = append(args, "-rapid.nofailfile") // it would be written to the source
+	}
+	return args
+}
 
 func last(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
@@ -210,19 +236,22 @@ func (r *runner) notice(ctx context.Context, m *mutant, names []string, took tim
 	env := []string{"EBB_MUTANT=" + strconv.Itoa(m.n)}
 	limit := 5*took + 2*time.Second
 	for {
-		out, err := r.run(ctx, limit, env, "-test.failfast", "-test.run", only(names...))
+		out, err := r.run(ctx, limit, env, r.args(names...)...)
 		switch {
 		case err == nil:
 			return survived, ""
 		case errors.Is(err, context.DeadlineExceeded):
 			return timeout, names[0]
 		}
+		if r.seeds != "" {
+			return killed, swarm
+		}
 		name := failed.FindSubmatch(out)
 		if name == nil { // another goroutine failed, or memory ran out
 			return killed, "the process"
 		}
 		by = string(name[1])
-		if _, err := r.run(ctx, limit, env, "-test.run", only(by)); err != nil {
+		if _, err := r.run(ctx, limit, env, r.args(by)...); err != nil {
 			return killed, by
 		}
 		log.Printf("%s fails now and then; it is left out for %s", by, m.ID)
@@ -245,9 +274,6 @@ func (r *runner) run(ctx context.Context, limit time.Duration, env []string, arg
 		return nil, err
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // close removes what is left
-	if r.short {
-		args = append(args, "-test.short")
-	}
 	args = append([]string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory), r.binary}, args...)
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.Dir = filepath.Join(r.pkg.root, r.pkg.dir)
