@@ -158,6 +158,22 @@ func TestLargestSizes(t *testing.T) {
 			t.Errorf("a key of %d and a value of %d: %v", c.key, c.value, err)
 		}
 	}
+	l, err := Open(Config{FS: fs.NewMem(), Dir: "/wal", SegmentBytes: 8 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.open(writeMax); err != nil {
+		t.Errorf("the largest write: %v", err)
+	} else {
+		l.queue.Unlock()
+	}
+	if _, err := l.open(writeMax + 1); err == nil {
+		t.Error("a larger write is taken")
+		l.queue.Unlock()
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
 	for size, fits := range map[int64]bool{
 		segmentBytesMin: true, segmentBytesMax: true, segmentBytesMin - 1: false, segmentBytesMax + 1: false,
 	} {

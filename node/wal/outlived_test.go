@@ -430,3 +430,69 @@ func TestWriteThatIsTooLarge(t *testing.T) {
 	}
 	must(t, l.Close())
 }
+
+// A log of several segments, the last one prepared and not begun, is opened and closed without a file left open.
+func TestPreparedSegmentIsTaken(t *testing.T) {
+	if _, err := os.ReadDir("/proc/self/fd"); err != nil {
+		t.Skip("this system does not say which files are open")
+	}
+	where := filepath.Join(t.TempDir(), "wal")
+	in := func(c *wal.Config) { c.Dir = where }
+	l := open(t, fs.OS{}, in)
+	segments := func() int {
+		all, err := os.ReadDir(where)
+		must(t, err)
+		return len(all)
+	}
+	begun := 0
+	for i := uint64(1); ; i++ {
+		must(t, l.Group(1).StoreLog(entry(i, 1, 1000)))
+		time.Sleep(time.Millisecond) // the next one is prepared in the background
+		if begun = l.Stats().Segments; begun == 3 && segments() >= begun+1 {
+			break
+		}
+	}
+	must(t, l.Close())
+	before, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	files := segments()
+	for range 3 {
+		l = open(t, fs.OS{}, in)
+		if got := l.Stats().Segments; got != begun {
+			t.Errorf("%d segments, before %d", got, begun)
+		}
+		must(t, l.Close())
+		now, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		if len(now) > len(before) || segments() != files {
+			t.Fatalf("%d files are open, before %d; %d are there, before %d", len(now), len(before), segments(), files)
+		}
+	}
+}
+
+// A batch in the place of an older one is damage, not the end of the log.
+func TestLaterBatchInItsPlace(t *testing.T) {
+	disk := fs.NewMem()
+	l := open(t, disk)
+	for i := range uint64(4) {
+		must(t, l.Group(1).StoreLog(entry(i+1, 1, 100)))
+	}
+	must(t, l.Close())
+	name := dir + "/0000000001.wal"
+	b, err := fs.ReadFile(disk, name)
+	must(t, err)
+	starts := wal.Batches(b)
+	at, from, end := starts[len(starts)-3], starts[len(starts)-2], starts[len(starts)-1]
+	f, err := disk.OpenFile(name, os.O_RDWR)
+	must(t, err)
+	_, err = f.WriteAt(b[from:end], int64(at))
+	must(t, err)
+	must(t, f.Close())
+	must(t, disk.Zero(name, int64(at+end-from), int64(len(b)-(at+end-from))))
+	if l, err := wal.Open(wal.Config{FS: disk, Dir: dir, SegmentBytes: 8 << 10}); !errors.Is(err, proto.ErrCorrupt) {
+		t.Errorf("an entry is lost without a word: %v", err)
+		if err == nil {
+			must(t, l.Close())
+		}
+	}
+}

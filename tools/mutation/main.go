@@ -33,12 +33,16 @@ func main() {
 	flag.DurationVar(&o.budget, "for", 0, "begin no mutant after this time; 0: no limit")
 	flag.BoolVar(&o.long, "long", false, "run the tests without -short")
 	flag.StringVar(&o.seeds, "swarm", "", "try with these `seeds` of the swarm, such as 1-20, and no tests")
-	flag.BoolVar(&o.retry, "retry", false, "try again what survived, as after tests were added")
+	again := flag.String("retry", "^$",
+		"try again what has such a verdict, as `survived|unreached` after tests were added; an expression")
 	flag.BoolVar(&o.report, "report", false, "try nothing, print the table of what is recorded")
 	equal := flag.String("equal", "mutation/equal.txt", "`file` of mutants that no test can notice")
 	flag.Parse()
 	var err error
 	if o.files, err = regexp.Compile(*files); err != nil {
+		log.Fatal(err)
+	}
+	if o.again, err = regexp.Compile(*again); err != nil {
 		log.Fatal(err)
 	}
 	if o.equal, err = readEqual(*equal); err != nil {
@@ -72,8 +76,8 @@ type options struct {
 	budget        time.Duration
 	until         time.Time // zero: no limit
 	long          bool
-	seeds         string // of the swarm; empty: the tests
-	retry         bool
+	seeds         string         // of the swarm; empty: the tests
+	again         *regexp.Regexp // verdicts that are tried again; nil: none
 	report        bool
 	equal         map[string]string // why, by the mutant's name
 }
@@ -111,7 +115,7 @@ func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record
 	var left []*mutant
 	for _, m := range chosen {
 		known := rec.of[m.ID]
-		again := o.retry && (known.Verdict == survived || known.Verdict == unreached) && o.equal[m.ID] == ""
+		again := o.again != nil && o.again.MatchString(known.Verdict) && o.equal[m.ID] == ""
 		if known.Verdict == "" || again {
 			left = append(left, m)
 		}
