@@ -128,9 +128,14 @@ func TestTimesOfIdempotencyKeys(t *testing.T) {
 		at   sketch.Tick
 		code ebbv1.Code
 	}{
-		{-1, ebbv1.Code_CODE_BAD_REQUEST}, {0, ebbv1.Code_CODE_BAD_REQUEST},
-		{1, ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD}, {oldest - 1, ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD},
-		{oldest, 0}, {s.now, 0}, {newest, 0}, {newest + 1, ebbv1.Code_CODE_BAD_TIME},
+		{-1, ebbv1.Code_CODE_BAD_REQUEST},
+		{0, ebbv1.Code_CODE_BAD_REQUEST},
+		{1, ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD},
+		{oldest - 1, ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD},
+		{oldest, 0},
+		{s.now, 0},
+		{newest, 0},
+		{newest + 1, ebbv1.Code_CODE_BAD_TIME},
 	} {
 		code := ebbv1.Code(0)
 		if err := s.checkIssue(c.at); err != nil {
@@ -154,9 +159,16 @@ func TestRowsOfASource(t *testing.T) {
 		code           ebbv1.Code
 		ok             bool
 	}{
-		{0, 0, bad, false}, {4, 4, bad, false}, {4, 5, bad, false},
-		{9, 8, 0, true}, {9, 0, 0, true}, {8, 7, jump, false}, {5, 0, bad, false},
-		{3, 0, 0, false}, {4, 3, 0, false}, {1, 0, 0, false},
+		{0, 0, bad, false},
+		{4, 4, bad, false},
+		{4, 5, bad, false},
+		{9, 8, 0, true},
+		{9, 0, 0, true},
+		{8, 7, jump, false},
+		{5, 0, bad, false},
+		{3, 0, 0, false},
+		{4, 3, 0, false},
+		{1, 0, 0, false},
 	} {
 		if code, ok := src.admit(c.offset, c.before); code != c.code || ok != c.ok {
 			t.Errorf("row %d behind %d: %v, %v", c.offset, c.before, code, ok)
@@ -245,5 +257,40 @@ func TestNamespacesOfASnapshot(t *testing.T) {
 	}
 	if got := held(); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("one is emptied: %v", got)
+	}
+}
+
+// What a view shows stays, also of a namespace whose keys are deleted before its first event, which is at once.
+func TestViewKeepsKeysThatAreDeleted(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT}, beginning)
+	applyOne(t, s, edits(bitsOf("deleted", setOp, 1, 2), bitsOf("kept", setOp, 3)))
+	before := snapshot(t, s)
+	view := s.Freeze()
+	defer view.Release()
+	deletion := &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("deleted")}}
+	if r := applyOne(t, s, &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: deletion}}); r.Applied != 1 {
+		t.Fatal(r)
+	}
+	if after := snapshot(t, view); !bytes.Equal(after, before) {
+		t.Error("a view has changed")
+	}
+	audit(t, s)
+}
+
+// Each entry pays for visits of sessions that may be over: those of producers that went go without another session.
+func TestSessionsGoWithEntries(t *testing.T) {
+	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1})
+	for range 100 {
+		s.openSession(&command{})
+	}
+	late := int64(s.now + s.limits.SessionExpiry + 1)
+	for range 100 {
+		if s.sessions.live == 0 {
+			break
+		}
+		s.Apply(s.Applied()+1, encode(t, late, increments("k", "a")), nil)
+	}
+	if s.sessions.live != 0 {
+		t.Errorf("%d of 100 sessions are left", s.sessions.live)
 	}
 }

@@ -97,8 +97,14 @@ func TestTail(t *testing.T) {
 		segment, offset uint32
 		there           bool
 	}{
-		{1, 0, false}, {1, 99, false}, {1, 100, true}, {1, 190, true}, {1, 200, false},
-		{2, 0, true}, {2, 90, true}, {2, 100, false},
+		{1, 0, false},
+		{1, 99, false},
+		{1, 100, true},
+		{1, 190, true},
+		{1, 200, false},
+		{2, 0, true},
+		{2, 90, true},
+		{2, 100, false},
 	} {
 		if got := tail.at(place{segment: c.segment, offset: c.offset, size: 10}); (len(got) == 10) != c.there {
 			t.Errorf("offset %d of segment %d: %d bytes", c.offset, c.segment, len(got))

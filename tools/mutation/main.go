@@ -36,10 +36,15 @@ func main() {
 	again := flag.String("retry", "^$",
 		"try again what has such a verdict, as `survived|unreached` after tests were added; an expression")
 	flag.BoolVar(&o.report, "report", false, "try nothing, print the table of what is recorded")
+	tests := flag.String("tests", ".",
+		"only tests whose names match this `expression`, such as new ones; tries only what -retry says")
 	equal := flag.String("equal", "mutation/equal.txt", "`file` of mutants that no test can notice")
 	flag.Parse()
 	var err error
 	if o.files, err = regexp.Compile(*files); err != nil {
+		log.Fatal(err)
+	}
+	if o.tests, err = regexp.Compile(*tests); err != nil {
 		log.Fatal(err)
 	}
 	if o.again, err = regexp.Compile(*again); err != nil {
@@ -78,6 +83,7 @@ type options struct {
 	long          bool
 	seeds         string         // of the swarm; empty: the tests
 	again         *regexp.Regexp // verdicts that are tried again; nil: none
+	tests         *regexp.Regexp // that are run; nil: all
 	report        bool
 	equal         map[string]string // why, by the mutant's name
 }
@@ -116,7 +122,7 @@ func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record
 	for _, m := range chosen {
 		known := rec.of[m.ID]
 		again := o.again != nil && o.again.MatchString(known.Verdict) && o.equal[m.ID] == ""
-		if known.Verdict == "" || again {
+		if known.Verdict == "" && (o.tests == nil || o.tests.String() == ".") || again {
 			left = append(left, m)
 		}
 	}
@@ -127,6 +133,7 @@ func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record
 	if err != nil {
 		return err
 	}
+	r.only = o.tests
 	defer r.close()
 	log.Printf("%s: %d mutants, %d of %d sampled are left; build", p.dir, len(p.mutants), len(left), len(chosen))
 	if err := r.build(ctx); err != nil {

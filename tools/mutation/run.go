@@ -40,9 +40,10 @@ const (
 type runner struct {
 	pkg    *pkg
 	short  bool
-	seeds  string // of the swarm, which is run in the place of the tests
-	rapid  bool   // the tests draw with rapid
-	dir    string // for what is built, and the tests' temporary files
+	seeds  string         // of the swarm, which is run in the place of the tests
+	only   *regexp.Regexp // tests; nil: all
+	rapid  bool           // the tests draw with rapid
+	dir    string         // for what is built, and the tests' temporary files
 	binary string
 	tests  []*test
 	cpu    time.Duration // that the last run used
@@ -151,7 +152,7 @@ func (r *runner) sound(ctx context.Context) error {
 		r.rapid = err == nil // else there is no such flag
 	}
 	for _, name := range strings.Fields(string(out)) {
-		if strings.HasPrefix(name, "Benchmark") {
+		if strings.HasPrefix(name, "Benchmark") || r.only != nil && r.seeds == "" && !r.only.MatchString(name) {
 			continue
 		}
 		if err := os.WriteFile(reached, make([]byte, len(r.pkg.mutants)+1), 0o644); err != nil {
@@ -242,8 +243,8 @@ func (r *runner) notice(ctx context.Context, m *mutant, names []string, took tim
 		case err == nil:
 			return survived, ""
 		case errors.Is(err, context.DeadlineExceeded):
-			// without the processor it says little: others may have had it
-			if r.cpu < limit/2 && tried == 0 {
+			// one that waits uses no processor, and one that loops all of it; between them others may have had it
+			if r.cpu > took/4 && r.cpu < limit/2 && tried == 0 {
 				limit *= 4
 				continue
 			}
