@@ -119,10 +119,11 @@ func (o *options) try(ctx context.Context, name string) ([]row, error) {
 
 func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record) error {
 	var left []*mutant
+	some := o.tests != nil && o.tests.String() != "."
 	for _, m := range chosen {
 		known := rec.of[m.ID]
 		again := o.again != nil && o.again.MatchString(known.Verdict) && o.equal[m.ID] == ""
-		if known.Verdict == "" && (o.tests == nil || o.tests.String() == ".") || again {
+		if known.Verdict == "" && !some || again {
 			left = append(left, m)
 		}
 	}
@@ -155,6 +156,9 @@ func (o *options) run(ctx context.Context, p *pkg, chosen []*mutant, rec *record
 		out.Took = time.Since(began).Milliseconds()
 		if ctx.Err() != nil {
 			return nil // it was broken off, which says nothing of the mutant
+		}
+		if some && out.Verdict != killed && out.Verdict != timeout {
+			continue // other tests may notice it
 		}
 		if err := rec.add(out); err != nil {
 			return err
