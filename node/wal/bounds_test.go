@@ -333,7 +333,7 @@ func TestVerifyFindsAnEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if wrong, err := l.verify(s, wait); err != nil || (wrong == nil) != (next != 0) {
-			t.Errorf("the log goes on in segment %d: %v, %v", next, wrong, err)
+			t.Errorf("the log continues in segment %d: %v, %v", next, wrong, err)
 		}
 	}
 }

@@ -354,7 +354,7 @@ func TestEndIsSynced(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("the log goes on without its end")
+		t.Error("the log continues without its end")
 	}
 	_ = l.Close()
 	<-done // it was durable before, or is refused
@@ -492,6 +492,29 @@ func TestLaterBatchInItsPlace(t *testing.T) {
 	if l, err := wal.Open(wal.Config{FS: disk, Dir: dir, SegmentBytes: 8 << 10}); !errors.Is(err, proto.ErrCorrupt) {
 		t.Errorf("an entry is lost without a word: %v", err)
 		if err == nil {
+			must(t, l.Close())
+		}
+	}
+}
+
+// A group that is forgotten forgets the term that a candidate was still to come for.
+func TestForgetTakesTheBallot(t *testing.T) {
+	l := open(t, fs.NewMem())
+	g := l.Group(1)
+	must(t, g.SetUint64([]byte("LastVoteTerm"), 7))
+	must(t, g.Forget())
+	must(t, g.Set([]byte("LastVoteCand"), []byte("a")))
+	if term, err := g.GetUint64([]byte("LastVoteTerm")); term != 0 || err != nil {
+		t.Errorf("a vote in term %d, %v", term, err)
+	}
+	must(t, l.Close())
+}
+
+// A log needs a file system and a directory.
+func TestLogNeedsAPlace(t *testing.T) {
+	for _, c := range []wal.Config{{}, {FS: fs.NewMem()}, {Dir: dir}} {
+		if l, err := wal.Open(c); err == nil {
+			t.Errorf("%+v is enough", c)
 			must(t, l.Close())
 		}
 	}
