@@ -93,6 +93,15 @@ MUTANTS ?= .
 mutants:
 	$(GO) run ./chaos/bugs mutants --only '$(MUTANTS)' $(EXTRA)
 
+# many small changes of a package, of which its tests must notice each: docs/mutation.md. It continues where it was stopped; FOR is how long it begins new ones, SAMPLE how many of a package are drawn,
+# EXTRA takes further flags of `go -C tools run ./mutation`
+PACKAGES ?= ./node/acked ./node/wal ./shard ./sketch ./node/transport ./cluster ./node
+SAMPLE ?= 300
+FOR ?= 20m
+.PHONY: mutation
+mutation:
+	nice -n 19 $(GO) -C tools run ./mutation -sample $(SAMPLE) -for $(FOR) $(EXTRA) $(PACKAGES)
+
 # every bug that was found: its test passes, and notices the mutant that puts it back
 museum:
 	$(GO) run ./chaos/bugs museum --run

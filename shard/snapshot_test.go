@@ -455,6 +455,12 @@ var misfits = []struct {
 	{"a namespace that begins tomorrow", func(s *State) { s.namespaces[0].began = s.now + 1 }},
 	{"an exposure that begins tomorrow", func(s *State) { s.namespaces[0].exposure.From = s.now + 1 }},
 	{"an exposure that is no number", func(s *State) { s.namespaces[0].exposure.Had = math.NaN() }},
+	{"an exposure that is negative", func(s *State) { s.namespaces[0].exposure.Had = -1 }},
+	{"an exposure without end", func(s *State) { s.namespaces[0].exposure.Had = math.Inf(1) }},
+	{"a free slot that nothing leads to", func(s *State) {
+		s.sources.drop(s.sources.add(s.epoch), s.epoch)
+		s.sources.free = 0
+	}},
 	{"a string in another part than its own", func(s *State) { s.ledgers[0].part, s.ledgers[1].part = s.ledgers[1].part, s.ledgers[0].part }},
 	{"a part that no dictionary has", func(s *State) { s.ledgers[0].part = 2 }},
 	{"strings of a namespace without a dictionary", func(s *State) { s.ledgers[0].space = 0 }},
