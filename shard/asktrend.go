@@ -110,7 +110,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 	now, fastSeen := fast.reading()
 	usual, slowSeen := slow.reading()
 	t := sketch.Trends(now, usual, fastSeen, slowSeen)
-	out.Found = now.Bins+usual.Bins > 0
+	out.Found = now.Bins+usual.Bins > 0 || now.Z > 0 || usual.Z > 0 // of bins below the threshold there are sums
 	out.FastHalfLifeUs, out.SlowHalfLifeUs = int64(fast.params.HalfLife), int64(slow.params.HalfLife)
 	out.SinceUs, out.Warming = int64(max(fast.began, slow.began)), t.Warming()
 	out.Total = changeOf(nil, t.Total(out.Confidence))

@@ -325,8 +325,12 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 		return err
 	}
 	if !create && (ns.HalfLife > 0 || ns.Decay != 0) {
-		fmt.Fprintf(s.term.err, "note: distributions of namespace %s fade so from now on; a key of another kind that is "+
-			"there keeps its half-life until it has faded or is deleted (ebb describe KEY shows it)\n", got.Name)
+		fade := "fade so"
+		if got.Decay == client.DecayNone {
+			fade = "do not fade"
+		}
+		fmt.Fprintf(s.term.err, "note: distributions of namespace %s %s from now on; a key of another kind that is "+
+			"there keeps its half-life until it has faded or is deleted (ebb describe KEY shows it)\n", got.Name, fade)
 	}
 	if ns.MaxBytes != nil || ns.MaxKeys != nil {
 		row := namespaceRow(got)
