@@ -170,12 +170,6 @@ func exportedBoth(s *State, namespace, key string) []byte {
 	}}, beginning).GetAnswer().GetExport().GetImage()
 }
 
-func putImage(namespace, key string, img []byte) *ebbv1.Command {
-	return &ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
-		Key: []byte(key), What: &ebbv1.PutKey_Image{Image: img},
-	}}}
-}
-
 // mustTake applies a command that is not refused.
 func mustTake(t *testing.T, s *State, c *ebbv1.Command) {
 	t.Helper()

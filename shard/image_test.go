@@ -99,6 +99,12 @@ func TestImagesOfTheFuture(t *testing.T) {
 	}
 }
 
+func putImage(namespace, key string, img []byte) *ebbv1.Command {
+	return &ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+		Key: []byte(key), What: &ebbv1.PutKey_Image{Image: img},
+	}}}
+}
+
 // An image of another half-life means what it did also in a namespace without events, whose settings begin at a time of
 // the machine that its event clock has not reached.
 func TestImagesOfOtherSettingsWithoutEvents(t *testing.T) {
