@@ -106,7 +106,7 @@ func (e *eventClocks) known(namespace string) *ebbv1.EventClock {
 func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.EventClock {
 	table := c.cfg.Table()
 	ns := table.Namespace(namespace)
-	if ns == nil || !proto.OnEventTime(ns) || table.Version() < proto.VersionEventClocks || proto.BySlice(ns) {
+	if !followsOneClock(table, ns) {
 		return nil
 	}
 	namespace = ns.GetName()
@@ -124,7 +124,14 @@ func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.E
 		}
 		return c.clocks.known(namespace)
 	}
-	return c.clocks.told(namespace, c.askClock(ctx, table, namespace), at)
+	return c.clocks.told(namespace, c.askClock(ctx, table, namespace, &ebbv1.AskRequest{
+		Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED, MaxStalenessUs: clockLag.Microseconds(),
+	}, 0), at)
+}
+
+// followsOneClock reports whether all shards of a namespace follow one event clock.
+func followsOneClock(table *Table, ns *ebbv1.Namespace) bool {
+	return ns != nil && proto.OnEventTime(ns) && table.Version() >= proto.VersionEventClocks && !proto.BySlice(ns)
 }
 
 // NoteEventClock notes how far the event clock of a namespace has come in a shard of this node.
@@ -137,16 +144,25 @@ func (c *Coordinator) KnownEventClock(namespace string) *ebbv1.EventClock {
 	return c.clocks.known(namespace)
 }
 
-// askClock asks all shards: this node's own replicas first, if they are not behind.
-func (c *Coordinator) askClock(ctx context.Context, table *Table, namespace string) *ebbv1.EventClock {
-	p, err := plan(table, &ebbv1.AskRequest{
-		Questions: []*ebbv1.Question{{
-			Namespace: namespace, Ask: &ebbv1.Question_EventClock{EventClock: &ebbv1.EventClockQuestion{}},
-		}},
-		Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED, MaxStalenessUs: clockLag.Microseconds(), AllowPartial: true,
-	})
+// askClock asks all shards, with the consistency of a request: this node's own replicas first, if they may be behind and
+// are not too far. They take over the settings of the namespace of a version first, if that is not 0, as of the time that
+// this node knows of.
+func (c *Coordinator) askClock(
+	ctx context.Context, table *Table, namespace string, req *ebbv1.AskRequest, settings uint64,
+) *ebbv1.EventClock {
+	req.AllowPartial = true
+	req.Questions = []*ebbv1.Question{{
+		Namespace: namespace, Ask: &ebbv1.Question_EventClock{EventClock: &ebbv1.EventClockQuestion{}},
+	}}
+	p, err := plan(table, req)
 	if err != nil {
 		return nil
+	}
+	if settings != 0 {
+		known := c.clocks.known(namespace)
+		for _, part := range p.parts {
+			part.question.SettingsVersion, part.question.Clock = settings, known
+		}
 	}
 	c.scatter(ctx, table, p)
 	answer := p.fold(ctx)[0]

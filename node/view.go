@@ -95,6 +95,8 @@ func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRe
 	if err := v.n.clockable(req.GetNamespace()); err != nil {
 		return nil, err
 	}
+	// Under an event clock settings hold from the newest event that was acknowledged before this request: so this node
+	// asks for that first, and has every shard take them over before it answers.
 	name := cmp.Or(req.GetNamespace().GetName(), proto.DefaultNamespace)
 	before, here := v.n.Table().Namespace(name), !forwarded(ctx)
 	if here && before != nil {
