@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -60,47 +61,49 @@ func TestOpeningMayFailAnywhere(t *testing.T) {
 // What is said of a log is so: whose entries keep its oldest segment, what they take, and how many segments came and
 // went.
 func TestStatsAreSo(t *testing.T) {
-	disk := fs.NewMem()
-	l := open(t, disk)
-	small, large, gone := l.Group(1), l.Group(2), l.Group(3)
-	must(t, small.StoreLog(entry(1, 1, 100)))
-	must(t, large.StoreLogs([]*raft.Log{entry(1, 1, 300), entry(2, 1, 300)}))
-	must(t, gone.StoreLog(entry(1, 1, 100)))
-	must(t, gone.Forget())
-	pins := []wal.Pin{
-		{Group: 2, Entries: 2, Bytes: large.Bytes(), Last: 2},
-		{Group: 1, Entries: 1, Bytes: small.Bytes(), Last: 1},
-	}
-	other := l.Group(4)
-	for i := uint64(1); l.Stats().Segments < 4; i++ {
-		must(t, other.StoreLog(entry(i, 1, 500)))
-		must(t, other.DeleteRange(1, i-1))
-	}
-	s := l.Stats()
-	if fmt.Sprint(s.Pins) != fmt.Sprint(pins) || s.Groups != 3 {
-		t.Errorf("%d groups, pins %v; want %v", s.Groups, s.Pins, pins)
-	}
-	if live := small.Bytes() + large.Bytes() + other.Bytes(); s.LiveBytes != live {
-		t.Errorf("%d bytes are held, and %d said", live, s.LiveBytes)
-	}
-	if s.Rolls != 4 || s.Removed != 0 || fmt.Sprint(l.GroupIDs()) != "[1 2 4]" {
-		t.Errorf("%d segments came, %d went; groups %v", s.Rolls, s.Removed, l.GroupIDs())
-	}
-	must(t, small.DeleteRange(1, 1))
-	must(t, large.DeleteRange(1, 2))
-	last, err := other.LastIndex()
-	must(t, err)
-	must(t, other.DeleteRange(1, last))
-	for range 1000 { // the keeper removes them in the background
-		if s = l.Stats(); s.Removed == 3 {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		disk := fs.NewMem()
+		l := open(t, disk)
+		small, large, gone := l.Group(1), l.Group(2), l.Group(3)
+		must(t, small.StoreLog(entry(1, 1, 100)))
+		must(t, large.StoreLogs([]*raft.Log{entry(1, 1, 300), entry(2, 1, 300)}))
+		must(t, gone.StoreLog(entry(1, 1, 100)))
+		must(t, gone.Forget())
+		pins := []wal.Pin{
+			{Group: 2, Entries: 2, Bytes: large.Bytes(), Last: 2},
+			{Group: 1, Entries: 1, Bytes: small.Bytes(), Last: 1},
 		}
-		time.Sleep(time.Millisecond)
-	}
-	if s.Segments != 1 || s.Removed != 3 || s.LiveBytes != 0 || len(s.Pins) != 0 {
-		t.Errorf("nothing is held: %+v", s)
-	}
-	must(t, l.Close())
+		other := l.Group(4)
+		for i := uint64(1); l.Stats().Segments < 4; i++ {
+			must(t, other.StoreLog(entry(i, 1, 500)))
+			must(t, other.DeleteRange(1, i-1))
+		}
+		s := l.Stats()
+		if fmt.Sprint(s.Pins) != fmt.Sprint(pins) || s.Groups != 3 {
+			t.Errorf("%d groups, pins %v; want %v", s.Groups, s.Pins, pins)
+		}
+		if live := small.Bytes() + large.Bytes() + other.Bytes(); s.LiveBytes != live {
+			t.Errorf("%d bytes are held, and %d said", live, s.LiveBytes)
+		}
+		if s.Rolls != 4 || s.Removed != 0 || fmt.Sprint(l.GroupIDs()) != "[1 2 4]" {
+			t.Errorf("%d segments came, %d went; groups %v", s.Rolls, s.Removed, l.GroupIDs())
+		}
+		must(t, small.DeleteRange(1, 1))
+		must(t, large.DeleteRange(1, 2))
+		last, err := other.LastIndex()
+		must(t, err)
+		must(t, other.DeleteRange(1, last))
+		for range 1000 { // the keeper removes them in the background
+			if s = l.Stats(); s.Removed == 3 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if s.Segments != 1 || s.Removed != 3 || s.LiveBytes != 0 || len(s.Pins) != 0 {
+			t.Errorf("nothing is held: %+v", s)
+		}
+		must(t, l.Close())
+	})
 }
 
 // A group that has a term, a vote, a value or a boundary alone holds something.
@@ -143,93 +146,99 @@ func TestNewEntriesAreInMemory(t *testing.T) {
 
 // Writers that find the open batch full wait for the next one, and get it.
 func TestFullBatchIsFollowed(t *testing.T) {
-	disk := fs.NewMem()
-	l := open(t, disk, func(c *wal.Config) { c.BatchBytes = 1 << 10 })
-	release := make(chan struct{})
-	disk.HangSync(release)
-	const writers = 8
-	done := make(chan error, writers)
-	for id := range uint32(writers) {
-		go func() { done <- l.Group(id).StoreLog(entry(1, 1, 600)) }()
-	}
-	time.Sleep(20 * time.Millisecond) // all of them wait
-	close(release)
-	for range writers {
-		select {
-		case err := <-done:
-			must(t, err)
-		case <-time.After(20 * time.Second):
-			t.Fatal("a writer waits for ever")
+	synctest.Test(t, func(t *testing.T) {
+		disk := fs.NewMem()
+		l := open(t, disk, func(c *wal.Config) { c.BatchBytes = 1 << 10 })
+		release := make(chan struct{})
+		disk.HangSync(release)
+		const writers = 8
+		done := make(chan error, writers)
+		for id := range uint32(writers) {
+			go func() { done <- l.Group(id).StoreLog(entry(1, 1, 600)) }()
 		}
-	}
-	must(t, l.Close())
+		synctest.Wait() // all of them wait
+		close(release)
+		for range writers {
+			select {
+			case err := <-done:
+				must(t, err)
+			case <-time.After(20 * time.Second):
+				t.Fatal("a writer waits for ever")
+			}
+		}
+		must(t, l.Close())
+	})
 }
 
 // Writers that wait as the log is closed are let go, also those that find the open batch full.
 func TestCloseLetsAllGo(t *testing.T) {
-	disk := fs.NewMem()
-	l := open(t, disk, func(c *wal.Config) { c.BatchBytes, c.Fatal = 1<<10, func(error) {} })
-	var broken atomic.Bool
-	disk.Inject(func(op fs.Op, _ string) error {
-		if op == fs.OpSync && broken.Load() {
-			return syscall.EIO
-		}
-		return nil
-	})
-	broken.Store(true)
-	const writers = 8
-	done := make(chan error, writers)
-	for id := range uint32(writers) {
-		go func() { done <- l.Group(id).StoreLog(entry(1, 1, 600)) }()
-	}
-	<-l.Failed()
-	time.Sleep(20 * time.Millisecond)
-	_ = l.Close()
-	for range writers {
-		select {
-		case err := <-done:
-			if err == nil {
-				t.Error("something was stored by a disk that fails")
+	synctest.Test(t, func(t *testing.T) {
+		disk := fs.NewMem()
+		l := open(t, disk, func(c *wal.Config) { c.BatchBytes, c.Fatal = 1<<10, func(error) {} })
+		var broken atomic.Bool
+		disk.Inject(func(op fs.Op, _ string) error {
+			if op == fs.OpSync && broken.Load() {
+				return syscall.EIO
 			}
-		case <-time.After(20 * time.Second):
-			t.Fatal("a writer waits for ever")
+			return nil
+		})
+		broken.Store(true)
+		const writers = 8
+		done := make(chan error, writers)
+		for id := range uint32(writers) {
+			go func() { done <- l.Group(id).StoreLog(entry(1, 1, 600)) }()
 		}
-	}
+		<-l.Failed()
+		synctest.Wait()
+		_ = l.Close()
+		for range writers {
+			select {
+			case err := <-done:
+				if err == nil {
+					t.Error("something was stored by a disk that fails")
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("a writer waits for ever")
+			}
+		}
+	})
 }
 
 // A disk that was full for a while, as the next segment was prepared, does no harm: it is tried again when the segment
 // is needed.
 func TestDiskThatWasFull(t *testing.T) {
-	disk := fs.NewMem()
-	l := open(t, disk)
-	var full, refused atomic.Bool
-	full.Store(true)
-	disk.Inject(func(op fs.Op, _ string) error {
-		if op == fs.OpPreallocate && full.Load() {
-			refused.Store(true)
-			return syscall.ENOSPC
-		}
-		return nil
-	})
-	g := l.Group(1)
-	for i := uint64(1); i <= 40; i++ {
-		if refused.Load() {
-			full.Store(false)
-		}
-		must(t, g.StoreLog(entry(i, 1, 500)))
-		if i == 10 { // more than half of the first segment
-			for range 1000 {
-				if refused.Load() {
-					break
+	synctest.Test(t, func(t *testing.T) {
+		disk := fs.NewMem()
+		l := open(t, disk)
+		var full, refused atomic.Bool
+		full.Store(true)
+		disk.Inject(func(op fs.Op, _ string) error {
+			if op == fs.OpPreallocate && full.Load() {
+				refused.Store(true)
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		g := l.Group(1)
+		for i := uint64(1); i <= 40; i++ {
+			if refused.Load() {
+				full.Store(false)
+			}
+			must(t, g.StoreLog(entry(i, 1, 500)))
+			if i == 10 { // more than half of the first segment
+				for range 1000 {
+					if refused.Load() {
+						break
+					}
+					time.Sleep(time.Millisecond)
 				}
-				time.Sleep(time.Millisecond)
 			}
 		}
-	}
-	if !refused.Load() || l.Stats().Segments < 3 {
-		t.Errorf("refused %v, %d segments", refused.Load(), l.Stats().Segments)
-	}
-	must(t, l.Close())
+		if !refused.Load() || l.Stats().Segments < 3 {
+			t.Errorf("refused %v, %d segments", refused.Load(), l.Stats().Segments)
+		}
+		must(t, l.Close())
+	})
 }
 
 // What changes nothing is not written.
@@ -388,36 +397,38 @@ func TestOpeningMarksTheEnd(t *testing.T) {
 
 // A log that is closed holds no file open, nor one that was removed while it was open.
 func TestFilesAreClosed(t *testing.T) {
-	files := func() int {
-		all, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Skip("this system does not say which files are open")
-		}
-		return len(all)
-	}
-	where := filepath.Join(t.TempDir(), "wal")
-	before := files()
-	for range 3 {
-		l := open(t, fs.OS{}, func(c *wal.Config) { c.Dir = where })
-		g := l.Group(1)
-		first, err := g.LastIndex()
-		must(t, err)
-		for i := first + 1; i < first+40; i++ {
-			must(t, g.StoreLog(entry(i, 1, 1000)))
-		}
-		removed := l.Stats().Removed
-		must(t, g.DeleteRange(1, first+38))
-		for range 1000 {
-			if l.Stats().Removed > removed {
-				break
+	synctest.Test(t, func(t *testing.T) {
+		files := func() int {
+			all, err := os.ReadDir("/proc/self/fd")
+			if err != nil {
+				t.Skip("this system does not say which files are open")
 			}
-			time.Sleep(time.Millisecond)
+			return len(all)
 		}
-		must(t, l.Close())
-		if now := files(); now > before {
-			t.Fatalf("%d files are open, before %d", now, before)
+		where := filepath.Join(t.TempDir(), "wal")
+		before := files()
+		for range 3 {
+			l := open(t, fs.OS{}, func(c *wal.Config) { c.Dir = where })
+			g := l.Group(1)
+			first, err := g.LastIndex()
+			must(t, err)
+			for i := first + 1; i < first+40; i++ {
+				must(t, g.StoreLog(entry(i, 1, 1000)))
+			}
+			removed := l.Stats().Removed
+			must(t, g.DeleteRange(1, first+38))
+			for range 1000 {
+				if l.Stats().Removed > removed {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			must(t, l.Close())
+			if now := files(); now > before {
+				t.Fatalf("%d files are open, before %d", now, before)
+			}
 		}
-	}
+	})
 }
 
 // A write that is too large is refused, whatever it is made of.
@@ -433,41 +444,43 @@ func TestWriteThatIsTooLarge(t *testing.T) {
 
 // A log of several segments, the last one prepared and not begun, is opened and closed without a file left open.
 func TestPreparedSegmentIsTaken(t *testing.T) {
-	if _, err := os.ReadDir("/proc/self/fd"); err != nil {
-		t.Skip("this system does not say which files are open")
-	}
-	where := filepath.Join(t.TempDir(), "wal")
-	in := func(c *wal.Config) { c.Dir = where }
-	l := open(t, fs.OS{}, in)
-	segments := func() int {
-		all, err := os.ReadDir(where)
-		must(t, err)
-		return len(all)
-	}
-	begun := 0
-	for i := uint64(1); ; i++ {
-		must(t, l.Group(1).StoreLog(entry(i, 1, 1000)))
-		time.Sleep(time.Millisecond) // the next one is prepared in the background
-		if begun = l.Stats().Segments; begun == 3 && segments() >= begun+1 {
-			break
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := os.ReadDir("/proc/self/fd"); err != nil {
+			t.Skip("this system does not say which files are open")
 		}
-	}
-	must(t, l.Close())
-	before, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	files := segments()
-	for range 3 {
-		l = open(t, fs.OS{}, in)
-		if got := l.Stats().Segments; got != begun {
-			t.Errorf("%d segments, before %d", got, begun)
+		where := filepath.Join(t.TempDir(), "wal")
+		in := func(c *wal.Config) { c.Dir = where }
+		l := open(t, fs.OS{}, in)
+		segments := func() int {
+			all, err := os.ReadDir(where)
+			must(t, err)
+			return len(all)
+		}
+		begun := 0
+		for i := uint64(1); ; i++ {
+			must(t, l.Group(1).StoreLog(entry(i, 1, 1000)))
+			time.Sleep(time.Millisecond) // the next one is prepared in the background
+			if begun = l.Stats().Segments; begun == 3 && segments() >= begun+1 {
+				break
+			}
 		}
 		must(t, l.Close())
-		now, err := os.ReadDir("/proc/self/fd")
+		before, err := os.ReadDir("/proc/self/fd")
 		must(t, err)
-		if len(now) > len(before) || segments() != files {
-			t.Fatalf("%d files are open, before %d; %d are there, before %d", len(now), len(before), segments(), files)
+		files := segments()
+		for range 3 {
+			l = open(t, fs.OS{}, in)
+			if got := l.Stats().Segments; got != begun {
+				t.Errorf("%d segments, before %d", got, begun)
+			}
+			must(t, l.Close())
+			now, err := os.ReadDir("/proc/self/fd")
+			must(t, err)
+			if len(now) > len(before) || segments() != files {
+				t.Fatalf("%d files are open, before %d; %d are there, before %d", len(now), len(before), segments(), files)
+			}
 		}
-	}
+	})
 }
 
 // A batch in the place of an older one is damage, not the end of the log.
