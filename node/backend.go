@@ -288,7 +288,8 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 	}
 	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
 	settings := func() *ebbv1.Namespace { return b.lore.table().Namespace(name) }
-	_ = await(ctx, handOverPoll, func() bool { return settings().GetVersion() >= wants }) // else the next command tells it
+	// Without them in time, the next command under the namespace brings them.
+	_ = await(ctx, handOverPoll, func() bool { return settings().GetVersion() >= wants })
 	ns := settings()
 	if has := r.state.version(name); has == 0 || has >= ns.GetVersion() {
 		return nil

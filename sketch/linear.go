@@ -255,7 +255,7 @@ func (l *LinearCounter) Estimate() LinearEstimate {
 }
 
 // Between returns bounds that contain the count with a probability, 0.95 say, or a little more. Few members share few bits
-// with others: how many do is a Poisson variable, the bounds of which are not symmetric. Of many members the error is
+// with others: how many do is a Poisson variable, whose bounds are not symmetric. Of many members the error is
 // normal. It needs an estimate that is neither exact nor saturated.
 func (l *LinearCounter) Between(e LinearEstimate, probability float64) (low, high float64) {
 	shared := max(e.Count-float64(l.ones), 0)

@@ -17,8 +17,8 @@ func damagePlan(family string, dose Dose) Plan {
 	}}}
 }
 
-// TestMisdirectedWriteIsNoticed: a node refuses a log of which a write landed elsewhere. One write may also change
-// nothing, so that three are tried.
+// TestMisdirectedWriteIsNoticed: a node refuses a log when one of its writes has landed elsewhere. A write may also
+// change nothing, so three are tried.
 func TestMisdirectedWriteIsNoticed(t *testing.T) {
 	judged := 0
 	for pick := uint64(1); pick <= 3; pick++ {
