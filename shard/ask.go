@@ -243,7 +243,7 @@ func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *prot
 	for _, name := range keys {
 		key, ok := f.findKey(ns, name)
 		if !ok || f.expired(key, t.at) {
-			t.missed += ns.params().LostAtBirth()
+			t.missed += ns.params().LostAtBirth(t.at)
 			continue
 		}
 		sum := f.summary(key)
@@ -251,13 +251,13 @@ func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *prot
 			if !ended(sum.body, ns.params(), t.at) {
 				return otherKind(name, sum.kind(), ebbv1.Kind_KIND_DISTRIBUTION)
 			}
-			t.missed += ns.params().LostAtBirth()
+			t.missed += ns.params().LostAtBirth(t.at)
 			continue
 		}
 		d := f.present(ns, &sum, t.at)
 		switch {
 		case d == nil:
-			t.missed += ns.params().LostAtBirth()
+			t.missed += ns.params().LostAtBirth(t.at)
 		case len(keys) == 1 && !partial:
 			t.dist = d
 		default:

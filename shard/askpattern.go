@@ -71,7 +71,7 @@ func (f *frame) foldAll(
 			return nil
 		}
 		if f.isSlow(ns, key) {
-			t.missed += ns.params().LostAtBirth()
+			t.missed += ns.params().LostAtBirth(t.at)
 			return nil
 		}
 		cost += binCost * f.totalCost(key)

@@ -115,7 +115,7 @@ func (f *frame) setNamed(ns *namespace, name []byte, at sketch.Tick) (namedSet, 
 	key, ok := f.findKey(ns, name)
 	if !ok || !f.alive(ns, key, at) {
 		if f.behaviour >= BehaviourSets {
-			out.missed = lostBodies(ns.params())
+			out.missed = lostBodies(ns.params(), at)
 		}
 		return out, nil
 	}

@@ -57,7 +57,7 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
 	key, ok := f.findKey(ns, name)
 	if !ok || !f.alive(ns, key, u.at) {
-		u.missed += lostBodies(ns.params())
+		u.missed += lostBodies(ns.params(), u.at)
 		return nil
 	}
 	return f.addSlot(u, key)

@@ -44,8 +44,8 @@ type body interface {
 
 // born is a body of which an earlier one of the same key may have died.
 type born interface {
-	// Born says when it began, and below what it will die.
-	Born(now sketch.Tick, threshold float64)
+	// Born says when it began, and what the earlier one may have held, see sketch.Params.Held.
+	Born(now sketch.Tick, held float64)
 }
 
 // losing is a body whose counts may be short of what an earlier one of the same key held when it had died.
@@ -66,11 +66,18 @@ func lostBy(b body, at sketch.Tick) float64 {
 	return 0
 }
 
-// lostBodies is what a body that is not there may have held of anything when it had died.
-func lostBodies(p *sketch.Params) float64 {
+// lostBodies is what a body that is not there at a time may have held of anything when it had died.
+func lostBodies(p *sketch.Params, at sketch.Tick) float64 {
+	as := bodyParams(p)
+	return as.LostAtBirth(at)
+}
+
+// bodyParams are settings with the threshold below which bodies die.
+func bodyParams(p *sketch.Params) sketch.Params {
 	as := *p
 	as.Threshold = lifeline(p)
-	return as.LostAtBirth()
+	as.Gone.Count = min(as.Gone.Count, lifelineMax*8/7) // it is that of distributions
+	return as
 }
 
 // sparse is a body whose bytes do not tell how large it may grow: of bits and cells it writes down those that are set.
@@ -363,7 +370,8 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	if created {
 		b = newBody(kind, ns, s.behaviour)
 		if l, ok := b.(born); ok && ns.params().OrderFree {
-			l.Born(clock, lifeline(ns.params()))
+			as := bodyParams(ns.params())
+			l.Born(clock, as.Held(clock))
 		}
 	}
 	code := s.roomFor(b, created)
@@ -376,6 +384,10 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 			s.holdBody(ns.space, s.held(b)-before)
 			sum.body = b
 		}
+	}
+	if q, ok := b.(*quantile); ok && created && code == 0 && ns.params().Gone.Count > 0 {
+		as := bodyParams(ns.params())
+		q.Lack(clock, as.Held(clock))
 	}
 	switch {
 	case created && code != 0:
@@ -486,7 +498,9 @@ func (s *State) chance(ns *namespace) uint64 {
 // lifeline is what has to be left of a body for its key to live. The threshold of a namespace says which counts of a distribution are
 // nothing: one above 1 takes bins away that came once, and would take a distinct or a bloom away with its members. So one event
 // keeps a key of another kind for a half-life at least.
-func lifeline(p *sketch.Params) float64 { return min(p.Threshold, 0.5) }
+func lifeline(p *sketch.Params) float64 { return min(p.Threshold, lifelineMax) }
+
+const lifelineMax = 0.5
 
 // ended says whether nothing is left of a body at a time.
 func ended(b body, p *sketch.Params, at sketch.Tick) bool {

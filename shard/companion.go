@@ -75,6 +75,9 @@ func (s *State) openCompanion(ns, slow *namespace) {
 	slow.closed = false
 	slow.eventTime = max(slow.eventTime, ns.eventTime)
 	clock := slow.clock(s.now)
+	if len(slow.eras) > 0 {
+		slow.present().params.Gone = sketch.Gone{} // what it held does not count any more
+	}
 	slow.eras = append(slow.eras, era{params: s.paramsOf(slow.definition), from: clock, fresh: true})
 	slow.began, slow.exposure, slow.active = clock, sketch.Exposure{From: clock}, nil
 	if s.behaviour >= BehaviourBeginnings && ns.onEventTime() && ns.began == 0 { // it has a time, and no event yet

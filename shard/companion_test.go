@@ -123,7 +123,7 @@ func (c *keyCounts) losing(p *sketch.Params, lost float64) {
 // countsAt reads a key, at a time; of one that is not there it is 0, and what it may have held when it died.
 func countsAt(s *State, ns *namespace, name string, at sketch.Tick) keyCounts {
 	out := keyCounts{bins: map[string]float64{}}
-	out.losing(ns.params(), ns.params().LostAtBirth())
+	out.losing(ns.params(), ns.params().LostAtBirth(at))
 	key, ok := s.findKey(ns, []byte(name))
 	if !ok {
 		return out

@@ -280,14 +280,17 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 		ns.setClock(s.settingOf(def), s.behaviour)
 	}
 	clock := ns.clock(s.now)
+	params := s.paramsOf(def)
 	if proto.SameArithmetic(ns.definition, def) {
-		ns.present().params = s.paramsOf(def)
+		params.Gone = ns.params().Gone
+		ns.present().params = params
 	} else {
 		ns.fixBeginning()
 		if s.behaviour < BehaviourUnited || ns.began != 0 { // else it has counted nothing yet
 			ns.exposure = sketch.Exposure{From: clock, Had: ns.exposure.At(ns.params(), clock)}
 		}
-		ns.eras = append(ns.eras, era{params: s.paramsOf(def), from: clock})
+		s.followGone(ns, &params, clock)
+		ns.eras = append(ns.eras, era{params: params, from: clock})
 		ns.count(noEra, noEra)
 	}
 	def.HashSeed, def.Dictionary = ns.seed, ns.definition.GetDictionary()

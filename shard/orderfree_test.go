@@ -242,7 +242,7 @@ func (tr *orderTruth) checkCompanion(t *testing.T, states []*State) {
 			for _, name := range tr.bins {
 				bin, known := s.bins.find(tagOf([]byte(name), 0), []byte(name))
 				if d == nil || !known {
-					short[name] += slow.params().LostAtBirth()
+					short[name] += slow.params().LostAtBirth(sketch.Tick(c.at))
 					continue
 				}
 				r := d.At(slow.params(), sketch.Tick(c.at))

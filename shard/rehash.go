@@ -168,6 +168,7 @@ func (h *rehash) take(old *State) error {
 		}
 		spaces[i].eventTime = max(spaces[i].eventTime, ns.eventTime)
 		spaces[i].signed = spaces[i].signed || ns.signed
+		h.takeGone(old, ns, spaces[i])
 	}
 	for key := range old.summaries.keys.all {
 		ns := old.namespaces[old.keys.space(key)]

@@ -16,7 +16,7 @@ import (
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
 //	namespaces  count { definition [max-jump epoch clock-set] deletion emptied [set-hash] signed event-time began
 //	            exposure-from exposure [active-periods { first last events }] companion-of closed
-//	            era-base eras { params from fresh [rewound] } }
+//	            era-base eras { params from fresh [rewound] } [gone since half-life] }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
@@ -32,8 +32,9 @@ import (
 //
 //	roster = slots first-free { 0 item | 1 + next free }
 //
-// Uploads, and what stands in [] of a namespace, are there from format 8 on, which a shard has from BehaviourSketches
-// on. What else stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
+// What keys that are gone may have held, a count since a time that decays by a half-life, is there from format 9 on,
+// which a shard has from BehaviourGone on. Uploads, and what else stands in [] of a namespace, are there from format 8
+// on, which a shard has from BehaviourSketches on. What else stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
 // BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so builds of both can install
 // it.
 //
@@ -44,11 +45,15 @@ const (
 	formatOwners   = 6 // sessions, sources and idempotency keys say whose they are
 	formatDeletion = 7 // definitions say whether they are of deleted namespaces
 	formatUploads  = 8 // large images are on their way
-	snapshotFormat = formatUploads
+	formatGone     = 9 // namespaces say what keys that are gone may have held
+	snapshotFormat = formatGone
 )
 
 // format is that of a snapshot of this state.
 func (f *frame) format() byte {
+	if f.behaviour >= BehaviourGone {
+		return formatGone
+	}
 	if f.behaviour >= BehaviourSketches {
 		return formatUploads
 	}

@@ -7,6 +7,7 @@ import (
 	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
 
@@ -90,13 +91,20 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: what it has counted", name)
 	} else if known || len(s.namespaces) >= math.MaxUint16 {
 		b.corrupt("namespace %q is one too many", name)
-	} else if len(ns.eras) == 0 || *ns.params() != s.paramsOf(ns.definition) {
+	} else if len(ns.eras) == 0 || !s.means(ns.params(), ns.definition) {
 		b.corrupt("namespace %q: settings do not agree", name)
 	} else if len(ns.eras) > eraMask || uint64(ns.eraBase)+uint64(len(ns.eras)) > uint64(eraMax) {
 		b.corrupt("namespace %q: era %d", name, ns.eraBase)
 	} else if ns.eventTime > s.now || !ns.soundEras(s.now) {
 		b.corrupt("namespace %q: its times are ahead or out of order, or its signs are not known", name)
 	}
+}
+
+// means says whether settings are those of a definition.
+func (s *State) means(p *sketch.Params, def *ebbv1.Namespace) bool {
+	as := s.paramsOf(def)
+	as.Gone = p.Gone
+	return *p == as
 }
 
 // soundEras reports whether eras follow each other up to now, and whether the

@@ -151,6 +151,9 @@ func (s *State) readNamespaces(b *blockReader) {
 			e.rewound = b.format >= formatUploads && b.bool()
 			ns.eras = append(ns.eras, e)
 		}
+		if b.format >= formatGone && len(ns.eras) > 0 {
+			ns.present().params.Gone = readGone(b, s.now)
+		}
 		if b.err != nil {
 			return
 		}
@@ -248,6 +251,14 @@ func readRollups(b *blockReader) *ebbv1.Rollups {
 		return nil
 	}
 	return r
+}
+
+func readGone(b *blockReader, now sketch.Tick) sketch.Gone {
+	g := sketch.Gone{Count: b.float(), Since: b.tick(), HalfLife: b.tick()}
+	if !(g.Count >= 0 && g.Count <= 2*sketch.CountMax) || g.Since < 0 || g.Since > now || g.HalfLife < 0 {
+		b.corrupt("what keys that are gone may have held")
+	}
+	return g
 }
 
 func (s *State) readParams(b *blockReader) sketch.Params {

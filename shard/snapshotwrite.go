@@ -68,6 +68,9 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 				b.bool(ns.eras[i].rewound)
 			}
 		}
+		if f.format() >= formatGone {
+			writeGone(b, &ns.params().Gone)
+		}
 		b.ended(uint64(ns.space))
 	}
 }
@@ -151,6 +154,12 @@ func (f *frame) primaryOf(ns *namespace) uint64 {
 	}
 	name := strings.TrimSuffix(ns.definition.GetName(), companionSuffix)
 	return 1 + uint64(f.spaces[name])
+}
+
+func writeGone(b *blockWriter, g *sketch.Gone) {
+	b.float(g.Count)
+	b.tick(g.Since)
+	b.tick(g.HalfLife)
 }
 
 func writeParams(b *blockWriter, p *sketch.Params) {

@@ -82,6 +82,10 @@ const (
 	// see slowkeys.go.
 	BehaviourSlowKeys = BehaviourImages
 
+	// BehaviourGone is from when on a namespace remembers what keys may have held that were gone when its settings
+	// changed, see gone.go.
+	BehaviourGone = BehaviourImages
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourImages
 )

@@ -113,7 +113,7 @@ func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n fl
 		return ErrOverflow
 	}
 	if p.OrderFree && d.fresh() {
-		d.lost = p.bornWith(s.weight)
+		d.lost = lostUp(float64(p.Held(now.at) * s.weight))
 	}
 	full := i < 0 && d.Len() >= p.binsMax()
 	switch small := math.Abs(sum) < cut; {

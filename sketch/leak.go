@@ -59,7 +59,7 @@ func (d *Distribution) addBounded(p *Params, now, t Tick, bin uint32, n float64)
 	}
 	sum = max(sum, drained)
 	if d.Len() == 0 {
-		lost = p.LostAtBirth()
+		lost = p.LostAtBirth(now)
 	}
 	full := i < 0 && d.Len() >= p.binsMax()
 	if full && sum-drained >= floor {
@@ -114,7 +114,7 @@ func (d *Distribution) shortAt(p *Params, leaked int64) float64 {
 	case !ok || p.keeps():
 		return d.lost
 	case most < p.microThreshold():
-		return p.LostAtBirth()
+		return lostUp(p.heldAtDeath())
 	}
 	return min(d.lost, float64(most)/microPerCount)
 }

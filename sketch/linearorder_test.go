@@ -150,7 +150,7 @@ func TestLinearDiesWhenNothingIsLost(t *testing.T) {
 		t.Errorf("a tenth of a half-life before its death %v is lost, not about %v", r.Lost, lost)
 	}
 	d.Prune(p, death, nil)
-	if d.Len() != 0 || d.At(p, death).Lost != p.LostAtBirth() {
+	if d.Len() != 0 || d.At(p, death).Lost != p.LostAtBirth(death) {
 		t.Errorf("after its death: %d bins, %v", d.Len(), d.At(p, death).Lost)
 	}
 }
@@ -166,22 +166,22 @@ func TestLinearInTimeLosesNothing(t *testing.T) {
 		}
 	}
 	at := epoch + 10*hour
-	if r := d.At(p, at); r.Lost != p.LostAtBirth() {
+	if r := d.At(p, at); r.Lost != p.LostAtBirth(at) {
 		t.Errorf("%v is lost", r.Lost)
 	}
 	both.Merge(p, &d, nil)
 	both.Merge(p, &d, nil)
-	if r := both.At(p, at); math.Abs(r.Lost-2*p.LostAtBirth()) > 1e-6 {
+	if r := both.At(p, at); math.Abs(r.Lost-2*p.LostAtBirth(at)) > 1e-6 {
 		t.Errorf("of both %v is lost", r.Lost)
 	}
 	half := *p
 	half.Decay = HalfLife
 	d.Convert(p, &half, at)
-	if lost := d.Lost(&half, at); math.Abs(lost-p.LostAtBirth()) > 1e-6 {
+	if lost := d.Lost(&half, at); math.Abs(lost-p.LostAtBirth(at)) > 1e-6 {
 		t.Errorf("as a half-life %v is lost", lost)
 	}
 	d.Convert(&half, p, at)
-	if lost := d.Lost(p, at); math.Abs(lost-p.LostAtBirth()) > 1e-6 {
+	if lost := d.Lost(p, at); math.Abs(lost-p.LostAtBirth(at)) > 1e-6 {
 		t.Errorf("and back %v is lost", lost)
 	}
 }

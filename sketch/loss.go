@@ -12,12 +12,12 @@ type loss struct {
 	since Tick
 }
 
-// bornAt is the loss of a summary that begins at a time: 8/7 of the threshold below which it will die.
-func bornAt(now Tick, halfLife Tick, threshold float64) loss {
+// bornAt is the loss of a summary that begins at a time, when an earlier one may have held so much, see Params.Held.
+func bornAt(now, halfLife Tick, held float64) loss {
 	if halfLife == 0 {
 		return loss{}
 	}
-	return loss{lostUp(float64(max(threshold, faintest) * lostAtBirth)), max(now, 0)}
+	return loss{lostUp(held), max(now, 0)}
 }
 
 // at is what it counts at a time, rounded up by at most a millionth.
@@ -85,35 +85,35 @@ func (r *reader) headerLoss(kind byte) (version byte) {
 	return version
 }
 
-// Born says that the summary begins at a time, after one of the same key that died below a threshold: see Death. It is
-// short of what that may have held, and dies no earlier than three half-lives from then.
-func (s *TopK) Born(now Tick, threshold float64) { s.loss = bornAt(now, s.halfLife, threshold) }
+// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
+// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+func (s *TopK) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
 
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.
 func (s *TopK) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }
 
-// Born says that the summary begins at a time, after one of the same key that died below a threshold: see Death. It is
-// short of what that may have held, and dies no earlier than three half-lives from then.
-func (c *CountMin) Born(now Tick, threshold float64) { c.loss = bornAt(now, c.halfLife, threshold) }
+// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
+// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+func (c *CountMin) Born(now Tick, held float64) { c.loss = bornAt(now, c.halfLife, held) }
 
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.
 func (c *CountMin) Lost(at Tick) float64 { return c.loss.at(at, c.halfLife) }
 
-// Born says that the summary begins at a time, after one of the same key that died below a threshold: see Death. It is
-// short of what that may have held, and dies no earlier than three half-lives from then.
-func (d *DistinctDecayed) Born(now Tick, threshold float64) {
-	d.loss = bornAt(now, d.halfLife, threshold)
+// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
+// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+func (d *DistinctDecayed) Born(now Tick, held float64) {
+	d.loss = bornAt(now, d.halfLife, held)
 }
 
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.
 func (d *DistinctDecayed) Lost(at Tick) float64 { return d.loss.at(at, d.halfLife) }
 
-// Born says that the summary begins at a time, after one of the same key that died below a threshold: see Death. It is
-// short of what that may have held, and dies no earlier than three half-lives from then.
-func (s *SetDecayed) Born(now Tick, threshold float64) { s.loss = bornAt(now, s.halfLife, threshold) }
+// Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
+// Params.Held. It is short of that, and dies no earlier than three half-lives from then.
+func (s *SetDecayed) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
 
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.

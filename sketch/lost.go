@@ -40,24 +40,53 @@ func lostUp(v float64) float64 { return upperOf(v).float() }
 // keeps says whether the floor keeps all bins that were ever seen, and so the summary.
 func (p *Params) keeps() bool { return p.OrderFree && (p.Floor == Clamp || p.Floor == Prior) }
 
-// LostAtBirth is the most that a bin of a key without a summary can have held, in counts: what every new summary begins
-// with, and what an answer about an absent key may be short of. It is 0 unless the order of events does not matter.
-func (p *Params) LostAtBirth() float64 {
+// LostAtBirth is the most that a bin of a key without a summary can have held, in counts at a time: what every new
+// summary begins with, and what an answer about an absent key may be short of. It is 0 unless the order of events does
+// not matter.
+func (p *Params) LostAtBirth(at Tick) float64 { return lostUp(p.Held(at)) }
+
+// Held is LostAtBirth before it is rounded up.
+func (p *Params) Held(at Tick) float64 { return max(p.heldAtDeath(), p.Gone.at(at)) }
+
+// heldAtDeath is the most that a bin of a key can have held when it died under these settings.
+func (p *Params) heldAtDeath() float64 {
 	switch {
 	case p.Decay == Linear && p.Bounded:
-		return lostUp(float64(p.microThreshold()) / microPerCount) // of any one bin
-	case !p.OrderFree || p.Decay != HalfLife:
+		return float64(p.microThreshold()) / microPerCount // of any one bin
+	case p.Decay == Linear || !p.OrderFree:
 		return 0
+	case p.Decay == HalfLife:
+		return float64(p.threshold() * lostAtBirth)
+	case p.Gone.Count > 0: // what carries a half-life of its own still fades
+		return float64(max(p.Threshold, faintest) * lostAtBirth)
 	}
-	return lostUp(float64(p.threshold() * lostAtBirth))
+	return 0
 }
 
-// bornWith is LostAtBirth as stored, as seen from a time of this weight.
-func (p *Params) bornWith(atNow float64) float64 {
-	if !p.OrderFree || p.Decay != HalfLife {
-		return 0
+// Gone is what a key that was gone when settings changed may have held of any bin: a count at a time, which decays from
+// then on. The settings that follow may promise less for keys that go later, but not for these.
+type Gone struct {
+	Count float64
+	Since Tick
+	// HalfLife is the longest that any such key may have had; 0 means that the count does not decay.
+	HalfLife Tick
+}
+
+func (g Gone) at(t Tick) float64 {
+	if g.HalfLife == 0 {
+		return g.Count
 	}
-	return lostUp(float64(float64(p.threshold()*lostAtBirth) * atNow))
+	return loss{g.Count, g.Since}.at(t, g.HalfLife)
+}
+
+// Follow notes what keys that were gone under the settings before may have held when these begin to hold.
+func (p *Params) Follow(before *Params, at Tick) {
+	g := Gone{Count: before.LostAtBirth(at), Since: at}
+	lasts := p.Decay != HalfLife || before.Decay != HalfLife || before.Gone.Count > 0 && before.Gone.HalfLife == 0
+	if g.Count > 0 && !lasts {
+		g.HalfLife = max(p.HalfLife, before.HalfLife, before.Gone.HalfLife)
+	}
+	p.Gone = g
 }
 
 // Lost is how much any bin, and Z, may be short of at a time, in counts: 0 unless the order of events does not matter.

@@ -130,14 +130,14 @@ func (m *Morris) round(sum float64, seed uint64) {
 	m.register = c
 }
 
-// Born is said of a new counter with a half-life: an earlier one of the same key may have held 8/7 of the threshold
-// when it died. A measured counter takes that for a standard error; others do not keep it.
-func (m *Morris) Born(now Tick, threshold float64) {
+// Born is said of a new counter with a half-life: an earlier one of the same key may have held so much when it died, see
+// Params.Held. A measured counter takes that for a standard error; others do not keep it.
+func (m *Morris) Born(now Tick, held float64) {
 	if !m.measured || m.halfLife == 0 || !m.empty() {
 		return
 	}
 	m.mark = m.landmark(now)
-	lost := float64(float64(threshold*lostAtBirth) * m.weight(now))
+	lost := float64(held * m.weight(now))
 	m.variance = float64(lost * lost)
 }
 

@@ -316,7 +316,7 @@ func goldenMorris(t *testing.T, measured bool, file string) {
 		m, h, r := newMorris(t, bits, hour), fnv.New64a(), rng(1)
 		if measured {
 			m = measuredMorris(t, bits, hour)
-			m.Born(epoch, 0.001)
+			m.Born(epoch, 0.008/7)
 		}
 		for i := range 20_000 {
 			at := epoch + Tick(i)*hour/300
@@ -426,7 +426,7 @@ func TestMorrisIntervals(t *testing.T) {
 			var errs errorsOf
 			for seed := range trials {
 				m, r, truth, end := measuredMorris(t, c.bits, c.h), rng(seed), decayed{h: c.h}, epoch+12*hour
-				m.Born(end, 0.001)
+				m.Born(end, 0.008/7)
 				times := make([]Tick, c.events)
 				for i := range times {
 					times[i] = epoch + Tick(r.below(int(12*hour)))
@@ -494,7 +494,7 @@ func TestMorrisOfFewLateEvents(t *testing.T) {
 			outside := 0
 			for seed := range 400 {
 				m, truth := measuredMorris(t, bits, hour), decayed{h: hour}
-				m.Born(epoch, 0.001)
+				m.Born(epoch, 0.008/7)
 				for i := range events {
 					at := epoch - 11*hour
 					truth.add(at, 1)
@@ -554,7 +554,7 @@ func TestMorrisMergesWithOneFromBefore(t *testing.T) {
 		inside := 0
 		for seed := range 600 {
 			old, now, truth := newMorris(t, 16, h), measuredMorris(t, 16, h), decayed{h: h}
-			now.Born(epoch, 0.001)
+			now.Born(epoch, 0.008/7)
 			for i := range 200 {
 				at := epoch + Tick(i)*hour/50
 				truth.add(at, 3)

@@ -84,6 +84,8 @@ type Params struct {
 	// KeepsFaint makes a bin of an event that weighs nothing any more, where the floor keeps bins for good: whatever order
 	// events come in, the same bins are known. It is the caller's to set, as OrderFree is.
 	KeepsFaint bool
+	// Gone is what keys may have held that were gone before these settings, see Follow.
+	Gone Gone
 }
 
 // threshold is the floor in counts.

@@ -97,6 +97,14 @@ func (q *Quantile) under() Params {
 	return p
 }
 
+// Lack says after the first Add, at the same time, that an earlier summary of the key may have held so many values when
+// it died, where that is more than the settings of this one say: see Params.Held.
+func (q *Quantile) Lack(now Tick, held float64) {
+	if p := q.under(); p.OrderFree && !q.d.fresh() {
+		q.d.lost = max(q.d.lost, lostUp(float64(held*p.weight(max(now, 0), q.d.mark))))
+	}
+}
+
 // CountAll has all values counted from now on, however little they weigh, so that their order makes a difference of no
 // more than is stated: see Params.OrderFree.
 func (q *Quantile) CountAll() { q.orderFree = q.params.HalfLife > 0 }

@@ -70,7 +70,7 @@ func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
 	r.scale = p.shrink(at, d.mark)
 	r.cut = d.cut(p, w)
 	if d.fresh() || d.faded(p, w) {
-		r.Lost = p.LostAtBirth()
+		r.Lost = p.LostAtBirth(at)
 		return r
 	}
 	r.Lost = float64(d.lost * r.scale)
@@ -95,7 +95,7 @@ func (r Reading) WithRate(rate float64) Reading {
 	n.scale = float64(p.shrink(d.last, d.mark) * exp2Float(-lives))
 	n.cut = d.cut(p, 1) / n.scale
 	if d.fresh() || d.faded(p, 1/n.scale) {
-		n.scale, n.Lost = 0, p.LostAtBirth()
+		n.scale, n.Lost = 0, p.LostAtBirth(r.At)
 		return n
 	}
 	n.Lost = float64(d.lost * n.scale)

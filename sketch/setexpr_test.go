@@ -437,7 +437,7 @@ func TestSetDecayedUnionOfMany(t *testing.T) {
 		for range 4500 + r.IntN(500) {
 			s.Add(epoch, epoch-Tick(r.Int64N(3*int64(hour))), r.Uint64(), nil)
 		}
-		s.Born(epoch, 0.001)
+		s.Born(epoch, 0.008/7)
 		sets = append(sets, &s)
 	}
 	overlap, err := OverlapDecayed(sets, epoch)

@@ -179,7 +179,7 @@ const coverageItems = 400
 
 func coverTopK(r *rand.Rand, stream string) (out []interval) {
 	s := must(sketch.NewTopK(sketch.TopKParams{K: 10, HalfLife: halfLifeOf(stream)}))
-	s.Born(coverageNow-8*decayedHour, 0.001)
+	s.Born(coverageNow-8*decayedHour, 0.008/7)
 	truth := make([]float64, coverageItems)
 	often := rand.NewZipf(r, wordsZipf, 1, coverageItems-1)
 	for _, a := range arrivals(r, stream, 2000) {
@@ -199,7 +199,7 @@ func coverTopK(r *rand.Rand, stream string) (out []interval) {
 
 func coverCountMin(r *rand.Rand, stream string) (out []interval) {
 	c := must(sketch.NewCountMin(sketch.CountMinParams{Epsilon: 0.02, Delta: 0.01, HalfLife: halfLifeOf(stream)}))
-	c.Born(coverageNow-8*decayedHour, 0.001)
+	c.Born(coverageNow-8*decayedHour, 0.008/7)
 	truth, hashes := make([]float64, coverageItems), make([]uint64, coverageItems)
 	for id := range hashes {
 		hashes[id] = r.Uint64()
@@ -297,7 +297,7 @@ func coverSet(r *rand.Rand, stream string) []interval {
 // coverMorris: a counter that keeps the variance of what it has rounded.
 func coverMorris(r *rand.Rand, stream string) []interval {
 	m := must(sketch.NewMorris(sketch.MorrisParams{Bits: 16, HalfLife: halfLifeOf(stream), Measured: true}))
-	m.Born(coverageNow-8*decayedHour, 0.001)
+	m.Born(coverageNow-8*decayedHour, 0.008/7)
 	truth := 0.0
 	for _, a := range arrivals(r, stream, 1000+r.IntN(1000)) {
 		if err := m.Add(a.clock, a.at, 1, r.Uint64()); err != nil {
