@@ -37,6 +37,7 @@ type namespace struct {
 	slow      uint16 // the space of its companion, 0 if it has never had one; see companion.go
 	companion bool   // it is one
 	closed    bool   // it is one of a namespace without a second half-life
+	alone     uint32 // of a companion: its keys that its namespace does not have; see slowkeys.go
 
 	ledgers []int // of its dictionary: numbers in frame.ledgers
 	emptied bool  // it is purged: nothing is left but its definition, see purge.go

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"slices"
+
 	"github.com/zeebo/xxh3"
 
 	"github.com/ebbdb/ebb/proto"
@@ -30,6 +32,34 @@ func (f *frame) slowKeys(ns *namespace) *namespace {
 		return nil
 	}
 	return f.companion(ns)
+}
+
+// pair counts a key that comes to a namespace or leaves it, if it is a companion or has one.
+func (s *State) pair(ns *namespace, tag uint32, name []byte, change int) {
+	switch {
+	case ns.companion:
+		if _, own := s.keys.find(tag, s.summaries.held[ns.space].owner, name); !own {
+			ns.alone += uint32(change)
+		}
+	case ns.slow != 0:
+		if _, too := s.keys.find(tag, ns.slow, name); too {
+			s.editNamespace(ns.slow).alone -= uint32(change)
+		}
+	}
+}
+
+// pairAll counts the keys of companions when all have been read.
+func (s *State) pairAll() {
+	if !slices.ContainsFunc(s.namespaces, func(ns *namespace) bool { return ns.companion && ns.keys > 0 }) {
+		return
+	}
+	var name []byte
+	for key := range s.summaries.keys.all {
+		if ns := s.namespaces[s.keys.space(key)]; ns.companion {
+			name = s.keys.appendName(name[:0], key)
+			s.pair(ns, tagOf(name, ns.seed), name, 1)
+		}
+	}
 }
 
 // lists says whether a key of any namespace is one that is there in ns at a time, slow ones included. slow is

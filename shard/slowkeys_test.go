@@ -36,6 +36,9 @@ func newSlowCase(t *testing.T, clock ebbv1.Clock) *slowCase {
 	if key, ok := c.findKey(c.lookup(nil), []byte("a/k")); ok {
 		t.Fatalf("key %d has not left", key)
 	}
+	if by, _ := usageOf(c.State); by["default"].Keys != 2 || c.Keys() != 2 {
+		t.Fatalf("2 keys are said to be %d, and in the shard %d", by["default"].Keys, c.Keys())
+	}
 	return c
 }
 
@@ -369,6 +372,9 @@ func TestNoSlowKeysBefore(t *testing.T) {
 	c.behaviour = BehaviourSlowKeys - 1
 	if r := c.must(deletionOf("a/k")); r.Applied != 0 || c.names("**") != "1 [b/k]" || c.keyCount() != 1 {
 		t.Errorf("%v, %s", r, c.names("**"))
+	}
+	if by, _ := usageOf(c.State); by["default"].Keys != 1 || c.Keys() != 1 {
+		t.Errorf("usage counts them")
 	}
 	if len(c.ask(trendOf("a/k")).Missing) != 1 || exported(&c.frame, "", "a/k").Found {
 		t.Error("it is there")

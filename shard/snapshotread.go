@@ -72,6 +72,7 @@ func (s *State) restore(b *blockReader) {
 	keys := newKeyLoader(s, b)
 	readChain(b, &s.summaries.keys, s.epoch, keys.read)
 	keys.end()
+	s.pairAll()
 	b.section(sectionExpiries)
 	s.readExpiries(b)
 	b.section(sectionBitmaps)

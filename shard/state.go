@@ -225,6 +225,9 @@ func (f *frame) Keys() uint64 {
 	for _, ns := range f.namespaces {
 		if ns.companion {
 			n -= uint64(ns.keys)
+			if f.behaviour >= BehaviourSlowKeys && !ns.closed {
+				n += uint64(ns.alone)
+			}
 		}
 	}
 	return n

@@ -112,6 +112,7 @@ func (s *State) createKey(ns *namespace, tag uint32, name []byte) uint32 {
 	key := s.keys.add(tag, ns.space, name, s.epoch)
 	s.put(key, &summary{era: ns.presentEra(), pruneAt: pruneMin})
 	ns.count(noEra, ns.presentEra())
+	s.pair(ns, tag, name, 1)
 	return key
 }
 
@@ -296,7 +297,10 @@ func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
 	s.visits(sum).remove(key)
 	ns.count(sum.era, noEra)
 	s.expiries.set(key, 0, s.epoch)
-	s.keys.drop(key, tagOf(s.keys.bytesOf(key), ns.seed), s.epoch)
+	name := s.keys.bytesOf(key)
+	tag := tagOf(name, ns.seed)
+	s.pair(ns, tag, name, -1)
+	s.keys.drop(key, tag, s.epoch)
 }
 
 // dead says whether nothing is left of a distribution at a time.

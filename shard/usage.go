@@ -101,6 +101,10 @@ func (s *State) Usage(visit func(space int, name string, u Usage)) {
 			continue
 		}
 		bytes := 8*h.words + h.bodies + keyBytes*int(h.records) + PageBytes*h.ledgers + int(perBin*float64(h.bins))
-		visit(space, h.name, Usage{Keys: uint64(h.keys), Bytes: uint64(max(bytes, 0))})
+		keys := uint64(h.keys)
+		if slow := s.slowKeys(s.namespaces[space]); slow != nil {
+			keys += uint64(slow.alone)
+		}
+		visit(space, h.name, Usage{Keys: keys, Bytes: uint64(max(bytes, 0))})
 	}
 }

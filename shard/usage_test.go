@@ -12,7 +12,7 @@ import (
 // auditUsage counts again, from nothing, what namespaces hold.
 func auditUsage(t fataler, s *State) {
 	t.Helper()
-	want := make([]holding, len(s.namespaces))
+	want, alone := make([]holding, len(s.namespaces)), make([]uint32, len(s.namespaces))
 	for space, ns := range s.namespaces {
 		want[space].name, want[space].owner = ns.definition.GetName(), uint16(space)
 	}
@@ -28,6 +28,8 @@ func auditUsage(t fataler, s *State) {
 		h.records++
 		if want[sum.space].owner == sum.space {
 			h.keys++
+		} else if _, own := s.findKey(s.namespaces[want[sum.space].owner], s.keys.bytesOf(key)); !own {
+			alone[sum.space]++
 		}
 		h.words += len(r)
 		h.bins += sum.dist.Len()
@@ -46,6 +48,9 @@ func auditUsage(t fataler, s *State) {
 	}
 	words := 0
 	for space := range want {
+		if got := s.namespaces[space].alone; got != alone[space] {
+			t.Fatalf("%d keys of companion %d have no key of their namespace, and it says %d", alone[space], space, got)
+		}
 		if got := s.summaries.held[space]; got != want[space] {
 			t.Fatalf("namespace %d holds %+v, and is said to hold %+v", space, want[space], got)
 		}
