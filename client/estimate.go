@@ -61,6 +61,7 @@ type Bin struct {
 	Count float64  // decayed
 	P     Estimate // probability
 	// Hidden is what is left of a bin that was asked for and is below the threshold, so that its Count is 0.
+	// The truth lies between Count + Hidden and Lost more. Where amounts may be negative it may be negative, too.
 	Hidden float64
 }
 

@@ -234,7 +234,10 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		}
 		if put.Replace == nil || *put.Replace != export.GetChecksum() {
 			put.What = &ebbv1.PutKey_Image{Image: export.GetImage()}
-			if err := m.put(ctx, put); err != nil {
+			if err := m.put(ctx, put); errors.Is(err, proto.ErrKeyNotFound) { // it has faded
+				m.takeBack(ctx, put.Replace)
+				return 0, m.notFound(ctx, repeated && put.Replace == nil)
+			} else if err != nil {
 				return 0, m.halfway(put, err)
 			}
 			put.Replace = pb.Uint64(export.GetChecksum())

@@ -53,14 +53,18 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
-	if req.GetStrict() && plan.GetStore() != nil {
-		if err := q.checkStored(ctx, plan); err != nil {
+	var missing [][]byte
+	if plan.GetStore() != nil && table.Version() >= proto.VersionMissingKeys {
+		if missing, err = q.missingFrom(ctx, plan, req.GetStrict()); err != nil {
 			return nil, err
 		}
 	}
 	ctx, _ = budget.Stage(ctx) // what its stages find out is no answer
 	if resp.Answer, err = q.run(ctx, plan, req.GetSeen(), e); err != nil {
 		return nil, err
+	}
+	if len(missing) > 0 {
+		resp.Answer.Coverage.MissingKeys = missing
 	}
 	if err := i.nameMissing(resp.Answer, req.GetStrict()); err != nil {
 		return nil, err
@@ -71,12 +75,16 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 	return resp, nil
 }
 
-// checkStored refuses to store what is made of bitmaps that are not there.
-func (q *Queries) checkStored(ctx context.Context, plan *ebbv1.Plan) error {
-	counted := pb.CloneOf(plan)
-	counted.Ask = &ebbv1.Plan_Count{Count: &ebbv1.PlanCount{Of: plan.GetStore().GetOf()}}
-	_, err := q.Query(ctx, &ebbv1.QueryRequest{Plan: counted, Strict: true})
-	return err
+// missingFrom is which bitmaps are not there of those that one is to be made of. If it is to be strict, and any is
+// missing, it is an error.
+func (q *Queries) missingFrom(ctx context.Context, plan *ebbv1.Plan, strict bool) ([][]byte, error) {
+	seen := pb.CloneOf(plan)
+	seen.Ask = &ebbv1.Plan_Ids{Ids: &ebbv1.PlanIds{Of: plan.GetStore().GetOf(), Limit: 1}}
+	resp, err := q.Query(ctx, &ebbv1.QueryRequest{Plan: seen, Strict: strict})
+	if err != nil && !strict && proto.AsError(err).Code == ebbv1.Code_CODE_WRONG_KIND {
+		return nil, nil // storing says why
+	}
+	return resp.GetAnswer().GetCoverage().GetMissingKeys(), err
 }
 
 // Understood returns the plan of a request, with the namespace that the request names if the question names none.

@@ -59,7 +59,7 @@ func (i *inquiry) overlapOf(
 			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 				return nil, answered(a), nil
 			})
-			return e, nil, err
+			return i.lookingFor(e, keysOfSets, namespace, termsOf(nil, of...)), nil, err
 		})
 }
 
@@ -197,14 +197,15 @@ func unionOf(terms []*ebbv1.PlanTerm) *ebbv1.PlanExpression {
 func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
 	periods := slices.ContainsFunc(terms, i.isRolledUp)
 	past := i.plan.GetAsOfUs() != 0
-	if !periods && (past || len(terms) == 1 && terms[0].GetKey() != nil) {
-		return e
-	}
+	single := !periods && len(terms) == 1 && terms[0].GetKey() != nil
 	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
 		s := a.GetSummary()
+		if past && bad == nil && s.GetFound() && s.GetKind() == ebbv1.Kind_KIND_BITMAP {
+			return nil, nil, errBitmapsAsOf()
+		}
 		short := periods && bad == nil && a.GetError() == nil &&
 			(!s.GetFound() || s.GetKind() == ebbv1.Kind_KIND_BITMAP)
-		if !short && (past || bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
+		if single || !short && (bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
 			return nil, a, bad
 		}
 		other, err := i.idsNow(unionOf(terms))
@@ -217,6 +218,8 @@ func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
 				return nil, a, bad
 			case past && b.GetSummary().GetFound():
 				return nil, nil, errBitmapsAsOf()
+			case past:
+				return nil, a, bad
 			}
 			return nil, b, nil
 		}), nil, nil
@@ -387,8 +390,7 @@ func (i *inquiry) similarTo(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 				Of: []*ebbv1.BitmapExpr{of},
 			}
 			if q.Of = append(q.Of, keyExprs(distinct(among))...); of == nil || len(q.Of) == 1 {
-				empty := &ebbv1.Answer_Graph{Graph: &ebbv1.Graph{AsOfUs: c.GetAsOfMaxUs()}}
-				return nil, &ebbv1.Answer{Coverage: c, Value: empty}, nil
+				return i.alike(namespace, terms, c)
 			}
 			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
 			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
@@ -396,8 +398,28 @@ func (i *inquiry) similarTo(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 				g := similarGraph(a.GetOverlap(), query.ExpressionText(s.GetOf()), top)
 				return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: g}}, nil
 			})
-			return e, nil, err
+			return i.lookingFor(e, keysOfSets, namespace, terms), nil, err
 		})
+}
+
+// alike answers that nothing is similar to a set that is empty whatever the keys of its expression hold, or that there
+// is nothing to compare it with. Its keys are looked for.
+func (i *inquiry) alike(
+	namespace string, terms []*ebbv1.PlanTerm, c *ebbv1.Coverage,
+) (*errand, *ebbv1.Answer, *proto.Error) {
+	none := func(c *ebbv1.Coverage) *ebbv1.Answer {
+		empty := &ebbv1.Graph{AsOfUs: c.GetAsOfMaxUs()}
+		return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Graph{Graph: empty}}
+	}
+	a, err := i.about(terms...)
+	if err != nil || len(a.keys) == 0 {
+		return nil, none(c), err
+	}
+	q := keysOfSets(namespace, a.keys, i.plan)
+	e, err := askAnd("keys of empty sets", q, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		return nil, none(a.GetCoverage()), nil
+	})
+	return e, nil, err
 }
 
 // similarGraph is a graph of the first set of an overlap, and of those that are most similar to it.

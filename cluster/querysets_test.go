@@ -180,6 +180,18 @@ func TestMissingIsNamed(t *testing.T) {
 		"count(nil/*)":                                   "nil/*",
 		"ids(bits/a - bits/typo)":                        "bits/typo",
 		"count by bits/* | bits/typo (bits/a)":           "bits/typo",
+		"count(bits/a | bits/typo & nil/*)":              "bits/typo nil/*",
+		"count(bits/a | bits/typo & atleast(2, bits/a))": "bits/typo",
+		"count(set/1 | set/typo & atleast(2, set/1))":    "set/typo",
+		"count(set/typo | set/1 & atleast(2, set/typo))": "set/typo",
+		"distinct(nil/* & set/typo | set/2)":             "nil/* set/typo",
+		"overlap(set/1 | nil/* & set/typo, set/2)":       "nil/* set/typo",
+		"similar(set/typo & nil/* | set/1, set/*)":       "set/typo nil/*",
+		"similar(set/typo & nil/*, set/*)":               "set/typo nil/*",
+		"ids(bits/a - bits/typo & nil/*)":                "bits/typo nil/*",
+		"store bits/new = bits/a | bits/typo":            "bits/typo",
+		"store bits/new = bits/a | bits/typo & nil/*":    "bits/typo nil/*",
+		"store bits/new = bits/a":                        "",
 		"keys none/*":                                    "",
 		"top 3 clicks/1":                                 "",
 		"count(bits/*)":                                  "",
@@ -201,6 +213,18 @@ func TestMissingIsNamed(t *testing.T) {
 		if (want == "") != (err == nil) || err != nil &&
 			(!errors.Is(err, proto.ErrMissingKeys) || !strings.Contains(err.Error(), strings.Fields(want)[0])) {
 			t.Errorf("%s, strict: %v", text, err)
+		}
+	}
+}
+
+// A total of bitmaps looks for all the bitmaps that its expression names, also where a pattern means no set.
+func TestTotalOfBitmapsByPattern(t *testing.T) {
+	e := stocked(t)
+	e.put(map[string]ids{"bits/a": {1: true, 2: true}, "bits/b": {2: true}})
+	for _, text := range []string{"total(bits/a & bits/* | bits/typo)", "distinct(bits/typo | bits/* & bits/a)"} {
+		resp, err := e.query(text)
+		if total := resp.GetAnswer().GetSummary().GetTotal(); err != nil || total.GetValue() != 2 || total.GetHigh() != 2 {
+			t.Errorf("%s: %v, %v", text, resp, err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 	"github.com/ebbdb/ebb/sketch"
 )
 
@@ -233,9 +234,27 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 		if resp.Answers[i].GetError().GetCode() == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
 			resp.Answers[i] = b.askUndeleted(ctx, gates.of(q.GetShard()), q, sketch.Tick(now), take, resp.Answers[i])
 		}
+		if resp.Answers[i].GetError() == nil {
+			resp.Answers[i] = b.askedNewborn(gates.of(q.GetShard()).replica, q, resp.Answers[i])
+		}
 		resp.Answers[i].Stale = resp.Answers[i].Stale || gates.of(q.GetShard()).stale
 	}
 	return resp, nil
+}
+
+// askedNewborn is what a shard answers that has not heard of a namespace which the node knows.
+func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
+	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
+	if r.state.version(name) > 0 {
+		return a
+	}
+	table := b.lore.table()
+	ns := table.Namespace(name)
+	if ns == nil {
+		return a
+	}
+	behaviour := shard.BehaviourOf(table.Version())
+	return cmp.Or(shard.AskNewborn(shard.ID(q.GetShard()), behaviour, ns, q, sketch.Tick(a.GetAsOfUs())), a)
 }
 
 // outdated refuses a question about a namespace that this node knows to be deleted, purged, or made anew, while the

@@ -485,7 +485,7 @@ func (t *total) listed(names [][]byte, confidence float64, r sketch.Reading) []*
 	for i, name := range names {
 		out[i] = &ebbv1.Bin{Bin: name}
 		if bin, ok := t.words.binNamed(name); ok {
-			out[i].Count, out[i].Hidden = r.Count(bin), r.Short(bin)-r.Lost
+			out[i].Count, out[i].Hidden = r.Count(bin), r.Hidden(bin)
 			out[i].P, out[i].PLow, out[i].PHigh = r.P(bin, confidence)
 			continue
 		}

@@ -449,7 +449,7 @@ func (s *State) addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.
 	switch err := b.add(&e); {
 	case errors.Is(err, sketch.ErrOverflow):
 		return ebbv1.Code_CODE_OVERFLOW
-	case errors.Is(err, sketch.ErrFull):
+	case errors.Is(err, sketch.ErrFull), s.behaviour >= BehaviourFullQuantiles && errors.Is(err, sketch.ErrTooManyBins):
 		return ebbv1.Code_CODE_TOO_MANY_BINS
 	case err != nil:
 		return ebbv1.Code_CODE_BAD_AMOUNT

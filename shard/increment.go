@@ -278,6 +278,12 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 			return proto.ErrTooManyBins.Errorf("phrase %s is one too many for key %s: it holds %d phrases of %d bytes together, and %d of the same words",
 				quote(in.Bin), quote(in.Key), sketch.PhrasesMax, sketch.PhrasesBytesMax, sketch.PhrasesAlikeMax)
 		}
+		if in.Kind == ebbv1.Kind_KIND_QUANTILE || in.HasValue {
+			return proto.ErrTooManyBins.Errorf("value %g for key %s needs another bucket, and the key has as many as it may",
+				in.Value, quote(in.Key)).
+				WithHint("a key that begins later has more with --size quantile.buckets=N (up to 65536) of ebb namespace set, " +
+					"and needs fewer with a larger quantile.error")
+		}
 		return proto.ErrTooManyBins.Errorf("bin %s is one too many for key %s: bins_max of its namespace is %d", quote(in.Bin), quote(in.Key), binsMax(ns))
 	case ebbv1.Code_CODE_NEGATIVE_AMOUNT:
 		if ns != nil && ns.params().AllowNegative {

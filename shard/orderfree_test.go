@@ -213,7 +213,7 @@ func (tr *orderTruth) checkDistribution(t *testing.T, states []*State) {
 			}
 			truth = max(1, truth)
 		}
-		inside("bin "+bin, truth, b.Count, d.Lost+b.Hidden)
+		inside("bin "+bin, truth, b.Count+b.Hidden, d.Lost)
 		if p := truth / tr.total; c.def.Floor == ebbv1.Floor_FLOOR_PRUNE && tr.total > 0 && p >= 0 && p <= 1 && (b.PLow > p+1e-9 || b.PHigh < p-1e-9) {
 			t.Fatalf("%s: bin %s has probability %v, told %v to %v", c.name, bin, p, b.PLow, b.PHigh)
 		}

@@ -86,6 +86,10 @@ const (
 	// changed, see gone.go.
 	BehaviourGone = BehaviourImages
 
+	// BehaviourFullQuantiles is from when on a value that finds no bucket is refused as one too many, and no longer as
+	// a bad amount.
+	BehaviourFullQuantiles = BehaviourImages
+
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourImages
 )

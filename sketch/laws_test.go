@@ -529,3 +529,24 @@ func TestLeakedIsExact(t *testing.T) {
 		}
 	}
 }
+
+// What is left of a bin below the threshold has its sign.
+func TestHidden(t *testing.T) {
+	p := &Params{Decay: HalfLife, HalfLife: hour, Threshold: 0.1, AllowNegative: true, OrderFree: true}
+	start := epoch / hour * hour
+	var d Distribution
+	for bin, n := range []float64{1, -1, 100} {
+		if err := d.Add(p, start, start, uint32(bin), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := d.At(p, start+4*hour)
+	for bin, want := range []float64{1. / 16, -1. / 16, 0} {
+		if got := r.Hidden(uint32(bin)); math.Abs(got-want) > 1e-12 {
+			t.Errorf("bin %d: %v is hidden, not %v", bin, got, want)
+		}
+		if got := r.Short(uint32(bin)); math.Abs(got-math.Abs(want)-r.Lost) > 1e-12 {
+			t.Errorf("bin %d may have %v more", bin, got)
+		}
+	}
+}

@@ -326,25 +326,29 @@ func (r Reading) Count(bin uint32) float64 {
 
 // Short is how much more than Count a bin may have, besides rounding: Lost, and what is left of one that is below the
 // threshold and so counts as nothing.
-func (r Reading) Short(bin uint32) float64 {
+func (r Reading) Short(bin uint32) float64 { return r.Lost + math.Abs(r.Hidden(bin)) }
+
+// Hidden is what is left of a bin that is below the threshold, and so counts as nothing. Where amounts may be negative
+// it may be, too.
+func (r Reading) Hidden(bin uint32) float64 {
 	if !r.plain {
-		return r.Lost
+		return 0
 	}
 	i := r.d.find(bin)
 	if i < 0 {
-		return r.Lost
+		return 0
 	}
 	if r.d.form() == micro {
 		content := int64(r.d.raw(i)) - r.leaked
 		if !r.p.Bounded || content <= 0 || content >= r.p.microThreshold() {
-			return r.Lost
+			return 0
 		}
-		return float64(content)/microPerCount + r.Lost
+		return float64(content) / microPerCount
 	}
-	if v := math.Abs(r.d.value(i)); v < r.cut {
-		return float64(v*r.scale) + r.Lost
+	if v := r.d.value(i); math.Abs(v) < r.cut {
+		return float64(v * r.scale)
 	}
-	return r.Lost
+	return 0
 }
 
 // P is the probability of a bin, Count/Z, with the interval that Interval describes, for what Short tells of the bin.

@@ -89,7 +89,7 @@ func (s *session) bitsEdit(verb, short string, edit editIDs, editRange editRange
 	return &cobra.Command{
 		Use: verb + " KEY ID...", Short: short, Args: argsBetween(2, -1, "KEY ID..."),
 		Long: short + ": single ids, and ranges as 10..20, up to 134,217,728 ids each. In a namespace with a dictionary ids are strings. It says how many that\n" +
-			"has changed.",
+			"has changed: flip counts an id twice that is named twice.",
 		Example: fmt.Sprintf("  ebb bits %[1]s play/2011-11-01 17 42 1000..1999\n  ebb -n users bits %[1]s play/2011-11-01 alice bob", verb),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, c, done, err := s.connect(cmd)

@@ -84,8 +84,8 @@ func newFeed(s *session) *cobra.Command {
 	var kindName, at string
 	cmd := &cobra.Command{
 		Use: "feed KEY --into KEY", Short: "Count the phrases of a key that stand in texts", Args: argsBetween(1, 1, "KEY --into KEY"),
-		Long: `Reads texts from the standard input, one a line, and counts each phrase of KEY that stands
-in them: as a bin of the key --into, which is a distribution if it is new, or of another
+		Long: `Reads texts from the standard input, one a line, and counts each phrase of KEY each time that it
+stands in them: as a bin of the key --into, which is a distribution if it is new, or of another
 --kind. With --member, each phrase has a key INTO/PHRASE of its own, in which the member
 is counted: who speaks of what.`,
 		Example: "  ebb feed places --into mentioned < articles.txt\n" +

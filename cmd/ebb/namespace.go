@@ -324,7 +324,10 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 	if err != nil {
 		return err
 	}
-	if !create && (ns.HalfLife > 0 || ns.Decay != 0) {
+	if !create && ns.HalfLife > 0 && ns.Decay == 0 && got.Decay == client.DecayNone {
+		fmt.Fprintf(s.term.err, "note: nothing fades in namespace %s, whatever its half-life: "+
+			"--decay half-life has its distributions fade\n", got.Name)
+	} else if !create && (ns.HalfLife > 0 || ns.Decay != 0) {
 		fade := "fade so"
 		if got.Decay == client.DecayNone {
 			fade = "do not fade"

@@ -140,6 +140,12 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+	for _, b := range d.GetBins() {
+		if b.GetHidden() != 0 {
+			fmt.Fprintf(w, "%s: %s is left of it, which is below the threshold\n",
+				printable(b.GetBin()), figure(b.GetHidden(), 2))
+		}
+	}
 	bins := fmt.Sprintf("%d of %d bins", len(d.GetBins()), d.GetBinsTotal())
 	if asked {
 		bins = fmt.Sprintf("%s asked for; the distribution has %s", plural(len(d.GetBins()), "bin", "bins"),

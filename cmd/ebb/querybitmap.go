@@ -46,7 +46,13 @@ func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	if s.output == "tsv" {
 		return nil
 	}
-	return s.printExact(w.GetAsOfUs(), a.GetCoverage())
+	c := a.GetCoverage()
+	if !ids && w.GetCount() == 0 && c.GetMissingTotal() > 0 && c.GetShardsTotal() > 0 {
+		// sets may have been there, and have faded
+		_, err := fmt.Fprintf(s.term.out, "\nas of %s\n%s\n", when(w.GetAsOfUs()), coverageText(c))
+		return err
+	}
+	return s.printExact(w.GetAsOfUs(), c)
 }
 
 // printExact ends an answer about bitmaps: they have no error.
