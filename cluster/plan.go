@@ -181,14 +181,23 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 	p.parts = append(p.parts, askPart{question: single})
 }
 
-// ofShard returns a question of patterns as one shard is asked it. A graph names its sets one by one, and of each only its own shard knows
-// whether it is there: another must not say that it is not.
+// ofShard returns a question of patterns as one shard is asked it: of keys that are named beside them, only its own shard
+// knows whether one is there. Another must not say that it is not, nor what it may have held.
 func ofShard(table *Table, q *ebbv1.Question, number uint32) *ebbv1.Question {
-	if len(q.GetGraph().GetKeys()) == 0 {
-		return q
+	own := func(keys [][]byte) [][]byte {
+		return slices.DeleteFunc(keys, func(key []byte) bool { return table.ShardOf(q.GetNamespace(), key) != number })
 	}
-	q = pb.CloneOf(q)
-	q.GetGraph().Keys = slices.DeleteFunc(q.GetGraph().Keys, func(key []byte) bool { return table.ShardOf(q.GetNamespace(), key) != number })
+	switch {
+	case len(q.GetGraph().GetKeys()) > 0:
+		q = pb.CloneOf(q)
+		q.GetGraph().Keys = own(q.GetGraph().Keys)
+	case len(q.GetDistribution().GetKeys()) > 0:
+		q = pb.CloneOf(q)
+		q.GetDistribution().Keys = own(q.GetDistribution().Keys)
+	case len(q.GetSummary().GetKeys()) > 0:
+		q = pb.CloneOf(q)
+		q.GetSummary().Keys = own(q.GetSummary().Keys)
+	}
 	return q
 }
 
