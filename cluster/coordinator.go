@@ -119,7 +119,11 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 	for i, err := range refused { // before their missing keys are named, which may be too many to spell out
 		answers[i] = &ebbv1.Answer{Error: err.Wire()}
 	}
-	nameMissing(table, asked, req.GetQuestions(), answers, strict, missingMax)
+	unmatched, err := c.unmatched(ctx, table, req, answers)
+	if err != nil {
+		return nil, err
+	}
+	nameMissing(table, asked, req.GetQuestions(), answers, unmatched, strict, missingMax)
 	answers = spread(answers, repeats)
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,13 +51,11 @@ func missingIn(table *Table, part *askPart) (names [][]byte) {
 // period that is rolled up is missing if all that it was spelled out to is. So is the universe, which a question need
 // not name. Where answers are to be strict, those that lack keys become errors.
 func nameMissing(
-	table *Table, asked, spelled []*ebbv1.Question, answers []*ebbv1.Answer, strict bool, most int,
+	table *Table, asked, spelled []*ebbv1.Question, answers []*ebbv1.Answer, unmatched [][][]byte, strict bool, most int,
 ) {
 	for i, q := range asked {
 		c := answers[i].GetCoverage()
-		patterns := proto.QuestionPatterns(q)
-		none := len(patterns) > 0 && matchedNone(answers[i])
-		if c == nil || len(c.GetMissingKeys()) == 0 && !none {
+		if c == nil || len(c.GetMissingKeys()) == 0 && len(unmatched[i]) == 0 {
 			continue
 		}
 		gone := make(map[string]bool, len(c.MissingKeys))
@@ -78,14 +77,64 @@ func nameMissing(
 		if universe := ns.GetUniverse(); len(universe) > 0 && gone[string(universe)] {
 			missing = distinct(append(missing, universe))
 		}
-		if none {
-			missing = append(missing, distinct(slices.Clone(patterns))...)
-		}
+		missing = append(missing, unmatched[i]...)
 		setMissing(c, missing, most)
 		if e := lacking(c); e != nil && strict && answers[i].GetError() == nil {
 			answers[i] = &ebbv1.Answer{Coverage: c, Error: e.Wire()}
 		}
 	}
+}
+
+// unmatched is for each question which of its patterns match no key. An answer says how many keys all of its patterns
+// match; where that does not tell, they are asked for one by one.
+func (c *Coordinator) unmatched(
+	ctx context.Context, table *Table, req *ebbv1.AskRequest, answers []*ebbv1.Answer,
+) ([][][]byte, error) {
+	out := make([][][]byte, len(answers))
+	var of []int
+	keys := withQuestions(req, nil, nil)
+	for i, q := range req.GetQuestions() {
+		patterns := distinct(slices.Clone(proto.QuestionPatterns(q)))
+		switch {
+		case len(patterns) == 0 || answers[i].GetError() != nil:
+		case matchedNone(answers[i]):
+			out[i] = patterns
+		case matchesAll(q, patterns) || table.Version() < proto.VersionMissingKeys:
+		default:
+			for _, pattern := range patterns {
+				of = append(of, i)
+				keys.Questions = append(keys.Questions, &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Keys{
+					Keys: &ebbv1.KeysQuestion{Pattern: pattern, Limit: 1, AsOfUs: proto.QuestionAsOf(q)},
+				}})
+			}
+		}
+	}
+	for len(of) > 0 {
+		some, n := withQuestions(keys, nil, nil), min(len(of), max(1, PartsMax/int(table.Shards())))
+		some.Questions = keys.Questions[:n]
+		found, err := c.answer(ctx, table, some)
+		if err != nil {
+			return nil, err
+		}
+		for at, a := range found {
+			if a.GetError() == nil && a.GetKeys().GetMatched() == 0 {
+				out[of[at]] = append(out[of[at]], some.Questions[at].GetKeys().GetPattern())
+			}
+		}
+		of, keys.Questions = of[n:], keys.Questions[n:]
+	}
+	return out, nil
+}
+
+// matchesAll says of a question that has matched some key that each of its patterns has.
+func matchesAll(q *ebbv1.Question, patterns [][]byte) bool {
+	switch {
+	case len(patterns) > 1 || q.GetSurprise() != nil:
+		return false
+	case q.GetGraph() != nil: // which says of no key what it matches
+		return len(q.GetGraph().GetKeys()) == 0
+	}
+	return true
 }
 
 func allGone(gone map[string]bool, keys [][]byte) bool {
@@ -131,7 +180,7 @@ func missingTerms(terms []*ebbv1.PlanTerm, gone, unmatched map[string]bool) (mis
 				missing = append(missing, of.Key)
 			}
 		case *ebbv1.PlanTerm_Pattern:
-			if unmatched[string(of.Pattern)] {
+			if unmatched[string(of.Pattern)] || gone[string(of.Pattern)] {
 				missing = append(missing, []byte(query.TermText(t)))
 			}
 		case *ebbv1.PlanTerm_Range:
