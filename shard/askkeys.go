@@ -147,7 +147,7 @@ func (f *frame) info(ns *namespace, key uint32, at sketch.Tick) *ebbv1.KeyInfo {
 		if !proto.BySlice(ns.definition) { // else its ids are elsewhere
 			info.Total = s.Total
 		}
-		info.FadesUs = never(sum.body.death(lifeline(p)))
+		info.FadesUs = never(deathOf(sum.body, p))
 		if halving(sum.body) {
 			info.HalfLifeUs = int64(halfLifeOf(sum.body))
 		}

@@ -504,8 +504,30 @@ const lifelineMax = 0.5
 
 // ended says whether nothing is left of a body at a time.
 func ended(b body, p *sketch.Params, at sketch.Tick) bool {
-	death := b.death(lifeline(p))
+	death := deathOf(b, p)
 	return death != sketch.MaxTick && death <= at
+}
+
+// deathOf is from when on nothing is left of a body.
+func deathOf(b body, p *sketch.Params) sketch.Tick {
+	if q, ok := b.(*quantile); ok && p.Lowers {
+		return q.DeathBelow(lifeline(p))
+	}
+	return b.death(lifeline(p))
+}
+
+// lapsed says whether nothing is left of a body that was last touched in an era: a change of settings found it so, and
+// what follows does not bring it back; or the clock was set back, see rewound.
+func (ns *namespace) lapsed(b body, touched uint32) bool {
+	if b == nil || ns.rewound(b, touched) {
+		return b != nil
+	}
+	for i := touched - ns.eraBase + 1; ns.params().Lowers && i < uint32(len(ns.eras)); i++ {
+		if ended(b, &ns.eras[i-1].params, ns.eras[i].from) {
+			return true
+		}
+	}
+	return false
 }
 
 // Why bodies of one kind do not merge.

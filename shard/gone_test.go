@@ -192,6 +192,52 @@ func TestGoneImage(t *testing.T) {
 	c.check("a")
 }
 
+// A quantile keeps the threshold that it was made with for what it shows, and lives until that of now, if that is lower.
+func TestGoneQuantileUnderALowerThreshold(t *testing.T) {
+	for _, clock := range []ebbv1.Clock{ebbv1.Clock_CLOCK_WALL, ebbv1.Clock_CLOCK_EVENT} {
+		def := &ebbv1.Namespace{HalfLifeUs: 10 * second, Threshold: 0.1, Clock: clock}
+		c := newGoneCase(t, ebbv1.Kind_KIND_QUANTILE, def)
+		c.add("a", 32)
+		c.change(threshold(1e-6))
+		for range 12 {
+			c.wait(10 * second)
+			c.check("a")
+			c.State = reopen(t, c.State)
+		}
+		c.add("a", 1)
+		c.check("a")
+	}
+}
+
+// Keys that a change of settings finds gone do not come back, however many of them are still to leave.
+func TestGoneStaysGone(t *testing.T) {
+	for _, kind := range []ebbv1.Kind{
+		ebbv1.Kind_KIND_DISTRIBUTION, ebbv1.Kind_KIND_TOPK, ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_QUANTILE,
+		ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_MORRIS,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			def := &ebbv1.Namespace{HalfLifeUs: 10 * second, Threshold: 0.4, Clock: ebbv1.Clock_CLOCK_EVENT}
+			c := newGoneCase(t, kind, def)
+			for i := range 400 {
+				c.event(fmt.Sprintf("k%d", i), 1)
+			}
+			c.now += 90 * second
+			c.event("clock", 1)
+			c.change(func(def *ebbv1.Namespace) { def.Threshold, def.HalfLifeUs = 1e-6, 1000*second })
+			count := &ebbv1.Question{Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}
+			for range 2 {
+				a := c.Ask(&ebbv1.ShardQuestion{Question: count}, sketch.Tick(c.now))
+				if n := a.GetAnswer().GetCountKeys().GetKeys(); n != 1 {
+					t.Fatalf("%d keys are there", n)
+				}
+				c.State = reopen(t, c.State)
+			}
+			c.event("k399", 1)
+			c.wait(second)
+		})
+	}
+}
+
 // Whatever settings follow each other, what is said of a key contains what it holds, and replicas say the same.
 func TestGoneWhateverFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -138,6 +138,7 @@ func (f *frame) paramsOf(def *ebbv1.Namespace) sketch.Params {
 		OrderFree:     f.behaviour >= BehaviourOrderFree,
 		Bounded:       f.behaviour >= BehaviourBounded,
 		KeepsFaint:    f.behaviour >= BehaviourFaint,
+		Lowers:        f.behaviour >= BehaviourGone,
 	}
 }
 

@@ -138,7 +138,9 @@ func (sum *summary) late(p *sketch.Params, kept bool) bool {
 	if sum.body == nil {
 		return !kept && vanished(p, &sum.dist, min(sum.due, clockMax)-1)
 	}
-	death := sum.body.death(lifeline(p) * 0x1p-8)
+	early := *p
+	early.Threshold = lifeline(p) * 0x1p-8
+	death := deathOf(sum.body, &early)
 	if death == 0 { // nothing is left of it, by chance, before its visit
 		return sum.due == sketch.MaxTick
 	}

@@ -275,6 +275,7 @@ func (s *State) readParams(b *blockReader) sketch.Params {
 		OrderFree:     s.behaviour >= BehaviourOrderFree,
 		Bounded:       s.behaviour >= BehaviourBounded,
 		KeepsFaint:    s.behaviour >= BehaviourFaint,
+		Lowers:        s.behaviour >= BehaviourGone,
 	}
 	if !soundParams(&p) {
 		b.corrupt("settings out of range")

@@ -83,7 +83,8 @@ const (
 	BehaviourSlowKeys = BehaviourImages
 
 	// BehaviourGone is from when on a namespace remembers what keys may have held that were gone when its settings
-	// changed, see gone.go.
+	// changed, see gone.go. A change finds also keys of other kinds than distributions gone, and a quantile lives until the
+	// present threshold, where that is lower than its own.
 	BehaviourGone = BehaviourImages
 
 	// BehaviourFullQuantiles is from when on a value that finds no bucket is refused as one too many, and no longer as
@@ -399,6 +400,7 @@ func (s *State) setBehaviour(version uint32) {
 			ns.eras[i].params.OrderFree = version >= BehaviourOrderFree
 			ns.eras[i].params.Bounded = version >= BehaviourBounded
 			ns.eras[i].params.KeepsFaint = version >= BehaviourFaint
+			ns.eras[i].params.Lowers = version >= BehaviourGone
 		}
 	}
 }

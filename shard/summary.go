@@ -30,7 +30,7 @@ type summary struct {
 	space   uint16
 	// onEvent: the visit stands among those of its namespace.
 	onEvent bool
-	// rewound: nothing is left of a body, since the clock was set back, and it is not here; see frame.summary.
+	// rewound: nothing is left of a body, see namespace.lapsed, and it is not here; see frame.summary.
 	rewound bool
 }
 
@@ -46,7 +46,7 @@ func (f *frame) summary(key uint32) (sum summary) {
 	if sum.body == nil {
 		return sum
 	}
-	if ns := f.namespaces[sum.space]; sum.era != ns.presentEra() && ns.rewound(sum.body, sum.era) {
+	if ns := f.namespaces[sum.space]; sum.era != ns.presentEra() && ns.lapsed(sum.body, sum.era) {
 		sum.body, sum.rewound = nil, true
 	}
 	return sum
@@ -123,7 +123,7 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 		return true
 	}
 	if sum.body != nil { // which keeps the half-life that it was made with
-		alive = !ns.rewound(sum.body, sum.era)
+		alive = !ns.lapsed(sum.body, sum.era)
 	} else {
 		alive = ns.convert(&sum.dist, sum.era)
 	}
@@ -336,7 +336,7 @@ func (ns *namespace) mayDie(sum *summary) bool {
 func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
 	death := sketch.Tick(0)
 	if sum.body != nil {
-		death = sum.body.death(lifeline(ns.params()))
+		death = deathOf(sum.body, ns.params())
 	} else {
 		death = sum.dist.Death(ns.params())
 	}

@@ -84,6 +84,9 @@ type Params struct {
 	// KeepsFaint makes a bin of an event that weighs nothing any more, where the floor keeps bins for good: whatever order
 	// events come in, the same bins are known. It is the caller's to set, as OrderFree is.
 	KeepsFaint bool
+	// Lowers has a summary that carries a threshold of its own live until the present one, where that is lower. It is the
+	// caller's to set, as OrderFree is.
+	Lowers bool
 	// Gone is what keys may have held that were gone before these settings, see Follow.
 	Gone Gone
 }

@@ -222,6 +222,13 @@ func (q *Quantile) Death() Tick {
 	return q.d.Death(&p)
 }
 
+// DeathBelow is Death by another threshold, where that is lower than its own.
+func (q *Quantile) DeathBelow(threshold float64) Tick {
+	p := q.under()
+	p.Threshold = min(p.Threshold, threshold)
+	return q.d.Death(&p)
+}
+
 // QuantileReading is a Quantile evaluated at one time. It shares nothing with what it was made from.
 type QuantileReading struct {
 	// N is how many values count at this time, EffectiveN how many of equal weight tell as much.
