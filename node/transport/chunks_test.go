@@ -332,6 +332,36 @@ func TestListsAndWants(t *testing.T) {
 	}
 }
 
+// Runs that do not fit into a frame go in several.
+func TestWantsOfManyFrames(t *testing.T) {
+	const n = 600_000
+	has := func(i int) bool { return i%2 == 0 } // a byte for each
+	at, frames := 0, 0
+	for more := true; more; frames++ {
+		b, end := appendWant(nil, at, n, has)
+		if len(b) > chunkBytes || end < n && len(b) < chunkBytes-2*runBytesMax {
+			t.Fatalf("frame %d has %d bytes", frames, len(b))
+		}
+		next := at
+		got, again, err := decodeWant(only(t, b, kindWant), at, n, func(wanted bool, run int) error {
+			for range run {
+				if has(next) == wanted {
+					t.Fatalf("item %d", next)
+				}
+				next++
+			}
+			return nil
+		})
+		if err != nil || got != end || next != end || again != (end < n) {
+			t.Fatalf("frame %d: to %d of %d, more %v: %v", frames, got, end, again, err)
+		}
+		at, more = end, again
+	}
+	if at != n || frames != 3 {
+		t.Errorf("%d of %d items in %d frames", at, n, frames)
+	}
+}
+
 // FuzzLists: lists and wants of any bytes are refused, or say no more than they have room for.
 func FuzzLists(f *testing.F) {
 	list, _ := appendList(nil, []snap.Item{{Hash: snap.HashOf([]byte("x")), Length: 1}, {Length: 1 << 20}})

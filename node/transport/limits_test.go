@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -119,6 +120,34 @@ func TestCoalescing(t *testing.T) {
 	})
 }
 
+// What is sent, or dropped at the end, is let go, once.
+func TestOutboxLetsGo(t *testing.T) {
+	o := newOutbox(0)
+	for range 3 {
+		o.put(parcelOf(FrameBytesMax/2+1), true)
+	}
+	f, more := o.take()
+	if f == nil || !more {
+		t.Fatalf("the first frame of three: %v, more %v", f != nil, more)
+	}
+	f.free()
+	if gone := o.queue[len(o.queue):cap(o.queue)]; slices.ContainsFunc(gone, func(p *parcel) bool { return p != nil }) {
+		t.Error("the queue holds on to what was sent")
+	}
+	left := slices.Clone(o.queue)
+	o.close()
+	for _, p := range left {
+		o.drop(p) // as a caller that gives up at this moment
+	}
+	if n := o.size(); n != 0 {
+		t.Errorf("%d bytes wait in a queue that is closed", n)
+	}
+	late := parcelOf(1)
+	if o.put(late, false) || late.data != nil {
+		t.Error("a queue that is closed takes a parcel, or leaves it its data")
+	}
+}
+
 // Bytes in flight to a peer that hangs are bounded, whatever the groups try; its
 // heartbeats are not held up by them, and all is given back.
 func TestBytesInFlightAreBounded(t *testing.T) {
@@ -190,8 +219,16 @@ func TestBudgetIsFairAndExact(t *testing.T) {
 	if b.left() != 3 {
 		t.Fatalf("%d left", b.left())
 	}
-	late := b.acquire(4)
-	b.release(6)
+	exact := b.acquire(4)
+	b.release(1) // of the six
+	select {
+	case <-exact.given:
+	default:
+		t.Fatal("a claim of all that is free waits")
+	}
+	b.release(4)
+	late := b.acquire(5)
+	b.release(5)
 	<-late.given
 	b.cancel(late) // given in the meantime: must come back
 	b.release(1)

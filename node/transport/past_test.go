@@ -3,8 +3,10 @@ package transport
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -135,6 +137,59 @@ func TestSnapshotOfThePast(t *testing.T) {
 		return false
 	})
 }
+
+// That a snapshot brings nothing new is Raft's word as well: it is sent whole to one whose log ends before it, and a
+// leader of an older term hears that it is one.
+func TestSnapshotOfThePastByRaftsWord(t *testing.T) {
+	answer := func(term, last uint64, success bool) any {
+		return &raft.AppendEntriesResponse{Term: term, LastLog: last, Success: success}
+	}
+	for name, c := range map[string]struct {
+		nothing  any  // Raft's answer to an append of nothing
+		given    bool // Raft is given the snapshot
+		succeeds bool // by the answer to the sender
+		term     uint64
+	}{
+		"the log reaches behind it":    {answer(5, 9, true), false, true, 5},
+		"the log ends with it":         {answer(5, 3, true), false, true, 5},
+		"the log ends before it":       {answer(5, 2, true), true, true, 6},
+		"a newer term":                 {answer(7, 9, false), false, false, 7},
+		"a newer term, a shorter log":  {answer(7, 2, false), false, false, 7},
+		"no answer to the append":      {nil, true, true, 6},
+		"an answer to something other": {&raft.RequestVoteResponse{Term: 7}, true, true, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nil, "a", "b")
+				b := w.nodes["b"].Group(1, "b/12")
+				b.Past(appliedUpTo(6))
+				given := false
+				t.Cleanup(respond(b, func(rpc raft.RPC) any {
+					if rpc.Reader == nil {
+						return c.nothing
+					}
+					given = true
+					_, err := io.Copy(io.Discard, rpc.Reader)
+					return &raft.InstallSnapshotResponse{Term: 6, Success: err == nil}
+				}))
+				args := &raft.InstallSnapshotRequest{
+					RPCHeader: header("a", 11), SnapshotVersion: 1, Term: 5, LastLogIndex: 3, LastLogTerm: 5, Size: 4,
+					Configuration: configuration(3),
+				}
+				var resp raft.InstallSnapshotResponse
+				err := w.nodes["a"].Group(1, "a/11").InstallSnapshot("", "b/12", args, &resp, strings.NewReader("snap"))
+				if err != nil || given != c.given || resp.Success != c.succeeds || resp.Term != c.term {
+					t.Errorf("Raft was given it: %v; the answer is %+v, %v", given, resp, err)
+				}
+			})
+		})
+	}
+}
+
+// appliedUpTo is what a replica says that it has applied.
+type appliedUpTo uint64
+
+func (a appliedUpTo) Applied() uint64 { return uint64(a) }
 
 // What a follower has not applied may differ from what a leader has: it is compared as ever, and not committed untested.
 func TestEntriesBehindTheSnapshotAreCompared(t *testing.T) {

@@ -438,9 +438,89 @@ func TestClosedReplicaRefuses(t *testing.T) {
 		for range cap(errs) {
 			isCode(t, <-errs, proto.ErrUnreachable)
 		}
-		isCode(t, vote(g, "b/12"), proto.ErrUnreachable)
+		err := vote(g, "b/12")
+		isCode(t, err, proto.ErrUnreachable)
+		if !strings.Contains(err.Error(), "group 1 has no replica on node b") {
+			t.Errorf("a replica that is closed is still known: %v", err)
+		}
 		if d := time.Since(start); d > 20*time.Millisecond {
 			t.Errorf("it took %s", d)
+		}
+	})
+}
+
+// A replica that is closed confirms no read, whatever its Raft still says.
+func TestClosedReplicaConfirmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g := pair(t, nil)
+		b := w.nodes["b"]
+		b.SetReadIndexHandler(func(uint32, uint64, uint64) bool { return true })
+		if got := b.confirm(ask{group: 1, replica: 12, term: 3}); got != confirmed {
+			t.Fatalf("a replica that is open: %v", got)
+		}
+		_ = b.group(1).Close()
+		if got := b.confirm(ask{group: 1, replica: 12, term: 3}); got != denied {
+			t.Errorf("a replica that is closed: %v", got)
+		}
+		isCode(t, vote(g, "b/12"), proto.ErrUnreachable)
+	})
+}
+
+// A call after the end says so at once, whatever is known of the peer.
+func TestCallsAfterTheEnd(t *testing.T) {
+	for name, end := range map[string]func(m *Mux, g *Group) (to raft.ServerAddress){
+		"a replica that is closed, to a peer that refuses this node": func(_ *Mux, g *Group) raft.ServerAddress {
+			_ = g.Close()
+			return "b/12"
+		},
+		"a node that is just being closed, to a new peer": func(m *Mux, _ *Group) raft.ServerAddress {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.closed = true // as Close does before it ends the groups
+			return "c/13"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, g := pair(t, func(c *Config) {
+					id := "cluster of " + c.Node
+					c.ClusterID = func() string { return id }
+				})
+				isCode(t, vote(g, "b/12"), proto.ErrWrongCluster)
+				to := end(w.nodes["a"].Mux, g)
+				for call, f := range map[string]func(*Group, raft.ServerAddress) error{
+					"vote": vote, "heartbeat": heartbeat,
+					"entries":  func(g *Group, to raft.ServerAddress) error { return appendTo(g, to, 10) },
+					"snapshot": func(g *Group, to raft.ServerAddress) error { return install(g, to, zeros{}, 1) },
+				} {
+					start := time.Now()
+					err := f(g, to)
+					if took := time.Since(start); !errors.Is(err, raft.ErrTransportShutdown) || took > 0 {
+						t.Errorf("%s: got %v after %s", call, err, took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A request that waits for a busy Raft is given to it as long as its caller waits.
+func TestRequestsWaitForABusyRaft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		g := w.nodes["a"].Group(1, "a/11")
+		t.Cleanup(respond(w.nodes["b"].Group(1, "b/12"), func(rpc raft.RPC) any {
+			time.Sleep(g.mux.cfg.ControlTimeout * 2 / 5)
+			return echoed(rpc)
+		}))
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() { errs <- vote(g, "b/12") }()
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -2,9 +2,11 @@ package transport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -102,6 +104,33 @@ func TestEntriesContinueTheLog(t *testing.T) {
 	}
 	if _, _, err := decodeRequest(kindAppend, only(t, appendRequest(nil, "a", envelope{}, ok), kindAppend), "a"); err != nil {
 		t.Errorf("up to the largest number: %v", err)
+	}
+}
+
+// What cannot be read makes a message bad, and the rest of it reads as nothing.
+func TestBadFields(t *testing.T) {
+	long := bytes.Repeat([]byte{0xff}, binary.MaxVarintLen64+1) // no number of 64 bits
+	large := []byte{0xff, 0xff, 0xff, 0xff, 0x1f}               // nor of 32
+	for name, c := range map[string]struct {
+		read func(*fields) any
+		bad  [][]byte
+	}{
+		"uint":   {func(f *fields) any { return f.uint() }, [][]byte{nil, {0x80}, long}},
+		"int":    {func(f *fields) any { return f.int() }, [][]byte{nil, {0x80}, long}},
+		"uint32": {func(f *fields) any { return f.uint32() }, [][]byte{nil, {0x80}, long, large}},
+		"byte":   {func(f *fields) any { return f.byte() }, [][]byte{nil}},
+		"flag":   {func(f *fields) any { return f.flag() }, [][]byte{nil, {2}}},
+		"string": {func(f *fields) any { return f.string() }, [][]byte{nil, {0x80}, long, {2, 'x'}}},
+	} {
+		for _, b := range c.bad {
+			f := fields{b: b}
+			if v := c.read(&f); !reflect.ValueOf(v).IsZero() || f.end() == nil {
+				t.Errorf("%s of %x: got %v, and the end is %v", name, b, v, f.end())
+			}
+			if f.b != nil {
+				t.Errorf("%s of %x leaves %x to be read", name, b, f.b)
+			}
+		}
 	}
 }
 
