@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
 
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/node/snap"
@@ -328,6 +329,61 @@ func TestListsAndWants(t *testing.T) {
 			if at != n || len(back) != n {
 				t.Fatalf("%d of %d items, %d are spoken of", len(back), n, at)
 			}
+		}
+	}
+}
+
+// A list that ends within an item is refused.
+func TestListThatIsCut(t *testing.T) {
+	b, _ := appendList(nil, []snap.Item{{Length: 1000}, {Length: 1000}})
+	payload := only(t, b, kindList)
+	whole := map[int]int{1: 0, 23: 1, 45: 2} // items, by bytes
+	for n := range len(payload) + 1 {
+		items, _, err := decodeList(payload[:n], nil)
+		if want, ok := whole[n]; ok != (err == nil) || len(items) != want {
+			t.Errorf("%d of %d bytes: %d items, %v", n, len(payload), len(items), err)
+		}
+	}
+}
+
+// spoken is a stream on which these messages come.
+type spoken struct {
+	grpc.ClientStream
+	messages [][]byte
+}
+
+func (s *spoken) RecvMsg(m any) error {
+	if len(s.messages) == 0 {
+		return io.EOF
+	}
+	*m.(*frame) = *frameOf(s.messages[0])
+	s.messages = s.messages[1:]
+	return nil
+}
+
+// The sender of a snapshot is told what is wanted, or why nothing is, behind a welcome; it takes nothing else for that.
+func TestSenderTakesOnlyWants(t *testing.T) {
+	var w welcome
+	hi := w.append(nil)
+	want, _ := appendWant(nil, 0, 2, func(int) bool { return false })
+	answer := func(err error) []byte {
+		return appendAnswer(nil, "b", 1, kindInstall, &raft.InstallSnapshotResponse{Success: true}, err)
+	}
+	for name, c := range map[string]struct {
+		said [][]byte
+		want error
+	}{
+		"what is wanted":            {[][]byte{want}, nil},
+		"behind a welcome":          {[][]byte{hi, want}, nil},
+		"a refusal":                 {[][]byte{hi, answer(proto.ErrOverloaded.Errorf("busy"))}, proto.ErrOverloaded},
+		"it is done without chunks": {[][]byte{hi, answer(nil)}, errMalformed},
+		"a message of another kind": {[][]byte{hi, appendEnd(nil, 5)}, errMalformed},
+		"no message":                {[][]byte{{1}}, errMalformed},
+		"nothing":                   {[][]byte{hi}, proto.ErrUnreachable},
+	} {
+		o := &outgoing{session: &session{peer: &peer{node: "b"}}, stream: &spoken{messages: c.said}}
+		if got, err := o.receive(kindWant); !errors.Is(err, c.want) || (got != nil) != (c.want == nil) {
+			t.Errorf("%s: %x, %v", name, got, err)
 		}
 	}
 }

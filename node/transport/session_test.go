@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -501,6 +503,137 @@ func TestCallsAfterTheEnd(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Entries go on their own streams, heartbeats and votes never behind them.
+func TestStreamsOfCalls(t *testing.T) {
+	for name, c := range map[string]struct {
+		call             func(*Group, raft.ServerAddress) error
+		control, appends int // calls that wait there
+	}{
+		"vote":      {vote, 1, 0},
+		"heartbeat": {heartbeat, 1, 0},
+		"entries":   {func(g *Group, to raft.ServerAddress) error { return appendTo(g, to, 10) }, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nil, "a", "b")
+				w.nodes["b"].Group(1, "b/12") // whose Raft takes nothing
+				g := w.nodes["a"].Group(1, "a/11")
+				err := make(chan error, 1)
+				go func() { err <- c.call(g, "b/12") }()
+				time.Sleep(500 * time.Millisecond)
+				s, _ := w.nodes["a"].peer("b").session(nil, nil)
+				appends := 0
+				for _, l := range s.appends {
+					appends += l.waiting()
+				}
+				if n := s.control.waiting(); n != c.control || appends != c.appends {
+					t.Errorf("%d calls wait on the control stream, %d on the others", n, appends)
+				}
+				isCode(t, <-err, proto.ErrDeadline)
+			})
+		})
+	}
+}
+
+func (l *link) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending)
+}
+
+// A stream takes what belongs on it, and nothing else.
+func TestMessagesOnTheWrongStream(t *testing.T) {
+	m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})
+	defer m.Close()
+	var p ping
+	payloads := map[kind][]byte{
+		kindPing: only(t, p.append(nil), kindPing),
+		kindAsk:  only(t, appendAsks(nil, 1, []ask{{group: 1, replica: 12}}), kindAsk),
+	}
+	for _, c := range commands() {
+		k := commandOf(c)
+		payloads[k] = only(t, appendRequest(nil, "a", envelope{group: 1, replica: 12}, c), k)
+	}
+	for of, takes := range map[kind][]kind{
+		kindPing:   {kindPing, kindAsk, kindAppend, kindVote, kindPreVote, kindTimeoutNow},
+		kindAppend: {kindAppend},
+	} {
+		for k, payload := range payloads {
+			in := &inbound{mux: m, of: of, peer: "a", out: newOutbox(0)}
+			if err := in.receive(k, payload); (err == nil) != slices.Contains(takes, k) {
+				t.Errorf("kind %d on a stream of %d: %v", k, of, err)
+			}
+		}
+	}
+}
+
+// A session is known until the last of its streams has ended.
+func TestSessionsEndWithTheirStreams(t *testing.T) {
+	m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})
+	defer m.Close()
+	key := sessionKey{node: "a", id: 7}
+	in := m.join(key)
+	if m.join(key) != in || m.join(sessionKey{node: "a", id: 8}) == in {
+		t.Fatal("streams of one session have two, or those of two have one")
+	}
+	m.leave(key, in)
+	if m.sessions[key] != in {
+		t.Error("a session has ended that still has a stream")
+	}
+	m.leave(key, in)
+	if m.sessions[key] != nil {
+		t.Error("a session without a stream is still known")
+	}
+}
+
+// A connection that breaks after it has held is made again soon, however long it could not be made before.
+func TestReconnectionIsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a")
+		g := w.nodes["a"].Group(1, "a/11")
+		isCode(t, vote(g, "b/12"), proto.ErrUnreachable)
+		time.Sleep(time.Minute)
+		t.Cleanup(echo(w.start("b", nil).Group(1, "b/12")))
+		time.Sleep(time.Minute)
+		for range 3 {
+			w.net.reset("b")
+			synctest.Wait()
+			start := time.Now()
+			if err := vote(g, "b/12"); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(start); d > 2*g.mux.cfg.BackoffMin {
+				t.Errorf("it took %s", d)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// Those that ask for a new peer at the same time are given the same.
+func TestOnePeerForAll(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	for i := range 20 {
+		node := fmt.Sprint("b", i)
+		peers := make(chan *peer, 8)
+		m.mu.Lock()
+		for range cap(peers) {
+			go func() { peers <- m.peer(node) }()
+		}
+		for range 100 {
+			runtime.Gosched() // all are likely to wait for the lock then
+		}
+		m.mu.Unlock()
+		first := <-peers
+		for range cap(peers) - 1 {
+			if p := <-peers; p != first {
+				t.Fatal("two peers of one node")
+			}
+		}
 	}
 }
 

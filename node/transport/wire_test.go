@@ -107,6 +107,40 @@ func TestEntriesContinueTheLog(t *testing.T) {
 	}
 }
 
+// An answer to read barriers has a bit for each, and not a byte more.
+func TestToldIsExact(t *testing.T) {
+	for name, c := range map[string]struct {
+		p  []byte
+		ok bool
+	}{
+		"none":            {[]byte{1, 0}, true},
+		"three":           {[]byte{1, 3, 5}, true},
+		"eight":           {[]byte{1, 8, 5}, true},
+		"nine":            {[]byte{1, 9, 5, 1}, true},
+		"a byte too many": {[]byte{1, 3, 5, 0}, false},
+		"bits of none":    {[]byte{1, 0, 0}, false},
+		"a byte too few":  {[]byte{1, 9, 5}, false},
+		"no number":       {[]byte{1}, false},
+		"no round":        {nil, false},
+		"too many":        {append(binary.AppendUvarint([]byte{1}, math.MaxUint64), 5), false},
+	} {
+		var a told
+		if err := a.decode(c.p); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A frame is given back once.
+func TestFrameIsFreedOnce(t *testing.T) {
+	f := newFrame(FrameBytesMax)
+	for range 2 {
+		if f.free(); f.body != nil {
+			t.Error("a frame that was given back still has a body")
+		}
+	}
+}
+
 // What cannot be read makes a message bad, and the rest of it reads as nothing.
 func TestBadFields(t *testing.T) {
 	long := bytes.Repeat([]byte{0xff}, binary.MaxVarintLen64+1) // no number of 64 bits
