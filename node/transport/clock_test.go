@@ -98,6 +98,12 @@ func TestBestSampleWins(t *testing.T) {
 	if _, _, ok := c.offset(2*time.Second, wall, 1600*time.Millisecond); ok {
 		t.Error("a sample that came since then was asked for before")
 	}
+	if _, _, ok := c.offset(2*time.Second, wall, 1500*time.Millisecond); !ok {
+		t.Error("a sample is older than the moment at which it was asked for")
+	}
+	if _, _, ok := c.offset(2*time.Second+clockFresh, wall, anytime); !ok {
+		t.Error("a sample is old before its time")
+	}
 	c.sample(time.Second, &pong{sent: 2 * time.Second}) // from the future: a lie
 	for now := 3 * time.Second; now < 6*time.Second; now += time.Second {
 		at(now, 20*time.Millisecond, 0, 5_000_000)

@@ -325,6 +325,24 @@ func TestReadIndexOddities(t *testing.T) {
 	})
 }
 
+// A read barrier does not wait for voters whose peers are gone, or are just being forgotten.
+func TestReadIndexOfForgottenPeers(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	forgotten := newPeer(m, "b")
+	forgotten.reads.close()
+	for name, p := range map[string]*peer{"gone": nil, "forgotten": forgotten} {
+		b := newBarrier(2)
+		m.poll(b, []elector{{node: "b", peer: p, ask: ask{group: 1, replica: 12, term: 7}}})
+		select {
+		case <-b.done:
+			isCode(t, b.err(1, 7, 2), proto.ErrNoLeader)
+		default:
+			t.Errorf("%s: it waits", name)
+		}
+	}
+}
+
 // What waits for a peer goes there in one message, whatever its groups, and what
 // comes while that is on its way goes in the next.
 func TestReadIndexBatches(t *testing.T) {

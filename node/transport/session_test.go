@@ -16,9 +16,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+	"github.com/ebbdb/ebb/proto/peerv1"
 )
 
 // pair is two nodes with a replica of group 1 each: a/11 asks, b/12 answers as echo does.
@@ -634,6 +639,127 @@ func TestOnePeerForAll(t *testing.T) {
 				t.Fatal("two peers of one node")
 			}
 		}
+	}
+}
+
+// A request that has found its replica before it was closed is refused as well.
+func TestClosedReplicaQueuesNothing(t *testing.T) {
+	m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})
+	defer m.Close()
+	g := m.Group(1, "b/12")
+	_ = g.Close()
+	isCode(t, g.deliver(&request{}), proto.ErrUnreachable)
+}
+
+// silent is a server that takes streams, and says nothing on them.
+type silent struct{ peerv1.UnimplementedPeerServer }
+
+func (silent) Control(stream grpc.BidiStreamingServer[peerv1.Frame, peerv1.Frame]) error {
+	<-stream.Context().Done()
+	return nil
+}
+
+func (s silent) Append(stream grpc.BidiStreamingServer[peerv1.Frame, peerv1.Frame]) error {
+	return s.Control(stream)
+}
+
+// An attempt to open a session ends in time, also at a peer that is there and does not answer.
+func TestOpeningEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a")
+		s := grpc.NewServer()
+		peerv1.RegisterPeerServer(s, silent{})
+		l := w.net.listen("b")
+		var served sync.WaitGroup
+		served.Go(func() { _ = s.Serve(l) })
+		defer served.Wait()
+		defer s.Stop()
+		p := newPeer(w.nodes["a"].Mux, "b")
+		time.AfterFunc(time.Minute, p.cancel)
+		start := time.Now()
+		_, err := p.open()
+		isCode(t, err, proto.ErrUnreachable)
+		if d := time.Since(start); d != p.mux.cfg.DialTimeout || !strings.Contains(err.Error(), "did not answer") {
+			t.Errorf("after %s: %v", d, err)
+		}
+	})
+}
+
+// The node that asks looks at the welcome, as the other does at the greeting.
+func TestWelcomesAreLookedAt(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a"), ClusterID: func() string { return "x" }})
+	defer m.Close()
+	said := func(oldest uint64, cluster string) []byte {
+		w := welcome{version: oldest, oldest: oldest, cluster: cluster}
+		return w.append(nil)
+	}
+	good := said(proto.WireVersion, "x")
+	for name, c := range map[string]struct {
+		said []byte
+		want error
+	}{
+		"the same cluster":  {good, nil},
+		"none yet":          {said(proto.WireVersion, ""), nil},
+		"another cluster":   {said(proto.WireVersion, "y"), proto.ErrWrongCluster},
+		"a newer version":   {said(proto.WireVersion+1, "x"), proto.ErrNewerVersion},
+		"half of it":        {finish(append([]byte{}, good[:wordBytes+1]...), 0, kindWelcome), proto.ErrInternal},
+		"another message":   {appendEnd(nil, 1), proto.ErrInternal},
+		"less than a word":  {[]byte{1}, proto.ErrInternal},
+		"the end of it all": {nil, proto.ErrUnreachable},
+	} {
+		s, stream := &session{peer: &peer{mux: m, node: "b"}}, &spoken{}
+		if c.said != nil {
+			stream.messages = [][]byte{c.said}
+		}
+		if err := s.welcomed(stream); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// Whatever a stream fails with has a code.
+func TestErrorsOfStreamsHaveCodes(t *testing.T) {
+	s := &session{peer: &peer{node: "b"}}
+	for name, c := range map[string]struct{ err, want error }{
+		"the end":              {s.explain(io.EOF), proto.ErrUnreachable},
+		"an end of our own":    {s.explain(status.FromContextError(context.Canceled).Err()), proto.ErrUnreachable},
+		"a lost connection":    {s.explain(status.Error(codes.Unavailable, "gone")), proto.ErrUnreachable},
+		"without a code":       {s.explain(errors.New("gone")), proto.ErrUnreachable},
+		"with a code":          {s.explain(ebbv1grpc.Status(proto.ErrWrongCluster.Errorf("y"))), proto.ErrWrongCluster},
+		"a send that failed":   {s.explainSend(nil, errors.New("gone")), proto.ErrUnreachable},
+		"a send after the end": {s.explainSend(&spoken{messages: [][]byte{{1}}}, io.EOF), proto.ErrUnreachable},
+		"a send":               {s.explainSend(nil, nil), nil},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, c.err, c.want)
+		}
+	}
+	err := s.explainSend(&spoken{messages: [][]byte{{1}, {2}}}, io.EOF)
+	if !strings.Contains(fmt.Sprint(err), "ended the session") {
+		t.Errorf("a send after the end is explained by what came before: %v", err)
+	}
+}
+
+// The first reason for which a session breaks stands, unless the node itself ends it.
+func TestReasonOfASession(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	first, second := errors.New("first"), errors.New("second")
+	for name, c := range map[string]struct {
+		ended bool
+		want  error
+	}{"a session that breaks": {false, first}, "one that is ended": {true, raft.ErrTransportShutdown}} {
+		p := newPeer(m, "b")
+		s := &session{peer: p, broken: make(chan struct{}), cancel: func() {}}
+		if c.ended {
+			p.cancel()
+		}
+		s.fail(first)
+		s.fail(second)
+		if err := s.reason(); !errors.Is(err, c.want) || !errors.Is(s.err, c.want) {
+			t.Errorf("%s: got %v, and %v, want %v", name, err, s.err, c.want)
+		}
+		p.cancel()
 	}
 }
 

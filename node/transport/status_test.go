@@ -44,6 +44,60 @@ func TestSilent(t *testing.T) {
 	})
 }
 
+// What a node says of its memory and its disk its peers hear with its clock, and when it is over.
+func TestWhatPeersSayOfThemselves(t *testing.T) {
+	for name, c := range map[string]struct {
+		say  func(*Mux, bool)
+		hear func(*Mux) []string
+	}{
+		"full":      {(*Mux).SetFull, (*Mux).Full},
+		"pressed":   {(*Mux).SetPressed, (*Mux).Pressed},
+		"disk full": {(*Mux).SetDiskFull, (*Mux).DiskFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, g := pair(t, nil)
+				if err := vote(g, "b/12"); err != nil {
+					t.Fatal(err)
+				}
+				a, b := w.nodes["a"].Mux, w.nodes["b"].Mux
+				for _, on := range []bool{true, false} {
+					c.say(b, on)
+					time.Sleep(2 * a.cfg.PingInterval)
+					said := len(a.Full()) + len(a.Pressed()) + len(a.DiskFull())
+					if heard := c.hear(a); slices.Contains(heard, "b") != on || said != len(heard) {
+						t.Errorf("b says %v, a hears of %v, and of %d in all", on, heard, said)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A node is linked while there is a session to it on which it answers.
+func TestLinked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g := pair(t, nil)
+		a := w.nodes["a"]
+		linked := func(when string, b bool) {
+			t.Helper()
+			if a.Linked("b") != b || a.Linked("c") {
+				t.Errorf("%s: linked to b %v, to c %v", when, a.Linked("b"), a.Linked("c"))
+			}
+		}
+		linked("at first", false)
+		if err := vote(g, "b/12"); err != nil {
+			t.Fatal(err)
+		}
+		linked("with a session", true)
+		time.Sleep(time.Minute)
+		linked("a minute later", true)
+		w.net.cut("b", "a", true)
+		time.Sleep(3*a.cfg.PingInterval + time.Millisecond)
+		linked("cut off", false)
+	})
+}
+
 // logged is a log of a test.
 type logged struct {
 	mu   sync.Mutex // guards text

@@ -131,6 +131,20 @@ func TestToldIsExact(t *testing.T) {
 	}
 }
 
+// A message that counts more than it holds is refused, before anything is made for it.
+func TestCountsThatAreTooLarge(t *testing.T) {
+	heartbeat := only(t, appendRequest(nil, "a", envelope{}, commands()[0]), kindAppend)
+	heartbeat[len(heartbeat)-1] = 1 // entries
+	if _, _, err := decodeRequest(kindAppend, heartbeat, "a"); !errors.Is(err, errMalformed) {
+		t.Errorf("an entry that is not there: got %v", err)
+	}
+	asks := only(t, appendAsks(nil, 1, []ask{{group: 1, replica: 2, term: 3}}), kindAsk)
+	asks[1] = 2
+	if _, out, err := decodeAsks(asks, nil); !errors.Is(err, errMalformed) || len(out) > 0 {
+		t.Errorf("an ask that is not there: got %v, %v", out, err)
+	}
+}
+
 // A frame is given back once.
 func TestFrameIsFreedOnce(t *testing.T) {
 	f := newFrame(FrameBytesMax)
