@@ -388,6 +388,53 @@ func TestSenderTakesOnlyWants(t *testing.T) {
 	}
 }
 
+// counted is a stream that counts what is sent, and fails after so many.
+type counted struct {
+	grpc.ServerStream
+	sent, most int
+}
+
+func (s *counted) SendMsg(any) error {
+	if s.sent++; s.sent > s.most {
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+
+// What is wanted is said to the end, or until that fails.
+func TestAllThatIsWantedIsSaid(t *testing.T) {
+	for most, want := range map[int]error{3: nil, 2: io.ErrClosedPipe} {
+		s := &counted{most: most}
+		err := (&arriving{stream: s}).ask(600_000, func(i int) bool { return i%2 == 0 })
+		if !errors.Is(err, want) || s.sent != 3 {
+			t.Errorf("%d frames, of which %d can be sent: %v", s.sent, most, err)
+		}
+	}
+}
+
+// A frame of a listed snapshot holds one message, of whole chunks or the end.
+func TestFramesOfChunks(t *testing.T) {
+	end := appendEnd(nil, 0)
+	for name, b := range map[string][]byte{
+		"two messages":      appendEnd(end, 0),
+		"less than one":     {1},
+		"of another kind":   finish([]byte{0, 0, 0, 0}, 0, kindPing),
+		"an end too early":  nil,
+		"chunks not wanted": finish([]byte{0, 0, 0, 0, 7}, 0, kindChunk),
+	} {
+		var wanted []uint32
+		if b == nil {
+			b, wanted = end, []uint32{5}
+		}
+		if _, done, err := new(arriving).put(nil, wanted, frameOf(b)); err == nil || done {
+			t.Errorf("%s: done %v, %v", name, done, err)
+		}
+	}
+	if left, done, err := new(arriving).put(nil, nil, frameOf(end)); err != nil || !done || len(left) > 0 {
+		t.Errorf("the end: %v, %v, %v", left, done, err)
+	}
+}
+
 // Runs that do not fit into a frame go in several.
 func TestWantsOfManyFrames(t *testing.T) {
 	const n = 600_000

@@ -740,6 +740,44 @@ func TestErrorsOfStreamsHaveCodes(t *testing.T) {
 	}
 }
 
+// A stream that is gone takes nothing more, and an answer to no call is none.
+func TestEndOfALink(t *testing.T) {
+	l, gone := newLink(nil, 0), errors.New("gone")
+	if err := l.answered(nil); !errors.Is(err, errMalformed) {
+		t.Errorf("an answer of nothing: %v", err)
+	}
+	if err := l.answered([]byte{7}); err != nil {
+		t.Errorf("an answer that comes too late: %v", err)
+	}
+	l.fail(gone)
+	if err := l.send(&call{parcel: *parcelOf(1)}, false); !errors.Is(err, gone) {
+		t.Errorf("a call: %v", err)
+	}
+	if l.out.put(parcelOf(1), false) {
+		t.Error("a message is queued for a stream that is gone")
+	}
+}
+
+// What is closed begins nothing, and has ended what it began.
+func TestCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+		ended := false
+		m.goFunc(func() {
+			<-m.ctx.Done()
+			time.Sleep(time.Second)
+			ended = true
+		})
+		m.Close()
+		if !ended {
+			t.Error("Close does not wait for what was begun")
+		}
+		if m.goFunc(func() {}) || m.peer("b") != nil {
+			t.Error("something begins after Close")
+		}
+	})
+}
+
 // The first reason for which a session breaks stands, unless the node itself ends it.
 func TestReasonOfASession(t *testing.T) {
 	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})

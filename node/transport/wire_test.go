@@ -145,6 +145,27 @@ func TestCountsThatAreTooLarge(t *testing.T) {
 	}
 }
 
+// A frame says its length, and is that long.
+func TestFrameIsAsLongAsItSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		b    []byte
+		body []byte
+		ok   bool
+	}{
+		"nothing":          {nil, nil, true},
+		"two bytes":        {[]byte{bodyTag, 2, 7, 8}, []byte{7, 8}, true},
+		"another field":    {[]byte{bodyTag + 8, 2, 7, 8}, nil, false},
+		"a byte too few":   {[]byte{bodyTag, 2, 7}, nil, false},
+		"a byte too many":  {[]byte{bodyTag, 2, 7, 8, 9}, nil, false},
+		"no length":        {[]byte{bodyTag}, nil, false},
+		"half of a length": {[]byte{bodyTag, 0x80}, nil, false},
+	} {
+		if body, err := frameBody(c.b); (err == nil) != c.ok || !bytes.Equal(body, c.body) {
+			t.Errorf("%s: got %x, %v", name, body, err)
+		}
+	}
+}
+
 // A frame is given back once.
 func TestFrameIsFreedOnce(t *testing.T) {
 	f := newFrame(FrameBytesMax)

@@ -123,6 +123,22 @@ func TestWhatAWitnessIsTold(t *testing.T) {
 	}
 }
 
+// A witness is told of replicas of other nodes, by addresses that name one.
+func TestWhoAWitnessIsToldOf(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	g := m.Group(1, "a/11")
+	g.saw("b/12", acked.Mark{Ballot: 1}) // there is no witness yet
+	var w testWitness
+	g.Remember(&w)
+	for who, want := range map[raft.ServerAddress]int{"b/12": 1, "a/13": 0, "b": 0, "": 0} {
+		g.saw(who, acked.Mark{Ballot: 3})
+		if seen := w.take(); len(seen) != want {
+			t.Errorf("of %q it is told %v", who, seen)
+		}
+	}
+}
+
 func preVote(g *Group, to raft.ServerAddress) error {
 	args := &raft.RequestPreVoteRequest{RPCHeader: header("a", 11), Term: 3}
 	return g.RequestPreVote("", to, args, &raft.RequestPreVoteResponse{})
