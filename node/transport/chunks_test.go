@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
 
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/node/snap"
@@ -329,6 +330,138 @@ func TestListsAndWants(t *testing.T) {
 				t.Fatalf("%d of %d items, %d are spoken of", len(back), n, at)
 			}
 		}
+	}
+}
+
+// A list that ends within an item is refused.
+func TestListThatIsCut(t *testing.T) {
+	b, _ := appendList(nil, []snap.Item{{Length: 1000}, {Length: 1000}})
+	payload := only(t, b, kindList)
+	whole := map[int]int{1: 0, 23: 1, 45: 2} // items, by bytes
+	for n := range len(payload) + 1 {
+		items, _, err := decodeList(payload[:n], nil)
+		if want, ok := whole[n]; ok != (err == nil) || len(items) != want {
+			t.Errorf("%d of %d bytes: %d items, %v", n, len(payload), len(items), err)
+		}
+	}
+}
+
+// spoken is a stream on which these messages come.
+type spoken struct {
+	grpc.ClientStream
+	messages [][]byte
+}
+
+func (s *spoken) RecvMsg(m any) error {
+	if len(s.messages) == 0 {
+		return io.EOF
+	}
+	*m.(*frame) = *frameOf(s.messages[0])
+	s.messages = s.messages[1:]
+	return nil
+}
+
+// The sender of a snapshot is told what is wanted, or why nothing is, behind a welcome; it takes nothing else for that.
+func TestSenderTakesOnlyWants(t *testing.T) {
+	var w welcome
+	hi := w.append(nil)
+	want, _ := appendWant(nil, 0, 2, func(int) bool { return false })
+	answer := func(err error) []byte {
+		return appendAnswer(nil, "b", 1, kindInstall, &raft.InstallSnapshotResponse{Success: true}, err)
+	}
+	for name, c := range map[string]struct {
+		said [][]byte
+		want error
+	}{
+		"what is wanted":            {[][]byte{want}, nil},
+		"behind a welcome":          {[][]byte{hi, want}, nil},
+		"a refusal":                 {[][]byte{hi, answer(proto.ErrOverloaded.Errorf("busy"))}, proto.ErrOverloaded},
+		"it is done without chunks": {[][]byte{hi, answer(nil)}, errMalformed},
+		"a message of another kind": {[][]byte{hi, appendEnd(nil, 5)}, errMalformed},
+		"no message":                {[][]byte{{1}}, errMalformed},
+		"nothing":                   {[][]byte{hi}, proto.ErrUnreachable},
+	} {
+		o := &outgoing{session: &session{peer: &peer{node: "b"}}, stream: &spoken{messages: c.said}}
+		if got, err := o.receive(kindWant); !errors.Is(err, c.want) || (got != nil) != (c.want == nil) {
+			t.Errorf("%s: %x, %v", name, got, err)
+		}
+	}
+}
+
+// counted is a stream that counts what is sent, and fails after so many.
+type counted struct {
+	grpc.ServerStream
+	sent, most int
+}
+
+func (s *counted) SendMsg(any) error {
+	if s.sent++; s.sent > s.most {
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+
+// What is wanted is said to the end, or until that fails.
+func TestAllThatIsWantedIsSaid(t *testing.T) {
+	for most, want := range map[int]error{3: nil, 2: io.ErrClosedPipe} {
+		s := &counted{most: most}
+		err := (&arriving{stream: s}).ask(600_000, func(i int) bool { return i%2 == 0 })
+		if !errors.Is(err, want) || s.sent != 3 {
+			t.Errorf("%d frames, of which %d can be sent: %v", s.sent, most, err)
+		}
+	}
+}
+
+// A frame of a listed snapshot holds one message, of whole chunks or the end.
+func TestFramesOfChunks(t *testing.T) {
+	end := appendEnd(nil, 0)
+	for name, b := range map[string][]byte{
+		"two messages":      appendEnd(end, 0),
+		"less than one":     {1},
+		"of another kind":   finish([]byte{0, 0, 0, 0}, 0, kindPing),
+		"an end too early":  nil,
+		"chunks not wanted": finish([]byte{0, 0, 0, 0, 7}, 0, kindChunk),
+	} {
+		var wanted []uint32
+		if b == nil {
+			b, wanted = end, []uint32{5}
+		}
+		if _, done, err := new(arriving).put(nil, wanted, frameOf(b)); err == nil || done {
+			t.Errorf("%s: done %v, %v", name, done, err)
+		}
+	}
+	if left, done, err := new(arriving).put(nil, nil, frameOf(end)); err != nil || !done || len(left) > 0 {
+		t.Errorf("the end: %v, %v, %v", left, done, err)
+	}
+}
+
+// Runs that do not fit into a frame go in several.
+func TestWantsOfManyFrames(t *testing.T) {
+	const n = 600_000
+	has := func(i int) bool { return i%2 == 0 } // a byte for each
+	at, frames := 0, 0
+	for more := true; more; frames++ {
+		b, end := appendWant(nil, at, n, has)
+		if len(b) > chunkBytes || end < n && len(b) < chunkBytes-2*runBytesMax {
+			t.Fatalf("frame %d has %d bytes", frames, len(b))
+		}
+		next := at
+		got, again, err := decodeWant(only(t, b, kindWant), at, n, func(wanted bool, run int) error {
+			for range run {
+				if has(next) == wanted {
+					t.Fatalf("item %d", next)
+				}
+				next++
+			}
+			return nil
+		})
+		if err != nil || got != end || next != end || again != (end < n) {
+			t.Fatalf("frame %d: to %d of %d, more %v: %v", frames, got, end, again, err)
+		}
+		at, more = end, again
+	}
+	if at != n || frames != 3 {
+		t.Errorf("%d of %d items in %d frames", at, n, frames)
 	}
 }
 

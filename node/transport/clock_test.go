@@ -46,6 +46,11 @@ func TestOffsetsFollowTheClocks(t *testing.T) {
 		skew["c"].Store(-int64(10 * 365 * 24 * time.Hour))
 		within(t, 5*time.Second, "b is ahead", near("b", time.Hour))
 		within(t, 5*time.Second, "c is behind", near("c", -10*365*24*time.Hour))
+		for _, p := range a.Peers() {
+			if want := a.Offsets(time.Time{})[p.Node]; p.Offset != want || p.RTT <= 0 || p.RTT > 10*time.Millisecond {
+				t.Errorf("%s is %s ahead by a round trip of %s in its status, and %s", p.Node, p.Offset, p.RTT, want)
+			}
+		}
 
 		// A jump of our own clock shows at once: a leader that stamps with it
 		// must not have to wait for the next sample.
@@ -92,6 +97,12 @@ func TestBestSampleWins(t *testing.T) {
 	}
 	if _, _, ok := c.offset(2*time.Second, wall, 1600*time.Millisecond); ok {
 		t.Error("a sample that came since then was asked for before")
+	}
+	if _, _, ok := c.offset(2*time.Second, wall, 1500*time.Millisecond); !ok {
+		t.Error("a sample is older than the moment at which it was asked for")
+	}
+	if _, _, ok := c.offset(2*time.Second+clockFresh, wall, anytime); !ok {
+		t.Error("a sample is old before its time")
 	}
 	c.sample(time.Second, &pong{sent: 2 * time.Second}) // from the future: a lie
 	for now := 3 * time.Second; now < 6*time.Second; now += time.Second {

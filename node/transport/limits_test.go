@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -119,6 +120,143 @@ func TestCoalescing(t *testing.T) {
 	})
 }
 
+// What is sent, or dropped at the end, is let go, once.
+func TestOutboxLetsGo(t *testing.T) {
+	o := newOutbox(0)
+	for range 3 {
+		o.put(parcelOf(FrameBytesMax/2+1), true)
+	}
+	f, more := o.take()
+	if f == nil || !more {
+		t.Fatalf("the first frame of three: %v, more %v", f != nil, more)
+	}
+	f.free()
+	if gone := o.queue[len(o.queue):cap(o.queue)]; slices.ContainsFunc(gone, func(p *parcel) bool { return p != nil }) {
+		t.Error("the queue holds on to what was sent")
+	}
+	left := slices.Clone(o.queue)
+	o.close()
+	for _, p := range left {
+		o.drop(p) // as a caller that gives up at this moment
+	}
+	if n := o.size(); n != 0 {
+		t.Errorf("%d bytes wait in a queue that is closed", n)
+	}
+	late := parcelOf(1)
+	if o.put(late, false) || late.data != nil {
+		t.Error("a queue that is closed takes a parcel, or leaves it its data")
+	}
+}
+
+// A frame is due when something in it must not wait, whatever is put before or behind that.
+func TestWhenAFrameIsDue(t *testing.T) {
+	for name, c := range map[string]struct {
+		lazy []bool
+		due  bool
+	}{
+		"a heartbeat": {[]bool{true}, false}, "two": {[]bool{true, true}, false}, "a vote": {[]bool{false}, true},
+		"a vote, a heartbeat": {[]bool{false, true}, true}, "a heartbeat, a vote": {[]bool{true, false}, true},
+	} {
+		o := newOutbox(time.Second)
+		for _, lazy := range c.lazy {
+			o.put(parcelOf(1), lazy)
+		}
+		if o.due() != c.due {
+			t.Errorf("%s: due %v", name, o.due())
+		}
+	}
+}
+
+// A call that is given up is not sent any more, and what it took in the queue is given back.
+func TestCallsThatAreGivenUp(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	l := newLink(nil, 0)
+	c := m.newCall(time.Hour)
+	c.data = parcelOf(100).data
+	if err := l.send(c, false); err != nil || l.out.size() != 100 {
+		t.Fatalf("%d bytes wait: %v", l.out.size(), err)
+	}
+	if !l.forget(c) || c.data != nil || l.out.size() != 0 {
+		t.Errorf("%d bytes wait", l.out.size())
+	}
+	if l.forget(c) {
+		t.Error("a call is given up twice")
+	}
+	if f, more := l.out.take(); f != nil || more {
+		t.Error("a call that was given up is sent")
+	}
+}
+
+// A call whose time is over may still be in a queue: no other call takes its place.
+func TestLateCallsAreNotUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		w.nodes["b"].Group(1, "b/12") // whose Raft takes nothing
+		isCode(t, vote(w.nodes["a"].Group(1, "a/11"), "b/12"), proto.ErrDeadline)
+		if c := w.nodes["a"].calls.Get(); c != nil {
+			t.Error("a call that was not answered is taken for the next one")
+		}
+	})
+}
+
+// A call that waits for its bytes ends with its replica, and takes none.
+func TestClosedReplicaLeavesTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.InFlightBytesMax = FrameBytesMax }, "a", "b")
+		for id := range uint32(2) {
+			w.nodes["b"].Group(id+1, Address("b", uint64(id)+21)) // whose Raft takes nothing
+		}
+		first, second := w.nodes["a"].Group(1, "a/11"), w.nodes["a"].Group(2, "a/12")
+		errs := make(chan error, 2)
+		go func() { errs <- appendTo(first, "b/21", 300<<10) }()
+		time.Sleep(time.Second)
+		go func() { errs <- appendTo(second, "b/22", 300<<10) }()
+		time.Sleep(time.Second)
+		inFlight := func() int { return w.nodes["a"].Peers()[0].InFlight }
+		before := inFlight()
+		_ = second.Close()
+		if err := <-errs; !errors.Is(err, raft.ErrTransportShutdown) {
+			t.Errorf("got %v", err)
+		}
+		if now := inFlight(); now != before || now < 300<<10 {
+			t.Errorf("%d bytes are in flight, %d before a call was given up that had none", now, before)
+		}
+		isCode(t, <-errs, proto.ErrDeadline)
+		if now := inFlight(); now != 0 {
+			t.Errorf("%d bytes are in flight at the end", now)
+		}
+	})
+}
+
+// The bytes that a node works on for a peer are bounded, and requests that nobody waits for any more do not count.
+func TestBytesAtWorkAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			if c.Node == "b" {
+				c.InFlightBytesMax = FrameBytesMax
+			}
+		}, "a", "b")
+		g, b := w.nodes["a"].Group(1, "a/11"), w.nodes["b"].Group(1, "b/12")
+		errs := make(chan error, 7)
+		for range cap(errs) {
+			go func() { errs <- appendTo(g, "b/12", 170<<10) }() // of which Raft takes none
+		}
+		isCode(t, <-errs, proto.ErrOverloaded) // they are more than 1 MiB
+		for range cap(errs) - 1 {
+			isCode(t, <-errs, proto.ErrDeadline)
+		}
+		time.Sleep(10 * time.Millisecond) // the way here counts
+		t.Cleanup(echo(b))
+		synctest.Wait()
+		for range 3 {
+			if err := appendTo(g, "b/12", 400<<10); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // Bytes in flight to a peer that hangs are bounded, whatever the groups try; its
 // heartbeats are not held up by them, and all is given back.
 func TestBytesInFlightAreBounded(t *testing.T) {
@@ -190,8 +328,16 @@ func TestBudgetIsFairAndExact(t *testing.T) {
 	if b.left() != 3 {
 		t.Fatalf("%d left", b.left())
 	}
-	late := b.acquire(4)
-	b.release(6)
+	exact := b.acquire(4)
+	b.release(1) // of the six
+	select {
+	case <-exact.given:
+	default:
+		t.Fatal("a claim of all that is free waits")
+	}
+	b.release(4)
+	late := b.acquire(5)
+	b.release(5)
 	<-late.given
 	b.cancel(late) // given in the meantime: must come back
 	b.release(1)

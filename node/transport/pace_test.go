@@ -148,6 +148,30 @@ func TestTheLowestRateIsStillProgress(t *testing.T) {
 	})
 }
 
+// A frame that goes before its turn takes no turn from others.
+func TestAFrameBeforeItsTurnIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(1000, 5*time.Second)
+		for i, c := range []struct {
+			bytes int
+			want  time.Duration
+		}{
+			{wordBytes + chunkBytes, 0}, // all that may go at once
+			{2000, 2 * time.Second},
+			{100_000, 5 * time.Second},
+			{7000, 2 * time.Second}, // 5000 bytes have become free meanwhile
+		} {
+			start := time.Now()
+			if err := p.wait(t.Context(), c.bytes); err != nil {
+				t.Fatal(err)
+			}
+			if took := (time.Since(start) - c.want).Abs(); took > time.Millisecond {
+				t.Errorf("frame %d, of %d bytes, waits for %s, want %s", i, c.bytes, time.Since(start), c.want)
+			}
+		}
+	})
+}
+
 // A snapshot that waits for its turn ends with the replica that sends it.
 func TestWhoWaitsIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

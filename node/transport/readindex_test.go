@@ -325,6 +325,43 @@ func TestReadIndexOddities(t *testing.T) {
 	})
 }
 
+// Voters are asked from this node on, by name, so that not all leaders ask the same.
+func TestReadIndexOrder(t *testing.T) {
+	for self, want := range map[string]string{"a": "abcd", "b": "bcda", "d": "dabc", "bb": "cdab"} {
+		m := New(Config{Node: self, Dial: newNetwork().dialer(self)})
+		all, err := m.orderOf(1, []raft.ServerAddress{"c/3", "a/1", "d/4", "b/2"})
+		got := ""
+		for _, e := range all {
+			got += e.node
+		}
+		if err != nil || got != want {
+			t.Errorf("%s asks %s, want %s: %v", self, got, want, err)
+		}
+		if known, err := m.order(1, []raft.ServerAddress{"a/1"}); err != nil || len(known) != 1 {
+			t.Errorf("of a group without a replica here %d voters are known: %v", len(known), err)
+		}
+		m.Close()
+	}
+}
+
+// A read barrier does not wait for voters whose peers are gone, or are just being forgotten.
+func TestReadIndexOfForgottenPeers(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	forgotten := newPeer(m, "b")
+	forgotten.reads.close()
+	for name, p := range map[string]*peer{"gone": nil, "forgotten": forgotten} {
+		b := newBarrier(2)
+		m.poll(b, []elector{{node: "b", peer: p, ask: ask{group: 1, replica: 12, term: 7}}})
+		select {
+		case <-b.done:
+			isCode(t, b.err(1, 7, 2), proto.ErrNoLeader)
+		default:
+			t.Errorf("%s: it waits", name)
+		}
+	}
+}
+
 // What waits for a peer goes there in one message, whatever its groups, and what
 // comes while that is on its way goes in the next.
 func TestReadIndexBatches(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,9 +16,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+	"github.com/ebbdb/ebb/proto/peerv1"
 )
 
 // pair is two nodes with a replica of group 1 each: a/11 asks, b/12 answers as echo does.
@@ -438,9 +445,379 @@ func TestClosedReplicaRefuses(t *testing.T) {
 		for range cap(errs) {
 			isCode(t, <-errs, proto.ErrUnreachable)
 		}
-		isCode(t, vote(g, "b/12"), proto.ErrUnreachable)
+		err := vote(g, "b/12")
+		isCode(t, err, proto.ErrUnreachable)
+		if !strings.Contains(err.Error(), "group 1 has no replica on node b") {
+			t.Errorf("a replica that is closed is still known: %v", err)
+		}
 		if d := time.Since(start); d > 20*time.Millisecond {
 			t.Errorf("it took %s", d)
+		}
+	})
+}
+
+// A replica that is closed confirms no read, whatever its Raft still says.
+func TestClosedReplicaConfirmsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g := pair(t, nil)
+		b := w.nodes["b"]
+		b.SetReadIndexHandler(func(uint32, uint64, uint64) bool { return true })
+		if got := b.confirm(ask{group: 1, replica: 12, term: 3}); got != confirmed {
+			t.Fatalf("a replica that is open: %v", got)
+		}
+		_ = b.group(1).Close()
+		if got := b.confirm(ask{group: 1, replica: 12, term: 3}); got != denied {
+			t.Errorf("a replica that is closed: %v", got)
+		}
+		isCode(t, vote(g, "b/12"), proto.ErrUnreachable)
+	})
+}
+
+// A call after the end says so at once, whatever is known of the peer.
+func TestCallsAfterTheEnd(t *testing.T) {
+	for name, end := range map[string]func(m *Mux, g *Group) (to raft.ServerAddress){
+		"a replica that is closed, to a peer that refuses this node": func(_ *Mux, g *Group) raft.ServerAddress {
+			_ = g.Close()
+			return "b/12"
+		},
+		"a node that is just being closed, to a new peer": func(m *Mux, _ *Group) raft.ServerAddress {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.closed = true // as Close does before it ends the groups
+			return "c/13"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, g := pair(t, func(c *Config) {
+					id := "cluster of " + c.Node
+					c.ClusterID = func() string { return id }
+				})
+				isCode(t, vote(g, "b/12"), proto.ErrWrongCluster)
+				to := end(w.nodes["a"].Mux, g)
+				for call, f := range map[string]func(*Group, raft.ServerAddress) error{
+					"vote": vote, "heartbeat": heartbeat,
+					"entries":  func(g *Group, to raft.ServerAddress) error { return appendTo(g, to, 10) },
+					"snapshot": func(g *Group, to raft.ServerAddress) error { return install(g, to, zeros{}, 1) },
+				} {
+					start := time.Now()
+					err := f(g, to)
+					if took := time.Since(start); !errors.Is(err, raft.ErrTransportShutdown) || took > 0 {
+						t.Errorf("%s: got %v after %s", call, err, took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Entries go on their own streams, heartbeats and votes never behind them.
+func TestStreamsOfCalls(t *testing.T) {
+	for name, c := range map[string]struct {
+		call             func(*Group, raft.ServerAddress) error
+		control, appends int // calls that wait there
+	}{
+		"vote":      {vote, 1, 0},
+		"heartbeat": {heartbeat, 1, 0},
+		"entries":   {func(g *Group, to raft.ServerAddress) error { return appendTo(g, to, 10) }, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nil, "a", "b")
+				w.nodes["b"].Group(1, "b/12") // whose Raft takes nothing
+				g := w.nodes["a"].Group(1, "a/11")
+				err := make(chan error, 1)
+				go func() { err <- c.call(g, "b/12") }()
+				time.Sleep(500 * time.Millisecond)
+				s, _ := w.nodes["a"].peer("b").session(nil, nil)
+				appends := 0
+				for _, l := range s.appends {
+					appends += l.waiting()
+				}
+				if n := s.control.waiting(); n != c.control || appends != c.appends {
+					t.Errorf("%d calls wait on the control stream, %d on the others", n, appends)
+				}
+				isCode(t, <-err, proto.ErrDeadline)
+			})
+		})
+	}
+}
+
+func (l *link) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending)
+}
+
+// A stream takes what belongs on it, and nothing else.
+func TestMessagesOnTheWrongStream(t *testing.T) {
+	m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})
+	defer m.Close()
+	var p ping
+	payloads := map[kind][]byte{
+		kindPing: only(t, p.append(nil), kindPing),
+		kindAsk:  only(t, appendAsks(nil, 1, []ask{{group: 1, replica: 12}}), kindAsk),
+	}
+	for _, c := range commands() {
+		k := commandOf(c)
+		payloads[k] = only(t, appendRequest(nil, "a", envelope{group: 1, replica: 12}, c), k)
+	}
+	for of, takes := range map[kind][]kind{
+		kindPing:   {kindPing, kindAsk, kindAppend, kindVote, kindPreVote, kindTimeoutNow},
+		kindAppend: {kindAppend},
+	} {
+		for k, payload := range payloads {
+			in := &inbound{mux: m, of: of, peer: "a", out: newOutbox(0)}
+			if err := in.receive(k, payload); (err == nil) != slices.Contains(takes, k) {
+				t.Errorf("kind %d on a stream of %d: %v", k, of, err)
+			}
+		}
+	}
+}
+
+// A session is known until the last of its streams has ended.
+func TestSessionsEndWithTheirStreams(t *testing.T) {
+	m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})
+	defer m.Close()
+	key := sessionKey{node: "a", id: 7}
+	in := m.join(key)
+	if m.join(key) != in || m.join(sessionKey{node: "a", id: 8}) == in {
+		t.Fatal("streams of one session have two, or those of two have one")
+	}
+	m.leave(key, in)
+	if m.sessions[key] != in {
+		t.Error("a session has ended that still has a stream")
+	}
+	m.leave(key, in)
+	if m.sessions[key] != nil {
+		t.Error("a session without a stream is still known")
+	}
+}
+
+// A connection that breaks after it has held is made again soon, however long it could not be made before.
+func TestReconnectionIsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a")
+		g := w.nodes["a"].Group(1, "a/11")
+		isCode(t, vote(g, "b/12"), proto.ErrUnreachable)
+		time.Sleep(time.Minute)
+		t.Cleanup(echo(w.start("b", nil).Group(1, "b/12")))
+		time.Sleep(time.Minute)
+		for range 3 {
+			w.net.reset("b")
+			synctest.Wait()
+			start := time.Now()
+			if err := vote(g, "b/12"); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(start); d > 2*g.mux.cfg.BackoffMin {
+				t.Errorf("it took %s", d)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// Those that ask for a new peer at the same time are given the same.
+func TestOnePeerForAll(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	for i := range 20 {
+		node := fmt.Sprint("b", i)
+		peers := make(chan *peer, 8)
+		m.mu.Lock()
+		for range cap(peers) {
+			go func() { peers <- m.peer(node) }()
+		}
+		for range 100 {
+			runtime.Gosched() // all are likely to wait for the lock then
+		}
+		m.mu.Unlock()
+		first := <-peers
+		for range cap(peers) - 1 {
+			if p := <-peers; p != first {
+				t.Fatal("two peers of one node")
+			}
+		}
+	}
+}
+
+// A request that has found its replica before it was closed is refused as well.
+func TestClosedReplicaQueuesNothing(t *testing.T) {
+	m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})
+	defer m.Close()
+	g := m.Group(1, "b/12")
+	_ = g.Close()
+	isCode(t, g.deliver(&request{}), proto.ErrUnreachable)
+}
+
+// silent is a server that takes streams, and says nothing on them.
+type silent struct{ peerv1.UnimplementedPeerServer }
+
+func (silent) Control(stream grpc.BidiStreamingServer[peerv1.Frame, peerv1.Frame]) error {
+	<-stream.Context().Done()
+	return nil
+}
+
+func (s silent) Append(stream grpc.BidiStreamingServer[peerv1.Frame, peerv1.Frame]) error {
+	return s.Control(stream)
+}
+
+// An attempt to open a session ends in time, also at a peer that is there and does not answer.
+func TestOpeningEndsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a")
+		s := grpc.NewServer()
+		peerv1.RegisterPeerServer(s, silent{})
+		l := w.net.listen("b")
+		var served sync.WaitGroup
+		served.Go(func() { _ = s.Serve(l) })
+		defer served.Wait()
+		defer s.Stop()
+		p := newPeer(w.nodes["a"].Mux, "b")
+		time.AfterFunc(time.Minute, p.cancel)
+		start := time.Now()
+		_, err := p.open()
+		isCode(t, err, proto.ErrUnreachable)
+		if d := time.Since(start); d != p.mux.cfg.DialTimeout || !strings.Contains(err.Error(), "did not answer") {
+			t.Errorf("after %s: %v", d, err)
+		}
+	})
+}
+
+// The node that asks looks at the welcome, as the other does at the greeting.
+func TestWelcomesAreLookedAt(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a"), ClusterID: func() string { return "x" }})
+	defer m.Close()
+	said := func(oldest uint64, cluster string) []byte {
+		w := welcome{version: oldest, oldest: oldest, cluster: cluster}
+		return w.append(nil)
+	}
+	good := said(proto.WireVersion, "x")
+	for name, c := range map[string]struct {
+		said []byte
+		want error
+	}{
+		"the same cluster":  {good, nil},
+		"none yet":          {said(proto.WireVersion, ""), nil},
+		"another cluster":   {said(proto.WireVersion, "y"), proto.ErrWrongCluster},
+		"a newer version":   {said(proto.WireVersion+1, "x"), proto.ErrNewerVersion},
+		"half of it":        {finish(append([]byte{}, good[:wordBytes+1]...), 0, kindWelcome), proto.ErrInternal},
+		"another message":   {appendEnd(nil, 1), proto.ErrInternal},
+		"less than a word":  {[]byte{1}, proto.ErrInternal},
+		"the end of it all": {nil, proto.ErrUnreachable},
+	} {
+		s, stream := &session{peer: &peer{mux: m, node: "b"}}, &spoken{}
+		if c.said != nil {
+			stream.messages = [][]byte{c.said}
+		}
+		if err := s.welcomed(stream); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// Whatever a stream fails with has a code.
+func TestErrorsOfStreamsHaveCodes(t *testing.T) {
+	s := &session{peer: &peer{node: "b"}}
+	for name, c := range map[string]struct{ err, want error }{
+		"the end":              {s.explain(io.EOF), proto.ErrUnreachable},
+		"an end of our own":    {s.explain(status.FromContextError(context.Canceled).Err()), proto.ErrUnreachable},
+		"a lost connection":    {s.explain(status.Error(codes.Unavailable, "gone")), proto.ErrUnreachable},
+		"without a code":       {s.explain(errors.New("gone")), proto.ErrUnreachable},
+		"with a code":          {s.explain(ebbv1grpc.Status(proto.ErrWrongCluster.Errorf("y"))), proto.ErrWrongCluster},
+		"a send that failed":   {s.explainSend(nil, errors.New("gone")), proto.ErrUnreachable},
+		"a send after the end": {s.explainSend(&spoken{messages: [][]byte{{1}}}, io.EOF), proto.ErrUnreachable},
+		"a send":               {s.explainSend(nil, nil), nil},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, c.err, c.want)
+		}
+	}
+	err := s.explainSend(&spoken{messages: [][]byte{{1}, {2}}}, io.EOF)
+	if !strings.Contains(fmt.Sprint(err), "ended the session") {
+		t.Errorf("a send after the end is explained by what came before: %v", err)
+	}
+}
+
+// A stream that is gone takes nothing more, and an answer to no call is none.
+func TestEndOfALink(t *testing.T) {
+	l, gone := newLink(nil, 0), errors.New("gone")
+	if err := l.answered(nil); !errors.Is(err, errMalformed) {
+		t.Errorf("an answer of nothing: %v", err)
+	}
+	if err := l.answered([]byte{7}); err != nil {
+		t.Errorf("an answer that comes too late: %v", err)
+	}
+	l.fail(gone)
+	if err := l.send(&call{parcel: *parcelOf(1)}, false); !errors.Is(err, gone) {
+		t.Errorf("a call: %v", err)
+	}
+	if l.out.put(parcelOf(1), false) {
+		t.Error("a message is queued for a stream that is gone")
+	}
+}
+
+// What is closed begins nothing, and has ended what it began.
+func TestCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+		ended := false
+		m.goFunc(func() {
+			<-m.ctx.Done()
+			time.Sleep(time.Second)
+			ended = true
+		})
+		m.Close()
+		if !ended {
+			t.Error("Close does not wait for what was begun")
+		}
+		if m.goFunc(func() {}) || m.peer("b") != nil {
+			t.Error("something begins after Close")
+		}
+	})
+}
+
+// The first reason for which a session breaks stands, unless the node itself ends it.
+func TestReasonOfASession(t *testing.T) {
+	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
+	defer m.Close()
+	first, second := errors.New("first"), errors.New("second")
+	for name, c := range map[string]struct {
+		ended bool
+		want  error
+	}{"a session that breaks": {false, first}, "one that is ended": {true, raft.ErrTransportShutdown}} {
+		p := newPeer(m, "b")
+		s := &session{peer: p, broken: make(chan struct{}), cancel: func() {}}
+		if c.ended {
+			p.cancel()
+		}
+		s.fail(first)
+		s.fail(second)
+		if err := s.reason(); !errors.Is(err, c.want) || !errors.Is(s.err, c.want) {
+			t.Errorf("%s: got %v, and %v, want %v", name, err, s.err, c.want)
+		}
+		p.cancel()
+	}
+}
+
+// A request that waits for a busy Raft is given to it as long as its caller waits.
+func TestRequestsWaitForABusyRaft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		g := w.nodes["a"].Group(1, "a/11")
+		t.Cleanup(respond(w.nodes["b"].Group(1, "b/12"), func(rpc raft.RPC) any {
+			time.Sleep(g.mux.cfg.ControlTimeout * 2 / 5)
+			return echoed(rpc)
+		}))
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() { errs <- vote(g, "b/12") }()
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -141,6 +141,54 @@ func TestSnapshotDeadlineIsForProgress(t *testing.T) {
 	})
 }
 
+// A snapshot whose session is given up says why.
+func TestSnapshotOfALostSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		release := make(chan struct{})
+		defer close(release)
+		g := receiver(t, w, func(r io.Reader) error {
+			<-release
+			_, err := io.Copy(io.Discard, r)
+			return err
+		})
+		errs := make(chan error, 1)
+		go func() { errs <- install(g, "b/12", zeros{}, 1<<40) }()
+		time.Sleep(time.Second)
+		w.net.isolate("b", true, "a")
+		start := time.Now()
+		err := <-errs
+		isCode(t, err, proto.ErrUnreachable)
+		cfg := w.nodes["a"].cfg
+		if d := time.Since(start); d > cfg.PingTimeout+2*cfg.PingInterval || !strings.Contains(err.Error(), "silent") {
+			t.Errorf("after %s: %v", d, err)
+		}
+	})
+}
+
+// The request of a snapshot comes behind the whole list, and nothing else in its place.
+func TestHeadOfASnapshot(t *testing.T) {
+	args := &raft.InstallSnapshotRequest{
+		RPCHeader: header("a", 11), SnapshotVersion: 1, Configuration: configuration(3),
+	}
+	payload := only(t, appendRequest(nil, "a", envelope{group: 1, replica: 12}, args), kindInstall)
+	for _, c := range []struct {
+		k    kind
+		more bool
+		want error
+	}{
+		{kindInstall, false, nil},
+		{kindInstall, true, errMalformed},
+		{kindChunk, false, errMalformed},
+		{kindVote, true, errMalformed},
+	} {
+		st := started{listed: c.more, more: c.more}
+		if err := st.request(c.k, payload); !errors.Is(err, c.want) || (st.command != nil) != (c.want == nil) {
+			t.Errorf("kind %d, more of the list is to come: %v: got %v", c.k, c.more, err)
+		}
+	}
+}
+
 // A receiver is not held up by a sender that stalls: its Raft could not even
 // answer heartbeats.
 func TestStalledSenderIsGivenUp(t *testing.T) {

@@ -2,9 +2,11 @@ package transport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -102,6 +104,102 @@ func TestEntriesContinueTheLog(t *testing.T) {
 	}
 	if _, _, err := decodeRequest(kindAppend, only(t, appendRequest(nil, "a", envelope{}, ok), kindAppend), "a"); err != nil {
 		t.Errorf("up to the largest number: %v", err)
+	}
+}
+
+// An answer to read barriers has a bit for each, and not a byte more.
+func TestToldIsExact(t *testing.T) {
+	for name, c := range map[string]struct {
+		p  []byte
+		ok bool
+	}{
+		"none":            {[]byte{1, 0}, true},
+		"three":           {[]byte{1, 3, 5}, true},
+		"eight":           {[]byte{1, 8, 5}, true},
+		"nine":            {[]byte{1, 9, 5, 1}, true},
+		"a byte too many": {[]byte{1, 3, 5, 0}, false},
+		"bits of none":    {[]byte{1, 0, 0}, false},
+		"a byte too few":  {[]byte{1, 9, 5}, false},
+		"no number":       {[]byte{1}, false},
+		"no round":        {nil, false},
+		"too many":        {append(binary.AppendUvarint([]byte{1}, math.MaxUint64), 5), false},
+	} {
+		var a told
+		if err := a.decode(c.p); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A message that counts more than it holds is refused, before anything is made for it.
+func TestCountsThatAreTooLarge(t *testing.T) {
+	heartbeat := only(t, appendRequest(nil, "a", envelope{}, commands()[0]), kindAppend)
+	heartbeat[len(heartbeat)-1] = 1 // entries
+	if _, _, err := decodeRequest(kindAppend, heartbeat, "a"); !errors.Is(err, errMalformed) {
+		t.Errorf("an entry that is not there: got %v", err)
+	}
+	asks := only(t, appendAsks(nil, 1, []ask{{group: 1, replica: 2, term: 3}}), kindAsk)
+	asks[1] = 2
+	if _, out, err := decodeAsks(asks, nil); !errors.Is(err, errMalformed) || len(out) > 0 {
+		t.Errorf("an ask that is not there: got %v, %v", out, err)
+	}
+}
+
+// A frame says its length, and is that long.
+func TestFrameIsAsLongAsItSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		b    []byte
+		body []byte
+		ok   bool
+	}{
+		"nothing":          {nil, nil, true},
+		"two bytes":        {[]byte{bodyTag, 2, 7, 8}, []byte{7, 8}, true},
+		"another field":    {[]byte{bodyTag + 8, 2, 7, 8}, nil, false},
+		"a byte too few":   {[]byte{bodyTag, 2, 7}, nil, false},
+		"a byte too many":  {[]byte{bodyTag, 2, 7, 8, 9}, nil, false},
+		"no length":        {[]byte{bodyTag}, nil, false},
+		"half of a length": {[]byte{bodyTag, 0x80}, nil, false},
+	} {
+		if body, err := frameBody(c.b); (err == nil) != c.ok || !bytes.Equal(body, c.body) {
+			t.Errorf("%s: got %x, %v", name, body, err)
+		}
+	}
+}
+
+// A frame is given back once.
+func TestFrameIsFreedOnce(t *testing.T) {
+	f := newFrame(FrameBytesMax)
+	for range 2 {
+		if f.free(); f.body != nil {
+			t.Error("a frame that was given back still has a body")
+		}
+	}
+}
+
+// What cannot be read makes a message bad, and the rest of it reads as nothing.
+func TestBadFields(t *testing.T) {
+	long := bytes.Repeat([]byte{0xff}, binary.MaxVarintLen64+1) // no number of 64 bits
+	large := []byte{0xff, 0xff, 0xff, 0xff, 0x1f}               // nor of 32
+	for name, c := range map[string]struct {
+		read func(*fields) any
+		bad  [][]byte
+	}{
+		"uint":   {func(f *fields) any { return f.uint() }, [][]byte{nil, {0x80}, long}},
+		"int":    {func(f *fields) any { return f.int() }, [][]byte{nil, {0x80}, long}},
+		"uint32": {func(f *fields) any { return f.uint32() }, [][]byte{nil, {0x80}, long, large}},
+		"byte":   {func(f *fields) any { return f.byte() }, [][]byte{nil}},
+		"flag":   {func(f *fields) any { return f.flag() }, [][]byte{nil, {2}}},
+		"string": {func(f *fields) any { return f.string() }, [][]byte{nil, {0x80}, long, {2, 'x'}}},
+	} {
+		for _, b := range c.bad {
+			f := fields{b: b}
+			if v := c.read(&f); !reflect.ValueOf(v).IsZero() || f.end() == nil {
+				t.Errorf("%s of %x: got %v, and the end is %v", name, b, v, f.end())
+			}
+			if f.b != nil {
+				t.Errorf("%s of %x leaves %x to be read", name, b, f.b)
+			}
+		}
 	}
 }
 
