@@ -144,8 +144,14 @@ func (g *gaps) earliest() (t time.Time) {
 			t = r.row.Time
 		}
 	}
+	if !t.IsZero() && t.Before(clockFirst) { // a clock at 0 has not begun
+		return clockFirst
+	}
 	return t
 }
+
+// clockFirst is the earliest that an event clock can have come to.
+var clockFirst = time.UnixMicro(1)
 
 // leadTo says whether the rows that were read lead from the clock to a time: see gaps.
 func (g *gaps) leadTo(t time.Time) bool {

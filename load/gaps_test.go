@@ -263,3 +263,28 @@ func TestGapsPassWhatIsNoRow(t *testing.T) {
 		t.Errorf("%v, not %v", got, want)
 	}
 }
+
+// A row of 1970-01-01 begins a clock, which at 0 has not begun: a wrong date that comes first is refused all the same.
+func TestGapsFromTheEpochOn(t *testing.T) {
+	rows := []time.Time{time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}
+	for hour := range 48 {
+		rows = append(rows, time.UnixMicro(int64(hour)*3600e6))
+	}
+	next := 0
+	g := &gaps{rows: gapRows, maxJump: 30 * 24 * time.Hour, next: func() (Row, error) {
+		if next == len(rows) {
+			return Row{}, io.EOF
+		}
+		next++
+		return Row{Key: "k", Time: rows[next-1]}, nil
+	}}
+	var told time.Time
+	g.tell = func(_ context.Context, to time.Time) error {
+		told = to
+		return nil
+	}
+	row, err := g.Next(t.Context())
+	if err != nil || told.UnixMicro() != 1 || row.aheadOf.UnixMicro() != 1 {
+		t.Errorf("the clock was told %v, and the first row is ahead of %v: %v", told, row.aheadOf, err)
+	}
+}
