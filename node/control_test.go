@@ -40,7 +40,7 @@ func TestStoppingControlTakesNothing(t *testing.T) {
 // be of this build.
 func TestNewbornVersion(t *testing.T) {
 	knows := func(newest uint32) proto.Versions { return proto.Versions{Oldest: 1, Newest: newest} }
-	birth, err := cluster.InitialTable([]string{"a", "b", "c"}, 1, 3)
+	birth, err := cluster.InitialTable([]string{"a", "b", "c"}, 3, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,8 @@ A namespace must have the decay, the half-lives and the window that the sketch's
 hashes (all but distributions, quantiles, Morris counters, bitmaps, phrases and strings). --create-namespace makes
 one that has them. In a namespace with an event clock the time of the sketch comes along.
 
-Each key is applied once or not at all. If an import fails, it says how many keys are done; continue after them with --skip,
+Each key is applied once or not at all. Sketches of which nothing is left by the clock of the
+namespace are left out, and counted. If an import fails, it says how many keys are done; continue after them with --skip,
 since a second import of a key counts it once more.`,
 		Example: "  ebb sketch import country.ebb\n" +
 			"  ebb sketch import clicks.ebb -n clicks-copy --create-namespace\n" +
@@ -192,7 +193,7 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		return err
 	}
 	defer c.Close()
-	n, done := 0, skip
+	n, done, faded := 0, skip, 0
 	var only *client.Sketch // with --key: nothing is written before it is known to be the only one
 	err = s.eachSketch(file, func(sketch *client.Sketch) error {
 		if n++; n <= skip {
@@ -208,7 +209,10 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		case prefix != "":
 			into.Key = prefix + sketch.Key()
 		}
-		if err := c.ImportSketch(cmd.Context(), sketch, into); err != nil {
+		switch err := c.ImportSketch(cmd.Context(), sketch, into); {
+		case errors.Is(err, proto.ErrKeyNotFound): // nothing is left of it by the clock of the namespace
+			faded++
+		case err != nil:
 			return err
 		}
 		done++
@@ -228,10 +232,15 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		}
 		return err
 	}
+	imported := max(n-skip, 0) - faded
 	if s.output == "json" {
-		return printJSON(s.term.out, map[string]int{"imported": max(n-skip, 0), "skipped": min(n, skip)})
+		return printJSON(s.term.out, map[string]int{"imported": imported, "skipped": min(n, skip), "faded": faded})
 	}
-	_, err = fmt.Fprintf(s.term.out, "imported %s\n", plural(max(n-skip, 0), "key", "keys"))
+	if faded > 0 {
+		fmt.Fprintf(s.term.err, "note: %s left out: by the clock of namespace %s nothing is left of what they hold\n",
+			plural(faded, "sketch is", "sketches are"), s.namespace)
+	}
+	_, err = fmt.Fprintf(s.term.out, "imported %s\n", plural(imported, "key", "keys"))
 	return err
 }
 
