@@ -162,15 +162,14 @@ func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) 
 			q.GetBitmap().Select = page
 		}
 		e, err := ask(step, q, nil)
-		return i.lookingFor(e, keysOfBitmaps, namespace, termsOf(nil, of)), nil, err
+		return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, termsOf(nil, of)), nil, err
 	})
 }
 
 // lookingFor adds to an errand the question whether those keys of terms are there that its own questions do not name:
-// an expression leaves out what makes no difference, as a in "a & atleast(2, b)". of makes a question about keys.
+// an expression leaves out what makes no difference, as a in "a & atleast(2, b)".
 func (i *inquiry) lookingFor(
-	e *errand, of func(namespace string, keys [][]byte, p *ebbv1.Plan) *ebbv1.Question, namespace string,
-	terms []*ebbv1.PlanTerm,
+	e *errand, kind ebbv1.Kind, namespace string, terms []*ebbv1.PlanTerm,
 ) *errand {
 	named := map[string]bool{}
 	for _, q := range e.questions {
@@ -189,7 +188,7 @@ func (i *inquiry) lookingFor(
 		return e
 	}
 	out, n := *e, len(e.questions)
-	out.questions = append(slices.Clone(e.questions), of(namespace, keys, i.plan))
+	out.questions = append(slices.Clone(e.questions), i.lookFor(kind, namespace, keys))
 	out.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
 			return nil, nil, err
@@ -204,18 +203,17 @@ func (i *inquiry) lookingFor(
 	return &out
 }
 
-// keysOfBitmaps asks whether bitmaps are there.
-func keysOfBitmaps(namespace string, keys [][]byte, _ *ebbv1.Plan) *ebbv1.Question {
-	q := bitmapQuestion(namespace, union(keyExprs(keys)))
+// lookFor asks whether sets are there, or else bitmaps.
+func (i *inquiry) lookFor(kind ebbv1.Kind, namespace string, keys [][]byte) *ebbv1.Question {
+	whole := union(keyExprs(keys))
+	if kind == ebbv1.Kind_KIND_SET {
+		return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{
+			Of: []*ebbv1.BitmapExpr{whole}, AsOfUs: i.plan.GetAsOfUs(),
+		}}}
+	}
+	q := bitmapQuestion(namespace, whole)
 	q.GetBitmap().Select = &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: 1}}
 	return q
-}
-
-// keysOfSets asks whether sets are there.
-func keysOfSets(namespace string, keys [][]byte, p *ebbv1.Plan) *ebbv1.Question {
-	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{
-		Of: []*ebbv1.BitmapExpr{union(keyExprs(keys))}, AsOfUs: p.GetAsOfUs(),
-	}}}
 }
 
 // noBitmaps answers about an expression that is empty whatever the keys that it names hold, as where a pattern of it
@@ -240,7 +238,7 @@ func (i *inquiry) keysOfNothing(
 	if len(a.keys) == 0 {
 		return then(c)
 	}
-	q := keysOfBitmaps(namespace, a.keys, i.plan)
+	q := i.lookFor(ebbv1.Kind_KIND_BITMAP, namespace, a.keys)
 	e, err := askAnd("keys of empty bitmaps", q, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 		return then(a.GetCoverage())
 	})
@@ -273,12 +271,12 @@ func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 			e, err := askAnd(step, bitmapQuestion(namespace, expr), nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 				return nil, groupless(a.GetBitmap().GetCount(), a.GetCoverage()), nil
 			})
-			return i.lookingFor(e, keysOfBitmaps, namespace, terms), nil, err
+			return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, terms), nil, err
 		}
 		e, err := ask(step, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_BitmapGroups{
 			BitmapGroups: &ebbv1.BitmapGroupsQuestion{Expr: expr, Keys: keys, Top: c.GetTop()},
 		}}, nil)
-		return i.lookingFor(e, keysOfBitmaps, namespace, terms), nil, err
+		return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, terms), nil, err
 	})
 }
 

@@ -55,7 +55,7 @@ func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
 			}
 		}
 		e, err := ask(step, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}, nil)
-		return i.lookingFor(e, keysOfBitmaps, namespace, termsOf(nil, c.GetWithin())), nil, err
+		return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, termsOf(nil, c.GetWithin())), nil, err
 	})
 }
 

@@ -59,7 +59,7 @@ func (i *inquiry) overlapOf(
 			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 				return nil, answered(a), nil
 			})
-			return i.lookingFor(e, keysOfSets, namespace, termsOf(nil, of...)), nil, err
+			return i.lookingFor(e, ebbv1.Kind_KIND_SET, namespace, termsOf(nil, of...)), nil, err
 		})
 }
 
@@ -398,7 +398,7 @@ func (i *inquiry) similarTo(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 				g := similarGraph(a.GetOverlap(), query.ExpressionText(s.GetOf()), top)
 				return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: g}}, nil
 			})
-			return i.lookingFor(e, keysOfSets, namespace, terms), nil, err
+			return i.lookingFor(e, ebbv1.Kind_KIND_SET, namespace, terms), nil, err
 		})
 }
 
@@ -415,7 +415,7 @@ func (i *inquiry) alike(
 	if err != nil || len(a.keys) == 0 {
 		return nil, none(c), err
 	}
-	q := keysOfSets(namespace, a.keys, i.plan)
+	q := i.lookFor(ebbv1.Kind_KIND_SET, namespace, a.keys)
 	e, err := askAnd("keys of empty sets", q, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
 		return nil, none(a.GetCoverage()), nil
 	})

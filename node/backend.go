@@ -244,6 +244,9 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 
 // askedNewborn is what a shard answers that has not heard of a namespace which the node knows.
 func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
+	if len(a.GetMissing()) == 0 { // so it is where anything was found, or no key was named
+		return a
+	}
 	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
 	if r.state.version(name) > 0 {
 		return a
