@@ -30,6 +30,7 @@ var (
 	ErrDeadline       = proto.ErrDeadline
 	ErrIncomplete     = proto.ErrIncomplete
 	ErrTooStale       = proto.ErrTooStale
+	ErrStaleTable     = proto.ErrStaleTable
 	ErrStarting       = proto.ErrStarting
 	ErrKeyBusy        = proto.ErrKeyBusy
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,14 +91,41 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 	return c.ask(ctx, req, missingNamedMax)
 }
 
-// ask is Ask with answers that name so many missing keys at most.
+// ask is Ask with answers that name so many missing keys at most. It asks again by a newer table when a shard says that
+// this node's is too old.
 func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax int) (*ebbv1.AskResponse, error) {
-	table := c.cfg.Table()
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	for {
+		table := c.cfg.Table()
+		resp, err := c.askBy(ctx, table, req, missingMax)
+		if err != nil || !slices.ContainsFunc(resp.GetAnswers(), ofStaleTable) || !c.renewed(ctx, table) {
+			return resp, err
+		}
+	}
+}
+
+func ofStaleTable(a *ebbv1.Answer) bool { return staleTable(a.GetError()) }
+
+func staleTable(e *ebbv1.Error) bool { return e.GetCode() == ebbv1.Code_CODE_STALE_TABLE }
+
+// renewed waits until this node has a later table than one, and reports whether it came in time.
+func (c *Coordinator) renewed(ctx context.Context, than *Table) bool {
+	for try := 1; c.cfg.Table().Epoch() <= than.Epoch(); try++ {
+		if !pause(ctx, try) {
+			return false
+		}
+	}
+	return true
+}
+
+// askBy is ask by one table.
+func (c *Coordinator) askBy(
+	ctx context.Context, table *Table, req *ebbv1.AskRequest, missingMax int,
+) (*ebbv1.AskResponse, error) {
 	if err := checkAsk(table, req); err != nil {
 		return nil, err
 	}
-	ctx, cancel := inTime(ctx)
-	defer cancel()
 	if req.GetStrict() {
 		if err := checkStrict(table); err != nil {
 			return nil, err

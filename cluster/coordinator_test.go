@@ -357,6 +357,52 @@ func TestCoordinatorFollowsTheLeader(t *testing.T) {
 	}
 }
 
+// A shard that has a later namespace of its name says so: the coordinator asks again when it has a table that has it, too.
+func TestCoordinatorAsksAgainByALaterTable(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		later time.Duration // until the later table; 0: it never comes
+		want  ebbv1.Code
+	}{
+		{"it comes", time.Second, ebbv1.Code_CODE_UNSPECIFIED},
+		{"it does not", 0, ebbv1.Code_CODE_STALE_TABLE},
+	} {
+		for _, partial := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, partial %v", x.name, partial), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e := newEnsemble(t, 16)
+					keys := e.fill()
+					e.mood[e.leads[3]] = mood{refuses: proto.ErrStaleTable.Errorf("made anew")}
+					table := e.table
+					c := NewCoordinator(CoordinatorConfig{
+						Node: "ebb-0", Table: func() *Table {
+							e.mu.Lock()
+							defer e.mu.Unlock()
+							return table
+						}, Leaders: e.leaders, Local: replica{e, "ebb-0"}, Peers: e, Now: e.now,
+					})
+					if x.later > 0 {
+						time.AfterFunc(x.later, func() {
+							e.create(&ebbv1.Namespace{Name: "other", Decay: ebbv1.Decay_DECAY_NONE})
+							e.with(func() { table, e.mood = e.table, map[string]mood{} })
+						})
+					}
+					resp, err := c.Ask(t.Context(), &ebbv1.AskRequest{
+						Questions: []*ebbv1.Question{ofKeys(keys...)}, AllowPartial: partial,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					a := resp.GetAnswers()[0]
+					if a.GetError().GetCode() != x.want || x.want == 0 && countOf(a, "only-3") != 1 {
+						t.Errorf("%v after %q", a, e.heard())
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestCoordinatorReadsNearbyWhenItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnsemble(t, 16)

@@ -172,14 +172,15 @@ func (c *Coordinator) askClock(
 	return answer.GetEventClock().GetClock()
 }
 
-// date puts into the questions to shards about namespaces with an event clock how far that has come: as far as this
-// node knows, or the caller.
+// date puts into the questions to shards which namespace of its name is meant, and of one with an event clock how far
+// that has come: as far as this node knows, or the caller.
 func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
 	var of *ebbv1.Namespace
 	var clock *ebbv1.EventClock
 	for i := range p.parts {
 		q := p.parts[i].question
 		ns := table.Namespace(q.GetQuestion().GetNamespace())
+		q.NamespaceVersion, q.HashSeed = ns.GetVersion(), ns.GetHashSeed()
 		if ns == nil || !proto.OnEventTime(ns) || q.GetQuestion().GetEventClock() != nil {
 			continue
 		}

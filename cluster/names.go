@@ -203,7 +203,7 @@ func (w *consultation) take(known *words, a *ebbv1.NamesAnswer, q *ebbv1.NamesQu
 func (c *Coordinator) askNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question) *ebbv1.Answer {
 	namespace := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
 	w := c.consultation(table, namespace, q.GetNames().GetNames(), q.GetNames().GetIds())
-	if err := c.lookUp(ctx, table, w, req); err != nil && (!req.GetAllowPartial() || err.Code/1000 == 2) {
+	if err := c.lookUp(ctx, table, w, req); err != nil && (!req.GetAllowPartial() || isVerdict(err.Wire())) {
 		return &ebbv1.Answer{Error: err.Wire(), Coverage: &w.coverage}
 	}
 	if w.coverage.ShardsTotal == 0 { // nobody had to be asked: what the node knows stays
@@ -279,7 +279,7 @@ func (c *Coordinator) withNames(ctx context.Context, table *Table, req *ebbv1.As
 		}
 		silent, err := c.spellOut(ctx, table, req, namespace, b)
 		lack(answers[i].GetCoverage(), silent)
-		if err != nil && (!req.GetAllowPartial() || err.Code/1000 == 2) {
+		if err != nil && (!req.GetAllowPartial() || isVerdict(err.Wire())) {
 			answers[i] = &ebbv1.Answer{Error: err.Wire(), Coverage: answers[i].GetCoverage()}
 		}
 	}

@@ -506,12 +506,15 @@ func named(e *ebbv1.Error, number uint32) *ebbv1.Error {
 	return c
 }
 
-// verdict returns the error of the first shard that found the question itself
-// wrong (of another kind than the key, say), or of a node that has no memory for
-// the answer now; that is no matter of coverage.
+// isVerdict reports whether an error is of a shard that found the question itself
+// wrong (of another kind than the key, say), or asked by too old a table, or of a
+// node that has no memory for the answer now; that is no matter of coverage.
+func isVerdict(e *ebbv1.Error) bool { return e.GetCode()/1000 == 2 || overloaded(e) || staleTable(e) }
+
+// verdict returns the first error that is one.
 func verdict(parts []askPart) *ebbv1.Error {
 	for i := range parts {
-		if e := parts[i].answer.GetError(); e.GetCode()/1000 == 2 || overloaded(e) {
+		if e := parts[i].answer.GetError(); isVerdict(e) {
 			return named(e, parts[i].question.Shard)
 		}
 	}

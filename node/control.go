@@ -29,10 +29,11 @@ const (
 // control is this node's part of the control group.
 type control struct {
 	*member
-	state  *controlMachine
-	birth  *cluster.Table // the table that a new cluster starts with; nil on a node that founded none
-	newest uint32         // the newest storage version that this node knows
-	bore   atomic.Bool    // the cluster was born by this process
+	state *controlMachine
+	birth *cluster.Table // the table that a new cluster starts with; nil on a node that founded none
+	// known are the storage versions that the founders know, as far as they answer; this node's among them
+	known  func(context.Context) map[string]proto.Versions
+	bore   atomic.Bool // the cluster was born by this process
 	logger *slog.Logger
 
 	mu     sync.Mutex // guards closed, and that nothing is added to wg after it
@@ -40,11 +41,14 @@ type control struct {
 	wg     sync.WaitGroup
 }
 
-func newControl(s seat, birth *cluster.Table, newest uint32, logger *slog.Logger, changed func()) *control {
+func newControl(
+	s seat, birth *cluster.Table, known func(context.Context) map[string]proto.Versions, logger *slog.Logger,
+	changed func(),
+) *control {
 	c := &control{
 		state:  &controlMachine{control: cluster.NewControl(), changed: changed},
 		birth:  birth,
-		newest: newest,
+		known:  known,
 		logger: logger,
 	}
 	s.machine, s.led = c.state, c.lead
@@ -81,10 +85,7 @@ func (c *control) lead(uint64) {
 		if i.settle() != nil || c.birth == nil || c.state.control.Table().ClusterID() != "" {
 			return
 		}
-		birth := c.birth
-		if len(birth.Nodes()) == 1 { // no other node has to know it
-			birth = birth.WithVersion(c.newest)
-		}
+		birth := c.newborn(c.known(context.Background()))
 		id := newIdentity()
 		if _, err := c.propose(context.Background(), &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_InitCluster{
 			InitCluster: &ebbv1.InitCluster{ClusterId: id, Table: birth.Wire()},
@@ -95,6 +96,19 @@ func (c *control) lead(uint64) {
 			c.logger.Error("no cluster is born: its table does not fit into an entry; give it fewer shards or replicas, or its nodes shorter names", "err", err)
 		}
 	})
+}
+
+// newborn is the table that a new cluster starts with, under the newest storage version that all founders know. One that
+// does not answer yet is taken to have this node's build: there is nothing yet that an older one could have to read, and
+// what is counted until it comes would follow older laws.
+func (c *control) newborn(told map[string]proto.Versions) *cluster.Table {
+	for _, node := range c.birth.Nodes() {
+		if _, answered := told[node.GetName()]; !answered {
+			told[node.GetName()] = told[c.node]
+		}
+	}
+	next, _ := cluster.NextVersion(c.birth, told)
+	return c.birth.WithVersion(next)
 }
 
 // newIdentity draws a name that nothing else has.

@@ -43,7 +43,7 @@ func TestEntriesThatNoFrameHoldsAreRefused(t *testing.T) {
 		if err := p.propose(a); err != nil {
 			t.Errorf("after it: %v", err)
 		}
-		c := newControl(m.seat, nil, proto.StorageVersion, slog.New(slog.DiscardHandler), func() {})
+		c := newControl(m.seat, nil, nil, slog.New(slog.DiscardHandler), func() {})
 		c.now.Store(m.now.Load())
 		_, err = c.propose(context.Background(), &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNamespace{SetNamespace: &ebbv1.SetNamespaceRequest{
 			Namespace: &ebbv1.Namespace{Name: strings.Repeat("n", transport.EntryBytesMax)},

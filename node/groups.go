@@ -50,7 +50,7 @@ func (n *Node) newGroups(has map[uint32]tenure, birth *cluster.Table) (*groups, 
 		return nil, err
 	}
 	g := &groups{
-		control: newControl(s, birth, n.cfg.Storage.Newest, n.logger, n.tables.note),
+		control: newControl(s, birth, n.foundersTold, n.logger, n.tables.note),
 		byShard: make([]*replica, n.dir.identity().Shards+1),
 	}
 	g.control.lacks.Store(control.Lacks)

@@ -56,9 +56,16 @@ func (r *raiser) look(ctx context.Context) {
 
 // told are the storage versions of the members that answer now, this one included. Gossip can lead a question to a
 // stranger, whose answer must not raise the version over a member that does not know it.
-func (n *Node) told(ctx context.Context) map[string]proto.Versions {
+func (n *Node) told(ctx context.Context) map[string]proto.Versions { return n.toldBy(ctx, n.others()) }
+
+// foundersTold is told of a cluster that is not born yet.
+func (n *Node) foundersTold(ctx context.Context) map[string]proto.Versions {
+	return n.toldBy(ctx, n.cfg.founders())
+}
+
+func (n *Node) toldBy(ctx context.Context, nodes []string) map[string]proto.Versions {
 	told := map[string]proto.Versions{n.cfg.Name: n.cfg.Storage}
-	for _, r := range n.survey(ctx, n.others()) {
+	for _, r := range n.survey(ctx, nodes) {
 		if n.trusts(&r) {
 			told[r.node] = r.storage
 		}

@@ -38,6 +38,7 @@ var (
 	ErrDeadline       = &Error{Code: ebbv1.Code_CODE_DEADLINE, Message: "deadline exceeded"}
 	ErrIncomplete     = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
 	ErrTooStale       = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
+	ErrStaleTable     = &Error{Code: ebbv1.Code_CODE_STALE_TABLE, Message: "stale table"}
 	ErrStarting       = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
 	ErrDiskFull       = &Error{Code: ebbv1.Code_CODE_DISK_FULL, Message: "disk full"}
 	ErrBudgetExceeded = &Error{Code: ebbv1.Code_CODE_BUDGET_EXCEEDED, Message: "budget exceeded"}

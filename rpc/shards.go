@@ -141,6 +141,7 @@ func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	same := func(a, b *ebbv1.ShardQuestion) bool {
 		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() &&
 			a.GetBeginnings() == b.GetBeginnings() && a.GetSettingsVersion() == b.GetSettingsVersion() &&
+			a.GetNamespaceVersion() == b.GetNamespaceVersion() && a.GetHashSeed() == b.GetHashSeed() &&
 			protobuf.Equal(a.GetClock(), b.GetClock())
 	}
 	list, any := req.GetQuestions(), false
@@ -167,6 +168,7 @@ func ofShard(number uint32, q *ebbv1.ShardQuestion) *ebbv1.ShardQuestion {
 	return &ebbv1.ShardQuestion{
 		Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial(), Clock: q.GetClock(),
 		Beginnings: q.GetBeginnings(), SettingsVersion: q.GetSettingsVersion(),
+		NamespaceVersion: q.GetNamespaceVersion(), HashSeed: q.GetHashSeed(),
 	}
 }
 

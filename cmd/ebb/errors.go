@@ -51,6 +51,10 @@ var codes = []codeAdvice{
 		ebbv1.Code_CODE_DISK_FULL, "a node that holds the shard has no disk space left for more; reads and deletes go on",
 		"free some space on its disk, or delete keys (`ebb del`); writes go on by themselves then",
 	},
+	{
+		ebbv1.Code_CODE_STALE_TABLE,
+		"the node that was asked knows an older namespace of that name, which was purged and made anew since", nextWait,
+	},
 	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextForm},
 	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextLimit},
 	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextLimit},

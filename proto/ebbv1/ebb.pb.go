@@ -12056,8 +12056,12 @@ type ShardQuestion struct {
 	// the shard takes over the settings of the namespace, of this version or a newer one, before it answers; with clock. 0: as
 	// it has them
 	SettingsVersion uint64 `protobuf:"varint,7,opt,name=settings_version,json=settingsVersion,proto3" json:"settings_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// version and hash seed of the namespace as the coordinator knows it, 0 for any: a shard that has a later one of that
+	// name, with another hash seed, refuses with STALE_TABLE
+	NamespaceVersion uint64 `protobuf:"varint,8,opt,name=namespace_version,json=namespaceVersion,proto3" json:"namespace_version,omitempty"`
+	HashSeed         uint64 `protobuf:"fixed64,9,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ShardQuestion) Reset() {
@@ -12135,6 +12139,20 @@ func (x *ShardQuestion) GetBeginnings() bool {
 func (x *ShardQuestion) GetSettingsVersion() uint64 {
 	if x != nil {
 		return x.SettingsVersion
+	}
+	return 0
+}
+
+func (x *ShardQuestion) GetNamespaceVersion() uint64 {
+	if x != nil {
+		return x.NamespaceVersion
+	}
+	return 0
+}
+
+func (x *ShardQuestion) GetHashSeed() uint64 {
+	if x != nil {
+		return x.HashSeed
 	}
 	return 0
 }
@@ -16073,7 +16091,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\x12\x16\n" +
 	"\x06hidden\x18\x06 \x01(\x01R\x06hidden\"\x1e\n" +
 	"\bKeyCount\x12\x12\n" +
-	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xf6\x01\n" +
+	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\xc0\x02\n" +
 	"\rShardQuestion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
@@ -16083,7 +16101,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"beginnings\x18\x06 \x01(\bR\n" +
 	"beginnings\x12)\n" +
-	"\x10settings_version\x18\a \x01(\x04R\x0fsettingsVersion\"\xf9\x01\n" +
+	"\x10settings_version\x18\a \x01(\x04R\x0fsettingsVersion\x12+\n" +
+	"\x11namespace_version\x18\b \x01(\x04R\x10namespaceVersion\x12\x1b\n" +
+	"\thash_seed\x18\t \x01(\x06R\bhashSeed\"\xf9\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +

@@ -47,6 +47,8 @@ const (
 	Code_CODE_BUDGET_EXCEEDED Code = 1014
 	// a node that holds the shard has no disk space left for more; reads and deletes go on
 	Code_CODE_DISK_FULL Code = 1015
+	// the node that was asked knows an older namespace of that name than a shard has: it was purged and made anew since
+	Code_CODE_STALE_TABLE Code = 1016
 	// 2xxx: the request is wrong
 	Code_CODE_BAD_REQUEST         Code = 2001
 	Code_CODE_BAD_KEY             Code = 2002
@@ -117,6 +119,7 @@ var (
 		1013: "CODE_DISK_NOT_LOST",
 		1014: "CODE_BUDGET_EXCEEDED",
 		1015: "CODE_DISK_FULL",
+		1016: "CODE_STALE_TABLE",
 		2001: "CODE_BAD_REQUEST",
 		2002: "CODE_BAD_KEY",
 		2003: "CODE_BAD_BIN",
@@ -180,6 +183,7 @@ var (
 		"CODE_DISK_NOT_LOST":             1013,
 		"CODE_BUDGET_EXCEEDED":           1014,
 		"CODE_DISK_FULL":                 1015,
+		"CODE_STALE_TABLE":               1016,
 		"CODE_BAD_REQUEST":               2001,
 		"CODE_BAD_KEY":                   2002,
 		"CODE_BAD_BIN":                   2003,
@@ -374,7 +378,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
 	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs\x12\x12\n" +
 	"\x04line\x18\a \x01(\rR\x04line\x12\x16\n" +
-	"\x06column\x18\b \x01(\rR\x06column*\xc8\v\n" +
+	"\x06column\x18\b \x01(\rR\x06column*\xdf\v\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x10CODE_UNREACHABLE\x10\xe9\a\x12\x14\n" +
@@ -392,6 +396,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x12CODE_DISK_NOT_LOST\x10\xf5\a\x12\x19\n" +
 	"\x14CODE_BUDGET_EXCEEDED\x10\xf6\a\x12\x13\n" +
 	"\x0eCODE_DISK_FULL\x10\xf7\a\x12\x15\n" +
+	"\x10CODE_STALE_TABLE\x10\xf8\a\x12\x15\n" +
 	"\x10CODE_BAD_REQUEST\x10\xd1\x0f\x12\x11\n" +
 	"\fCODE_BAD_KEY\x10\xd2\x0f\x12\x11\n" +
 	"\fCODE_BAD_BIN\x10\xd3\x0f\x12\x14\n" +
