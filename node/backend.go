@@ -431,7 +431,9 @@ func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
 	_, leads := g.replica.leading()
 	switch req.GetConsistency() {
 	case ebbv1.Consistency_CONSISTENCY_ANY:
-		g.stale = !leads
+		if g.stale = !leads; g.stale {
+			g.err = g.replica.replayed()
+		}
 	case ebbv1.Consistency_CONSISTENCY_BOUNDED:
 		if leads {
 			g.round = g.replica.barrier.join()
@@ -450,6 +452,24 @@ func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
 		}
 	}
 	return g
+}
+
+// replayed returns TOO_STALE until this replica has applied what its log had when it started. Before that it would
+// answer as if nothing had been counted. Without a leader it does not know which of its entries are committed.
+func (r *replica) replayed() *proto.Error {
+	if r.caughtUp.Load() {
+		return nil
+	}
+	if i := r.now.Load(); i != nil {
+		applied := i.raft.AppliedIndex()
+		// The end of the log may be replaced by a leader that does not have it.
+		if applied > 0 && (applied >= r.found.Load() || r.leader() != "" && applied >= i.raft.CommitIndex()) {
+			r.caughtUp.Store(true)
+			return nil
+		}
+	}
+	return proto.ErrTooStale.Errorf("shard %d: node %s has not applied its log since it started", r.group, r.node).
+		WithHint("try again: it needs a leader to know what is committed").WithShard(r.group)
 }
 
 // fresh returns TOO_STALE unless this replica can prove that it has all that was

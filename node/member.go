@@ -73,6 +73,7 @@ type seat struct {
 type member struct {
 	seat
 	now     atomic.Pointer[incarnation]
+	found   atomic.Uint64 // the last entry of the log when the member started
 	refused refusals
 	former  atomic.Pointer[string]      // the node that leads, or led last; nil: nobody was heard of
 	known   atomic.Pointer[votersKnown] // as it was asked last
@@ -124,6 +125,11 @@ func (m *member) bootstrap(configuration raft.Configuration) error {
 func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	last, err := m.wal.LastIndex()
+	if err != nil {
+		return fmt.Errorf("group %d: %w", m.group, err)
+	}
+	m.found.Store(last)
 	return m.run()
 }
 

@@ -30,6 +30,7 @@ type replica struct {
 	knownClock func(namespace string) *ebbv1.EventClock
 
 	transferring atomic.Bool // leadership is changing hands
+	caughtUp     atomic.Bool // it has applied what its log had when it started
 	quarantined  atomic.Bool // its state differs from the majority's, and it answers nothing until that is repaired
 	wg           sync.WaitGroup
 }

@@ -2,14 +2,9 @@ package node_test
 
 import (
 	"context"
-	"net"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
-	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 // A shard whose namespace was purged and made anew refuses a question about the older one: a coordinator that has not
@@ -30,15 +25,8 @@ func TestQuestionsAboutANamespaceThatWasMadeAnew(t *testing.T) {
 		b.write(c, "k", "x", 3)
 		now := b.table(0).Namespace("plain")
 
-		me := b.net.Host("10.0.1.2")
-		conn, err := grpc.NewClient("passthrough:///"+b.host(0)+":7070",
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return me.Dial(ctx, addr) }))
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		shards := ebbv1grpc.NewShardsClient(conn)
+		peer, done := b.peer(0)
+		defer done()
 		for _, x := range []struct {
 			name          string
 			version, seed uint64
@@ -52,7 +40,7 @@ func TestQuestionsAboutANamespaceThatWasMadeAnew(t *testing.T) {
 		} {
 			q := question("k").Questions[0]
 			q.Namespace = "plain"
-			resp, err := shards.Ask(ctx, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{
+			resp, err := peer.Ask(ctx, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{
 				{Shard: 1, Question: q, NamespaceVersion: x.version, HashSeed: x.seed},
 			}})
 			if err != nil {

@@ -569,7 +569,7 @@ const (
 	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1
 	// at most max_staleness_us old, from any replica that can prove it
 	Consistency_CONSISTENCY_BOUNDED Consistency = 2
-	// whatever the asked replica has
+	// whatever the asked replica has applied; not before it has applied what its log had when its node started
 	Consistency_CONSISTENCY_ANY Consistency = 3
 )
 
