@@ -338,14 +338,16 @@ func (b *backend) askUndeleted(
 	ctx context.Context, g *gate, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
 	ns := b.lore.table().Namespace(q.GetQuestion().GetNamespace())
-	if g.err != nil || ns == nil || g.replica.state.version(ns.GetName()) >= ns.GetVersion() {
+	if g.err != nil || ns == nil {
 		return refusal
 	}
-	if _, leads := g.replica.leading(); !leads {
-		return &ebbv1.ShardAnswer{Error: g.replica.notLeader().Wire()}
-	}
-	if err := g.replica.define(ctx, ns.GetName()); err != nil {
-		return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
+	if g.replica.state.version(ns.GetName()) < ns.GetVersion() { // else it has heard of it since it refused
+		if _, leads := g.replica.leading(); !leads {
+			return &ebbv1.ShardAnswer{Error: g.replica.notLeader().Wire()}
+		}
+		if err := g.replica.define(ctx, ns.GetName()); err != nil {
+			return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
+		}
 	}
 	state := g.replica.state
 	answer, needs, view := state.ask(q, now, take.budget)

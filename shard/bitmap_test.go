@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -401,6 +402,56 @@ func TestBitmapGather(t *testing.T) {
 			}
 			return got.GetBitmap()
 		}, x, want)
+	}
+}
+
+// What is evaluated after a fetch has failed is no answer, also where later ones succeed.
+func TestFailedFetchIsNoAnswer(t *testing.T) {
+	states := map[uint32]*State{}
+	home := func(key []byte) uint32 { return uint32(key[0]-'a') + 1 }
+	for key, ids := range map[string][2]uint64{"a": {0, 59}, "b": {50, 89}, "c": {0, 29}} {
+		s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+		applyOne(t, s, edits(rangeOf(key, setOp, ids[0], ids[1])))
+		states[home([]byte(key))] = s
+	}
+	key := func(name string) *ebbv1.BitmapExpr {
+		return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(name)}}
+	}
+	or := func(a, b *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+		return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{a, b}}}}
+	}
+	both := []*ebbv1.BitmapExpr{or(key("a"), key("b")), or(key("c"), key("b"))}
+	q := &ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{
+		Expr:   &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: both}}},
+		Select: &ebbv1.BitmapQuestion_Count{Count: true},
+	}}}
+	failed := errors.New("a shard is away")
+	for fails := 1; ; fails++ {
+		g, refused := SpreadBitmaps(q, home)
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		calls := 0
+		got, err := g.Answer(func(list []BitmapFetch) (answers []*ebbv1.ShardAnswer, err error) {
+			if calls++; calls == fails {
+				return nil, failed
+			}
+			for _, f := range list {
+				question := &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: f.Question}}
+				answers = append(answers, states[f.Shard].Ask(
+					&ebbv1.ShardQuestion{Shard: f.Shard, Question: question, Partial: true}, beginning))
+			}
+			return answers, nil
+		})
+		if calls < fails {
+			if err != nil || got.GetBitmap().GetCount() != 70 {
+				t.Errorf("without a failure: %v, %v", got, err)
+			}
+			return
+		}
+		if !errors.Is(err, failed) {
+			t.Errorf("fetch %d fails, and the answer is %v, %v", fails, got, err)
+		}
 	}
 }
 

@@ -292,8 +292,12 @@ func (g *BitmapGather) next(wanted *gatherTerm, slice uint64) (terms []*gatherTe
 	return terms
 }
 
-// load fetches a term from a slice on, and others with it.
+// load fetches a term from a slice on, and others with it. INVARIANT: the first error stays. What is evaluated after it
+// finds terms empty, and is no answer.
 func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
+	if g.err != nil {
+		return
+	}
 	terms := g.next(wanted, slice)
 	list := make([]BitmapFetch, 0, len(terms))
 	room := gatherRoundBytes / min(len(g.terms), gatherRoundTerms)
