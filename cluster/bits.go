@@ -18,7 +18,10 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	if refused != nil {
 		return nil, refused
 	}
-	table := r.cfg.Table()
+	table, err := r.ask.confirmed(ctx, req.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
 	if table.Shards() == 0 {
 		return nil, errStarting()
 	}
@@ -28,7 +31,7 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	req, err := r.numbered(ctx, table, namespace, req)
+	req, err = r.numbered(ctx, table, namespace, req)
 	if err != nil {
 		return nil, err
 	}

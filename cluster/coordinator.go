@@ -21,7 +21,7 @@ const (
 )
 
 // CoordinatorConfig is what a Coordinator works with. All fields are required
-// but Now, which is time.Now when nil.
+// but Now, which is time.Now when nil, and Confirm.
 type CoordinatorConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
@@ -30,6 +30,9 @@ type CoordinatorConfig struct {
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
 	Limits  Limits
+	// Confirm makes the table as new as the control group's was when it was called; nil: it always is. It is called
+	// before a namespace is said not to exist.
+	Confirm func(ctx context.Context) error
 }
 
 // Limits bound what a node keeps and asks for as it asks others. They decide no results. A zero stands for the default.
@@ -97,12 +100,39 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	for {
-		table := c.cfg.Table()
+		table, err := c.tableOf(ctx, req.GetQuestions())
+		if err != nil {
+			return nil, err
+		}
 		resp, err := c.askBy(ctx, table, req, missingMax)
 		if err != nil || !slices.ContainsFunc(resp.GetAnswers(), ofStaleTable) || !c.renewed(ctx, table) {
 			return resp, err
 		}
 	}
+}
+
+// tableOf is the table by which questions are asked.
+func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) (*Table, error) {
+	table := c.cfg.Table()
+	for _, q := range questions {
+		if table.Namespace(q.GetNamespace()) == nil {
+			return c.confirmed(ctx, q.GetNamespace())
+		}
+	}
+	return table, nil
+}
+
+// confirmed is a table that has a namespace, or of which it is certain that it has none of that name.
+func (c *Coordinator) confirmed(ctx context.Context, namespace string) (*Table, error) {
+	table := c.cfg.Table()
+	if c.cfg.Confirm == nil || table.Shards() == 0 || table.Namespace(namespace) != nil ||
+		proto.CheckNamespaceName(cmp.Or(namespace, proto.DefaultNamespace)) != nil {
+		return table, nil
+	}
+	if err := c.cfg.Confirm(ctx); err != nil {
+		return nil, err
+	}
+	return c.cfg.Table(), nil
 }
 
 func ofStaleTable(a *ebbv1.Answer) bool { return staleTable(a.GetError()) }

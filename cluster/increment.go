@@ -28,7 +28,10 @@ const incrementTimeout = 5 * time.Second
 // in the request. If no increment was applied because no shard could take its
 // part, that is the error.
 func (r *Router) Increment(ctx context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
-	table := r.cfg.Table()
+	table, err := r.ask.confirmed(ctx, req.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
 	if table.Shards() == 0 {
 		return nil, errStarting()
 	}

@@ -29,7 +29,7 @@ func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.Del
 	if err := proto.CheckDelete(req); err != nil {
 		return nil, err
 	}
-	table, namespace, err := k.known(req.GetNamespace())
+	table, namespace, err := k.known(ctx, req.GetNamespace())
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (k *Keys) Expire(ctx context.Context, req *ebbv1.ExpireRequest) (*ebbv1.Exp
 	if err := proto.CheckExpire(req); err != nil {
 		return nil, err
 	}
-	table, namespace, err := k.known(req.GetNamespace())
+	table, namespace, err := k.known(ctx, req.GetNamespace())
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func checkSliceKeys(table *Table, namespace string, keys [][]byte) error {
 func (k *Keys) each(
 	ctx context.Context, namespace string, keys [][]byte, id *ebbv1.IdempotencyKey, command func([][]byte) *ebbv1.Command,
 ) (*ebbv1.IncrementResponse, error) {
-	table, namespace, err := k.known(namespace)
+	table, namespace, err := k.known(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +128,11 @@ func (k *Keys) each(
 	return s.merge(k.router.apply(ctx, table, s.request, untilLeader))
 }
 
-func (k *Keys) known(namespace string) (*Table, string, error) {
-	table := k.router.cfg.Table()
+func (k *Keys) known(ctx context.Context, namespace string) (*Table, string, error) {
+	table, err := k.coordinator.confirmed(ctx, namespace)
+	if err != nil {
+		return nil, "", err
+	}
 	if table.Shards() == 0 {
 		return nil, "", errStarting()
 	}
@@ -168,7 +171,7 @@ func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.Ren
 	if err := proto.CheckRename(req); err != nil {
 		return nil, err
 	}
-	table, namespace, err := k.known(req.GetNamespace())
+	table, namespace, err := k.known(ctx, req.GetNamespace())
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,10 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 	if err != nil {
 		return nil, err
 	}
-	table := q.coordinator.cfg.Table()
+	table, err := q.coordinator.confirmed(ctx, plan.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
 	if table.Shards() == 0 {
 		return nil, errStarting()
 	}

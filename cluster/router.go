@@ -21,6 +21,7 @@ type RouterConfig struct {
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
 	Limits  Limits
+	Confirm func(ctx context.Context) error
 }
 
 // Router takes commands to the leaders of their shards: to the local Backend

@@ -18,7 +18,7 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	if err := proto.CheckStoreBitmap(req); err != nil {
 		return nil, err
 	}
-	table, namespace, err := k.known(req.GetNamespace())
+	table, namespace, err := k.known(ctx, req.GetNamespace())
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,8 @@ type backend struct {
 	replicas atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
 	keeper   *timekeeper
 	lore     *lore
+	// confirm makes the table as new as the control group's.
+	confirm  func(ctx context.Context) error
 	disk     *hang
 	room     *room
 	diskRoom *diskRoom
@@ -151,12 +153,17 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {
 		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name), dated: last.dated}
+		if last.err == nil && b.lore.table().Deleted(string(name)) != nil {
+			if err := b.confirm(ctx); err != nil { // it may have been undeleted
+				last.err = proto.AsError(err)
+			}
+		}
 		if ns := b.lore.table().Namespace(string(name)); proto.OnEventTime(ns) {
 			last.dated = ns.GetName()
 			b.clocks.EventClock(ctx, last.dated) // for the proposer, which does not wait
 		}
 	}
-	if last.err != nil && r.state.version(string(name)) == 0 {
+	if last.err != nil && (r.state.version(string(name)) == 0 || b.lore.table().Deleted(string(name)) != nil) {
 		return last.err.WithShard(r.group)
 	}
 	return nil

@@ -67,6 +67,7 @@ type Node struct {
 	statuses    *statusCache
 	leaders     *cluster.Leaders
 	lore        *lore
+	fresh       *freshTable
 	backend     *backend
 	router      *cluster.Router
 	coordinator *cluster.Coordinator
@@ -215,6 +216,7 @@ func (n *Node) wire() {
 	n.statuses = newStatusCache(func(node string) *ebbv1.NodeStatus { return n.statusOn(n.ctx, node) })
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
 	n.lore = newLore(n.Table, n.askNamespaces, n.cfg.Limits.UnknownNames)
+	n.fresh = &freshTable{ask: n.leaderEpoch, await: n.awaitEpoch}
 	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
 	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
@@ -223,10 +225,10 @@ func (n *Node) wire() {
 	n.diskRoom.peers = n.mux
 	n.diskRoom.heard = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
 	n.audits, n.repairs = newAudits(n.cfg.Limits.AuditsAtOnce), make(chan repair, proto.ShardsMax)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, confirm: n.fresh.confirm, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
-		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask,
+		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask, Confirm: n.fresh.confirm,
 	})
 	n.backend.clocks = n.coordinator
 	n.planner = newPlanner(n)
@@ -299,7 +301,7 @@ func numeric(address string) (string, error) {
 func (n *Node) serve() {
 	n.router = cluster.NewRouter(cluster.RouterConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
-		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask,
+		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask, Confirm: n.fresh.confirm,
 	})
 	door := cluster.NewKeys(n.router, n.coordinator)
 	budget := rpc.NewBudget(n.cfg.MemoryLimit, n.cfg.Registry)

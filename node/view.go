@@ -215,6 +215,17 @@ func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, uint64, e
 	return table.GetNamespaces(), table.GetEpoch(), err
 }
 
+// leaderEpoch returns the epoch of the control leader's table.
+func (n *Node) leaderEpoch(ctx context.Context) (uint64, error) {
+	_, epoch, err := n.askNamespaces(ctx)
+	return epoch, err
+}
+
+// awaitEpoch waits until this node's table has an epoch, or a later one.
+func (n *Node) awaitEpoch(ctx context.Context, epoch uint64) error {
+	return await(ctx, handOverPoll, func() bool { return n.Table().Epoch() >= epoch })
+}
+
 // NodeStatus reports on this node alone.
 func (v clusterView) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	ctx, cancel := reporting(ctx, checksumsMax)
