@@ -22,18 +22,18 @@ import (
 // backend serves the shards of this node: what the router and the coordinator
 // of any node ask of it.
 type backend struct {
-	node     string
-	replicas atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
-	keeper   *timekeeper
-	lore     *lore
-	disk     *hang
-	room     *room
-	diskRoom *diskRoom
-	audits   *audits
-	repairs  chan<- repair
-	differs  func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
-	lead     func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
-	count    *readMetrics
+	node       string
+	replicas   atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
+	keeper     *timekeeper
+	namespaces *namespaceCache
+	disk       *hang
+	room       *room
+	diskRoom   *diskRoom
+	audits     *audits
+	repairs    chan<- repair
+	differs    func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
+	lead       func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
+	count      *readMetrics
 
 	clocks eventClocks
 }
@@ -150,8 +150,8 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 	}
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {
-		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name), dated: last.dated}
-		if ns := b.lore.table().Namespace(string(name)); proto.OnEventTime(ns) {
+		*last = admission{asked: true, namespace: name, err: b.namespaces.refresh(ctx, name), dated: last.dated}
+		if ns := b.namespaces.table().Namespace(string(name)); proto.OnEventTime(ns) {
 			last.dated = ns.GetName()
 			b.clocks.EventClock(ctx, last.dated) // for the proposer, which does not wait
 		}
@@ -251,7 +251,7 @@ func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.Shar
 	if r.state.version(name) > 0 {
 		return a
 	}
-	table := b.lore.table()
+	table := b.namespaces.table()
 	ns := table.Namespace(name)
 	if ns == nil {
 		return a
@@ -264,7 +264,7 @@ func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.Shar
 // shard has not heard of it: it would answer from keys that are no longer there. It also refuses one of a coordinator
 // that has not heard that the namespace was made anew: that asks for ids of the older one, and where its keys were.
 func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
-	table := b.lore.table()
+	table := b.namespaces.table()
 	dropped := table.DroppedVersion()
 	if q.GetNamespaceVersion() == 0 && dropped == 0 && len(table.DeletedNamespaces()) == 0 {
 		return nil
@@ -287,7 +287,7 @@ func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
 
 // clockSet tells a shard that this node leads that the event clock of a namespace was set, if it has not heard of it.
 func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.Error {
-	ns := b.lore.table().Namespace(name)
+	ns := b.namespaces.table().Namespace(name)
 	if ns.GetClockSetting().GetTimeUs() == 0 {
 		return nil
 	}
@@ -314,7 +314,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 		return nil
 	}
 	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
-	settings := func() *ebbv1.Namespace { return b.lore.table().Namespace(name) }
+	settings := func() *ebbv1.Namespace { return b.namespaces.table().Namespace(name) }
 	// Without them in time, the next command under the namespace brings them.
 	_ = await(ctx, handOverPoll, func() bool { return settings().GetVersion() >= wants })
 	ns := settings()
@@ -337,7 +337,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 func (b *backend) askUndeleted(
 	ctx context.Context, g *gate, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
-	ns := b.lore.table().Namespace(q.GetQuestion().GetNamespace())
+	ns := b.namespaces.table().Namespace(q.GetQuestion().GetNamespace())
 	if g.err != nil || ns == nil || g.replica.state.version(ns.GetName()) >= ns.GetVersion() {
 		return refusal
 	}

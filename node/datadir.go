@@ -55,7 +55,7 @@ type identity struct {
 	// Founded is set when all replicas have their first configuration. From
 	// then on a replica without any state has lost it.
 	Founded bool `json:"founded,omitempty"`
-	// Met are the founders of which a replica has ever spoken with one of this node's; see acquaintances.
+	// Met are the founders whose replicas have ever exchanged a message with one of this node's; see knownPeers.
 	Met []string `json:"met,omitempty"`
 	// Replicas are those that this node has, by group, once it has been founded.
 	Replicas map[uint32]tenure `json:"replicas,omitempty"`

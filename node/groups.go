@@ -80,7 +80,7 @@ func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
 	machine.limit(n.cfg.ShardLimits)
 	machine.fail, s.arrivals.machine = n.cfg.Fail, machine
 	r := newReplica(s, machine, replicaConfig{
-		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded,
+		keeper: n.keeper, namespaces: n.namespaces, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded,
 		knownClock: func(ns string) *ebbv1.EventClock { return n.coordinator.KnownEventClock(ns) },
 		counts:     &n.counts, limits: n.cfg.Limits,
 	})

@@ -66,7 +66,7 @@ type Node struct {
 	pace        *pacer
 	statuses    *statusCache
 	leaders     *cluster.Leaders
-	lore        *lore
+	namespaces  *namespaceCache
 	backend     *backend
 	router      *cluster.Router
 	coordinator *cluster.Coordinator
@@ -82,11 +82,11 @@ type Node struct {
 	gossipKeys  *gossipKeys       // nil: gossip is in the clear
 	access      *rpc.Access
 
-	groups    atomic.Pointer[groups]            // nil until this node has replicas
-	damaged   atomic.Pointer[[]*damagedReplica] // that were not replaced yet; nil: there was none
-	planner   *planner
-	lostDisks lostDisks
-	met       *acquaintances
+	groups     atomic.Pointer[groups]            // nil until this node has replicas
+	damaged    atomic.Pointer[[]*damagedReplica] // that were not replaced yet; nil: there was none
+	planner    *planner
+	lostDisks  lostDisks
+	knownPeers *knownPeers
 	// recollection is what peers remember of this node's logs, and it of theirs.
 	recollection *recollection
 	// snapshots is nil until this node has replicas.
@@ -194,11 +194,11 @@ func (n *Node) wire() {
 		used: make(map[string]dialled), self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, connect: n.dial, table: n.Table,
 	}
 	election := cluster.ElectionTimeout(n.shardsAtMost())
-	n.met = newAcquaintances(n.dir)
+	n.knownPeers = newKnownPeers(n.dir)
 	n.recollection = newRecollection(n)
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
-		Meet: n.met.meet, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
+		Meet: n.knownPeers.remember, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
 		DialOptions:  n.asNode(n.securedPeers()),
 		SnapshotRate: max(0, n.cfg.MoveRate), ChunkBytes: n.cfg.Limits.ChunkBytes,
 	})
@@ -214,7 +214,7 @@ func (n *Node) wire() {
 	n.pace = newPacer(n.log.LongestSync, n.logger)
 	n.statuses = newStatusCache(func(node string) *ebbv1.NodeStatus { return n.statusOn(n.ctx, node) })
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
-	n.lore = newLore(n.Table, n.askNamespaces, n.cfg.Limits.UnknownNames)
+	n.namespaces = newNamespaceCache(n.Table, n.askNamespaces, n.cfg.Limits.UnknownNames)
 	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
 	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
@@ -223,7 +223,7 @@ func (n *Node) wire() {
 	n.diskRoom.peers = n.mux
 	n.diskRoom.heard = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
 	n.audits, n.repairs = newAudits(n.cfg.Limits.AuditsAtOnce), make(chan repair, proto.ShardsMax)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, namespaces: n.namespaces, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
 		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask,
@@ -637,7 +637,7 @@ func (n *Node) letGo(end func()) error {
 func (n *Node) stop() error {
 	n.events.close()
 	n.audits.wg.Wait()
-	n.met.wg.Wait()
+	n.knownPeers.wg.Wait()
 	n.recollection.save()
 	return errors.Join(n.peers.Close(), n.log.Close(), n.dir.close())
 }

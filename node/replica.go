@@ -21,9 +21,9 @@ type replica struct {
 	proposer *proposer
 	barrier  *barrier
 
-	keeper *timekeeper
-	lore   *lore
-	skewed func(*replica) // told when the clock keeps this leader from serving; must not wait
+	keeper     *timekeeper
+	namespaces *namespaceCache
+	skewed     func(*replica) // told when the clock keeps this leader from serving; must not wait
 	// unheeded is told when the shard refuses a version of a namespace; likewise.
 	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
@@ -36,12 +36,12 @@ type replica struct {
 
 // replicaConfig is what a replica stands on besides its seat.
 type replicaConfig struct {
-	keeper  *timekeeper
-	lore    *lore
-	confirm confirm
-	skewed  func(*replica)
-	counts  *counts
-	limits  Limits
+	keeper     *timekeeper
+	namespaces *namespaceCache
+	confirm    confirm
+	skewed     func(*replica)
+	counts     *counts
+	limits     Limits
 
 	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
@@ -51,7 +51,7 @@ type replicaConfig struct {
 // newReplica assembles a replica. The seat's machine, led are filled in here.
 func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
 	r := &replica{
-		state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded, knownClock: c.knownClock,
+		state: state, keeper: c.keeper, namespaces: c.namespaces, skewed: c.skewed, unheeded: c.unheeded, knownClock: c.knownClock,
 	}
 	s.machine, s.led = state, r.lead
 	s.unsound = r.quarantined.Load
@@ -109,7 +109,9 @@ func (r *replica) stamp() (int64, error) {
 func (r *replica) clockUS() int64 { return r.state.clock.Load() }
 
 // namespace implements proposals.
-func (r *replica) namespace(name []byte) *ebbv1.Namespace { return r.lore.namespace(string(name)) }
+func (r *replica) namespace(name []byte) *ebbv1.Namespace {
+	return r.namespaces.namespace(string(name))
+}
 
 // version implements proposals.
 func (r *replica) version(name string) uint64 { return r.state.version(name) }
@@ -118,7 +120,7 @@ func (r *replica) version(name string) uint64 { return r.state.version(name) }
 func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock {
 	known := r.knownClock(ns.GetName())
 	if known == nil || !proto.Later(known, told) ||
-		shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
+		shard.BehaviourOf(r.namespaces.table().Version()) < shard.BehaviourEventClocks {
 		return nil
 	}
 	epoch, now := r.state.eventClock(ns.GetName())
@@ -137,7 +139,7 @@ func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefi
 
 // behaviour implements proposals.
 func (r *replica) behaviour() (has, wants uint32) {
-	return r.state.behaviour.Load(), shard.BehaviourOf(r.lore.table().Version())
+	return r.state.behaviour.Load(), shard.BehaviourOf(r.namespaces.table().Version())
 }
 
 // restorable refuses the beginning of a snapshot that is newer than the storage version in force. Replicas of an
@@ -146,7 +148,7 @@ func (r *replica) restorable(command []byte) *proto.Error {
 	has, wants := r.behaviour()
 	if needs := shard.RestoredBehaviour(command); needs > max(has, wants, 1) {
 		return proto.ErrStarting.Errorf("the backup is of a newer storage version than %d, which is in force",
-			r.lore.table().Version()).
+			r.namespaces.table().Version()).
 			WithHint("wait until ebb status shows a newer one: all nodes have to run the newer ebb for some seconds").WithShard(r.group)
 	}
 	return nil
