@@ -318,7 +318,7 @@ func (n *Node) bringUp(ctx context.Context) error {
 	n.backend.replicas.Store(&g.byShard)
 	n.look(ctx, g)
 	n.replaceDamaged(ctx, damaged)
-	n.wg.Go(func() { n.hurry(ctx, g, birth, !id.Founded) })
+	n.wg.Go(func() { n.campaignEarly(ctx, g, birth, !id.Founded) })
 	return n.replay(ctx, g)
 }
 
@@ -372,9 +372,8 @@ func (n *Node) enroll(ctx context.Context) error {
 	})
 }
 
-// hurry spares newborn groups, and groups of one, the wait for a heartbeat that
-// cannot come.
-func (n *Node) hurry(ctx context.Context, g *groups, birth *cluster.Table, newborn bool) {
+// campaignEarly spares new groups, and groups of one, the wait for a heartbeat that cannot come.
+func (n *Node) campaignEarly(ctx context.Context, g *groups, birth *cluster.Table, newborn bool) {
 	if !newborn {
 		g.campaign(birth, false)
 		return

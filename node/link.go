@@ -22,7 +22,7 @@ type carrier interface {
 type link struct {
 	carrier
 	unsound func() bool // nil: never
-	voter   *member     // that asks for votes in turn; nil: at once
+	voter   *member     // its pre-votes are staggered; nil: they are not
 	ended   *ending
 
 	mu    sync.Mutex // guards peers
@@ -49,13 +49,13 @@ func (l *link) RequestPreVote(id raft.ServerID, target raft.ServerAddress, q *ra
 	if l.voter == nil {
 		return l.carrier.RequestPreVote(id, target, q, a)
 	}
-	t := &turn{
-		timeout: l.voter.timeout, rank: l.voter.rank, standing: l.voter.standing, ended: l.ended.ch,
+	s := &electionStagger{
+		timeout: l.voter.timeout, rank: l.voter.rank, campaigning: l.voter.campaigning, ended: l.ended.ch,
 		ask: func(q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse) error {
 			return l.carrier.RequestPreVote(id, target, q, a)
 		},
 	}
-	return t.preVote(q, a)
+	return s.preVote(q, a)
 }
 
 // Close implements raft.WithClose.

@@ -161,8 +161,8 @@ func (m *member) run() error {
 	}
 	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
 	c := m.carrier()
-	if c, ok := c.(hurried); ok {
-		c.Hurry(m.needed)
+	if c, ok := c.(snapshotPrioritizer); ok {
+		c.Hurry(m.quorumCritical)
 	}
 	if c, ok := c.(interface{ Past(of transport.Applied) }); ok {
 		c.Past(pastOf{m.machine})

@@ -425,8 +425,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		n.wg.Go(func() { scrub.run(ctx) })
 	}
 	n.wg.Go(func() { watch(ctx, watchEvery, n.attend, groups.look); groups.wg.Wait() })
-	vigil := &vigil{timeout: cluster.ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
-	n.wg.Go(func() { watch(ctx, vigil.every(), vigil.look) })
+	failures := &leaderFailureDetector{timeout: cluster.ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
+	n.wg.Go(func() { watch(ctx, failures.every(), failures.look) })
 	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
 	yielder := newYielder(n.cfg.Name, n.pace.now, n.groups.Load, n.directory.alive, n.statuses, &n.counts.yielded, n.logger)

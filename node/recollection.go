@@ -384,7 +384,7 @@ func (m *member) vote() {
 	abstain(i.link.carrier, false)
 	err := i.reload(func(c *raft.ReloadableConfig) { c.HeartbeatTimeout, c.ElectionTimeout = m.timeout, m.timeout })
 	if err != nil {
-		m.logger.Error("cannot look for a leader", "error", err)
+		m.logger.Error("cannot enable elections", "error", err)
 	}
 }
 
