@@ -22,18 +22,18 @@ import (
 // backend serves the shards of this node: what the router and the coordinator
 // of any node ask of it.
 type backend struct {
-	node       string
-	replicas   atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
-	keeper     *timekeeper
-	namespaces *namespaceCache
-	disk       *hang
-	room       *room
-	diskRoom   *diskRoom
-	audits     *audits
-	repairs    chan<- repair
-	differs    func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
-	lead       func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
-	count      *readMetrics
+	node            string
+	replicas        atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
+	keeper          *timekeeper
+	namespaces      *namespaceCache
+	disk            *hang
+	memoryAdmission *memoryAdmission
+	diskAdmission   *diskAdmission
+	audits          *audits
+	repairs         chan<- repair
+	differs         func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
+	lead            func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
+	count           *readMetrics
 
 	clocks eventClocks
 }
@@ -64,7 +64,7 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	c := newCall(len(commands))
 	c.until, _ = ctx.Deadline()
 	c.sender = senderOf(ctx, req)
-	var last admission
+	var last namespaceCheck
 	for i, cmd := range commands {
 		r, err := b.replica(cmd.GetShard())
 		if err == nil {
@@ -117,9 +117,8 @@ func (b *backend) noteClocks(commands []*ebbv1.ShardCommand, dated string) {
 	}
 }
 
-// admission is what was found out about the last command's namespace: mostly,
-// all commands of a request have the same.
-type admission struct {
+// namespaceCheck is the result for the last command's namespace: mostly, all commands of a request have the same one.
+type namespaceCheck struct {
 	asked     bool
 	namespace []byte
 	err       *proto.Error
@@ -129,14 +128,14 @@ type admission struct {
 // admit refuses a command that memory is too small for, one that would take too long to apply, and one whose namespace neither this node nor the shard knows
 // while nobody can be asked: the log would take it and the shard refuse it,
 // though it may be good.
-func (b *backend) admit(ctx context.Context, last *admission, r *replica, command []byte) *proto.Error {
+func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, command []byte) *proto.Error {
 	if err := r.unsound(); err != nil {
 		return err // the answer to a command says what the state made of it
 	}
-	if err := b.room.admit(r.group, r, command); err != nil {
+	if err := b.memoryAdmission.admit(r.group, r, command); err != nil {
 		return err
 	}
-	if err := b.diskRoom.admit(r.group, r, command); err != nil {
+	if err := b.diskAdmission.admit(r.group, r, command); err != nil {
 		return err
 	}
 	// A replica that does not lead may lag: it is no judge of what an expression takes, nor of which commands were applied. It refuses as NOT_LEADER below.
@@ -150,7 +149,7 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 	}
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {
-		*last = admission{asked: true, namespace: name, err: b.namespaces.refresh(ctx, name), dated: last.dated}
+		*last = namespaceCheck{asked: true, namespace: name, err: b.namespaces.refresh(ctx, name), dated: last.dated}
 		if ns := b.namespaces.table().Namespace(string(name)); proto.OnEventTime(ns) {
 			last.dated = ns.GetName()
 			b.clocks.EventClock(ctx, last.dated) // for the proposer, which does not wait

@@ -121,7 +121,7 @@ func (g *groups) listed() *groups {
 func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 	log, hurt := n.log.Group(group), new(atomic.Bool)
 	snaps, err := snap.Open(snap.Config{
-		FS: n.diskRoom.reserve.Most(), Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, Count: &n.counts.snapshot.files, OnBoundary: log.SetBoundary, Continues: log.Continues,
+		FS: n.diskAdmission.reserve.Most(), Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, Count: &n.counts.snapshot.files, OnBoundary: log.SetBoundary, Continues: log.Continues,
 		Owner:    fmt.Sprintf("disk %s, group %d, replica %d", n.dir.identity().Disk, group, replica),
 		OnDamage: func() { hurt.Store(true) }, SyncBytes: n.cfg.Limits.SnapshotSyncBytes,
 		Files: n.cfg.Limits.SnapshotFiles,

@@ -33,21 +33,21 @@ const stopAllMax = 10 * time.Second
 
 // Node is one running process of a cluster.
 type Node struct {
-	cfg      Config
-	logger   *slog.Logger
-	repeats  *repeats
-	started  time.Time
-	again    bool        // it has had replicas before
-	whole    atomic.Bool // it has had all that it was to hold, in this life
-	phase    *phase
-	counts   counts
-	unions   *unions // of bitmaps of periods
-	room     *room
-	diskRoom *diskRoom
-	budgeted atomic.Pointer[budgets] // of the table
-	restores chan struct{}           // limits snapshots decoded at a time
-	audits   *audits
-	repairs  chan repair
+	cfg             Config
+	logger          *slog.Logger
+	repeats         *repeats
+	started         time.Time
+	again           bool        // it has had replicas before
+	whole           atomic.Bool // it has had all that it was to hold, in this life
+	phase           *phase
+	counts          counts
+	unions          *unions // of bitmaps of periods
+	memoryAdmission *memoryAdmission
+	diskAdmission   *diskAdmission
+	budgeted        atomic.Pointer[budgets] // of the table
+	restores        chan struct{}           // limits snapshots decoded at a time
+	audits          *audits
+	repairs         chan repair
 	// checksums are taken for who compares replicas.
 	checksums checksums
 	// attendance is counted for as long as the node may have no shards yet.
@@ -132,11 +132,11 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	undo = append(undo, func() { _ = n.dir.close() })
 	segment := cmp.Or(cfg.LogSegmentBytes, wal.SegmentBytesDefault)
-	n.diskRoom, err = openDiskRoom(cfg.Name, cfg.FS, cfg.DataDir, cmp.Or(cfg.DiskReserve, reserveBytes), segment, n.logger)
+	n.diskAdmission, err = openDiskAdmission(cfg.Name, cfg.FS, cfg.DataDir, cmp.Or(cfg.DiskReserve, reserveBytes), segment, n.logger)
 	if err != nil {
 		return nil, err
 	}
-	n.dir.fs = n.diskRoom.reserve.All()
+	n.dir.fs = n.diskAdmission.reserve.All()
 	n.again = n.dir.identity().Founded
 	if err := n.dir.agree(&given); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n.log, err = wal.Open(wal.Config{
 		FS: n.dir.fs, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
-		EndFile: n.dir.file(endName), SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.shortNow,
+		EndFile: n.dir.file(endName), SegmentBytes: n.diskAdmission.sizes.segment, TailBytes: segment, Short: n.diskAdmission.shortNow,
 		BatchBytes: cfg.Limits.LogBatchBytes, EndSyncEvery: cfg.Limits.LogEndEvery,
 	})
 	if err != nil {
@@ -218,12 +218,12 @@ func (n *Node) wire() {
 	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
 	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
-	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, n.cfg.used, n.mux, n.logger)
-	n.connectRoom(n.room)
-	n.diskRoom.peers = n.mux
-	n.diskRoom.heard = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
+	n.memoryAdmission = newMemoryAdmission(n.cfg.Name, n.cfg.MemoryLimit, n.cfg.used, n.mux, n.logger)
+	n.connectMemoryAdmission(n.memoryAdmission)
+	n.diskAdmission.peers = n.mux
+	n.diskAdmission.peersUnderstand = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
 	n.audits, n.repairs = newAudits(n.cfg.Limits.AuditsAtOnce), make(chan repair, proto.ShardsMax)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, namespaces: n.namespaces, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, namespaces: n.namespaces, disk: n.disk, memoryAdmission: n.memoryAdmission, diskAdmission: n.diskAdmission, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
 		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask,
@@ -372,7 +372,7 @@ func (r remote) Backend(node string) (cluster.Backend, error) {
 func (n *Node) run() {
 	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
-	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.room.look, n.diskRoom.look) })
+	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.memoryAdmission.look, n.diskAdmission.look) })
 	n.wg.Go(func() { watch(n.ctx, paceEvery, n.pace.look) })
 	if n.trust != nil || n.gossipKeys != nil {
 		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
@@ -413,9 +413,9 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.snapshots = newSnapshotter(n.log, members, n.logger, &n.counts.snapshot)
 	n.snapshots.limits = n.cfg.Limits.snapshots()
 	n.snapshots.limits.least(n.cfg.SnapshotBytes)
-	n.snapshots.limits.log = min(n.snapshots.limits.log, n.diskRoom.sizes.log)
-	n.snapshots.short = n.diskRoom.short
-	n.diskRoom.needs.Store(n.snapshots)
+	n.snapshots.limits.log = min(n.snapshots.limits.log, n.diskAdmission.sizes.log)
+	n.snapshots.short = n.diskAdmission.short
+	n.diskAdmission.needs.Store(n.snapshots)
 	n.snapshots.stir = func(m *member) { n.stir(ctx, m) }
 	if n.cfg.ScrubEvery > 0 {
 		scrub := &scrubber{
@@ -449,7 +449,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	}
 	n.wg.Go(func() { auditor.run(ctx) })
 	repairer := &repairer{
-		dir: n.dir.file(quarantineDir), fs: n.diskRoom.reserve.Most(), fail: n.cfg.Fail, count: &n.counts.audit, fetch: n.fetchSnapshot, others: n.skewed, lead: n.readIndex,
+		dir: n.dir.file(quarantineDir), fs: n.diskAdmission.reserve.Most(), fail: n.cfg.Fail, count: &n.counts.audit, fetch: n.fetchSnapshot, others: n.skewed, lead: n.readIndex,
 		sound: func(r *replica) error { return n.dir.differs(r.group, r.member.replica, 0) },
 	}
 	n.wg.Go(func() { repairer.run(ctx, n.repairs) })
