@@ -26,7 +26,7 @@ type backend struct {
 	replicas        atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
 	keeper          *timekeeper
 	namespaces      *namespaceCache
-	disk            *hang
+	stall           *diskStall
 	memoryAdmission *memoryAdmission
 	diskAdmission   *diskAdmission
 	audits          *audits
@@ -86,7 +86,7 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	}
 	ctx, applied := stage.Begin(ctx, "wait for apply", stage.Node.String(b.node), stage.Shards.Int(len(commands)))
 	defer applied()
-	results := c.wait(ctx, b.disk.begun())
+	results := c.wait(ctx, b.stall.begun())
 	b.noteClocks(commands, last.dated)
 	return &ebbv1.ApplyResponse{Results: results}, nil
 }

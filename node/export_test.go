@@ -25,7 +25,7 @@ func WithMemoryUsed(c Config, used func() int64) Config {
 
 // Keep makes one shard here what a table wants it to be.
 func (n *Node) Keep(table *cluster.Table, shard uint32) error {
-	return (&host{n: n}).keep(table, shard, n.dir.identity().Replicas[shard])
+	return (&replicaReconciler{n: n}).reconcile(table, shard, n.dir.identity().Replicas[shard])
 }
 
 // Alive reports whether this node hears of another.

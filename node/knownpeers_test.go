@@ -46,7 +46,7 @@ func TestKnownPeers(t *testing.T) {
 		release := make(chan struct{})
 		disk.HangSync(release)
 		if err := remember("ebb-1"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a disk that hangs: %v, want the end of the time", err)
+			t.Errorf("a disk that stalls: %v, want the end of the time", err)
 		}
 		if met := a.all(nil); len(met) > 0 {
 			t.Errorf("it knows %v before they are on disk", met)

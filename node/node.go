@@ -28,7 +28,7 @@ import (
 )
 
 // stopAllMax is how long all groups have to stop before the log is closed
-// under them: what hangs, hangs there.
+// under them. What a stalled disk holds up then fails there.
 const stopAllMax = 10 * time.Second
 
 // Node is one running process of a cluster.
@@ -62,7 +62,7 @@ type Node struct {
 	keeper      *timekeeper
 	peers       *rpc.Peers
 	events      *events
-	disk        *hang
+	stall       *diskStall
 	pace        *pacer
 	statuses    *statusCache
 	leaders     *cluster.Leaders
@@ -76,7 +76,7 @@ type Node struct {
 	answers     *budget.Pool // memory of answers, of all requests
 	kept        *budget.Pool // memory of the last answers of watches
 	trust       *trust.Store // nil: no TLS
-	rivals      *rivals
+	duplicates  *duplicateChecker
 	handshakes  *handshakes
 	checks      *transport.Checks // of connections in the clear
 	gossipKeys  *gossipKeys       // nil: gossip is in the clear
@@ -210,7 +210,7 @@ func (n *Node) wire() {
 	n.keeper = newTimekeeper(n.cfg.Clock, n.mux.Offsets)
 	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.dial, Options: n.peerOptions()})
 	n.events = newEvents()
-	n.disk = newHang()
+	n.stall = newDiskStall()
 	n.pace = newPacer(n.log.LongestSync, n.logger)
 	n.statuses = newStatusCache(func(node string) *ebbv1.NodeStatus { return n.statusOn(n.ctx, node) })
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
@@ -223,14 +223,14 @@ func (n *Node) wire() {
 	n.diskAdmission.peers = n.mux
 	n.diskAdmission.peersUnderstand = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
 	n.audits, n.repairs = newAudits(n.cfg.Limits.AuditsAtOnce), make(chan repair, proto.ShardsMax)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, namespaces: n.namespaces, disk: n.disk, memoryAdmission: n.memoryAdmission, diskAdmission: n.diskAdmission, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, namespaces: n.namespaces, stall: n.stall, memoryAdmission: n.memoryAdmission, diskAdmission: n.diskAdmission, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
 		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask,
 	})
 	n.backend.clocks = n.coordinator
 	n.planner = newPlanner(n)
-	n.rivals = newRivals(n)
+	n.duplicates = newDuplicateChecker(n)
 	n.cfg.Registry.MustRegister(newCollector(n))
 }
 
@@ -377,7 +377,7 @@ func (n *Node) run() {
 	if n.trust != nil || n.gossipKeys != nil {
 		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
 	}
-	n.wg.Go(func() { n.rivals.run(n.ctx) })
+	n.wg.Go(func() { n.duplicates.run(n.ctx) })
 	n.wg.Go(func() { watch(n.ctx, saveAckedEvery, n.recollection.save) })
 	n.wg.Go(func() {
 		if err := n.tables.run(n.ctx, n.keep); err != nil {
@@ -393,7 +393,7 @@ func (n *Node) run() {
 
 // mute keeps this node from leading anything, or allows it again.
 func (n *Node) mute(on bool) {
-	n.disk.set(on)
+	n.stall.set(on)
 	n.mux.Mute(on)
 }
 
@@ -429,8 +429,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { watch(ctx, failures.every(), failures.look) })
 	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
-	yielder := newYielder(n.cfg.Name, n.pace.now, n.groups.Load, n.directory.alive, n.statuses, &n.counts.yielded, n.logger)
-	n.wg.Go(func() { watch(ctx, n.cfg.Limits.BalanceEvery, yielder.look) })
+	slowDisks := newSlowDiskBalancer(n.cfg.Name, n.pace.now, n.groups.Load, n.directory.alive, n.statuses, &n.counts.slowDiskHandovers, n.logger)
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.BalanceEvery, slowDisks.look) })
 	sweeper := &sweeper{
 		func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger,
 		n.cfg.Limits.SweepEvery, n.cfg.Limits.SweepAtOnce,
@@ -456,16 +456,16 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { g.control.register(ctx, n.cfg.Limits.RegisterEvery, n.records) })
 	n.wg.Go(func() { watch(ctx, recallEvery, n.recollection.look) })
 	n.wg.Go(func() { n.recollection.run(ctx) })
-	host := &host{n: n}
-	n.wg.Go(func() { watch(ctx, n.cfg.Limits.HostEvery, func() { host.look(ctx) }) })
+	reconciler := &replicaReconciler{n: n}
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.ReconcileEvery, func() { reconciler.look(ctx) }) })
 	mover := newMover(n)
 	n.wg.Go(func() { watch(ctx, moveEvery, func() { mover.look(ctx) }); mover.wg.Wait() })
 	n.wg.Go(func() { watch(ctx, n.cfg.Limits.PlanEvery, func() { n.planner.look(ctx) }) })
 	n.wg.Go(func() { watch(ctx, n.cfg.Limits.ForgetEvery, n.forget) })
 	n.wg.Go(func() { watch(ctx, n.cfg.Limits.UsageEvery, func() { n.askUsage(ctx) }) })
-	raiser := &raiser{n: n}
+	upgrader := &versionUpgrader{n: n}
 	n.wg.Go(func() {
-		watch(ctx, n.cfg.Limits.RaiseEvery, func() { raiser.look(ctx) }, func() { n.beginPurges(ctx) })
+		watch(ctx, n.cfg.Limits.RaiseEvery, func() { upgrader.look(ctx) }, func() { n.beginPurges(ctx) })
 	})
 }
 
@@ -476,8 +476,8 @@ func (n *Node) skewed(r *replica) {
 	}
 }
 
-// unheeded says that a namespace's settings are not in force in a shard.
-func (n *Node) unheeded(r *replica, ns *ebbv1.Namespace, refusal *ebbv1.Error) {
+// onNamespaceRejected logs that a namespace's settings are not in force in a shard.
+func (n *Node) onNamespaceRejected(r *replica, ns *ebbv1.Namespace, refusal *ebbv1.Error) {
 	const message = "a shard refuses a version of a namespace and stays at the one it has"
 	if skipped, ok := n.repeats.due(message, time.Now()); ok {
 		n.logger.Error(message, "shard", r.group, "namespace", ns.GetName(), "version", ns.GetVersion(), "has", r.version(ns.GetName()),
@@ -524,7 +524,7 @@ func (n *Node) keep(t *cluster.Table) error {
 	if t.Shards() != id.Shards {
 		return proto.ErrWrongCluster.Errorf("data directory %s is of a cluster of %d shards, and this one has %d", n.cfg.DataDir, id.Shards, t.Shards())
 	}
-	if err := n.heed(t.Version()); err != nil {
+	if err := n.adoptVersion(t.Version()); err != nil {
 		return err
 	}
 	if err := n.cfg.checkProofs(t); err != nil {

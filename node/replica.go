@@ -24,8 +24,8 @@ type replica struct {
 	keeper     *timekeeper
 	namespaces *namespaceCache
 	skewed     func(*replica) // told when the clock keeps this leader from serving; must not wait
-	// unheeded is told when the shard refuses a version of a namespace; likewise.
-	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
+	// onNamespaceRejected is called when the shard refuses a version of a namespace. It must not wait either.
+	onNamespaceRejected func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
 	knownClock func(namespace string) *ebbv1.EventClock
 
@@ -34,7 +34,7 @@ type replica struct {
 	wg           sync.WaitGroup
 }
 
-// replicaConfig is what a replica stands on besides its seat.
+// replicaConfig is what a replica is made of besides its memberConfig.
 type replicaConfig struct {
 	keeper     *timekeeper
 	namespaces *namespaceCache
@@ -43,15 +43,15 @@ type replicaConfig struct {
 	counts     *counts
 	limits     Limits
 
-	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
+	onNamespaceRejected func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
 	knownClock func(namespace string) *ebbv1.EventClock
 }
 
-// newReplica assembles a replica. The seat's machine, led are filled in here.
-func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
+// newReplica assembles a replica. It fills in the machine and the callback led of its memberConfig.
+func newReplica(s memberConfig, state *shardMachine, c replicaConfig) *replica {
 	r := &replica{
-		state: state, keeper: c.keeper, namespaces: c.namespaces, skewed: c.skewed, unheeded: c.unheeded, knownClock: c.knownClock,
+		state: state, keeper: c.keeper, namespaces: c.namespaces, skewed: c.skewed, onNamespaceRejected: c.onNamespaceRejected, knownClock: c.knownClock,
 	}
 	s.machine, s.led = state, r.lead
 	s.unsound = r.quarantined.Load
@@ -71,9 +71,9 @@ func (r *replica) stop() {
 	r.barrier.close()
 	r.proposer.close()
 	r.leave()
-	r.proposer.landed(stopMax)
+	r.proposer.drained(stopMax)
 	r.member.stop()
-	r.proposer.landed(never)
+	r.proposer.drained(never)
 	r.wg.Wait()
 }
 
@@ -156,7 +156,7 @@ func (r *replica) restorable(command []byte) *proto.Error {
 
 // undefinable implements proposals.
 func (r *replica) undefinable(ns *ebbv1.Namespace, err *ebbv1.Error) {
-	r.unheeded(r, ns, err)
+	r.onNamespaceRejected(r, ns, err)
 }
 
 // settled implements proposals.

@@ -23,7 +23,7 @@ func (m *member) quorumCritical(replica uint64) bool {
 	}
 	return noQuorumWithout(m.configuration().Servers, serverID(m.replica), serverID(replica), func(id raft.ServerID) bool {
 		p := i.link.progressOf(id, term)
-		return !p.install && time.Since(p.heard) < m.timeout/2
+		return !p.install && time.Since(p.lastContact) < m.timeout/2
 	})
 }
 
