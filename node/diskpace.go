@@ -18,8 +18,8 @@ const (
 	// paceSpans are how many spans are remembered. A slow disk is in order again when so many have gone by since, and three of four
 	// of those that had a sync were fine: one that lies idle is tried again, and one that recovers and falls back moves leaders twice in half a minute at most.
 	paceSpans = 20
-	// handOverSpans are how many spans a disk is slow before its node hands anything over: where several become slow together, as those of one
-	// machine or one storage do, others say so by then.
+	// handOverSpans is how many spans a disk is slow before its node hands anything over. Disks of one machine or one
+	// storage become slow together: their nodes have reported it by then.
 	handOverSpans = 2
 )
 

@@ -24,7 +24,7 @@ import (
 //	keys of gossip alone  gossip, which only holders of a key can send
 //	nothing               whoever answers at the address that the control group has on record, in which gossip has no say
 
-// duplicateCheckRate and duplicateCheckBurst bound the requests that gossip can make a node send: a second, and at once.
+// duplicateCheckRate and duplicateCheckBurst bound the requests that gossip makes a node send: a second, and at once.
 const (
 	duplicateCheckRate  = rate.Limit(0.5)
 	duplicateCheckBurst = 4

@@ -121,7 +121,8 @@ func flood(t *testing.T, p *proposer, l *fakeLog, n int) (c *call, order []strin
 	return c, order
 }
 
-// Definitions count towards an entry's size: what does not fit waits for the next entry, in order, and counts as waiting.
+// Definitions count towards an entry's size. What does not fit waits for the next entry, in order, and counts as
+// waiting.
 func TestDefinitionsTakeRoom(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
 		const n = 5_000

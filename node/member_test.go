@@ -696,7 +696,8 @@ func TestDiskWatch(t *testing.T) {
 			t.Errorf("%q, want %q", log, want)
 		}
 
-		// For as long as the process stood still nothing is held against the disk, even if it is more than once. A stalled disk is noticed all the same.
+		// Time in which the process stood still does not count against the disk, even if it happens more than once. A
+		// stalled disk is noticed all the same.
 		since = time.Time{}
 		look(time.Minute)
 		log = nil

@@ -209,7 +209,7 @@ func (p *proposer) kick() {
 	go p.flushLoop()
 }
 
-// pause holds further entries back and waits until none is in flight, so that leadership changes with no write in doubt.
+// pause holds further entries back and waits until none is in flight: leadership then changes with no write in doubt.
 // It reports whether that happened in time. The caller must call resume in any case.
 func (p *proposer) pause(atMost time.Duration) bool {
 	p.mu.Lock()
@@ -312,8 +312,8 @@ func (p *proposer) isClosed() bool {
 	return p.closed
 }
 
-// done ends a flushLoop, unless an entry's worth of commands waits, or any command waits and no other flushLoop would take
-// it along. It reports whether the loop is over.
+// done ends a flushLoop, unless an entry's worth of commands waits, or any command waits and no other flushLoop runs. It
+// reports whether the loop is over.
 func (p *proposer) done() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

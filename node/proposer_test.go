@@ -30,7 +30,7 @@ type fakeLog struct {
 	clocks   map[string]*ebbv1.EventClock
 	skews    int
 	refuses  map[string]bool // namespaces whose definitions the shard refuses
-	rejected []string        // versions of which that was told
+	rejected []string        // versions that were reported as rejected
 
 	behaves, wants uint32 // behaviour versions: applied, and called for by the storage version in force
 }

@@ -13,8 +13,8 @@ import (
 const (
 	// reconcileEvery is how often a node compares its replicas with the table.
 	reconcileEvery = 250 * time.Millisecond
-	// leaderlessMax is how long a node knows no leader of the control group before it asks the other nodes whether it is
-	// still a member.
+	// leaderlessMax is how long a node knows no leader of the control group before it asks the other nodes whether it
+	// is still a member.
 	leaderlessMax = 3 * time.Second
 )
 
