@@ -312,8 +312,8 @@ func (p *proposer) isClosed() bool {
 	return p.closed
 }
 
-// done ends a flushLoop, unless an entry's worth of commands waits, or any command waits and no other flushLoop runs. It
-// reports whether the loop is over.
+// done ends a flushLoop, unless an entry's worth of commands waits, or any command waits and no other flushLoop runs.
+// It reports whether the loop is over.
 func (p *proposer) done() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
