@@ -114,7 +114,7 @@ func TestAuditWaitsForNobodyWhoIsAbsent(t *testing.T) {
 					return c.says(ctx, time.Since(start))
 				}}
 				a.found.note(1, finding{index: index, sum: 5})
-				r := &replica{member: newMember(seat{group: 1}), state: newShardMachine(1, func() shard.Memory { return shard.Heap{} }, nil, nil, nil, nil)}
+				r := &replica{member: newMember(memberConfig{group: 1}), state: newShardMachine(1, func() shard.Memory { return shard.Heap{} }, nil, nil, nil, nil)}
 				if got := a.gather(ctx, r, []string{"a", "b", "c"}, index); !maps.Equal(got, c.want) {
 					t.Errorf("%v, want %v", got, c.want)
 				}

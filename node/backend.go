@@ -22,20 +22,20 @@ import (
 // backend serves the shards of this node: what the router and the coordinator
 // of any node ask of it.
 type backend struct {
-	node     string
-	replicas atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
-	keeper   *timekeeper
-	lore     *lore
+	node       string
+	replicas   atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
+	keeper     *timekeeper
+	namespaces *namespaceCache
 	// confirm makes the table as new as the control group's.
-	confirm  func(ctx context.Context) error
-	disk     *hang
-	room     *room
-	diskRoom *diskRoom
-	audits   *audits
-	repairs  chan<- repair
-	differs  func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
-	lead     func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
-	count    *readMetrics
+	confirm         func(ctx context.Context) error
+	stall           *diskStall
+	memoryAdmission *memoryAdmission
+	diskAdmission   *diskAdmission
+	audits          *audits
+	repairs         chan<- repair
+	differs         func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
+	lead            func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
+	count           *readMetrics
 
 	clocks eventClocks
 }
@@ -66,7 +66,7 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	c := newCall(len(commands))
 	c.until, _ = ctx.Deadline()
 	c.sender = senderOf(ctx, req)
-	var last admission
+	var last namespaceCheck
 	for i, cmd := range commands {
 		r, err := b.replica(cmd.GetShard())
 		if err == nil {
@@ -88,7 +88,7 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	}
 	ctx, applied := stage.Begin(ctx, "wait for apply", stage.Node.String(b.node), stage.Shards.Int(len(commands)))
 	defer applied()
-	results := c.wait(ctx, b.disk.begun())
+	results := c.wait(ctx, b.stall.begun())
 	b.noteClocks(commands, last.dated)
 	return &ebbv1.ApplyResponse{Results: results}, nil
 }
@@ -119,9 +119,8 @@ func (b *backend) noteClocks(commands []*ebbv1.ShardCommand, dated string) {
 	}
 }
 
-// admission is what was found out about the last command's namespace: mostly,
-// all commands of a request have the same.
-type admission struct {
+// namespaceCheck is the result for the last command's namespace: mostly, all commands of a request have the same one.
+type namespaceCheck struct {
 	asked     bool
 	namespace []byte
 	err       *proto.Error
@@ -131,14 +130,14 @@ type admission struct {
 // admit refuses a command that memory is too small for, one that would take too long to apply, and one whose namespace neither this node nor the shard knows
 // while nobody can be asked: the log would take it and the shard refuse it,
 // though it may be good.
-func (b *backend) admit(ctx context.Context, last *admission, r *replica, command []byte) *proto.Error {
+func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, command []byte) *proto.Error {
 	if err := r.unsound(); err != nil {
 		return err // the answer to a command says what the state made of it
 	}
-	if err := b.room.admit(r.group, r, command); err != nil {
+	if err := b.memoryAdmission.admit(r.group, r, command); err != nil {
 		return err
 	}
-	if err := b.diskRoom.admit(r.group, r, command); err != nil {
+	if err := b.diskAdmission.admit(r.group, r, command); err != nil {
 		return err
 	}
 	// A replica that does not lead may lag: it is no judge of what an expression takes, nor of which commands were applied. It refuses as NOT_LEADER below.
@@ -152,18 +151,18 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 	}
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {
-		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name), dated: last.dated}
-		if last.err == nil && b.lore.table().Deleted(string(name)) != nil {
+		*last = namespaceCheck{asked: true, namespace: name, err: b.namespaces.refresh(ctx, name), dated: last.dated}
+		if last.err == nil && b.namespaces.table().Deleted(string(name)) != nil {
 			if err := b.confirm(ctx); err != nil { // it may have been undeleted
 				last.err = proto.AsError(err)
 			}
 		}
-		if ns := b.lore.table().Namespace(string(name)); proto.OnEventTime(ns) {
+		if ns := b.namespaces.table().Namespace(string(name)); proto.OnEventTime(ns) {
 			last.dated = ns.GetName()
 			b.clocks.EventClock(ctx, last.dated) // for the proposer, which does not wait
 		}
 	}
-	if last.err != nil && (r.state.version(string(name)) == 0 || b.lore.table().Deleted(string(name)) != nil) {
+	if last.err != nil && (r.state.version(string(name)) == 0 || b.namespaces.table().Deleted(string(name)) != nil) {
 		return last.err.WithShard(r.group)
 	}
 	return nil
@@ -258,7 +257,7 @@ func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.Shar
 	if r.state.version(name) > 0 {
 		return a
 	}
-	table := b.lore.table()
+	table := b.namespaces.table()
 	ns := table.Namespace(name)
 	if ns == nil {
 		return a
@@ -271,7 +270,7 @@ func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.Shar
 // shard has not heard of it: it would answer from keys that are no longer there. It also refuses one of a coordinator
 // that has not heard that the namespace was made anew: that asks for ids of the older one, and where its keys were.
 func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
-	table := b.lore.table()
+	table := b.namespaces.table()
 	dropped := table.DroppedVersion()
 	if q.GetNamespaceVersion() == 0 && dropped == 0 && len(table.DeletedNamespaces()) == 0 {
 		return nil
@@ -294,7 +293,7 @@ func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
 
 // clockSet tells a shard that this node leads that the event clock of a namespace was set, if it has not heard of it.
 func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.Error {
-	ns := b.lore.table().Namespace(name)
+	ns := b.namespaces.table().Namespace(name)
 	if ns.GetClockSetting().GetTimeUs() == 0 {
 		return nil
 	}
@@ -321,7 +320,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 		return nil
 	}
 	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
-	settings := func() *ebbv1.Namespace { return b.lore.table().Namespace(name) }
+	settings := func() *ebbv1.Namespace { return b.namespaces.table().Namespace(name) }
 	// Without them in time, the next command under the namespace brings them.
 	_ = await(ctx, handOverPoll, func() bool { return settings().GetVersion() >= wants })
 	ns := settings()
@@ -344,7 +343,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 func (b *backend) askUndeleted(
 	ctx context.Context, g *gate, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
-	ns := b.lore.table().Namespace(q.GetQuestion().GetNamespace())
+	ns := b.namespaces.table().Namespace(q.GetQuestion().GetNamespace())
 	if g.err != nil || ns == nil {
 		return refusal
 	}

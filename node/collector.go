@@ -38,7 +38,7 @@ var (
 	descSyncSeconds  = describe("log_sync_seconds_total", "Time spent in syncs of the log, with the writes before them.")
 	descSyncMax      = describe("log_sync_max_seconds", "The longest sync of the log so far.")
 	descDiskSlow     = describe("disk_slow", "1 while this node's disk is so slow that it hands over what it leads.")
-	descYielded      = describe("disk_slow_handovers_total", "Groups that this node handed over because its disk was slow.")
+	descDiskHandover = describe("disk_slow_handovers_total", "Groups that this node handed over because its disk was slow.")
 	descSyncWaiting  = describe("log_sync_waiting_seconds", "How long the oldest sync has been waiting.")
 	descProposals    = describe("proposals_total", "Entries proposed by this node.")
 	descProposed     = describe("proposed_commands_total", "Commands in them.")
@@ -68,7 +68,7 @@ var (
 	descOverBudget   = describe("budget_refusals_total", "Commands refused for their namespace's budget, or its share of a node.", "reason")
 	descHeldBytes    = describe("namespace_bytes", "About what a namespace takes here; of the largest.", "namespace")
 	descHeldKeys     = describe("namespace_keys", "Keys of a namespace in shards led here; of the largest.", "namespace")
-	descNoRoom       = describe("memory_refusals_total", "Commands refused because this node, or another that holds the shard, had no memory left for more.")
+	descNoMemory     = describe("memory_refusals_total", "Commands refused because this node, or another that holds the shard, had no memory left for more.")
 	descDiskFree     = describe("disk_free_bytes", "Free bytes where the data directory is.")
 	descDiskFull     = describe("disk_full", "1 while this node refuses what would make its shards larger because its disk is full.")
 	descDiskReserve  = describe("disk_reserve_bytes", "Bytes of the disk that are held back for when it is full.")
@@ -109,8 +109,8 @@ var (
 	descLeaps        = describe("membership_leaps", "Configurations here that changed several servers at once.")
 	descMoving       = describe("shards_moving", "Groups whose membership is being changed, in the whole cluster.")
 	descRefused      = describe("gossip_refused_total", "Packets, streams and members of gossip that were refused.", "reason")
-	descRivalsAsked  = describe("rivals_asked_total", "Questions asked because of rivals or strangers in gossip.")
-	descRivals       = describe("rivals_unproven_total", "Rivals in gossip that did not end this node.")
+	descDupChecks    = describe("rivals_asked_total", "Requests sent because of duplicates or foreign clusters in gossip.")
+	descDupUnproven  = describe("rivals_unproven_total", "Duplicates in gossip that did not end this node.")
 	descOffset       = describe("clock_offset_seconds", "How far a peer's clock is ahead of this node's.", "peer")
 )
 
@@ -180,8 +180,8 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(descScrubs, k.scrub.passes.Load())
 	count(descScrubbed, k.scrub.bytes.Load())
 	count(descConnDamages, c.n.checks.Damaged())
-	count(descRivalsAsked, c.n.rivals.asked.Load())
-	count(descRivals, c.n.rivals.unproven.Load())
+	count(descDupChecks, c.n.duplicates.asked.Load())
+	count(descDupUnproven, c.n.duplicates.unproven.Load())
 	if g := c.n.directory.gossip.Load(); g != nil {
 		for _, why := range cluster.GossipRefusals {
 			to <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(g.Refused(why)), string(why))
@@ -202,14 +202,14 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 func (c *collector) memory(
 	to chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64),
 ) {
-	r, full := c.n.room, 0.0
+	r, full := c.n.memoryAdmission, 0.0
 	if r.full() {
 		full = 1
 	}
 	gauge(descMemoryUsed, float64(r.used()))
 	gauge(descMemoryLimit, float64(r.limit))
 	gauge(descMemoryFull, full)
-	count(descNoRoom, r.refusals.Load())
+	count(descNoMemory, r.refusals.Load())
 	pressed := 0.0
 	if r.pressed() {
 		pressed = 1
@@ -230,7 +230,7 @@ func (c *collector) memory(
 }
 
 func (c *collector) disk(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {
-	r, full := c.n.diskRoom, 0.0
+	r, full := c.n.diskAdmission, 0.0
 	if r.short() {
 		full = 1
 	}
@@ -299,5 +299,5 @@ func (c *collector) log(gauge func(*prometheus.Desc, float64, ...string), count 
 		slow = 1
 	}
 	gauge(descDiskSlow, slow)
-	count(descYielded, c.n.counts.yielded.Load())
+	count(descDiskHandover, c.n.counts.slowDiskHandovers.Load())
 }

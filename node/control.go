@@ -42,7 +42,7 @@ type control struct {
 }
 
 func newControl(
-	s seat, birth *cluster.Table, known func(context.Context) map[string]proto.Versions, logger *slog.Logger,
+	s memberConfig, birth *cluster.Table, known func(context.Context) map[string]proto.Versions, logger *slog.Logger,
 	changed func(),
 ) *control {
 	c := &control{
@@ -229,7 +229,7 @@ func (c *control) told(i *incarnation, index uint64) bool {
 			continue
 		}
 		p := i.link.progressOf(s.ID, term)
-		if p.told < index && time.Since(p.heard) < c.timeout/2 {
+		if p.sentCommit < index && time.Since(p.lastContact) < c.timeout/2 {
 			return false
 		}
 	}

@@ -15,7 +15,7 @@ import (
 func TestStoppingControlTakesNothing(t *testing.T) {
 	convene(t, 1, func(p *parliament) {
 		leader := p.members[p.leader()]
-		c := newControl(leader.seat, nil, nil, slog.New(slog.DiscardHandler), func() {})
+		c := newControl(leader.memberConfig, nil, nil, slog.New(slog.DiscardHandler), func() {})
 		c.stop()
 		c.now.Store(leader.now.Load()) // one that leads to the last
 		if _, leads := c.leading(); !leads {
@@ -55,7 +55,7 @@ func TestNewbornVersion(t *testing.T) {
 		{"one is older, and one away", map[string]proto.Versions{"a": knows(13), "c": knows(9)}, 9},
 		{"alone", map[string]proto.Versions{"a": knows(13)}, 13},
 	} {
-		it := &control{member: &member{seat: seat{node: "a"}}, birth: birth}
+		it := &control{member: &member{memberConfig: memberConfig{node: "a"}}, birth: birth}
 		if got := it.newborn(c.told).Version(); got != c.want {
 			t.Errorf("%s: born at version %d, not %d", c.name, got, c.want)
 		}

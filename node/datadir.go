@@ -55,14 +55,14 @@ type identity struct {
 	// Founded is set when all replicas have their first configuration. From
 	// then on a replica without any state has lost it.
 	Founded bool `json:"founded,omitempty"`
-	// Met are the founders of which a replica has ever spoken with one of this node's; see acquaintances.
+	// Met are the founders whose replicas have ever exchanged a message with one of this node's; see knownPeers.
 	Met []string `json:"met,omitempty"`
 	// Replicas are those that this node has, by group, once it has been founded.
-	Replicas map[uint32]tenure `json:"replicas,omitempty"`
+	Replicas map[uint32]replicaRecord `json:"replicas,omitempty"`
 }
 
-// tenure is a replica that this node has.
-type tenure struct {
+// replicaRecord says which replica of a group this node holds, and what must outlive a restart.
+type replicaRecord struct {
 	ID uint64 `json:"id"`
 	// Epoch is that of a table that had it: one of that epoch or later that has it not has dropped it.
 	Epoch uint64 `json:"epoch"`

@@ -18,9 +18,9 @@ const (
 	// paceSpans are how many spans are remembered. A slow disk is in order again when so many have gone by since, and three of four
 	// of those that had a sync were fine: one that lies idle is tried again, and one that recovers and falls back moves leaders twice in half a minute at most.
 	paceSpans = 20
-	// yieldSpans are how many spans a disk is slow before its node hands anything over: where several become slow together, as those of one
-	// machine or one storage do, others say so by then.
-	yieldSpans = 2
+	// handOverSpans is how many spans a disk is slow before its node hands anything over. Disks of one machine or one
+	// storage become slow together: their nodes have reported it by then.
+	handOverSpans = 2
 )
 
 // diskPace is how fast this node's disk is, and whether it is too slow to lead. It is a value: after makes the next one.
@@ -62,8 +62,8 @@ func (p diskPace) slowest(of int) time.Duration {
 // usual is what a node tells others: half of the spans had such a sync, so that they hear of a disk that is becoming slow before it is.
 func (p diskPace) usual() time.Duration { return p.slowest(slowOf / 2) }
 
-// yields reports whether this node is to hand over what it leads.
-func (p diskPace) yields() bool { return p.slow && p.since >= yieldSpans }
+// handsOver reports whether this node hands over the groups that it leads.
+func (p diskPace) handsOver() bool { return p.slow && p.since >= handOverSpans }
 
 // fine reports whether three of four of the spans with a sync had none that took long.
 func (p diskPace) fine() bool {

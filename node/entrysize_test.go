@@ -43,7 +43,7 @@ func TestEntriesThatNoFrameHoldsAreRefused(t *testing.T) {
 		if err := p.propose(a); err != nil {
 			t.Errorf("after it: %v", err)
 		}
-		c := newControl(m.seat, nil, nil, slog.New(slog.DiscardHandler), func() {})
+		c := newControl(m.memberConfig, nil, nil, slog.New(slog.DiscardHandler), func() {})
 		c.now.Store(m.now.Load())
 		_, err = c.propose(context.Background(), &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNamespace{SetNamespace: &ebbv1.SetNamespaceRequest{
 			Namespace: &ebbv1.Namespace{Name: strings.Repeat("n", transport.EntryBytesMax)},
@@ -121,7 +121,8 @@ func flood(t *testing.T, p *proposer, l *fakeLog, n int) (c *call, order []strin
 	return c, order
 }
 
-// Definitions are cargo: what does not fit beside them waits for the next entry, in its order, and is counted as waiting.
+// Definitions count towards an entry's size. What does not fit waits for the next entry, in order, and counts as
+// waiting.
 func TestDefinitionsTakeRoom(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
 		const n = 5_000
@@ -157,8 +158,8 @@ func TestDefinitionsTakeRoom(t *testing.T) {
 				t.Fatalf("result %d: %v", i, r)
 			}
 		}
-		if waiting := p.count.waiting.Load(); waiting != 0 || p.bytes != 0 || p.flights != 0 {
-			t.Errorf("%d bytes are said to wait, %d at the shard; %d goroutines are left", waiting, p.bytes, p.flights)
+		if waiting := p.count.waiting.Load(); waiting != 0 || p.bytes != 0 || p.flushers != 0 {
+			t.Errorf("%d bytes are said to wait, %d at the shard; %d goroutines are left", waiting, p.bytes, p.flushers)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func WithMemoryUsed(c Config, used func() int64) Config {
 
 // Keep makes one shard here what a table wants it to be.
 func (n *Node) Keep(table *cluster.Table, shard uint32) error {
-	return (&host{n: n}).keep(table, shard, n.dir.identity().Replicas[shard])
+	return (&replicaReconciler{n: n}).reconcile(table, shard, n.dir.identity().Replicas[shard])
 }
 
 // Alive reports whether this node hears of another.
@@ -85,3 +85,9 @@ func (n *Node) Replicas(group uint32) (all []uint64) {
 	}
 	return all
 }
+
+// Router is what takes the writes of this node's callers.
+func (n *Node) Router() *cluster.Router { return n.router }
+
+// Coordinator is what answers the questions of this node's callers.
+func (n *Node) Coordinator() *cluster.Coordinator { return n.coordinator }

@@ -58,11 +58,11 @@ func TestOlderSnapshotWithoutItsLogIsNotRestored(t *testing.T) {
 	_, in := raft.NewInmemTransport(address)
 	e := newEvents()
 	defer e.close()
-	m := newMember(seat{
+	m := newMember(memberConfig{
 		group: 1, replica: 1, node: "n0", timeout: time.Second,
 		machine: new(tally), wal: group, snaps: open(),
-		carrier: func() carrier { return &wire{InmemTransport: in} }, events: e, disk: newHang(),
-		logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1),
+		carrier: func() carrier { return &wire{InmemTransport: in} }, events: e, stall: newDiskStall(),
+		logger: newRaftLogger(slog.New(slog.DiscardHandler), newRepeats(), 1),
 		led:    func(uint64) {}, seen: func(string, uint64) {},
 	})
 	must(t, m.intact())

@@ -21,8 +21,8 @@ const (
 	surveyEvery = 100 * time.Millisecond
 	// surveyMax is how long one of them may take to answer.
 	surveyMax = time.Second
-	// bewareFor is how long a restarted node looks whether it is among strangers.
-	bewareFor = 10 * time.Second
+	// foreignClusterWindow is how long a restarted node checks whether its peers belong to another cluster.
+	foreignClusterWindow = 10 * time.Second
 )
 
 // report is what another node says of itself.
@@ -220,34 +220,34 @@ func (n *Node) tableFrom(ctx context.Context, name string) (*ebbv1.Table, source
 	return resp.GetTable(), from, err
 }
 
-// strangers refuses to start among nodes of another cluster.
-func (n *Node) strangers(reports []report) error {
+// checkForeignCluster returns an error if the other nodes belong to another cluster.
+func (n *Node) checkForeignCluster(reports []report) error {
 	id := n.dir.identity().ClusterID
-	var stranger *report
+	var foreign *report
 	for i, r := range reports {
 		if r.clusterID == id {
 			return nil
 		}
 		if r.clusterID != "" && n.believes(r.source) {
-			stranger = &reports[i]
+			foreign = &reports[i]
 		}
 	}
-	if id == "" || stranger == nil {
+	if id == "" || foreign == nil {
 		return nil
 	}
 	return proto.ErrWrongCluster.Errorf("data directory %s belongs to cluster %s, but node %s belongs to cluster %s",
-		n.cfg.DataDir, id, stranger.node, stranger.clusterID).
+		n.cfg.DataDir, id, foreign.node, foreign.clusterID).
 		WithHint("use this cluster's own data directory, or --join nodes of the right cluster")
 }
 
-// beware looks for strangers in the first seconds, until one of the others
-// turns out to be of the same cluster.
-func (n *Node) beware(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, bewareFor)
+// detectForeignCluster checks, in the first seconds after a restart, whether the other nodes belong to another cluster.
+// It ends when one of them answers.
+func (n *Node) detectForeignCluster(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, foreignClusterWindow)
 	defer cancel()
 	_ = await(ctx, time.Second, func() bool {
 		reports, refused := n.surveyed(ctx, n.kin())
-		if err := n.strangers(reports); err != nil {
+		if err := n.checkForeignCluster(reports); err != nil {
 			n.fatal(err)
 			return true
 		}
@@ -279,7 +279,7 @@ func (n *Node) bringUp(ctx context.Context) error {
 	id := n.dir.identity()
 	has := id.Replicas
 	if !id.Founded {
-		has = tenures(birth, n.cfg.Name)
+		has = replicasAtBirth(birth, n.cfg.Name)
 	}
 	if err := n.clear(has); err != nil {
 		return err
@@ -318,7 +318,7 @@ func (n *Node) bringUp(ctx context.Context) error {
 	n.backend.replicas.Store(&g.byShard)
 	n.look(ctx, g)
 	n.replaceDamaged(ctx, damaged)
-	n.wg.Go(func() { n.hurry(ctx, g, birth, !id.Founded) })
+	n.wg.Go(func() { n.campaignEarly(ctx, g, birth, !id.Founded) })
 	return n.replay(ctx, g)
 }
 
@@ -335,12 +335,12 @@ func (n *Node) birth() (*cluster.Table, error) {
 	return table.WithVersion(n.cfg.Storage.Oldest), nil
 }
 
-// tenures are the replicas that the birth table gives a node.
-func tenures(birth *cluster.Table, node string) map[uint32]tenure {
-	has := make(map[uint32]tenure)
+// replicasAtBirth returns the replicas that the birth table gives a node.
+func replicasAtBirth(birth *cluster.Table, node string) map[uint32]replicaRecord {
+	has := make(map[uint32]replicaRecord)
 	for group := range birth.Shards() + 1 {
 		if id, here := birth.ReplicaOn(node, group); here {
-			has[group] = tenure{ID: id}
+			has[group] = replicaRecord{ID: id}
 		}
 	}
 	return has
@@ -353,7 +353,7 @@ func (n *Node) enroll(ctx context.Context) error {
 		if err := n.meetsOlder(ctx); err != nil {
 			return err
 		}
-		n.wg.Go(func() { n.beware(ctx) })
+		n.wg.Go(func() { n.detectForeignCluster(ctx) })
 		return nil
 	}
 	n.phase.enter(phaseJoining, "looks for its cluster")
@@ -372,9 +372,8 @@ func (n *Node) enroll(ctx context.Context) error {
 	})
 }
 
-// hurry spares newborn groups, and groups of one, the wait for a heartbeat that
-// cannot come.
-func (n *Node) hurry(ctx context.Context, g *groups, birth *cluster.Table, newborn bool) {
+// campaignEarly spares new groups, and groups of one, the wait for a heartbeat that cannot come.
+func (n *Node) campaignEarly(ctx context.Context, g *groups, birth *cluster.Table, newborn bool) {
 	if !newborn {
 		g.campaign(birth, false)
 		return

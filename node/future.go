@@ -15,11 +15,10 @@ func (f refusedEntry) Error() error  { return f.why }
 func (f refusedEntry) Index() uint64 { return 0 }
 func (f refusedEntry) Response() any { return nil }
 
-// mortal makes a future of Raft give up with ErrRaftShutdown when life ends.
-// Raft's own futures of log entries wait for ever if Raft is shut down, or its
-// goroutine gone, while they lie in one of its channels; but they have an
-// exported field for just this channel, which Apply leaves empty.
-func mortal[F raft.Future](future F, life chan struct{}) F {
+// withShutdown makes a future of Raft fail with ErrRaftShutdown when life is closed. Raft's own futures of log entries
+// wait for ever if Raft stops, or its goroutine ends, while they are in one of its channels. They have an exported
+// field for such a channel, but Apply leaves it empty.
+func withShutdown[F raft.Future](future F, life chan struct{}) F {
 	if v := reflect.ValueOf(future); v.Kind() == reflect.Pointer {
 		if field := v.Elem().FieldByName("ShutdownCh"); field.IsValid() && field.CanSet() {
 			field.Set(reflect.ValueOf(life))

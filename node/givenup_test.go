@@ -11,14 +11,14 @@ func TestGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		group  uint32
 		epoch  uint64
-		have   tenure
+		have   replicaRecord
 		wanted bool
 	}{
-		"held":              {3, 9, tenure{ID: 7, Epoch: 5}, false},
-		"not held":          {3, 9, tenure{ID: 8, Epoch: 5}, true},
-		"made later":        {3, 9, tenure{ID: 8, Epoch: 10}, false},
-		"without an answer": {3, 0, tenure{ID: 8}, false},
-		"control group":     {cluster.ControlShard, 9, tenure{ID: 8}, false},
+		"held":              {3, 9, replicaRecord{ID: 7, Epoch: 5}, false},
+		"not held":          {3, 9, replicaRecord{ID: 8, Epoch: 5}, true},
+		"made later":        {3, 9, replicaRecord{ID: 8, Epoch: 10}, false},
+		"without an answer": {3, 0, replicaRecord{ID: 8}, false},
+		"control group":     {cluster.ControlShard, 9, replicaRecord{ID: 8}, false},
 	} {
 		r := &recollection{n: &Node{tables: newTables(nil)}, epoch: c.epoch, held: []uint64{7}}
 		if got := r.givenUp(c.group, c.have); got != c.wanted {

@@ -40,17 +40,17 @@ type groups struct {
 
 // newGroups assembles the members that this node has. None runs yet. birth is
 // the table that a new cluster starts with; nil if this node is no founder.
-func (n *Node) newGroups(has map[uint32]tenure, birth *cluster.Table) (*groups, error) {
+func (n *Node) newGroups(has map[uint32]replicaRecord, birth *cluster.Table) (*groups, error) {
 	control, ok := has[cluster.ControlShard]
 	if !ok {
 		return nil, proto.ErrCorrupt.Errorf("data directory %s: %s names no member of the control group", n.cfg.DataDir, identityName).WithHint(lostIdentity)
 	}
-	s, err := n.seat(cluster.ControlShard, control.ID)
+	s, err := n.memberConfig(cluster.ControlShard, control.ID)
 	if err != nil {
 		return nil, err
 	}
 	g := &groups{
-		control: newControl(s, birth, n.foundersTold, n.logger, n.tables.note),
+		control: newControl(s, birth, n.founderVersions, n.logger, n.tables.note),
 		byShard: make([]*replica, n.dir.identity().Shards+1),
 	}
 	g.control.lacks.Store(control.Lacks)
@@ -71,8 +71,8 @@ func (n *Node) newGroups(has map[uint32]tenure, birth *cluster.Table) (*groups, 
 
 // newReplica assembles a replica of a shard. It does not run yet. One that was being repaired when the node stopped goes on with that: what is
 // on disk is what differed.
-func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
-	s, err := n.seat(id, t.ID)
+func (n *Node) newReplica(id uint32, t replicaRecord) (*replica, error) {
+	s, err := n.memberConfig(id, t.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
 	machine.limit(n.cfg.ShardLimits)
 	machine.fail, s.arrivals.machine = n.cfg.Fail, machine
 	r := newReplica(s, machine, replicaConfig{
-		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded,
+		keeper: n.keeper, namespaces: n.namespaces, confirm: n.confirm, skewed: n.skewed, onNamespaceRejected: n.onNamespaceRejected,
 		knownClock: func(ns string) *ebbv1.EventClock { return n.coordinator.KnownEventClock(ns) },
 		counts:     &n.counts, limits: n.cfg.Limits,
 	})
@@ -117,31 +117,31 @@ func (g *groups) listed() *groups {
 	return g
 }
 
-// seat is where a member of a group sits.
-func (n *Node) seat(group uint32, replica uint64) (seat, error) {
+// memberConfig returns the configuration of a member, without its machine.
+func (n *Node) memberConfig(group uint32, replica uint64) (memberConfig, error) {
 	log, hurt := n.log.Group(group), new(atomic.Bool)
 	snaps, err := snap.Open(snap.Config{
-		FS: n.diskRoom.reserve.Most(), Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, Count: &n.counts.snapshot.files, OnBoundary: log.SetBoundary, Continues: log.Continues,
+		FS: n.diskAdmission.reserve.Most(), Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, Count: &n.counts.snapshot.files, OnBoundary: log.SetBoundary, Continues: log.Continues,
 		Owner:    fmt.Sprintf("disk %s, group %d, replica %d", n.dir.identity().Disk, group, replica),
 		OnDamage: func() { hurt.Store(true) }, SyncBytes: n.cfg.Limits.SnapshotSyncBytes,
 		Files: n.cfg.Limits.SnapshotFiles,
 	})
 	if err != nil {
-		return seat{}, err
+		return memberConfig{}, err
 	}
 	address, to := transport.Address(n.cfg.Name, replica), &arrivals{store: snaps, count: &n.counts.snapshot}
 	remembered := n.recollection.memory.Group(group)
-	return seat{
+	return memberConfig{
 		group: group, replica: replica, node: n.cfg.Name, timeout: cluster.ElectionTimeout(n.dir.identity().Shards),
 		appends: n.cfg.Limits.AppendEntries, commits: n.cfg.Limits.CommitEvery,
-		wal: log, snaps: snaps, hurt: hurt, events: n.events, disk: n.disk,
+		wal: log, snaps: snaps, hurt: hurt, events: n.events, stall: n.stall,
 		arrivals: to, carrier: func() carrier {
 			g := n.mux.Group(group, address)
 			g.Receive(to)
 			g.Remember(remembered)
 			return g
 		},
-		logger: newQuiet(n.logger, n.repeats, group),
+		logger: newRaftLogger(n.logger, n.repeats, group),
 		seen:   func(leader string, term uint64) { n.leaders.Observe(group, leader, term) },
 	}, nil
 }

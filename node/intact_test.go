@@ -25,7 +25,7 @@ func TestIntact(t *testing.T) {
 		g := log.Group(1)
 		snaps, err := snap.Open(snap.Config{FS: disk, Dir: "/data/snap/1", OnBoundary: g.SetBoundary})
 		must(t, err)
-		f(&member{seat: seat{group: 1, wal: g, snaps: snaps}}, g)
+		f(&member{memberConfig: memberConfig{group: 1, wal: g, snaps: snaps}}, g)
 		must(t, log.Close())
 	}
 	lost := func(what string, m *member) {

@@ -118,7 +118,7 @@ func (n *Node) joined(resp *ebbv1.ManageResponse) error {
 	err = n.dir.update(func(id *identity) {
 		id.Layout = max(id.Layout, table.Version())
 		id.ClusterID, id.Shards, id.Replication, id.Founded, id.TakesPlace = table.ClusterID(), table.Shards(), table.Replication(), true, false
-		id.Replicas = map[uint32]tenure{cluster.ControlShard: {ID: resp.GetReplica(), Epoch: table.Epoch()}}
+		id.Replicas = map[uint32]replicaRecord{cluster.ControlShard: {ID: resp.GetReplica(), Epoch: table.Epoch()}}
 	})
 	if err != nil {
 		return err

@@ -55,8 +55,8 @@ type Limits struct {
 	// the cluster may have a move under way; 4.
 	PlanEvery   time.Duration
 	MovesAtOnce int
-	// HostEvery is how often a node compares its replicas with the table; 250 ms.
-	HostEvery time.Duration
+	// ReconcileEvery is how often a node compares its replicas with the table; 250 ms.
+	ReconcileEvery time.Duration
 	// BalanceEvery is how often a node hands over a shard that another node should lead; 250 ms. BalanceAfter is for how
 	// long after its start it hands over none; 10 s.
 	BalanceEvery, BalanceAfter time.Duration
@@ -104,7 +104,7 @@ func (l Limits) filled() Limits {
 	positive(&l.UnknownNames, unknownMax)
 	positive(&l.PlanEvery, planEvery)
 	positive(&l.MovesAtOnce, movesAtOnce)
-	positive(&l.HostEvery, hostEvery)
+	positive(&l.ReconcileEvery, reconcileEvery)
 	positive(&l.BalanceEvery, balanceEvery)
 	positive(&l.BalanceAfter, balanceAfter)
 	positive(&l.RegisterEvery, registerEvery)

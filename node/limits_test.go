@@ -12,7 +12,7 @@ func TestDefaultsOfLimits(t *testing.T) {
 		EntriesInFlight: 4, EntryBytes: 64 << 10, QueueBytes: 4 << 20, AppendEntries: 64, TrailingBytes: 1 << 20,
 		LogBytes: 256 << 20, SnapshotsAtOnce: 2, SnapshotEvery: time.Second, AuditEvery: time.Minute, AuditsAtOnce: 2,
 		NodeBytes: 128 << 20, CommitEvery: time.Second, UnknownNames: 1000,
-		PlanEvery: 500 * time.Millisecond, MovesAtOnce: 4, HostEvery: 250 * time.Millisecond,
+		PlanEvery: 500 * time.Millisecond, MovesAtOnce: 4, ReconcileEvery: 250 * time.Millisecond,
 		BalanceEvery: 250 * time.Millisecond, BalanceAfter: 10 * time.Second, RegisterEvery: time.Second,
 		RaiseEvery: time.Second, UsageEvery: time.Second, ForgetEvery: 10 * time.Second,
 		SweepEvery: 5 * time.Second, SweepAtOnce: 1000, PurgeEvery: time.Second,

@@ -22,7 +22,7 @@ type carrier interface {
 type link struct {
 	carrier
 	unsound func() bool // nil: never
-	voter   *member     // that asks for votes in turn; nil: at once
+	voter   *member     // its pre-votes are staggered; nil: they are not
 	ended   *ending
 
 	mu    sync.Mutex // guards peers
@@ -31,11 +31,11 @@ type link struct {
 
 // progress is what a leader knows of one follower in this term.
 type progress struct {
-	term    uint64    // of which the rest speaks
-	match   uint64    // the follower's log agrees with ours up to here
-	told    uint64    // the commit index it was last told, and has entries for
-	heard   time.Time // its last answer of any kind
-	install bool      // a snapshot is on its way
+	term        uint64    // of the fields below
+	match       uint64    // the follower's log agrees with ours up to here
+	sentCommit  uint64    // the newest commit index that it has received, up to match
+	lastContact time.Time // its last answer of any kind
+	install     bool      // a snapshot is on its way
 }
 
 var _ carrier = (*link)(nil)
@@ -49,13 +49,13 @@ func (l *link) RequestPreVote(id raft.ServerID, target raft.ServerAddress, q *ra
 	if l.voter == nil {
 		return l.carrier.RequestPreVote(id, target, q, a)
 	}
-	t := &turn{
-		timeout: l.voter.timeout, rank: l.voter.rank, standing: l.voter.standing, ended: l.ended.ch,
+	s := &electionStagger{
+		timeout: l.voter.timeout, rank: l.voter.rank, campaigning: l.voter.campaigning, ended: l.ended.ch,
 		ask: func(q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse) error {
 			return l.carrier.RequestPreVote(id, target, q, a)
 		},
 	}
-	return t.preVote(q, a)
+	return s.preVote(q, a)
 }
 
 // Close implements raft.WithClose.
@@ -79,13 +79,13 @@ func (l *link) note(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raf
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.peer(id, args.Term)
-	p.heard = now
+	p.lastContact = now
 	if !resp.Success || isHeartbeat(args) {
 		return
 	}
 	match := args.PrevLogEntry + uint64(len(args.Entries))
 	p.match = max(p.match, match)
-	p.told = max(p.told, min(args.LeaderCommitIndex, match))
+	p.sentCommit = max(p.sentCommit, min(args.LeaderCommitIndex, match))
 }
 
 // peer returns a peer's progress in a term. l.mu is held.
@@ -119,7 +119,7 @@ func (l *link) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args
 		defer l.mu.Unlock()
 		p := l.peer(id, args.Term)
 		p.match = max(p.match, args.LastLogIndex)
-		p.told = max(p.told, args.LastLogIndex)
+		p.sentCommit = max(p.sentCommit, args.LastLogIndex)
 	}
 	return err
 }

@@ -41,8 +41,8 @@ type groupLog interface {
 	Continues(index uint64) bool
 }
 
-// seat is a member's place in its group, and what it stands on.
-type seat struct {
+// memberConfig is what a member is made of: its place in the group, its state machine, log, snapshots and transport.
+type memberConfig struct {
 	group   uint32
 	replica uint64
 	node    string
@@ -58,7 +58,7 @@ type seat struct {
 	carrier  func() carrier // makes the transport of one incarnation
 	unsound  func() bool    // says that the machine differs from the majority's; nil: never
 	events   *events
-	disk     *hang
+	stall    *diskStall
 	logger   hclog.Logger
 
 	// seen is told who leads the group ("" if nobody known does), and led when
@@ -71,7 +71,7 @@ type seat struct {
 // can be restarted in place: the machine keeps its state and skips the entries
 // that it has applied.
 type member struct {
-	seat
+	memberConfig
 	now     atomic.Pointer[incarnation]
 	found   atomic.Uint64 // the last entry of the log when the member started
 	refused refusals
@@ -99,14 +99,16 @@ func (i *incarnation) propose(entry []byte) raft.ApplyFuture {
 	if len(entry) > transport.EntryBytesMax {
 		return refusedEntry{proto.ErrMessageTooLarge.Errorf("entry of %d bytes: the limit is %d", len(entry), transport.EntryBytesMax)}
 	}
-	return mortal(i.raft.Apply(entry, 0), i.life)
+	return withShutdown(i.raft.Apply(entry, 0), i.life)
 }
 
 // settle proposes an entry that changes nothing and returns when all before it
 // are applied.
-func (i *incarnation) settle() error { return mortal(i.raft.Barrier(0), i.life).Error() }
+func (i *incarnation) settle() error { return withShutdown(i.raft.Barrier(0), i.life).Error() }
 
-func newMember(s seat) *member { return &member{seat: s, refused: refusals{after: refuseAfter}} }
+func newMember(s memberConfig) *member {
+	return &member{memberConfig: s, refused: refusals{after: refuseAfter}}
+}
 
 // bootstrap writes the group's first configuration, unless this replica has any
 // state already.
@@ -139,7 +141,7 @@ func (m *member) begin(conf *raft.Config, l *link) (r *raft.Raft, err error) {
 	err = proto.ErrDisk.Errorf("start group %d: its log could not be read", m.group)
 	go func() {
 		defer close(done)
-		begun, failed := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, m.wal}, l)
+		begun, failed := raft.NewRaft(conf, m.machine, m.wal, m.wal, contiguousSnapshots{m.snaps, m.wal}, l)
 		if failed != nil {
 			failed = proto.ErrCorrupt.Errorf("start group %d: %v", m.group, failed)
 		}
@@ -167,8 +169,8 @@ func (m *member) run() error {
 	}
 	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
 	c := m.carrier()
-	if c, ok := c.(hurried); ok {
-		c.Hurry(m.needed)
+	if c, ok := c.(snapshotPrioritizer); ok {
+		c.Hurry(m.quorumCritical)
 	}
 	if c, ok := c.(interface{ Past(of transport.Applied) }); ok {
 		c.Past(pastOf{m.machine})
@@ -189,16 +191,16 @@ func (m *member) run() error {
 	return nil
 }
 
-// reaching hides older snapshots from which the log does not go on. Raft falls
-// back on an older one when it cannot read the newest; it then panics at the first
-// entry that is missing or, if the log holds none at all, serves without them.
-type reaching struct {
+// contiguousSnapshots hides older snapshots that the log does not continue without a gap. Raft falls back on an older
+// snapshot when it cannot read the newest. It then panics at the first missing entry or, if the log is empty, serves
+// without the missing entries.
+type contiguousSnapshots struct {
 	raft.SnapshotStore
 	wal groupLog
 }
 
 // List implements raft.SnapshotStore.
-func (s reaching) List() ([]*raft.SnapshotMeta, error) {
+func (s contiguousSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	all, err := s.SnapshotStore.List()
 	for i, meta := range all {
 		if i > 0 && !s.wal.Continues(meta.Index) {
@@ -256,14 +258,15 @@ func (m *member) restartAs(change func() error) error {
 	if err := change(); err != nil {
 		return err
 	}
-	if err := m.legible(); err != nil {
+	if err := m.verifyLog(); err != nil {
 		return err
 	}
 	return m.run()
 }
 
-// legible reads what Raft reads of the log as it starts: it panics at an entry that is damaged, and every other node in the process goes with it. When a node starts, all of its log was just read.
-func (m *member) legible() error {
+// verifyLog reads the entries that Raft reads as it starts. Raft panics at a damaged entry, which would end the whole
+// process. A node that starts has just read all of its log and needs no such check.
+func (m *member) verifyLog() error {
 	snapshots, err := m.snaps.List()
 	if err != nil {
 		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)
@@ -287,7 +290,7 @@ func (m *member) legible() error {
 // leading returns the term in which this member leads its group.
 func (m *member) leading() (term uint64, ok bool) {
 	i := m.now.Load()
-	if i == nil || i.raft.State() != raft.Leader || m.disk.now() {
+	if i == nil || i.raft.State() != raft.Leader || m.stall.active() {
 		return 0, false
 	}
 	return i.raft.CurrentTerm(), true
@@ -383,5 +386,5 @@ func (m *member) behind(id raft.ServerID) (entries uint64, heard bool) {
 	}
 	p := i.link.progressOf(id, term)
 	last := i.raft.LastIndex()
-	return last - min(last, p.match), time.Since(p.heard) < m.timeout/2
+	return last - min(last, p.match), time.Since(p.lastContact) < m.timeout/2
 }

@@ -178,7 +178,7 @@ func conveneNow(t *testing.T, n int, timeout time.Duration, f func(p *parliament
 				p.wires[i].Connect(c.Servers[j].Address, p.wires[j].InmemTransport)
 			}
 		}
-		p.seat(i, c)
+		p.add(i, c)
 	}
 	f(p)
 	for i, m := range p.members {
@@ -187,13 +187,13 @@ func conveneNow(t *testing.T, n int, timeout time.Duration, f func(p *parliament
 	}
 }
 
-func (p *parliament) seat(i int, c raft.Configuration) {
+func (p *parliament) add(i int, c raft.Configuration) {
 	state, e := new(tally), newEvents()
-	m := newMember(seat{
+	m := newMember(memberConfig{
 		group: 1, replica: uint64(i + 1), node: fmt.Sprintf("n%d", i), timeout: p.timeout,
 		machine: state, wal: memLog{raft.NewInmemStore()}, snaps: raft.NewInmemSnapshotStore(),
-		carrier: func() carrier { return p.wires[i] }, events: e, disk: newHang(),
-		logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1),
+		carrier: func() carrier { return p.wires[i] }, events: e, stall: newDiskStall(),
+		logger: newRaftLogger(slog.New(slog.DiscardHandler), newRepeats(), 1),
 		led:    func(uint64) {},
 		seen: func(string, uint64) {
 			if f := p.seen[i].Load(); f != nil {
@@ -462,7 +462,7 @@ func TestEventsNeverBlockRaft(t *testing.T) {
 func TestRaftBlocksOnNotifyCh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		address, in := raft.NewInmemTransport("n0/1")
-		conf := raftConfig(1, time.Second, newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1))
+		conf := raftConfig(1, time.Second, newRaftLogger(slog.New(slog.DiscardHandler), newRepeats(), 1))
 		conf.NotifyCh = make(chan bool)
 		log, snaps := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 		if err := raft.BootstrapCluster(conf, log, log, snaps, in, raft.Configuration{Servers: []raft.Server{{ID: conf.LocalID, Address: address}}}); err != nil {
@@ -497,7 +497,7 @@ func TestRestoreCommittedLogsLosesTheConfiguration(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			address, in := raft.NewInmemTransport("n0/1")
-			conf := raftConfig(1, time.Second, newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1))
+			conf := raftConfig(1, time.Second, newRaftLogger(slog.New(slog.DiscardHandler), newRepeats(), 1))
 			if conf.RestoreCommittedLogs {
 				t.Error("RestoreCommittedLogs is on")
 			}
@@ -648,7 +648,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// A disk that hangs silences this node's leaders after two seconds, and ends the
+// A disk that stalls silences this node's leaders after two seconds, and ends the
 // node after twenty.
 func TestDiskWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -696,7 +696,8 @@ func TestDiskWatch(t *testing.T) {
 			t.Errorf("%q, want %q", log, want)
 		}
 
-		// For as long as the process stood still nothing is held against the disk, even if it is more than once. A disk that hangs is noticed all the same.
+		// Time in which the process stood still does not count against the disk, even if it happens more than once. A
+		// stalled disk is noticed all the same.
 		since = time.Time{}
 		look(time.Minute)
 		log = nil

@@ -14,12 +14,12 @@ type proposeMetrics struct {
 	entries, commands, bytes, overloads atomic.Uint64
 	expired                             atomic.Uint64 // commands for which no caller waited any more
 
-	waiting atomic.Int64 // bytes of commands in all queues
-	flying  atomic.Int64 // bytes of entries whose outcome is not known yet
+	waiting  atomic.Int64 // bytes of commands in all queues
+	inFlight atomic.Int64 // bytes of entries whose outcome is not known yet
 }
 
 // unapplied is about how many bytes of commands were let in and are not applied yet.
-func (m *proposeMetrics) unapplied() int64 { return m.waiting.Load() + m.flying.Load() }
+func (m *proposeMetrics) unapplied() int64 { return m.waiting.Load() + m.inFlight.Load() }
 
 func (m *proposeMetrics) sent(bytes, commands int) {
 	m.entries.Add(1)
@@ -88,12 +88,12 @@ func (m *moveMetrics) step(a cluster.Action, err error) {
 
 // counts are all counters of a node.
 type counts struct {
-	propose  proposeMetrics
-	apply    applyMetrics
-	read     readMetrics
-	snapshot snapshotMetrics
-	moves    moveMetrics
-	yielded  atomic.Uint64 // groups handed over since the disk was slow
-	audit    auditMetrics
-	scrub    scrubMetrics
+	propose           proposeMetrics
+	apply             applyMetrics
+	read              readMetrics
+	snapshot          snapshotMetrics
+	moves             moveMetrics
+	slowDiskHandovers atomic.Uint64 // groups handed over since the disk was slow
+	audit             auditMetrics
+	scrub             scrubMetrics
 }

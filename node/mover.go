@@ -176,7 +176,7 @@ func (v *mover) step(ctx context.Context, m *member, group movable) {
 
 // reconfigure waits for a change of the configuration to be committed.
 func (i *incarnation) reconfigure(future raft.IndexFuture) error {
-	return mortal(future, i.life).Error()
+	return withShutdown(future, i.life).Error()
 }
 
 // configuredAt is the index of the group's newest committed configuration.

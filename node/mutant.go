@@ -27,5 +27,5 @@ func (n *Node) confirm(ctx context.Context, group uint32, term uint64, voters []
 // verifyLeader is what the mutant trusts.
 func (m *member) verifyLeader() error {
 	i := m.now.Load()
-	return mortal(i.raft.VerifyLeader(), i.life).Error()
+	return withShutdown(i.raft.VerifyLeader(), i.life).Error()
 }

@@ -28,26 +28,26 @@ import (
 )
 
 // stopAllMax is how long all groups have to stop before the log is closed
-// under them: what hangs, hangs there.
+// under them. What a stalled disk holds up then fails there.
 const stopAllMax = 10 * time.Second
 
 // Node is one running process of a cluster.
 type Node struct {
-	cfg      Config
-	logger   *slog.Logger
-	repeats  *repeats
-	started  time.Time
-	again    bool        // it has had replicas before
-	whole    atomic.Bool // it has had all that it was to hold, in this life
-	phase    *phase
-	counts   counts
-	unions   *unions // of bitmaps of periods
-	room     *room
-	diskRoom *diskRoom
-	budgeted atomic.Pointer[budgets] // of the table
-	restores chan struct{}           // limits snapshots decoded at a time
-	audits   *audits
-	repairs  chan repair
+	cfg             Config
+	logger          *slog.Logger
+	repeats         *repeats
+	started         time.Time
+	again           bool        // it has had replicas before
+	whole           atomic.Bool // it has had all that it was to hold, in this life
+	phase           *phase
+	counts          counts
+	unions          *unions // of bitmaps of periods
+	memoryAdmission *memoryAdmission
+	diskAdmission   *diskAdmission
+	budgeted        atomic.Pointer[budgets] // of the table
+	restores        chan struct{}           // limits snapshots decoded at a time
+	audits          *audits
+	repairs         chan repair
 	// checksums are taken for who compares replicas.
 	checksums checksums
 	// attendance is counted for as long as the node may have no shards yet.
@@ -62,11 +62,11 @@ type Node struct {
 	keeper      *timekeeper
 	peers       *rpc.Peers
 	events      *events
-	disk        *hang
+	stall       *diskStall
 	pace        *pacer
 	statuses    *statusCache
 	leaders     *cluster.Leaders
-	lore        *lore
+	namespaces  *namespaceCache
 	fresh       *freshTable
 	backend     *backend
 	router      *cluster.Router
@@ -77,17 +77,17 @@ type Node struct {
 	answers     *budget.Pool // memory of answers, of all requests
 	kept        *budget.Pool // memory of the last answers of watches
 	trust       *trust.Store // nil: no TLS
-	rivals      *rivals
+	duplicates  *duplicateChecker
 	handshakes  *handshakes
 	checks      *transport.Checks // of connections in the clear
 	gossipKeys  *gossipKeys       // nil: gossip is in the clear
 	access      *rpc.Access
 
-	groups    atomic.Pointer[groups]            // nil until this node has replicas
-	damaged   atomic.Pointer[[]*damagedReplica] // that were not replaced yet; nil: there was none
-	planner   *planner
-	lostDisks lostDisks
-	met       *acquaintances
+	groups     atomic.Pointer[groups]            // nil until this node has replicas
+	damaged    atomic.Pointer[[]*damagedReplica] // that were not replaced yet; nil: there was none
+	planner    *planner
+	lostDisks  lostDisks
+	knownPeers *knownPeers
 	// recollection is what peers remember of this node's logs, and it of theirs.
 	recollection *recollection
 	// snapshots is nil until this node has replicas.
@@ -133,11 +133,11 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	undo = append(undo, func() { _ = n.dir.close() })
 	segment := cmp.Or(cfg.LogSegmentBytes, wal.SegmentBytesDefault)
-	n.diskRoom, err = openDiskRoom(cfg.Name, cfg.FS, cfg.DataDir, cmp.Or(cfg.DiskReserve, reserveBytes), segment, n.logger)
+	n.diskAdmission, err = openDiskAdmission(cfg.Name, cfg.FS, cfg.DataDir, cmp.Or(cfg.DiskReserve, reserveBytes), segment, n.logger)
 	if err != nil {
 		return nil, err
 	}
-	n.dir.fs = n.diskRoom.reserve.All()
+	n.dir.fs = n.diskAdmission.reserve.All()
 	n.again = n.dir.identity().Founded
 	if err := n.dir.agree(&given); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n.log, err = wal.Open(wal.Config{
 		FS: n.dir.fs, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
-		EndFile: n.dir.file(endName), SegmentBytes: n.diskRoom.sizes.segment, TailBytes: segment, Short: n.diskRoom.shortNow,
+		EndFile: n.dir.file(endName), SegmentBytes: n.diskAdmission.sizes.segment, TailBytes: segment, Short: n.diskAdmission.shortNow,
 		BatchBytes: cfg.Limits.LogBatchBytes, EndSyncEvery: cfg.Limits.LogEndEvery,
 	})
 	if err != nil {
@@ -195,11 +195,11 @@ func (n *Node) wire() {
 		used: make(map[string]dialled), self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, connect: n.dial, table: n.Table,
 	}
 	election := cluster.ElectionTimeout(n.shardsAtMost())
-	n.met = newAcquaintances(n.dir)
+	n.knownPeers = newKnownPeers(n.dir)
 	n.recollection = newRecollection(n)
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
-		Meet: n.met.meet, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
+		Meet: n.knownPeers.remember, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
 		DialOptions:  n.asNode(n.securedPeers()),
 		SnapshotRate: max(0, n.cfg.MoveRate), ChunkBytes: n.cfg.Limits.ChunkBytes,
 	})
@@ -211,28 +211,28 @@ func (n *Node) wire() {
 	n.keeper = newTimekeeper(n.cfg.Clock, n.mux.Offsets)
 	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.dial, Options: n.peerOptions()})
 	n.events = newEvents()
-	n.disk = newHang()
+	n.stall = newDiskStall()
 	n.pace = newPacer(n.log.LongestSync, n.logger)
 	n.statuses = newStatusCache(func(node string) *ebbv1.NodeStatus { return n.statusOn(n.ctx, node) })
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
-	n.lore = newLore(n.Table, n.askNamespaces, n.cfg.Limits.UnknownNames)
+	n.namespaces = newNamespaceCache(n.Table, n.askNamespaces, n.cfg.Limits.UnknownNames)
 	n.fresh = &freshTable{ask: n.leaderEpoch, await: n.awaitEpoch}
 	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
 	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
-	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, n.cfg.used, n.mux, n.logger)
-	n.connectRoom(n.room)
-	n.diskRoom.peers = n.mux
-	n.diskRoom.heard = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
+	n.memoryAdmission = newMemoryAdmission(n.cfg.Name, n.cfg.MemoryLimit, n.cfg.used, n.mux, n.logger)
+	n.connectMemoryAdmission(n.memoryAdmission)
+	n.diskAdmission.peers = n.mux
+	n.diskAdmission.peersUnderstand = func() bool { return n.Table().Version() >= proto.VersionDiskFull }
 	n.audits, n.repairs = newAudits(n.cfg.Limits.AuditsAtOnce), make(chan repair, proto.ShardsMax)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, confirm: n.fresh.confirm, disk: n.disk, room: n.room, diskRoom: n.diskRoom, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, namespaces: n.namespaces, confirm: n.fresh.confirm, stall: n.stall, memoryAdmission: n.memoryAdmission, diskAdmission: n.diskAdmission, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
 		Now: n.cfg.Clock.Now, Limits: n.cfg.Limits.Ask, Confirm: n.fresh.confirm,
 	})
 	n.backend.clocks = n.coordinator
 	n.planner = newPlanner(n)
-	n.rivals = newRivals(n)
+	n.duplicates = newDuplicateChecker(n)
 	n.cfg.Registry.MustRegister(newCollector(n))
 }
 
@@ -374,12 +374,12 @@ func (r remote) Backend(node string) (cluster.Backend, error) {
 func (n *Node) run() {
 	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
-	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.room.look, n.diskRoom.look) })
+	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.memoryAdmission.look, n.diskAdmission.look) })
 	n.wg.Go(func() { watch(n.ctx, paceEvery, n.pace.look) })
 	if n.trust != nil || n.gossipKeys != nil {
 		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
 	}
-	n.wg.Go(func() { n.rivals.run(n.ctx) })
+	n.wg.Go(func() { n.duplicates.run(n.ctx) })
 	n.wg.Go(func() { watch(n.ctx, saveAckedEvery, n.recollection.save) })
 	n.wg.Go(func() {
 		if err := n.tables.run(n.ctx, n.keep); err != nil {
@@ -395,7 +395,7 @@ func (n *Node) run() {
 
 // mute keeps this node from leading anything, or allows it again.
 func (n *Node) mute(on bool) {
-	n.disk.set(on)
+	n.stall.set(on)
 	n.mux.Mute(on)
 }
 
@@ -415,9 +415,9 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.snapshots = newSnapshotter(n.log, members, n.logger, &n.counts.snapshot)
 	n.snapshots.limits = n.cfg.Limits.snapshots()
 	n.snapshots.limits.least(n.cfg.SnapshotBytes)
-	n.snapshots.limits.log = min(n.snapshots.limits.log, n.diskRoom.sizes.log)
-	n.snapshots.short = n.diskRoom.short
-	n.diskRoom.needs.Store(n.snapshots)
+	n.snapshots.limits.log = min(n.snapshots.limits.log, n.diskAdmission.sizes.log)
+	n.snapshots.short = n.diskAdmission.short
+	n.diskAdmission.needs.Store(n.snapshots)
 	n.snapshots.stir = func(m *member) { n.stir(ctx, m) }
 	if n.cfg.ScrubEvery > 0 {
 		scrub := &scrubber{
@@ -427,12 +427,12 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		n.wg.Go(func() { scrub.run(ctx) })
 	}
 	n.wg.Go(func() { watch(ctx, watchEvery, n.attend, groups.look); groups.wg.Wait() })
-	vigil := &vigil{timeout: cluster.ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
-	n.wg.Go(func() { watch(ctx, vigil.every(), vigil.look) })
+	failures := &leaderFailureDetector{timeout: cluster.ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
+	n.wg.Go(func() { watch(ctx, failures.every(), failures.look) })
 	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
-	yielder := newYielder(n.cfg.Name, n.pace.now, n.groups.Load, n.directory.alive, n.statuses, &n.counts.yielded, n.logger)
-	n.wg.Go(func() { watch(ctx, n.cfg.Limits.BalanceEvery, yielder.look) })
+	slowDisks := newSlowDiskBalancer(n.cfg.Name, n.pace.now, n.groups.Load, n.directory.alive, n.statuses, &n.counts.slowDiskHandovers, n.logger)
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.BalanceEvery, slowDisks.look) })
 	sweeper := &sweeper{
 		func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger,
 		n.cfg.Limits.SweepEvery, n.cfg.Limits.SweepAtOnce,
@@ -451,23 +451,23 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	}
 	n.wg.Go(func() { auditor.run(ctx) })
 	repairer := &repairer{
-		dir: n.dir.file(quarantineDir), fs: n.diskRoom.reserve.Most(), fail: n.cfg.Fail, count: &n.counts.audit, fetch: n.fetchSnapshot, others: n.skewed, lead: n.readIndex,
+		dir: n.dir.file(quarantineDir), fs: n.diskAdmission.reserve.Most(), fail: n.cfg.Fail, count: &n.counts.audit, fetch: n.fetchSnapshot, others: n.skewed, lead: n.readIndex,
 		sound: func(r *replica) error { return n.dir.differs(r.group, r.member.replica, 0) },
 	}
 	n.wg.Go(func() { repairer.run(ctx, n.repairs) })
 	n.wg.Go(func() { g.control.register(ctx, n.cfg.Limits.RegisterEvery, n.records) })
 	n.wg.Go(func() { watch(ctx, recallEvery, n.recollection.look) })
 	n.wg.Go(func() { n.recollection.run(ctx) })
-	host := &host{n: n}
-	n.wg.Go(func() { watch(ctx, n.cfg.Limits.HostEvery, func() { host.look(ctx) }) })
+	reconciler := &replicaReconciler{n: n}
+	n.wg.Go(func() { watch(ctx, n.cfg.Limits.ReconcileEvery, func() { reconciler.look(ctx) }) })
 	mover := newMover(n)
 	n.wg.Go(func() { watch(ctx, moveEvery, func() { mover.look(ctx) }); mover.wg.Wait() })
 	n.wg.Go(func() { watch(ctx, n.cfg.Limits.PlanEvery, func() { n.planner.look(ctx) }) })
 	n.wg.Go(func() { watch(ctx, n.cfg.Limits.ForgetEvery, n.forget) })
 	n.wg.Go(func() { watch(ctx, n.cfg.Limits.UsageEvery, func() { n.askUsage(ctx) }) })
-	raiser := &raiser{n: n}
+	upgrader := &versionUpgrader{n: n}
 	n.wg.Go(func() {
-		watch(ctx, n.cfg.Limits.RaiseEvery, func() { raiser.look(ctx) }, func() { n.beginPurges(ctx) })
+		watch(ctx, n.cfg.Limits.RaiseEvery, func() { upgrader.look(ctx) }, func() { n.beginPurges(ctx) })
 	})
 }
 
@@ -478,8 +478,8 @@ func (n *Node) skewed(r *replica) {
 	}
 }
 
-// unheeded says that a namespace's settings are not in force in a shard.
-func (n *Node) unheeded(r *replica, ns *ebbv1.Namespace, refusal *ebbv1.Error) {
+// onNamespaceRejected logs that a namespace's settings are not in force in a shard.
+func (n *Node) onNamespaceRejected(r *replica, ns *ebbv1.Namespace, refusal *ebbv1.Error) {
 	const message = "a shard refuses a version of a namespace and stays at the one it has"
 	if skipped, ok := n.repeats.due(message, time.Now()); ok {
 		n.logger.Error(message, "shard", r.group, "namespace", ns.GetName(), "version", ns.GetVersion(), "has", r.version(ns.GetName()),
@@ -526,7 +526,7 @@ func (n *Node) keep(t *cluster.Table) error {
 	if t.Shards() != id.Shards {
 		return proto.ErrWrongCluster.Errorf("data directory %s is of a cluster of %d shards, and this one has %d", n.cfg.DataDir, id.Shards, t.Shards())
 	}
-	if err := n.heed(t.Version()); err != nil {
+	if err := n.adoptVersion(t.Version()); err != nil {
 		return err
 	}
 	if err := n.cfg.checkProofs(t); err != nil {
@@ -639,7 +639,7 @@ func (n *Node) letGo(end func()) error {
 func (n *Node) stop() error {
 	n.events.close()
 	n.audits.wg.Wait()
-	n.met.wg.Wait()
+	n.knownPeers.wg.Wait()
 	n.recollection.save()
 	return errors.Join(n.peers.Close(), n.log.Close(), n.dir.close())
 }

@@ -72,16 +72,16 @@ type proposer struct {
 	count  *proposeMetrics
 	limits Limits
 
-	mu      sync.Mutex // guards what follows; nothing waits while holding it
-	queue   []waiting  // from head on
-	head    int
-	bytes   int // of the commands in queue
-	shares  shares
-	line    line
-	flights int // goroutines in fly
-	paused  bool
-	closed  bool
-	idle    chan struct{} // closed when flights falls to 0; nil when nobody waits
+	mu       sync.Mutex // guards what follows; nothing waits while holding it
+	queue    []waiting  // from head on
+	head     int
+	bytes    int // of the commands in queue
+	shares   shares
+	line     line
+	flushers int // goroutines in flushLoop
+	paused   bool
+	closed   bool
+	idle     chan struct{} // closed when flushers falls to 0; nil when no caller waits
 
 	order   sync.Mutex                   // held from choosing an entry's commands until Raft has it
 	last    int64                        // newest stamp given; guarded by order
@@ -199,29 +199,27 @@ func (p *proposer) admit(command []byte) *proto.Error {
 func (p *proposer) kick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.head == len(p.queue) || p.paused || p.flights >= p.limits.EntriesInFlight {
+	if p.head == len(p.queue) || p.paused || p.flushers >= p.limits.EntriesInFlight {
 		return
 	}
-	if p.flights > 0 && p.bytes < p.limits.EntryBytes {
-		return // the last one to land takes it along
+	if p.flushers > 0 && p.bytes < p.limits.EntryBytes {
+		return // the last flusher to finish takes it along
 	}
-	p.flights++
-	go p.fly()
+	p.flushers++
+	go p.flushLoop()
 }
 
-// pause keeps further entries back and waits until none is on its way, so that
-// leadership changes hands with nothing in doubt. It reports whether that came
-// to pass in time; resume must follow in any case.
+// pause holds further entries back and waits until none is in flight: leadership then changes with no write in doubt.
+// It reports whether that happened in time. The caller must call resume in any case.
 func (p *proposer) pause(atMost time.Duration) bool {
 	p.mu.Lock()
 	p.paused = true
 	p.mu.Unlock()
-	return p.landed(atMost)
+	return p.drained(atMost)
 }
 
-// landed waits until no entry is on its way, and reports whether that came to
-// pass in time.
-func (p *proposer) landed(atMost time.Duration) bool {
+// drained waits until no entry is in flight. It reports whether that happened in time.
+func (p *proposer) drained(atMost time.Duration) bool {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {
@@ -248,7 +246,7 @@ func (p *proposer) whenIdle() <-chan struct{} {
 		p.idle = make(chan struct{})
 	}
 	idle := p.idle
-	if p.flights == 0 {
+	if p.flushers == 0 {
 		close(p.idle)
 		p.idle = nil
 	}
@@ -274,19 +272,19 @@ func (p *proposer) close() {
 	}
 }
 
-// fly sends entries until nothing waits.
-func (p *proposer) fly() {
-	var cargo []waiting
+// flushLoop proposes entries until the queue is empty.
+func (p *proposer) flushLoop() {
+	var batch []waiting
 	for {
 		now, refusal := p.clock()
 		if refusal != nil {
-			cargo = p.take(cargo[:0])
-			failAll(cargo, refusal)
+			batch = p.take(batch[:0])
+			failAll(batch, refusal)
 		} else {
-			cargo = p.send(cargo[:0], now)
+			batch = p.send(batch[:0], now)
 		}
-		clear(cargo)
-		if p.land() {
+		clear(batch)
+		if p.done() {
 			return
 		}
 	}
@@ -314,16 +312,16 @@ func (p *proposer) isClosed() bool {
 	return p.closed
 }
 
-// land ends a flight, unless much waits, or anything does and no other flight
-// would take it along. It reports whether the flight is over.
-func (p *proposer) land() bool {
+// done ends a flushLoop, unless an entry's worth of commands waits, or any command waits and no other flushLoop runs.
+// It reports whether the loop is over.
+func (p *proposer) done() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if waits := p.head < len(p.queue); waits && !p.paused && (p.flights == 1 || p.bytes >= p.limits.EntryBytes) {
+	if waits := p.head < len(p.queue); waits && !p.paused && (p.flushers == 1 || p.bytes >= p.limits.EntryBytes) {
 		return false
 	}
-	p.flights--
-	if p.flights == 0 && p.idle != nil {
+	p.flushers--
+	if p.flushers == 0 && p.idle != nil {
 		close(p.idle)
 		p.idle = nil
 	}
@@ -331,17 +329,17 @@ func (p *proposer) land() bool {
 }
 
 // send makes an entry of what waits, proposes it, and hands its results back.
-func (p *proposer) send(cargo []waiting, now int64) []waiting {
-	cargo, definitions, future := p.propose(cargo, now)
-	if len(cargo) > 0 {
-		bytes := bytesOf(cargo)
-		p.count.flying.Add(bytes)
+func (p *proposer) send(batch []waiting, now int64) []waiting {
+	batch, definitions, future := p.propose(batch, now)
+	if len(batch) > 0 {
+		bytes := bytesOf(batch)
+		p.count.inFlight.Add(bytes)
 		began := time.Now()
-		p.deliver(cargo, definitions, future)
-		p.count.flying.Add(-bytes)
+		p.deliver(batch, definitions, future)
+		p.count.inFlight.Add(-bytes)
 		p.served(time.Since(began))
 	}
-	return cargo
+	return batch
 }
 
 // served notes how long an entry took.
@@ -352,46 +350,46 @@ func (p *proposer) served(took time.Duration) {
 }
 
 // propose makes an entry of what waits, if anything does, and gives it to Raft.
-func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions []definition, _ raft.ApplyFuture) {
+func (p *proposer) propose(batch []waiting, now int64) (_ []waiting, definitions []definition, _ raft.ApplyFuture) {
 	p.order.Lock()
 	defer p.order.Unlock()
-	cargo = p.take(cargo)
-	if len(cargo) == 0 {
-		return cargo, nil, nil
+	batch = p.take(batch)
+	if len(batch) == 0 {
+		return batch, nil, nil
 	}
-	n, definitions := p.load(cargo)
-	if n < len(cargo) {
-		p.putBack(cargo[n:])
-		clear(cargo[n:])
-		cargo = cargo[:n]
+	n, definitions := p.load(batch)
+	if n < len(batch) {
+		p.putBack(batch[n:])
+		clear(batch[n:])
+		batch = batch[:n]
 	}
-	if cargo = p.claim(cargo); len(cargo) == 0 {
+	if batch = p.claim(batch); len(batch) == 0 {
 		p.believeNothing() // what would have been defined is not
-		return cargo, nil, nil
+		return batch, nil, nil
 	}
-	entry := p.entry(p.next(now), definitions, cargo)
-	p.count.sent(len(entry), len(cargo))
-	return cargo, definitions, p.to.propose(entry)
+	entry := p.entry(p.next(now), definitions, batch)
+	p.count.sent(len(entry), len(batch))
+	return batch, definitions, p.to.propose(entry)
 }
 
 // claim drops commands for which no caller waits any more.
-func (p *proposer) claim(cargo []waiting) []waiting {
-	kept := cargo[:0]
-	for _, w := range cargo {
+func (p *proposer) claim(batch []waiting) []waiting {
+	kept := batch[:0]
+	for _, w := range batch {
 		if w.call.claim(w.at) {
 			kept = append(kept, w)
 		}
 	}
-	if dropped := len(cargo) - len(kept); dropped > 0 {
+	if dropped := len(batch) - len(kept); dropped > 0 {
 		p.count.expired.Add(uint64(dropped))
-		clear(cargo[len(kept):])
+		clear(batch[len(kept):])
 	}
 	return kept
 }
 
 // bytesOf is how many bytes commands have.
-func bytesOf(cargo []waiting) (n int64) {
-	for _, w := range cargo {
+func bytesOf(batch []waiting) (n int64) {
+	for _, w := range batch {
 		n += int64(len(w.command))
 	}
 	return n
@@ -409,14 +407,14 @@ func (p *proposer) audit(part, of uint32) raft.ApplyFuture {
 }
 
 // alone proposes an entry of commands that nobody waits for.
-func (p *proposer) alone(cargo ...waiting) raft.ApplyFuture {
+func (p *proposer) alone(batch ...waiting) raft.ApplyFuture {
 	now, err := p.to.stamp()
 	if err != nil {
 		now = 0
 	}
 	p.order.Lock()
 	defer p.order.Unlock()
-	return p.to.propose(p.entry(p.next(now), nil, cargo))
+	return p.to.propose(p.entry(p.next(now), nil, batch))
 }
 
 // next returns the stamp of the next entry: max(last+1, now). p.order is held.
@@ -425,13 +423,13 @@ func (p *proposer) next(now int64) int64 {
 	return p.last
 }
 
-// take moves commands from the queue into cargo: at least one if there is one,
+// take moves commands from the queue into batch: at least one if there is one,
 // and no more than the soft limit of an entry.
-func (p *proposer) take(cargo []waiting) []waiting {
+func (p *proposer) take(batch []waiting) []waiting {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.paused {
-		return cargo
+		return batch
 	}
 	size, now := 0, time.Now()
 	for p.head < len(p.queue) {
@@ -444,10 +442,10 @@ func (p *proposer) take(cargo []waiting) []waiting {
 			p.count.expired.Add(1)
 			w.call.fail(w.at, errNotApplied(whyLate).WithShard(p.shard))
 		default:
-			if size += len(w.command); size > p.limits.EntryBytes && len(cargo) > 0 {
-				return cargo
+			if size += len(w.command); size > p.limits.EntryBytes && len(batch) > 0 {
+				return batch
 			}
-			cargo = append(cargo, w)
+			batch = append(batch, w)
 		}
 		p.wait(w, -1)
 		p.queue[p.head] = waiting{}
@@ -456,14 +454,14 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	if p.head == len(p.queue) {
 		p.queue, p.head = p.queue[:0], 0
 	}
-	return cargo
+	return batch
 }
 
-// load returns how many commands of the cargo go into one entry, and the definitions that go before them: the
+// load returns how many commands of the batch fit into one entry, and the definitions that go before them: the
 // behaviour version in force, if the shard has an older one, the namespaces that it lacks or has an older version of,
 // and their event clocks where these have come further in other shards. All of it stays within the
 // hard limit; the first command does with its definition. p.order is held.
-func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
+func (p *proposer) load(batch []waiting) (n int, definitions []definition) {
 	if term, _ := p.to.leading(); term != p.term {
 		p.term = term
 		p.believeNothing()
@@ -475,7 +473,7 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 		p.behaves = wants
 	}
 	var before []byte
-	for i, w := range cargo {
+	for i, w := range batch {
 		name := proto.CommandNamespace(w.command)
 		var d definition
 		var command []byte
@@ -508,22 +506,22 @@ func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 			p.clocks[ns.GetName()] = clock
 		}
 	}
-	return len(cargo), definitions
+	return len(batch), definitions
 }
 
 // putBack returns commands to the head of the queue, from which they have just been taken. p.order is held, so that no others overtake them.
-func (p *proposer) putBack(cargo []waiting) {
+func (p *proposer) putBack(batch []waiting) {
 	p.mu.Lock()
 	closed := p.closed
 	if !closed {
-		p.queue, p.head = slices.Concat(cargo, p.queue[p.head:]), 0
-		for _, w := range cargo {
+		p.queue, p.head = slices.Concat(batch, p.queue[p.head:]), 0
+		for _, w := range batch {
 			p.wait(w, 1)
 		}
 	}
 	p.mu.Unlock()
 	if closed {
-		failAll(cargo, errShuttingDown(p.shard))
+		failAll(batch, errShuttingDown(p.shard))
 	}
 }
 
@@ -621,12 +619,12 @@ const stampBytes = 1 + 8
 func fieldBytes(n int) int { return 1 + protowire.SizeBytes(n) }
 
 // entry serialises an ebbv1.Entry. The commands are copied as they are.
-func (p *proposer) entry(stamp int64, definitions []definition, cargo []waiting) []byte {
+func (p *proposer) entry(stamp int64, definitions []definition, batch []waiting) []byte {
 	size := stampBytes
 	for _, d := range definitions {
 		size += fieldBytes(len(d.command))
 	}
-	for _, w := range cargo {
+	for _, w := range batch {
 		size += fieldBytes(len(w.command))
 	}
 	b := make([]byte, 0, size)
@@ -636,7 +634,7 @@ func (p *proposer) entry(stamp int64, definitions []definition, cargo []waiting)
 		b = protowire.AppendTag(b, fieldEntryCommands, protowire.BytesType)
 		b = protowire.AppendBytes(b, d.command)
 	}
-	for _, w := range cargo {
+	for _, w := range batch {
 		b = protowire.AppendTag(b, fieldEntryCommands, protowire.BytesType)
 		b = protowire.AppendBytes(b, w.command)
 	}
@@ -644,17 +642,17 @@ func (p *proposer) entry(stamp int64, definitions []definition, cargo []waiting)
 }
 
 // deliver waits for an entry's outcome and hands its results back.
-func (p *proposer) deliver(cargo []waiting, definitions []definition, future raft.ApplyFuture) {
+func (p *proposer) deliver(batch []waiting, definitions []definition, future raft.ApplyFuture) {
 	err := future.Error()
 	p.to.settled(err)
 	if err != nil {
 		p.forget()
-		failAll(cargo, p.refusal(err))
+		failAll(batch, p.refusal(err))
 		return
 	}
 	results, _ := future.Response().([]*ebbv1.CommandResult)
-	if len(results) != len(definitions)+len(cargo) {
-		failAll(cargo, errUnknownOutcome(p.shard, "the entry was applied before"))
+	if len(results) != len(definitions)+len(batch) {
+		failAll(batch, errUnknownOutcome(p.shard, "the entry was applied before"))
 		return
 	}
 	for i, d := range definitions {
@@ -662,13 +660,13 @@ func (p *proposer) deliver(cargo []waiting, definitions []definition, future raf
 			p.refused(d.of, refusal)
 		}
 	}
-	for i, w := range cargo {
+	for i, w := range batch {
 		w.call.finish(w.at, results[len(definitions)+i])
 	}
 }
 
-func failAll(cargo []waiting, err *proto.Error) {
-	for _, w := range cargo {
+func failAll(batch []waiting, err *proto.Error) {
+	for _, w := range batch {
 		w.call.fail(w.at, err)
 	}
 }

@@ -30,7 +30,7 @@ type fakeLog struct {
 	clocks   map[string]*ebbv1.EventClock
 	skews    int
 	refuses  map[string]bool // namespaces whose definitions the shard refuses
-	unheeded []string        // versions of which that was told
+	rejected []string        // versions that were reported as rejected
 
 	behaves, wants uint32 // behaviour versions: applied, and called for by the storage version in force
 }
@@ -89,7 +89,7 @@ func (l *fakeLog) version(name string) uint64 { return l.applied[name] }
 func (l *fakeLog) behaviour() (has, wants uint32) { return l.behaves, l.wants }
 
 func (l *fakeLog) undefinable(ns *ebbv1.Namespace, err *ebbv1.Error) {
-	l.unheeded = append(l.unheeded, fmt.Sprintf("%s=%d: %s", ns.GetName(), ns.GetVersion(), err.GetMessage()))
+	l.rejected = append(l.rejected, fmt.Sprintf("%s=%d: %s", ns.GetName(), ns.GetVersion(), err.GetMessage()))
 }
 
 func (l *fakeLog) settled(error) {}
@@ -177,8 +177,8 @@ func TestCommandsShareEntries(t *testing.T) {
 				}
 			}
 		}
-		if p.flights != 0 {
-			t.Errorf("%d goroutines are left", p.flights)
+		if p.flushers != 0 {
+			t.Errorf("%d goroutines are left", p.flushers)
 		}
 	})
 }
@@ -289,7 +289,7 @@ func TestRefusalsBeforeTheLog(t *testing.T) {
 		for i := 0; i < len(l.sent()); i++ {
 			l.commit(i, nil)
 		}
-		if !p.landed(time.Second) {
+		if !p.drained(time.Second) {
 			t.Error("something is still on its way")
 		}
 		if n := p.count.waiting.Load(); n != 0 {
@@ -478,8 +478,8 @@ func TestDefinitions(t *testing.T) {
 				t.Errorf("entry %d: %q, want %q", i, got, c.want)
 			}
 		}
-		if want := []string{"a=3: no", "a=3: no"}; !slices.Equal(l.unheeded, want) {
-			t.Errorf("told of %q, want %q", l.unheeded, want)
+		if want := []string{"a=3: no", "a=3: no"}; !slices.Equal(l.rejected, want) {
+			t.Errorf("told of %q, want %q", l.rejected, want)
 		}
 	})
 }

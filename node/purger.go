@@ -292,7 +292,7 @@ func (r *replica) proposeCommand(ctx context.Context, command *ebbv1.Command) (*
 	c := newCall(1)
 	r.proposer.enqueue(c, 0, raw)
 	r.proposer.kick()
-	result := c.wait(ctx, r.disk.begun())[0]
+	result := c.wait(ctx, r.stall.begun())[0]
 	if err := proto.FromWire(result.GetError()); err != nil {
 		return nil, err
 	}

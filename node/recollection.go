@@ -166,7 +166,7 @@ var neverReached = acked.Position{Term: math.MaxUint64}
 // givenUp reports whether another node has a newer table, by which a replica of a shard is not this node's. An operator
 // may have recovered its shard from another one since: with others that come back, too, it would have a majority of its
 // own.
-func (c *recollection) givenUp(group uint32, t tenure) bool {
+func (c *recollection) givenUp(group uint32, t replicaRecord) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return group != cluster.ControlShard && c.epoch > c.n.Table().Epoch() && c.epoch >= t.Epoch &&
@@ -223,7 +223,7 @@ func (c *recollection) judge(m *member) (short bool, err error) {
 
 // expect prepares an empty replica that is made because the table has it. One that acknowledged anything is not new:
 // the directory is older than it.
-func (c *recollection) expect(group uint32, t *tenure) error {
+func (c *recollection) expect(group uint32, t *replicaRecord) error {
 	mark := c.mark(group, t.ID)
 	if mark == (acked.Mark{}) {
 		return nil
@@ -384,7 +384,7 @@ func (m *member) vote() {
 	abstain(i.link.carrier, false)
 	err := i.reload(func(c *raft.ReloadableConfig) { c.HeartbeatTimeout, c.ElectionTimeout = m.timeout, m.timeout })
 	if err != nil {
-		m.logger.Error("cannot look for a leader", "error", err)
+		m.logger.Error("cannot enable elections", "error", err)
 	}
 }
 

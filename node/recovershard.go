@@ -206,7 +206,7 @@ func (n *Node) rememberedBy(ctx context.Context, node, of string) ([]*ebbv1.Ackn
 }
 
 // recoverHere makes a replica of this node the only member of its group if the table says so, once.
-func (n *Node) recoverHere(table *cluster.Table, shard uint32, have tenure) error {
+func (n *Node) recoverHere(table *cluster.Table, shard uint32, have replicaRecord) error {
 	at := slices.IndexFunc(table.Replicas(shard), func(r *ebbv1.ReplicaRecord) bool {
 		return r.GetNode() == n.cfg.Name && r.GetId() == have.ID && r.GetRecovers() > have.Recovers
 	})

@@ -186,7 +186,7 @@ func (p *repairer) once(ctx context.Context, r *replica) (index uint64, err erro
 func (p *repairer) persist(ctx context.Context, r *replica, leader string) error {
 	for {
 		i := r.now.Load()
-		err := mortal(i.raft.Snapshot(), i.life).Error()
+		err := withShutdown(i.raft.Snapshot(), i.life).Error()
 		if !errors.Is(err, raft.ErrNothingNewToSnapshot) || r.over() {
 			return err
 		}

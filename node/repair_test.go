@@ -27,7 +27,7 @@ func TestRepairEndsWithTheReplica(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		r := &replica{
-			member: newMember(seat{group: 1, node: "a", logger: hclog.NewNullLogger()}),
+			member: newMember(memberConfig{group: 1, node: "a", logger: hclog.NewNullLogger()}),
 			state:  newShardMachine(1, func() shard.Memory { return shard.Heap{} }, nil, nil, nil, nil),
 		}
 		r.quarantined.Store(true)
@@ -59,7 +59,7 @@ func TestRepairEndsWithTheReplica(t *testing.T) {
 // A replica in quarantine that leads hands no snapshot on: only its log and its votes are sound. It can still step down and campaign.
 func TestNoStateFromQuarantine(t *testing.T) {
 	carries := func() carrier { return (*transport.Group)(nil) }
-	r := newReplica(seat{group: 1, node: "a", logger: hclog.NewNullLogger(), carrier: carries}, nil, replicaConfig{counts: new(counts)})
+	r := newReplica(memberConfig{group: 1, node: "a", logger: hclog.NewNullLogger(), carrier: carries}, nil, replicaConfig{counts: new(counts)})
 	r.quarantined.Store(true)
 	l := newLink(r.member.carrier())
 	l.unsound = r.member.unsound

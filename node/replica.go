@@ -21,11 +21,11 @@ type replica struct {
 	proposer *proposer
 	barrier  *barrier
 
-	keeper *timekeeper
-	lore   *lore
-	skewed func(*replica) // told when the clock keeps this leader from serving; must not wait
-	// unheeded is told when the shard refuses a version of a namespace; likewise.
-	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
+	keeper     *timekeeper
+	namespaces *namespaceCache
+	skewed     func(*replica) // told when the clock keeps this leader from serving; must not wait
+	// onNamespaceRejected is called when the shard refuses a version of a namespace. It must not wait either.
+	onNamespaceRejected func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
 	knownClock func(namespace string) *ebbv1.EventClock
 
@@ -35,24 +35,24 @@ type replica struct {
 	wg           sync.WaitGroup
 }
 
-// replicaConfig is what a replica stands on besides its seat.
+// replicaConfig is what a replica is made of besides its memberConfig.
 type replicaConfig struct {
-	keeper  *timekeeper
-	lore    *lore
-	confirm confirm
-	skewed  func(*replica)
-	counts  *counts
-	limits  Limits
+	keeper     *timekeeper
+	namespaces *namespaceCache
+	confirm    confirm
+	skewed     func(*replica)
+	counts     *counts
+	limits     Limits
 
-	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
+	onNamespaceRejected func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
 	knownClock func(namespace string) *ebbv1.EventClock
 }
 
-// newReplica assembles a replica. The seat's machine, led are filled in here.
-func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
+// newReplica assembles a replica. It fills in the machine and the callback led of its memberConfig.
+func newReplica(s memberConfig, state *shardMachine, c replicaConfig) *replica {
 	r := &replica{
-		state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded, knownClock: c.knownClock,
+		state: state, keeper: c.keeper, namespaces: c.namespaces, skewed: c.skewed, onNamespaceRejected: c.onNamespaceRejected, knownClock: c.knownClock,
 	}
 	s.machine, s.led = state, r.lead
 	s.unsound = r.quarantined.Load
@@ -72,9 +72,9 @@ func (r *replica) stop() {
 	r.barrier.close()
 	r.proposer.close()
 	r.leave()
-	r.proposer.landed(stopMax)
+	r.proposer.drained(stopMax)
 	r.member.stop()
-	r.proposer.landed(never)
+	r.proposer.drained(never)
 	r.wg.Wait()
 }
 
@@ -110,7 +110,9 @@ func (r *replica) stamp() (int64, error) {
 func (r *replica) clockUS() int64 { return r.state.clock.Load() }
 
 // namespace implements proposals.
-func (r *replica) namespace(name []byte) *ebbv1.Namespace { return r.lore.namespace(string(name)) }
+func (r *replica) namespace(name []byte) *ebbv1.Namespace {
+	return r.namespaces.namespace(string(name))
+}
 
 // version implements proposals.
 func (r *replica) version(name string) uint64 { return r.state.version(name) }
@@ -119,7 +121,7 @@ func (r *replica) version(name string) uint64 { return r.state.version(name) }
 func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock {
 	known := r.knownClock(ns.GetName())
 	if known == nil || !proto.Later(known, told) ||
-		shard.BehaviourOf(r.lore.table().Version()) < shard.BehaviourEventClocks {
+		shard.BehaviourOf(r.namespaces.table().Version()) < shard.BehaviourEventClocks {
 		return nil
 	}
 	epoch, now := r.state.eventClock(ns.GetName())
@@ -138,7 +140,7 @@ func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefi
 
 // behaviour implements proposals.
 func (r *replica) behaviour() (has, wants uint32) {
-	return r.state.behaviour.Load(), shard.BehaviourOf(r.lore.table().Version())
+	return r.state.behaviour.Load(), shard.BehaviourOf(r.namespaces.table().Version())
 }
 
 // restorable refuses the beginning of a snapshot that is newer than the storage version in force. Replicas of an
@@ -147,7 +149,7 @@ func (r *replica) restorable(command []byte) *proto.Error {
 	has, wants := r.behaviour()
 	if needs := shard.RestoredBehaviour(command); needs > max(has, wants, 1) {
 		return proto.ErrStarting.Errorf("the backup is of a newer storage version than %d, which is in force",
-			r.lore.table().Version()).
+			r.namespaces.table().Version()).
 			WithHint("wait until ebb status shows a newer one: all nodes have to run the newer ebb for some seconds").WithShard(r.group)
 	}
 	return nil
@@ -155,7 +157,7 @@ func (r *replica) restorable(command []byte) *proto.Error {
 
 // undefinable implements proposals.
 func (r *replica) undefinable(ns *ebbv1.Namespace, err *ebbv1.Error) {
-	r.unheeded(r, ns, err)
+	r.onNamespaceRejected(r, ns, err)
 }
 
 // settled implements proposals.

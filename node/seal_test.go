@@ -18,7 +18,7 @@ import (
 func sampleIdentity() identity {
 	return identity{
 		Layout: 2, Node: "ebb-1", Disk: "5f0c", ClusterID: "c1d2", Founders: []string{"ebb-0", "ebb-1", "ebb-2"}, Shards: 8, Replication: 3, Founded: true,
-		Replicas: map[uint32]tenure{0: {ID: 2, Epoch: 5}, 3: {ID: 9, Epoch: 6, Differs: 77}},
+		Replicas: map[uint32]replicaRecord{0: {ID: 2, Epoch: 5}, 3: {ID: 9, Epoch: 6, Differs: 77}},
 	}
 }
 

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// yieldAtOnce is how many groups a node with a slow disk hands over at the same time, as one that stops does.
-	yieldAtOnce = 4
-	// yieldPause is how long entries on their way may take to land then: each may wait for a sync that is under way and for its own, which
-	// take less than muteAfter each, or the disk hangs.
-	yieldPause = 2 * muteAfter
-	// yieldRetry is how long a group is left alone for which there was nobody, or whose hand-over failed.
-	yieldRetry = 5 * time.Second
+	// slowDiskAtOnce is how many groups a node with a slow disk hands over at the same time, as a node that stops does.
+	slowDiskAtOnce = 4
+	// slowDiskPause is how long entries in flight may take then. Each may wait for the sync under way and for its own.
+	// A sync takes less than muteAfter, or the disk counts as stalled.
+	slowDiskPause = 2 * muteAfter
+	// slowDiskRetry is the pause after a group had no node to go to, or its hand-over failed.
+	slowDiskRetry = 5 * time.Second
 	// statusFresh is how long what a node has said of itself is good for.
 	statusFresh = 2 * time.Second
 )
@@ -94,9 +94,9 @@ func (c *statusCache) forget(known func(node string) bool) {
 // slow reports whether a node says that its disk is slow.
 func (c *statusCache) slow(node string) bool { return c.of(node).GetDiskSlow() }
 
-// yielder hands over what this node leads while its disk is slow, to voters whose disks are not. A leader cannot acknowledge anything before it has
-// synced it; of followers the slowest is not waited for.
-type yielder struct {
+// slowDiskBalancer hands over the groups that this node leads while its disk is slow, to voters with faster disks. A
+// leader acknowledges nothing before it has synced it, but it does not wait for its slowest follower.
+type slowDiskBalancer struct {
 	node     string
 	pace     func() diskPace
 	groups   func() *groups
@@ -108,44 +108,44 @@ type yielder struct {
 	resting map[*member]time.Time // until when
 }
 
-func newYielder(node string, pace func() diskPace, groups func() *groups, alive func(string) bool, statuses *statusCache, count *atomic.Uint64, logger *slog.Logger) *yielder {
-	return &yielder{node: node, pace: pace, groups: groups, alive: alive, statuses: statuses, count: count, logger: logger, resting: make(map[*member]time.Time)}
+func newSlowDiskBalancer(node string, pace func() diskPace, groups func() *groups, alive func(string) bool, statuses *statusCache, count *atomic.Uint64, logger *slog.Logger) *slowDiskBalancer {
+	return &slowDiskBalancer{node: node, pace: pace, groups: groups, alive: alive, statuses: statuses, count: count, logger: logger, resting: make(map[*member]time.Time)}
 }
 
 // look is called every balanceEvery by one goroutine, and hands over a few groups.
-func (y *yielder) look() {
-	pace := y.pace()
-	if !pace.yields() {
-		clear(y.resting)
+func (b *slowDiskBalancer) look() {
+	pace := b.pace()
+	if !pace.handsOver() {
+		clear(b.resting)
 		return
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	g, begun := y.groups(), 0
+	g, begun := b.groups(), 0
 	for _, m := range g.members {
-		if _, leads := m.leading(); !leads || time.Now().Before(y.resting[m]) {
+		if _, leads := m.leading(); !leads || time.Now().Before(b.resting[m]) {
 			continue
 		}
-		y.resting[m] = time.Now().Add(yieldRetry)
-		takes := y.takers(m, pace)
+		b.resting[m] = time.Now().Add(slowDiskRetry)
+		takes := b.takers(m, pace)
 		if len(takes) == 0 {
 			continue
 		}
-		wg.Go(func() { y.yield(g, m, takes) })
-		if begun++; begun == yieldAtOnce {
+		wg.Go(func() { b.handOver(g, m, takes) })
+		if begun++; begun == slowDiskAtOnce {
 			return
 		}
 	}
 }
 
-// takers returns the nodes of the voters that are worth handing a group over to, by name.
-func (y *yielder) takers(m *member, pace diskPace) (takes []string) {
+// takers returns the nodes with faster disks that can lead a group, sorted by name.
+func (b *slowDiskBalancer) takers(m *member, pace diskPace) (takes []string) {
 	_, nodes := m.voters()
 	for _, node := range nodes {
-		if node == y.node || !y.alive(node) {
+		if node == b.node || !b.alive(node) {
 			continue
 		}
-		status := y.statuses.of(node)
+		status := b.statuses.of(node)
 		if r := replicaOf(status, m.group); r != nil && !r.GetQuarantined() && welcoming(status, pace) {
 			takes = append(takes, node)
 		}
@@ -159,8 +159,8 @@ func welcoming(status *ebbv1.NodeStatus, pace diskPace) bool {
 	return !status.GetDiskSlow() && pace.lighter(time.Duration(status.GetSyncUs())*time.Microsecond)
 }
 
-// yield hands one group over: each to another of those that take it, so that none gets all.
-func (y *yielder) yield(g *groups, m *member, takes []string) {
+// handOver hands one group over. It spreads the groups over the nodes that take them.
+func (b *slowDiskBalancer) handOver(g *groups, m *member, takes []string) {
 	first := takes[int(m.group)%len(takes)]
 	fit := func(node string) bool { return slices.Contains(takes, node) }
 	handed := false
@@ -170,11 +170,11 @@ func (y *yielder) yield(g *groups, m *member, takes []string) {
 		}
 	} else if r := g.byShard[m.group]; r != nil {
 		if heir, ok := r.heir(first, fit); ok {
-			handed = r.handOverWithin(yieldPause, heir)
+			handed = r.handOverWithin(slowDiskPause, heir)
 		}
 	}
 	if handed {
-		y.count.Add(1)
+		b.count.Add(1)
 	}
-	y.logger.Debug("the disk is slow", "group", m.group, "to", takes, "handed_over", handed)
+	b.logger.Debug("the disk is slow", "group", m.group, "to", takes, "handed_over", handed)
 }

@@ -231,7 +231,7 @@ func (m *member) snapshot(keep int64) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = mortal(i.raft.Snapshot(), i.life).Error()
+	err = withShutdown(i.raft.Snapshot(), i.life).Error()
 	nothing := errors.Is(err, raft.ErrNothingNewToSnapshot)
 	if keep != 0 || err != nil && !nothing {
 		return err == nil, err

@@ -69,10 +69,10 @@ func (s *shelf) open(groups int) {
 		_, self := raft.NewInmemTransport("")
 		self.Connect(address, in)
 		w := &wire{InmemTransport: in, self: self}
-		m := newMember(seat{
+		m := newMember(memberConfig{
 			group: group, replica: uint64(group), node: "n0", timeout: time.Second, machine: new(tally), wal: g, snaps: snaps, hurt: hurt,
-			carrier: func() carrier { return w }, events: s.events, disk: newHang(),
-			logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), group),
+			carrier: func() carrier { return w }, events: s.events, stall: newDiskStall(),
+			logger: newRaftLogger(slog.New(slog.DiscardHandler), newRepeats(), group),
 			seen:   func(string, uint64) {}, led: func(uint64) {},
 		})
 		if !s.mum {
@@ -134,7 +134,7 @@ func TestStartOnALogThatCannotBeRead(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}
 		s.open(1)
 		defer s.close()
-		m := newMember(s.members[0].seat)
+		m := newMember(s.members[0].memberConfig)
 		s.members[0].stop()
 		m.wal = unreadable{m.wal}
 		if err := m.start(); !errors.Is(err, proto.ErrDisk) || !strings.Contains(err.Error(), "group 1: its log could not be read") {

@@ -40,7 +40,7 @@ const (
 // and not Raft's future, which may never come.
 func (r *replica) handOver(to raft.Server) bool { return r.handOverWithin(pauseMax, to) }
 
-// handOverWithin is handOver where entries on their way may take longer to land.
+// handOverWithin is handOver with a longer time for entries in flight.
 func (r *replica) handOverWithin(atMost time.Duration, to raft.Server) bool {
 	if !r.transferring.CompareAndSwap(false, true) {
 		return false
@@ -147,14 +147,14 @@ func (b *balancer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			b.flee()
+			b.evacuate()
 			b.move()
 		}
 	}
 }
 
-// flee hands over the shards that this node's clock may not lead.
-func (b *balancer) flee() {
+// evacuate hands over the shards that this node may not lead with its clock.
+func (b *balancer) evacuate() {
 	b.mu.Lock()
 	unfit := b.unfit
 	b.unfit = make(map[*replica]bool)

@@ -64,9 +64,9 @@ func freeing(t *testing.T, namespace string) []byte {
 	return rawOf(t, &ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_Delete{Delete: keys}})
 }
 
-// roomOf is that of a node with a limit and one replica.
-func roomOf(limit int64, here *heldHere, peers *told) *room {
-	r := newRoom("ebb-0", limit, func() (sum int64) {
+// memoryAdmissionOf returns the memoryAdmission of a node with a limit and one replica.
+func memoryAdmissionOf(limit int64, here *heldHere, peers *fakePeers) *memoryAdmission {
+	r := newMemoryAdmission("ebb-0", limit, func() (sum int64) {
 		for _, u := range here.has {
 			sum += int64(u.Bytes)
 		}
@@ -93,7 +93,7 @@ func TestShareOfMemory(t *testing.T) {
 		"another node is under pressure, and it alone": {greedy: 300, peerPressed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			here, peers := replicaHolding(true), &told{}
+			here, peers := replicaHolding(true), &fakePeers{}
 			here.put("greedy", 10, c.greedy*limit/1000)
 			if c.modest > 0 {
 				here.put("modest", 1, c.modest*limit/1000)
@@ -101,7 +101,7 @@ func TestShareOfMemory(t *testing.T) {
 			if c.peerPressed {
 				peers.pressers = []string{"ebb-1"}
 			}
-			r := roomOf(limit, here, peers)
+			r := memoryAdmissionOf(limit, here, peers)
 			r.look()
 			var refused []string
 			for _, namespace := range []string{"greedy", "modest"} {
@@ -124,7 +124,7 @@ func TestShareOfMemory(t *testing.T) {
 				t.Errorf("refused %v, want %v", refused, c.refused)
 			}
 			if own := c.greedy+c.modest >= 750; r.pressed() != own || peers.press != own {
-				t.Errorf("pressed %v, told %v", r.pressed(), peers.press)
+				t.Errorf("pressed %v, reported %v", r.pressed(), peers.press)
 			}
 		})
 	}
@@ -132,8 +132,8 @@ func TestShareOfMemory(t *testing.T) {
 
 // A node stays under pressure until it takes clearly less.
 func TestPressureEnds(t *testing.T) {
-	here, peers := replicaHolding(true), &told{}
-	r := roomOf(1000, here, peers)
+	here, peers := replicaHolding(true), &fakePeers{}
+	r := memoryAdmissionOf(1000, here, peers)
 	for _, c := range []struct {
 		bytes   uint64
 		pressed bool
@@ -144,7 +144,7 @@ func TestPressureEnds(t *testing.T) {
 			t.Errorf("%d bytes: %v", c.bytes, r.pressed())
 		}
 	}
-	r.heard = func() bool { return false }
+	r.peersUnderstand = func() bool { return false }
 	here.put("a", 1, 800)
 	r.look()
 	if !r.pressed() || peers.press {
@@ -161,7 +161,7 @@ func TestBurstUnderPressure(t *testing.T) {
 				here := replicaHolding(true)
 				here.put("greedy", 10, 500*mib)
 				here.put("modest", 1, 10*mib)
-				r := roomOf(1000*mib, here, &told{})
+				r := memoryAdmissionOf(1000*mib, here, &fakePeers{})
 				r.look()
 				time.Sleep(time.Second)
 				command, refused := growing(t, "greedy", mib), 0
@@ -187,7 +187,7 @@ func TestBurstUnderPressure(t *testing.T) {
 // A namespace keeps to its budget in all shards of the cluster, whoever leads them; other replicas do not count.
 func TestExplicitBudgets(t *testing.T) {
 	led, follows := replicaHolding(true), replicaHolding(false)
-	r := roomOf(0, led, &told{})
+	r := memoryAdmissionOf(0, led, &fakePeers{})
 	r.replicas = func() []usageSource { return []usageSource{led, follows} }
 	limits := map[string]*ebbv1.NamespaceBudget{"bytes": {Bytes: new(uint64(1000))}, "keys": {Keys: new(uint64(100))}}
 	r.budgets = func() map[string]*ebbv1.NamespaceBudget { return limits }
@@ -252,7 +252,7 @@ func TestExplicitBudgets(t *testing.T) {
 func TestBudgetOfNewNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here := replicaHolding(true)
-		r := roomOf(0, here, &told{})
+		r := memoryAdmissionOf(0, here, &fakePeers{})
 		r.budgets = func() map[string]*ebbv1.NamespaceBudget {
 			return map[string]*ebbv1.NamespaceBudget{"new": {Keys: new(uint64(5))}}
 		}
@@ -274,7 +274,7 @@ func TestRestoreHasNoBudget(t *testing.T) {
 	here := replicaHolding(true)
 	here.put(proto.DefaultNamespace, 10, 700)
 	here.put("other", 10, 100)
-	r := roomOf(1000, here, &told{})
+	r := memoryAdmissionOf(1000, here, &fakePeers{})
 	r.look()
 	piece := &ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{}}}
 	raw := rawOf(t, &ebbv1.Command{Body: &ebbv1.Command_Restore{Restore: piece}})

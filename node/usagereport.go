@@ -60,10 +60,10 @@ func (n *Node) usageSources() []usageSource {
 	return out
 }
 
-// connectRoom makes room know this node.
-func (n *Node) connectRoom(r *room) {
-	r.replicas, r.unapplied, r.budgets = n.usageSources, n.counts.propose.unapplied, n.budgets
-	r.heard = func() bool { return n.Table().Version() >= proto.VersionDeletion }
+// connectMemoryAdmission gives a memoryAdmission its view of this node.
+func (n *Node) connectMemoryAdmission(a *memoryAdmission) {
+	a.replicas, a.unapplied, a.budgets = n.usageSources, n.counts.propose.unapplied, n.budgets
+	a.peersUnderstand = func() bool { return n.Table().Version() >= proto.VersionDeletion }
 }
 
 // askUsage asks the other nodes what namespaces with a budget hold there, while there are any.
@@ -75,7 +75,7 @@ func (n *Node) askUsage(ctx context.Context) {
 	for node, resp := range n.usages(ctx, &ebbv1.NodeUsageRequest{Budgeted: true}) {
 		said[node] = resp.GetNamespaces()
 	}
-	n.room.usage.heard(time.Now(), said)
+	n.memoryAdmission.usage.heard(time.Now(), said)
 }
 
 // usages asks the other nodes at once what namespaces hold there; those that do not answer are missing.
@@ -106,7 +106,7 @@ func (n *Node) usages(ctx context.Context, req *ebbv1.NodeUsageRequest) map[stri
 
 // NodeUsage says what namespaces hold on this node.
 func (v clusterView) NodeUsage(_ context.Context, req *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
-	r := v.n.room
+	r := v.n.memoryAdmission
 	r.again()
 	wanted := func(string) bool { return true }
 	if req.GetBudgeted() {

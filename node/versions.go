@@ -19,62 +19,65 @@ const (
 	raiseAfter = 5 * time.Second
 )
 
-// raiser puts newer storage versions in force, on the control leader.
-type raiser struct {
+// versionUpgrader puts newer storage versions in force. It acts on the control leader only.
+type versionUpgrader struct {
 	n     *Node
 	next  uint32    // that all members know
 	since time.Time // when that was first seen
 	held  []string  // members that know no newer one, as last said
 }
 
-// look is called every raiseEvery by one goroutine. It asks nobody while the newest version that this node knows is in force.
-func (r *raiser) look(ctx context.Context) {
-	c := r.n.groups.Load().control
+// look is called every raiseEvery by one goroutine. It sends no requests while this node's newest version is in force.
+func (u *versionUpgrader) look(ctx context.Context) {
+	c := u.n.groups.Load().control
 	table := c.state.control.Table()
-	if _, leads := c.leading(); !leads || table.ClusterID() == "" || table.Version() >= r.n.cfg.Storage.Newest {
-		r.next, r.held = 0, nil
+	if _, leads := c.leading(); !leads || table.ClusterID() == "" || table.Version() >= u.n.cfg.Storage.Newest {
+		u.next, u.held = 0, nil
 		return
 	}
-	next, held := cluster.NextVersion(table, r.n.told(ctx))
-	if next != r.next {
-		r.next, r.since = next, time.Now()
+	next, held := cluster.NextVersion(table, u.n.memberVersions(ctx))
+	if next != u.next {
+		u.next, u.since = next, time.Now()
 	}
-	if !slices.Equal(held, r.held) {
-		r.held = held
-		r.n.logger.Info("nodes hold a newer storage version back", "in_force", table.Version(), "known", r.n.cfg.Storage.Newest, "by", strings.Join(held, ", "))
+	if !slices.Equal(held, u.held) {
+		u.held = held
+		u.n.logger.Info("nodes hold a newer storage version back", "in_force", table.Version(), "known", u.n.cfg.Storage.Newest, "by", strings.Join(held, ", "))
 	}
-	if next <= table.Version() || time.Since(r.since) < raiseAfter && !c.bore.Load() {
+	if next <= table.Version() || time.Since(u.since) < raiseAfter && !c.bore.Load() {
 		return
 	}
 	_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RaiseVersion{RaiseVersion: &ebbv1.RaiseVersion{To: next, Epoch: table.Epoch()}}})
 	if err != nil {
-		r.n.logger.Debug("the storage version is not raised", "to", next, "err", err)
+		u.n.logger.Debug("the storage version is not raised", "to", next, "err", err)
 		return
 	}
-	r.n.logger.Info("the storage version is raised: no node goes back to an older ebb from here", "from", table.Version(), "to", next)
+	u.n.logger.Info("the storage version is raised: no node goes back to an older ebb from here", "from", table.Version(), "to", next)
 }
 
-// told are the storage versions of the members that answer now, this one included. Gossip can lead a question to a
-// stranger, whose answer must not raise the version over a member that does not know it.
-func (n *Node) told(ctx context.Context) map[string]proto.Versions { return n.toldBy(ctx, n.others()) }
-
-// foundersTold is told of a cluster that is not born yet.
-func (n *Node) foundersTold(ctx context.Context) map[string]proto.Versions {
-	return n.toldBy(ctx, n.cfg.founders())
+// memberVersions returns the storage versions of this node and of the members that answer. Gossip can lead a request to
+// a node of another cluster: its answer must not raise the version over a member that does not know it.
+func (n *Node) memberVersions(ctx context.Context) map[string]proto.Versions {
+	return n.versionsOf(ctx, n.others())
 }
 
-func (n *Node) toldBy(ctx context.Context, nodes []string) map[string]proto.Versions {
-	told := map[string]proto.Versions{n.cfg.Name: n.cfg.Storage}
+// founderVersions is memberVersions before the cluster is born.
+func (n *Node) founderVersions(ctx context.Context) map[string]proto.Versions {
+	return n.versionsOf(ctx, n.cfg.founders())
+}
+
+func (n *Node) versionsOf(ctx context.Context, nodes []string) map[string]proto.Versions {
+	versions := map[string]proto.Versions{n.cfg.Name: n.cfg.Storage}
 	for _, r := range n.survey(ctx, nodes) {
 		if n.trusts(&r) {
-			told[r.node] = r.storage
+			versions[r.node] = r.storage
 		}
 	}
-	return told
+	return versions
 }
 
-// heed is told the storage version in force. From when it is in the data directory, an older program does not start there.
-func (n *Node) heed(version uint32) error {
+// adoptVersion checks that this program knows the storage version in force, and writes it to the data directory. From
+// then on an older program does not start there.
+func (n *Node) adoptVersion(version uint32) error {
 	if version > n.cfg.Storage.Newest {
 		return proto.ErrNewerVersion.Errorf("storage version %d is in force in the cluster: this program knows %d to %d", version, n.cfg.Storage.Oldest, n.cfg.Storage.Newest).
 			WithHint("start node " + n.cfg.Name + " with the ebb of the other nodes")

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// muteAfter is how long a sync may hang before this node's leaders stop
+	// muteAfter is how long a sync may stall before this node's leaders stop
 	// their heartbeats: Raft would keep the lease of one that cannot write
 	// (hashicorp/raft #503).
 	muteAfter = 2 * time.Second
-	// fatalAfter is how long a sync may hang before the node gives up.
+	// fatalAfter is how long a sync may stall before the node gives up.
 	fatalAfter = 20 * time.Second
 	// stallAfter is how long a follower that answers may make no progress before
 	// its leader is restarted in place (hashicorp/raft #612).
@@ -52,7 +52,7 @@ func (a *awake) step() time.Duration {
 	return min(ran, stoodAfter)
 }
 
-// diskWatch looks after syncs that hang. An error is never returned while the
+// diskWatch looks after syncs that stall. An error is never returned while the
 // write may still land, so that a leader without a disk can only fall silent.
 type diskWatch struct {
 	oldest func() time.Duration // how long the oldest sync has been waiting
@@ -73,9 +73,9 @@ func (w *diskWatch) look() {
 		w.muted = hung
 		w.mute(hung)
 		if hung {
-			w.logger.Error("the disk hangs: this node stops leading", "waited", waited.Round(time.Millisecond))
+			w.logger.Error("disk stalled: this node stops leading", "waited", waited.Round(time.Millisecond))
 		} else {
-			w.logger.Info("the disk answers again")
+			w.logger.Info("disk no longer stalled")
 		}
 	}
 	if waited > fatalAfter {
@@ -163,7 +163,7 @@ func (w *groupWatch) stuck(m *member, now time.Time) (raft.ServerID, bool) {
 		}
 		f, p := follower{m, s.ID}, i.link.progressOf(s.ID, term)
 		was, known := w.behind[f]
-		switch heard := now.Sub(p.heard) < m.timeout; {
+		switch heard := now.Sub(p.lastContact) < m.timeout; {
 		case p.match >= last || !heard || p.install:
 			delete(w.behind, f)
 		case !known || was.match != p.match || was.term != term:

@@ -14,7 +14,8 @@ import (
 )
 
 // Whichever call that writes node.json or table.pb fails first, with all that come after it, the node does not open or ends, and says why: it does not go on with what is not on disk.
-// One thing in node.json is not worth ending for: whom it has met. Who asks to be known is refused (TestAcquaintances), and the node goes on. With a good disk it comes back, and has all that was acknowledged.
+// A node keeps running if it cannot write its known peers to node.json: it refuses the peer that asks (TestKnownPeers).
+// With a good disk it comes back, and has all that was acknowledged.
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	long(t)
 	for _, file := range []string{"/data/node.json", "/data/table.pb"} {

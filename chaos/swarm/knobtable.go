@@ -190,7 +190,7 @@ var Knobs = []Knob{
 	{
 		Name: "host-period", What: "ms between two comparisons of a node's replicas with the table",
 		Values: []int64{20, 100, 250},
-		turn:   func(cfg *node.Config, v int64) { cfg.Limits.HostEvery = knobMillis(v) },
+		turn:   func(cfg *node.Config, v int64) { cfg.Limits.ReconcileEvery = knobMillis(v) },
 	},
 	{
 		Name: "balance-period", What: "ms between two shards that a node hands over to the node that should lead them",

@@ -13,18 +13,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// told is what a node says to its peers, and they to it.
-type told struct {
+// fakePeers records what a node reports to its peers, and holds what they report.
+type fakePeers struct {
 	own      bool
 	peers    []string
 	press    bool
 	pressers []string
 }
 
-func (f *told) SetFull(full bool)       { f.own = full }
-func (f *told) Full() []string          { return slices.Clone(f.peers) }
-func (f *told) SetPressed(pressed bool) { f.press = pressed }
-func (f *told) Pressed() []string       { return slices.Clone(f.pressers) }
+func (f *fakePeers) SetFull(full bool)       { f.own = full }
+func (f *fakePeers) Full() []string          { return slices.Clone(f.peers) }
+func (f *fakePeers) SetPressed(pressed bool) { f.press = pressed }
+func (f *fakePeers) Pressed() []string       { return slices.Clone(f.pressers) }
 
 type voting []string
 
@@ -32,7 +32,7 @@ func (v voting) voters() ([]raft.ServerAddress, []string) { return nil, v }
 
 // A node is full from nine tenths of its limit on, and until it is well below. Shards that it votes in take nothing
 // more, whoever leads them; what makes room, they take.
-func TestRoom(t *testing.T) {
+func TestMemoryAdmission(t *testing.T) {
 	raw := func(cmd *ebbv1.Command) []byte {
 		b, err := protobuf.Marshal(cmd)
 		if err != nil {
@@ -52,8 +52,8 @@ func TestRoom(t *testing.T) {
 	free := raw(&ebbv1.Command{Namespace: "default", Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{}}})
 	open := raw(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}})
 
-	used, peers := int64(0), &told{}
-	r := newRoom("ebb-0", 1000, func() int64 { return used }, peers, slog.New(slog.DiscardHandler))
+	used, peers := int64(0), &fakePeers{}
+	r := newMemoryAdmission("ebb-0", 1000, func() int64 { return used }, peers, slog.New(slog.DiscardHandler))
 	refuses := func(command []byte, voters ...string) bool {
 		t.Helper()
 		err := r.admit(7, voting(voters), command)
@@ -81,7 +81,7 @@ func TestRoom(t *testing.T) {
 		used, peers.peers = c.used, c.peers
 		r.look()
 		if r.full() != c.own || peers.own != c.own || refuses(grow, "ebb-0", "ebb-1") != c.refused || refuses(grow, "ebb-1", "ebb-2") != c.others {
-			t.Errorf("%+v: full %v, told %v, refuses its own %v, others' %v", c, r.full(), peers.own, refuses(grow, "ebb-0", "ebb-1"), refuses(grow, "ebb-1", "ebb-2"))
+			t.Errorf("%+v: full %v, reported %v, refuses its own %v, others' %v", c, r.full(), peers.own, refuses(grow, "ebb-0", "ebb-1"), refuses(grow, "ebb-1", "ebb-2"))
 		}
 	}
 	used = 1000
@@ -108,7 +108,7 @@ func TestRoom(t *testing.T) {
 			t.Errorf("%s: refused %v", name, got)
 		}
 	}
-	unlimited := newRoom("ebb-0", 0, func() int64 { return 1 << 60 }, peers, slog.New(slog.DiscardHandler))
+	unlimited := newMemoryAdmission("ebb-0", 0, func() int64 { return 1 << 60 }, peers, slog.New(slog.DiscardHandler))
 	unlimited.look()
 	if unlimited.full() {
 		t.Error("full without a limit")

@@ -20,8 +20,8 @@ type namespaceOracle struct {
 	asked        int
 }
 
-func (o *namespaceOracle) lore() *lore {
-	return newLore(func() *cluster.Table {
+func (o *namespaceOracle) cache() *namespaceCache {
+	return newNamespaceCache(func() *cluster.Table {
 		table, err := cluster.NewTable(o.here)
 		if err != nil {
 			o.t.Fatal(err)
@@ -43,22 +43,22 @@ func versionOf(name string, version uint64) *ebbv1.Namespace {
 
 // What a node has asked the control leader for counts until its own table is as new: a namespace that the table then
 // lacks was purged, and is not taken for one that is there.
-func TestNamespacesThatWereAskedFor(t *testing.T) {
+func TestFetchedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &namespaceOracle{t: t, here: tableWith(5), leader: tableWith(7, versionOf("new", 1), versionOf("other", 1))}
-		l := o.lore()
-		learn := func() {
+		l := o.cache()
+		refresh := func() {
 			t.Helper()
-			if err := l.learn(t.Context(), []byte("new")); err != nil {
+			if err := l.refresh(t.Context(), []byte("new")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		learn()
+		refresh()
 		if l.namespace("new").GetVersion() != 1 || o.asked != 1 {
 			t.Fatalf("it is %v after %d questions", l.namespace("new"), o.asked)
 		}
 		o.here = tableWith(6) // older than what was asked for
-		if learn(); l.namespace("new") == nil || l.namespace("other") == nil || o.asked != 1 {
+		if refresh(); l.namespace("new") == nil || l.namespace("other") == nil || o.asked != 1 {
 			t.Errorf("behind the leader it is %v after %d questions", l.namespace("new"), o.asked)
 		}
 		o.here = tableWith(9) // it was purged in between
@@ -66,15 +66,15 @@ func TestNamespacesThatWereAskedFor(t *testing.T) {
 			t.Errorf("purged it is %v", ns)
 		}
 		o.leader = tableWith(9)
-		if learn(); l.namespace("new") != nil || o.asked != 2 {
+		if refresh(); l.namespace("new") != nil || o.asked != 2 {
 			t.Errorf("purged it is %v after %d questions", l.namespace("new"), o.asked)
 		}
-		if learn(); o.asked != 2 {
+		if refresh(); o.asked != 2 {
 			t.Errorf("the leader is asked %d times within a second", o.asked)
 		}
 		time.Sleep(unknownFor + time.Millisecond)
 		o.leader = tableWith(10, versionOf("new", 4)) // created anew
-		if learn(); l.namespace("new").GetVersion() != 4 || o.asked != 3 {
+		if refresh(); l.namespace("new").GetVersion() != 4 || o.asked != 3 {
 			t.Errorf("created anew it is %v after %d questions", l.namespace("new"), o.asked)
 		}
 		o.here = tableWith(10, versionOf("new", 4))
@@ -88,12 +88,12 @@ func TestNamespacesThatWereAskedFor(t *testing.T) {
 func TestOlderAnswersOfLeadersAreNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &namespaceOracle{t: t, here: tableWith(5), leader: tableWith(8, versionOf("kept", 1))}
-		l := o.lore()
-		if err := l.learn(t.Context(), []byte("kept")); err != nil {
+		l := o.cache()
+		if err := l.refresh(t.Context(), []byte("kept")); err != nil {
 			t.Fatal(err)
 		}
 		o.leader = tableWith(7, versionOf("kept", 1), versionOf("gone", 1))
-		if err := l.learn(t.Context(), []byte("gone")); err != nil {
+		if err := l.refresh(t.Context(), []byte("gone")); err != nil {
 			t.Fatal(err)
 		}
 		if l.namespace("gone") != nil || l.namespace("kept") == nil {
@@ -109,12 +109,12 @@ func TestDeletedNamespacesAreKnown(t *testing.T) {
 		gone := versionOf("gone", 2)
 		gone.Deletion = &ebbv1.NamespaceDeletion{Purging: true}
 		o := &namespaceOracle{t: t, here: tableWith(5, gone), err: errors.New("no leader")}
-		l := o.lore()
-		err := l.learn(t.Context(), []byte("gone"))
+		l := o.cache()
+		err := l.refresh(t.Context(), []byte("gone"))
 		if err != nil || o.asked != 0 || l.namespace("gone").GetDeletion() == nil {
 			t.Errorf("%v after %d questions: %v", l.namespace("gone"), o.asked, err)
 		}
-		if err = l.learn(t.Context(), []byte("new")); err == nil || err.Code != proto.ErrNoLeader.Code {
+		if err = l.refresh(t.Context(), []byte("new")); err == nil || err.Code != proto.ErrNoLeader.Code {
 			t.Errorf("a leader that cannot be asked: %v", err)
 		}
 	})

@@ -35,13 +35,13 @@ func TestDiskSizes(t *testing.T) {
 }
 
 // A disk is full below the mark. It is not before half more than that is free and the reserve is whole.
-func TestDiskRoomMarks(t *testing.T) {
+func TestDiskAdmissionMarks(t *testing.T) {
 	disk := fs.NewMem()
 	if err := disk.MkdirAll("/data"); err != nil {
 		t.Fatal(err)
 	}
-	said := &saidFull{}
-	r, err := openDiskRoom("a", disk, "/data", 800, 300, slog.New(slog.DiscardHandler))
+	said := &fakeDiskPeers{}
+	r, err := openDiskAdmission("a", disk, "/data", 800, 300, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ func TestDiskRoomMarks(t *testing.T) {
 	}
 }
 
-// saidFull is what a node says of its disk to its peers, and they of theirs.
-type saidFull struct {
+// fakeDiskPeers records what a node reports of its disk, and holds what its peers report.
+type fakeDiskPeers struct {
 	own   bool
 	peers []string
 }
 
-func (s *saidFull) SetDiskFull(full bool) { s.own = full }
-func (s *saidFull) DiskFull() []string    { return append([]string(nil), s.peers...) }
+func (s *fakeDiskPeers) SetDiskFull(full bool) { s.own = full }
+func (s *fakeDiskPeers) DiskFull() []string    { return append([]string(nil), s.peers...) }

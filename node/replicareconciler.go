@@ -11,73 +11,73 @@ import (
 )
 
 const (
-	// hostEvery is how often a node compares its replicas with the table.
-	hostEvery = 250 * time.Millisecond
-	// outcastAfter is how long a node hears of no leader of the control group
-	// before it asks others whether it is still a member.
-	outcastAfter = 3 * time.Second
+	// reconcileEvery is how often a node compares its replicas with the table.
+	reconcileEvery = 250 * time.Millisecond
+	// leaderlessMax is how long a node knows no leader of the control group before it asks the other nodes whether it
+	// is still a member.
+	leaderlessMax = 3 * time.Second
 )
 
-// host makes the replicas that the table gives this node, and deletes those that it has
-// taken away.
-type host struct {
-	n    *Node
-	done uint64    // epoch of the last table that was seen to
-	deaf time.Time // since when no leader of the control group is known
+// replicaReconciler makes the replicas of this node match the table: it creates those that are missing, and deletes
+// those that the table does not list any more.
+type replicaReconciler struct {
+	n               *Node
+	doneEpoch       uint64    // of the last table that was reconciled
+	leaderlessSince time.Time // since when the control group has no known leader; zero: it has one
 }
 
-// look is called every hostEvery by one goroutine.
-func (h *host) look(ctx context.Context) {
-	h.listen(ctx)
-	table := h.n.Table()
-	id := h.n.dir.identity()
-	if table.Epoch() == h.done || table.ClusterID() == "" || table.Epoch() < id.Replicas[cluster.ControlShard].Epoch {
+// look is called every reconcileEvery by one goroutine.
+func (r *replicaReconciler) look(ctx context.Context) {
+	r.checkMembership(ctx)
+	table := r.n.Table()
+	id := r.n.dir.identity()
+	if table.Epoch() == r.doneEpoch || table.ClusterID() == "" || table.Epoch() < id.Replicas[cluster.ControlShard].Epoch {
 		return
 	}
-	if err := h.n.outcast(table); err != nil {
-		h.n.fatal(err)
+	if err := r.n.checkRemoved(table); err != nil {
+		r.n.fatal(err)
 		return
 	}
 	for shard := uint32(1); shard <= table.Shards() && ctx.Err() == nil; shard++ {
-		if err := h.keep(table, shard, id.Replicas[shard]); err != nil {
-			h.n.fatal(err)
+		if err := r.reconcile(table, shard, id.Replicas[shard]); err != nil {
+			r.n.fatal(err)
 			return
 		}
 	}
-	h.done = table.Epoch()
+	r.doneEpoch = table.Epoch()
 }
 
-// listen asks the other nodes for their table when the control group has said nothing for a while: who was removed from
-// it is not told.
-func (h *host) listen(ctx context.Context) {
+// checkMembership asks the other nodes for their table when this node has known no control leader for a while: the
+// control group sends nothing to a node that it has removed.
+func (r *replicaReconciler) checkMembership(ctx context.Context) {
 	now := time.Now()
-	if h.n.groups.Load().control.leader() != "" {
-		h.deaf = time.Time{}
+	if r.n.groups.Load().control.leader() != "" {
+		r.leaderlessSince = time.Time{}
 		return
 	}
-	if h.deaf.IsZero() {
-		h.deaf = now
+	if r.leaderlessSince.IsZero() {
+		r.leaderlessSince = now
 	}
-	if now.Sub(h.deaf) < outcastAfter {
+	if now.Sub(r.leaderlessSince) < leaderlessMax {
 		return
 	}
-	h.deaf = now
-	for _, name := range h.n.others() {
-		wire, from, err := h.n.tableFrom(ctx, name)
-		if err != nil || !h.n.believes(from) || wire.GetClusterId() != h.n.clusterID() || wire.GetEpoch() <= h.n.Table().Epoch() {
+	r.leaderlessSince = now
+	for _, name := range r.n.others() {
+		wire, from, err := r.n.tableFrom(ctx, name)
+		if err != nil || !r.n.believes(from) || wire.GetClusterId() != r.n.clusterID() || wire.GetEpoch() <= r.n.Table().Epoch() {
 			continue
 		}
 		if table, err := cluster.NewTable(wire); err == nil {
-			if err := h.n.outcast(table); err != nil {
-				h.n.fatal(err)
+			if err := r.n.checkRemoved(table); err != nil {
+				r.n.fatal(err)
 			}
 			return
 		}
 	}
 }
 
-// outcast says that a table has not, or no more, this node on this disk.
-func (n *Node) outcast(table *cluster.Table) error {
+// checkRemoved returns Removed if a table does not list this node on this disk.
+func (n *Node) checkRemoved(table *cluster.Table) error {
 	record := table.Node(n.cfg.Name)
 	switch {
 	case record == nil:
@@ -89,60 +89,60 @@ func (n *Node) outcast(table *cluster.Table) error {
 	return nil
 }
 
-// keep makes one shard here what the table wants it to be.
-func (h *host) keep(table *cluster.Table, shard uint32, have tenure) error {
-	if err := h.n.recoverHere(table, shard, have); err != nil {
+// reconcile makes this node's replica of one shard match the table.
+func (r *replicaReconciler) reconcile(table *cluster.Table, shard uint32, have replicaRecord) error {
+	if err := r.n.recoverHere(table, shard, have); err != nil {
 		return err
 	}
 	wanted, listed := uint64(0), false
-	for _, r := range table.Replicas(shard) {
-		if r.GetNode() == h.n.cfg.Name {
-			listed = listed || r.GetId() == have.ID
-			if !r.GetLeaving() {
-				wanted = r.GetId()
+	for _, replica := range table.Replicas(shard) {
+		if replica.GetNode() == r.n.cfg.Name {
+			listed = listed || replica.GetId() == have.ID
+			if !replica.GetLeaving() {
+				wanted = replica.GetId()
 			}
 		}
 	}
 	if have.ID != 0 && !listed && table.Epoch() >= have.Epoch {
-		if err := h.n.drop(shard, have.ID); err != nil {
+		if err := r.n.drop(shard, have.ID); err != nil {
 			return err
 		}
-		have = tenure{}
+		have = replicaRecord{}
 	}
-	// Ids only grow. One below that of this disk's own replica of the control group was given to the disk before it: made again here, empty, it
-	// would vote a second time.
-	if have.ID == 0 && wanted != 0 && wanted >= h.n.dir.identity().Replicas[cluster.ControlShard].ID {
-		return h.n.make(shard, tenure{ID: wanted, Epoch: table.Epoch()})
+	// Ids only grow. An id below that of this disk's replica of the control group belonged to the disk before it. Made
+	// again here, empty, that replica would vote a second time.
+	if have.ID == 0 && wanted != 0 && wanted >= r.n.dir.identity().Replicas[cluster.ControlShard].ID {
+		return r.n.make(shard, replicaRecord{ID: wanted, Epoch: table.Epoch()})
 	}
 	return nil
 }
 
 // make makes an empty replica, which waits for its group's leader to bring it the data.
-func (n *Node) make(shard uint32, t tenure) error {
+func (n *Node) make(shard uint32, record replicaRecord) error {
 	if err := n.prepare(shard); err != nil {
 		return err
 	}
-	if err := n.recollection.expect(shard, &t); err != nil {
+	if err := n.recollection.expect(shard, &record); err != nil {
 		return err
 	}
 	if err := n.cfg.Fail.Hit("host.prepared"); err != nil {
 		return err
 	}
-	if err := n.dir.update(func(id *identity) { id.Replicas[shard] = t }); err != nil {
+	if err := n.dir.update(func(id *identity) { id.Replicas[shard] = record }); err != nil {
 		return err
 	}
 	if err := n.cfg.Fail.Hit("host.listed"); err != nil {
 		return err
 	}
-	r, err := n.newReplica(shard, t)
+	r, err := n.newReplica(shard, record)
 	if err != nil {
 		return err
 	}
 	if err := r.start(); err != nil {
 		return err
 	}
-	n.host(n.groups.Load().with(r))
-	n.logger.Info("an empty replica waits for its data", "shard", shard, "replica", t.ID)
+	n.serveGroups(n.groups.Load().with(r))
+	n.logger.Info("an empty replica waits for its data", "shard", shard, "replica", record.ID)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (n *Node) make(shard uint32, t tenure) error {
 func (n *Node) drop(shard uint32, replica uint64) error {
 	g := n.groups.Load()
 	r := g.byShard[shard]
-	n.host(g.without(shard))
+	n.serveGroups(g.without(shard))
 	if r != nil {
 		r.stop()
 	}
@@ -164,8 +164,8 @@ func (n *Node) drop(shard uint32, replica uint64) error {
 	return n.wipe(shard)
 }
 
-// host makes groups those that this node serves.
-func (n *Node) host(g *groups) {
+// serveGroups replaces the groups that this node serves.
+func (n *Node) serveGroups(g *groups) {
 	n.groups.Store(g)
 	n.backend.replicas.Store(&g.byShard)
 }
@@ -195,7 +195,7 @@ func (n *Node) wipe(group uint32) error {
 }
 
 // clear deletes what is left of replicas that this node has not, since it stopped before it could.
-func (n *Node) clear(has map[uint32]tenure) error {
+func (n *Node) clear(has map[uint32]replicaRecord) error {
 	for _, group := range n.log.GroupIDs() {
 		if _, ok := has[group]; ok {
 			continue

@@ -37,15 +37,15 @@ func (p *parliament) calm() (leader int) {
 	return -1
 }
 
-// watched runs f while a vigil is kept at every member.
-func (p *parliament) watched(f func(silence func(node string))) {
+// withDetectors runs f while every member has a leaderFailureDetector.
+func (p *parliament) withDetectors(f func(silence func(node string))) {
 	var mu sync.Mutex // guards what follows
 	var silent string
 	var since time.Time
 	ctx, cancel := context.WithCancel(p.t.Context())
 	var wg sync.WaitGroup
 	for _, m := range p.members {
-		v := &vigil{timeout: p.timeout, members: func() []*member { return []*member{m} }, silent: func(atLeast time.Duration) []string {
+		d := &leaderFailureDetector{timeout: p.timeout, members: func() []*member { return []*member{m} }, silent: func(atLeast time.Duration) []string {
 			mu.Lock()
 			defer mu.Unlock()
 			if silent == "" || silent == m.node || time.Since(since) < atLeast {
@@ -53,7 +53,7 @@ func (p *parliament) watched(f func(silence func(node string))) {
 			}
 			return []string{silent}
 		}}
-		wg.Go(func() { watch(ctx, v.every(), v.look) })
+		wg.Go(func() { watch(ctx, d.every(), d.look) })
 	}
 	f(func(node string) {
 		mu.Lock()
@@ -64,19 +64,19 @@ func (p *parliament) watched(f func(silence func(node string))) {
 	wg.Wait()
 }
 
-// Whoever led falls silent, and another is elected half an election timeout after the first one at the latest: followers neither
-// look at random times nor stand in each other's way.
+// The leader falls silent, and another is elected within one and a half election timeouts: followers neither check at
+// random times nor split the vote.
 func TestElectionFollowsSilence(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		lags bool // the follower whose turn comes first lacks entries, so that the other has to be elected
+		lags bool // the follower that asks first lacks entries, so that the other has to be elected
 	}{
 		{"both may be elected", false},
-		{"the first in turn lacks entries", true},
+		{"the first to ask lacks entries", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			convene(t, 3, func(p *parliament) {
-				p.watched(func(silence func(node string)) {
+				p.withDetectors(func(silence func(node string)) {
 					var longest time.Duration
 					for range 60 {
 						a := p.calm()
@@ -125,28 +125,28 @@ func (p *parliament) leads(but int) int {
 	return -1
 }
 
-// A vigil that was late itself has not listened: what is silent then is this process.
-func TestVigilThatIsLateAccusesNobody(t *testing.T) {
+// A detector that was late itself has not listened: the silence is its own process's.
+func TestLateDetectorReportsNoFailure(t *testing.T) {
 	convene(t, 3, func(p *parliament) {
 		a := p.calm()
 		p.separate(a, true)
 		time.Sleep(p.timeout + p.timeout/20)
 		asked := 0
-		v := &vigil{timeout: p.timeout, members: func() []*member { return nil }, silent: func(time.Duration) []string { asked++; return nil }}
-		v.look()
-		time.Sleep(v.every())
-		v.look()
-		time.Sleep(4 * v.every())
-		v.look()
+		d := &leaderFailureDetector{timeout: p.timeout, members: func() []*member { return nil }, silent: func(time.Duration) []string { asked++; return nil }}
+		d.look()
+		time.Sleep(d.every())
+		d.look()
+		time.Sleep(4 * d.every())
+		d.look()
 		for range 19 { // for an election timeout
-			time.Sleep(v.every())
-			v.look()
+			time.Sleep(d.every())
+			d.look()
 		}
 		if asked != 2 {
 			t.Errorf("it asked who is silent %d times, want 2: those before the late one", asked)
 		}
-		time.Sleep(v.every())
-		v.look()
+		time.Sleep(d.every())
+		d.look()
 		if asked != 3 {
 			t.Errorf("it asked who is silent %d times, want 3: it goes on an election timeout after it was late", asked)
 		}

@@ -24,10 +24,10 @@ import (
 //	keys of gossip alone  gossip, which only holders of a key can send
 //	nothing               whoever answers at the address that the control group has on record, in which gossip has no say
 
-// rivalsRate and rivalsBurst bound the questions that gossip can make a node ask, a second and at once.
+// duplicateCheckRate and duplicateCheckBurst bound the requests that gossip makes a node send: a second, and at once.
 const (
-	rivalsRate  = rate.Limit(0.5)
-	rivalsBurst = 4
+	duplicateCheckRate  = rate.Limit(0.5)
+	duplicateCheckBurst = 4
 )
 
 // source is what is known of who answered.
@@ -61,17 +61,17 @@ func errUnvouched(name string) error {
 		WithHint("start all nodes with the same secret, and with this build or a newer one")
 }
 
-// rivals looks into other processes of this node's name of which gossip tells.
-type rivals struct {
+// duplicateChecker checks whether another process runs under this node's name, when gossip says so.
+type duplicateChecker struct {
 	n         *Node
 	suspected chan cluster.Duplicate // holds one: there will be more if it matters
 	limit     *rate.Limiter
-	asked     atomic.Uint64 // questions
-	unproven  atomic.Uint64 // suspicions that nothing confirmed
+	asked     atomic.Uint64 // requests sent
+	unproven  atomic.Uint64 // suspicions without proof
 }
 
-func newRivals(n *Node) *rivals {
-	return &rivals{n: n, suspected: make(chan cluster.Duplicate, 1), limit: rate.NewLimiter(rivalsRate, rivalsBurst)}
+func newDuplicateChecker(n *Node) *duplicateChecker {
+	return &duplicateChecker{n: n, suspected: make(chan cluster.Duplicate, 1), limit: rate.NewLimiter(duplicateCheckRate, duplicateCheckBurst)}
 }
 
 // duplicate takes a suspicion of gossip's, if it is about this process.
@@ -80,7 +80,7 @@ func (n *Node) duplicate(d cluster.Duplicate) {
 		return
 	}
 	select {
-	case n.rivals.suspected <- d:
+	case n.duplicates.suspected <- d:
 	default:
 	}
 }
@@ -88,27 +88,27 @@ func (n *Node) duplicate(d cluster.Duplicate) {
 func (n *Node) boot() uint64 { return uint64(n.started.UnixMicro()) }
 
 // run looks into suspicions, one after the other and not too often, until ctx ends.
-func (r *rivals) run(ctx context.Context) {
+func (c *duplicateChecker) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case d := <-r.suspected:
-			if err := r.look(ctx, d); err != nil {
-				r.n.fatal(err)
+		case d := <-c.suspected:
+			if err := c.look(ctx, d); err != nil {
+				c.n.fatal(err)
 				return
 			}
 		}
 	}
 }
 
-// look returns why this process has to end, nil if it has not. It asks the rival itself, and whoever is where the
-// control group has this node.
-func (r *rivals) look(ctx context.Context, d cluster.Duplicate) error {
-	n := r.n
-	rival := d.Stays
-	if rival.Boot == n.boot() {
-		rival = d.Goes
+// look returns why this process has to end; nil if it does not. It asks the duplicate, and the address that the control
+// group has on record for this node.
+func (c *duplicateChecker) look(ctx context.Context, d cluster.Duplicate) error {
+	n := c.n
+	duplicate := d.Stays
+	if duplicate.Boot == n.boot() {
+		duplicate = d.Goes
 	}
 	if !n.cfg.proves() && n.gossipKeys != nil {
 		if d.Goes.Boot == n.boot() {
@@ -121,13 +121,13 @@ func (r *rivals) look(ctx context.Context, d cluster.Duplicate) error {
 	if recorded != "" && recorded != own {
 		ask = append(ask, recorded)
 	}
-	if n.cfg.proves() && rival.GRPC != "" && rival.GRPC != recorded {
-		ask = append(ask, rival.GRPC)
+	if n.cfg.proves() && duplicate.GRPC != "" && duplicate.GRPC != recorded {
+		ask = append(ask, duplicate.GRPC)
 	}
 	for _, address := range ask {
-		said, err := r.ask(ctx, address)
+		said, err := c.ask(ctx, address)
 		said.recorded = address == recorded // not where the directory has it, which is this process
-		if err == nil && n.believes(said.source) && r.gives(&said, recorded) {
+		if err == nil && n.believes(said.source) && c.givesWay(&said, recorded) {
 			stays := said.record.GetGrpcAddress()
 			return proto.ErrDuplicateNode.Errorf("node %s runs twice: at %s, which stays, and at %s, which has to end", n.cfg.Name, stays, own).
 				WithHint("give every node a name of its own, or stop one of the two")
@@ -136,25 +136,25 @@ func (r *rivals) look(ctx context.Context, d cluster.Duplicate) error {
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the node stops
 	}
-	r.unproven.Add(1)
+	c.unproven.Add(1)
 	const message = "gossip has another process of this node's name: it does not prove itself, and this process stays"
 	if skipped, ok := n.repeats.due(message, time.Now()); ok {
-		n.logger.Error(message, "err", proto.ErrDuplicateNode, "gossip_at", rival.Gossip, "grpc_at", rival.GRPC, "times_unsaid", skipped)
+		n.logger.Error(message, "err", proto.ErrDuplicateNode, "gossip_at", duplicate.Gossip, "grpc_at", duplicate.GRPC, "times_unsaid", skipped)
 	}
 	return nil
 }
 
 // ask asks whoever is at an address how the node of this one's name is.
-func (r *rivals) ask(ctx context.Context, address string) (report, error) {
-	if err := r.limit.Wait(ctx); err != nil {
+func (c *duplicateChecker) ask(ctx context.Context, address string) (report, error) {
+	if err := c.limit.Wait(ctx); err != nil {
 		return report{}, err
 	}
-	r.asked.Add(1)
+	c.asked.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
-	peers := r.n.peersAt(address)
+	peers := c.n.peersAt(address)
 	defer peers.Close() //nolint:errcheck // it was only read from
-	return r.n.askStatus(ctx, peers, r.n.cfg.Name)
+	return c.n.askStatus(ctx, peers, c.n.cfg.Name)
 }
 
 // peersAt finds every node at one address.
@@ -163,11 +163,11 @@ func (n *Node) peersAt(address string) *rpc.Peers {
 	return rpc.NewPeers(rpc.PeersConfig{Address: at, Dial: n.dial, Options: n.peerOptions()})
 }
 
-// gives reports whether this process gives way to one that answered. A process of the cluster goes before one that
-// belongs to none yet, then the one where the control group has the node, then the one that started first. One of
-// another cluster, or on a disk that was given up, ends by itself.
-func (r *rivals) gives(said *report, recorded string) bool {
-	n := r.n
+// givesWay reports whether this process gives way to one that answered. The process that belongs to the cluster stays,
+// then the one at the address on record, then the one that started first. A process of another cluster, or on a disk
+// that was given up, ends by itself.
+func (c *duplicateChecker) givesWay(said *report, recorded string) bool {
+	n := c.n
 	if uint64(said.startedUS) == n.boot() {
 		return false // this one
 	}
@@ -190,7 +190,7 @@ func (r *rivals) gives(said *report, recorded string) bool {
 // misjoined ends a node that was told to join another cluster than its data is of, if a node of that one proves to be
 // there. Later that may be an address that has found a new owner.
 func (n *Node) misjoined(s cluster.Strangers) {
-	if n.cfg.Clock.Now().Sub(n.started) >= bewareFor || !n.cfg.proves() && n.gossipKeys == nil {
+	if n.cfg.Clock.Now().Sub(n.started) >= foreignClusterWindow || !n.cfg.proves() && n.gossipKeys == nil {
 		return // gossip has logged it
 	}
 	if n.cfg.proves() {
@@ -204,10 +204,10 @@ func (n *Node) misjoined(s cluster.Strangers) {
 
 // clusterAt asks a node at an address for its cluster.
 func (n *Node) clusterAt(ctx context.Context, node, address string) (string, error) {
-	if node == "" || address == "" || !n.rivals.limit.Allow() {
+	if node == "" || address == "" || !n.duplicates.limit.Allow() {
 		return "", fmt.Errorf("ask %q for its cluster: not now", address)
 	}
-	n.rivals.asked.Add(1)
+	n.duplicates.asked.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
 	peers := n.peersAt(address)

@@ -7,12 +7,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Whose snapshot waits for nothing: a voter's, without whom the others are no majority. The leader is 1; a capital letter is a voter, one behind a dash does not keep up.
-func TestWhoIsNeeded(t *testing.T) {
+// A snapshot has priority if it goes to a voter without which the others are no majority. The first member leads. A
+// capital letter is a voter, and one behind a dash does not keep up.
+func TestQuorumCritical(t *testing.T) {
 	for _, c := range []struct {
-		group  string // members, of which the first leads
-		one    string
-		needed bool
+		group    string // the first member leads
+		one      string
+		critical bool
 	}{
 		{"A B C", "C", false},  // A and B are two of three
 		{"A -B C", "C", true},  // A alone is not
@@ -22,7 +23,7 @@ func TestWhoIsNeeded(t *testing.T) {
 		{"A B", "B", true},
 		{"A B C D", "D", false},
 		{"A B -C D", "D", true}, // two of four are no majority
-		{"A -B c", "c", false},  // who has no vote does not help
+		{"A -B c", "c", false},  // a member without a vote does not help
 		{"A b c", "c", false},
 		{"A", "Z", false}, // not, or not any more, a member
 	} {
@@ -37,9 +38,9 @@ func TestWhoIsNeeded(t *testing.T) {
 			}
 			servers = append(servers, s)
 		}
-		got := pivotal(servers, servers[0].ID, raft.ServerID(c.one), func(id raft.ServerID) bool { return !lags[id] })
-		if got != c.needed {
-			t.Errorf("%s of %s: %v, want %v", c.one, c.group, got, c.needed)
+		got := noQuorumWithout(servers, servers[0].ID, raft.ServerID(c.one), func(id raft.ServerID) bool { return !lags[id] })
+		if got != c.critical {
+			t.Errorf("%s of %s: %v, want %v", c.one, c.group, got, c.critical)
 		}
 	}
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// What Raft says at each level, and what of it an operator sees: errors, once in a
-// while, but not that a peer has not made its replica yet.
-func TestQuietShowsFewErrors(t *testing.T) {
+// An operator sees errors of Raft, once in a while, but not that a peer has not made its replica yet.
+func TestRaftLoggerShowsFewErrors(t *testing.T) {
 	const vote = "failed to make requestVote RPC"
 	early := proto.ErrUnreachable.Errorf("group %d has no replica on node %s", 3, "ebb-1")
 	for name, c := range map[string]struct {
@@ -26,7 +25,7 @@ func TestQuietShowsFewErrors(t *testing.T) {
 		"another failure of the same": {"failed to heartbeat to", []any{"peer", "ebb-1", "error", early}, true},
 	} {
 		var out bytes.Buffer
-		log := newQuiet(slog.New(slog.NewTextHandler(&out, nil)), newRepeats(), 3)
+		log := newRaftLogger(slog.New(slog.NewTextHandler(&out, nil)), newRepeats(), 3)
 		log.Error(c.message, c.args...)
 		log.Error(c.message, c.args...)
 		if got := strings.Count(out.String(), c.message); got != map[bool]int{true: 1}[c.shown] {

@@ -14,9 +14,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// TestAcquaintances: who was met is on disk when meet returns, also when several meet the same at once; a disk that fails or hangs lets nobody be met,
-// and one that works again does; strangers to the founding are not written down.
-func TestAcquaintances(t *testing.T) {
+// A peer is on disk when remember returns, also when several callers remember it at once. A disk that fails or stalls
+// adds no peer, and a disk that works again does. Peers that are no founders are not written down.
+func TestKnownPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := fs.NewMem()
 		d, err := openDatadir(disk, "/data", "ebb-0", proto.StorageVersions())
@@ -26,11 +26,11 @@ func TestAcquaintances(t *testing.T) {
 		if err := d.update(func(id *identity) { id.Founders = []string{"ebb-0", "ebb-1", "ebb-2"} }); err != nil {
 			t.Fatal(err)
 		}
-		a := newAcquaintances(d)
-		meet := func(node string) error {
+		a := newKnownPeers(d)
+		remember := func(node string) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			return a.meet(ctx, node)
+			return a.remember(ctx, node)
 		}
 
 		disk.Inject(func(op fs.Op, _ string) error {
@@ -39,17 +39,17 @@ func TestAcquaintances(t *testing.T) {
 			}
 			return nil
 		})
-		if err := meet("ebb-1"); !errors.Is(err, proto.ErrDisk) {
+		if err := remember("ebb-1"); !errors.Is(err, proto.ErrDisk) {
 			t.Errorf("a disk that fails: %v, want EBB-4006", err)
 		}
 		disk.Inject(nil)
 		release := make(chan struct{})
 		disk.HangSync(release)
-		if err := meet("ebb-1"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a disk that hangs: %v, want the end of the time", err)
+		if err := remember("ebb-1"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a disk that stalls: %v, want the end of the time", err)
 		}
 		if met := a.all(nil); len(met) > 0 {
-			t.Errorf("it has met %v before the disk has", met)
+			t.Errorf("it knows %v before they are on disk", met)
 		}
 		close(release)
 		disk.HangSync(nil)
@@ -58,8 +58,8 @@ func TestAcquaintances(t *testing.T) {
 		for range 8 {
 			for _, node := range []string{"ebb-1", "ebb-2", "guest"} {
 				wg.Go(func() {
-					if err := meet(node); err != nil {
-						t.Errorf("meet %s: %v", node, err)
+					if err := remember(node); err != nil {
+						t.Errorf("remember %s: %v", node, err)
 					}
 				})
 			}
@@ -67,7 +67,7 @@ func TestAcquaintances(t *testing.T) {
 		wg.Wait()
 		a.wg.Wait()
 		if met, want := a.all([]string{"guest", "ebb-2"}), []string{"ebb-1", "ebb-2", "guest"}; !slices.Equal(met, want) {
-			t.Errorf("it has met %v, want %v", met, want)
+			t.Errorf("it knows %v, want %v", met, want)
 		}
 		again, err := openDatadir(disk.Crash(1), "/data", "ebb-0", proto.StorageVersions())
 		if err != nil {
@@ -76,7 +76,7 @@ func TestAcquaintances(t *testing.T) {
 		met := again.identity().Met
 		slices.Sort(met)
 		if want := []string{"ebb-1", "ebb-2"}; !slices.Equal(met, want) {
-			t.Errorf("after a loss of power it has met %v, want %v", met, want)
+			t.Errorf("after a loss of power it knows %v, want %v", met, want)
 		}
 	})
 }

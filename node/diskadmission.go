@@ -60,12 +60,12 @@ type diskFullness interface {
 
 var _ diskFullness = (*transport.Mux)(nil)
 
-// diskRoom refuses what would make shards larger while a node that holds them has no disk left for more. Its log and
-// its snapshots then go on in what is left and in a reserve: for deletes, votes, changes of membership, and snapshots
-// that shorten the log. Only when the reserve is used up, too, does the node end, as with every disk that fails.
+// diskAdmission refuses commands that grow a shard while one of its nodes has no disk space left for more. The log and
+// the snapshots of that node continue in what is left and in a reserve: for deletes, votes, changes of membership, and
+// snapshots that shorten the log. The node ends only when the reserve is used up too, as with every disk that fails.
 //
-// Leaders judge, before the log, as they do for memory: see room.
-type diskRoom struct {
+// Leaders decide before the log, as they do for memory: see memoryAdmission.
+type diskAdmission struct {
 	node    string
 	path    string // of the data directory
 	reserve *fs.Reserve
@@ -73,8 +73,8 @@ type diskRoom struct {
 	peers   diskFullness
 	logger  *slog.Logger
 	needs   atomic.Pointer[snapshotter] // says what the next snapshots may need; nil before there are groups
-	// heard reports whether all nodes understand that the disk of this one is full.
-	heard func() bool
+	// peersUnderstand reports whether all nodes run a version that knows of full disks.
+	peersUnderstand func() bool
 
 	looking  sync.Mutex  // held while one goroutine looks; others do not wait
 	trouble  string      // why the reserve could not be made, as it was logged last; guarded by looking
@@ -86,11 +86,11 @@ type diskRoom struct {
 	refusals atomic.Uint64
 }
 
-// openDiskRoom makes the reserve of a data directory, and sizes it and its neighbours for the disk.
-func openDiskRoom(
+// openDiskAdmission makes the reserve of a data directory, and sizes it and its neighbours for the disk.
+func openDiskAdmission(
 	node string, fsys fs.FS, path string, reserve, segment int64, logger *slog.Logger,
-) (*diskRoom, error) {
-	r := &diskRoom{node: node, path: path, logger: logger, heard: func() bool { return true }}
+) (*diskAdmission, error) {
+	a := &diskAdmission{node: node, path: path, logger: logger, peersUnderstand: func() bool { return true }}
 	taken := int64(0)
 	// Others are not ours, and may be closed to us.
 	for _, part := range []string{walName, snapName, reserveName, quarantineDir} {
@@ -100,13 +100,13 @@ func openDiskRoom(
 		}
 		taken += bytes
 	}
-	r.sizes = sizesFor(uint64(freeOf(fsys, path)+taken), reserve, segment)
+	a.sizes = sizesFor(uint64(freeOf(fsys, path)+taken), reserve, segment)
 	var err error
-	if r.reserve, err = fs.NewReserve(fsys, filepath.Join(path, reserveName), r.sizes.reserve, reserve); err != nil {
+	if a.reserve, err = fs.NewReserve(fsys, filepath.Join(path, reserveName), a.sizes.reserve, reserve); err != nil {
 		return nil, diskError(path, "look through "+reserveName, err)
 	}
-	r.measure()
-	return r, nil
+	a.measure()
+	return a, nil
 }
 
 // freeOf returns the free bytes of a disk; many where the system does not say.
@@ -124,100 +124,100 @@ const looksMax = 16
 
 // mark is the free space below which the disk is full: the next segment of the log must fit, what comes until the next
 // look, and the snapshots that shorten the log.
-func (r *diskRoom) mark() int64 {
-	_, whole := r.reserve.Held()
-	mark := max(2*r.sizes.segment, whole)
-	if s := r.needs.Load(); s != nil {
-		if r.looks%looksMax == 0 || r.free.Load() < 4*(mark+r.next) {
-			r.next = s.nextBytes()
+func (a *diskAdmission) mark() int64 {
+	_, whole := a.reserve.Held()
+	mark := max(2*a.sizes.segment, whole)
+	if s := a.needs.Load(); s != nil {
+		if a.looks%looksMax == 0 || a.free.Load() < 4*(mark+a.next) {
+			a.next = s.nextBytes()
 		}
-		r.looks++
-		mark += r.next
+		a.looks++
+		mark += a.next
 	}
 	return mark
 }
 
 // short reports whether this node's disk was full when it was looked at last.
-func (r *diskRoom) short() bool { return r.full.Load() }
+func (a *diskAdmission) short() bool { return a.full.Load() }
 
 // shortNow looks at the disk before that is due: the log asks when it makes a file, which is what fills a disk.
-func (r *diskRoom) shortNow() bool {
-	r.measure()
-	return r.short()
+func (a *diskAdmission) shortNow() bool {
+	a.measure()
+	return a.short()
 }
 
 // measure looks at the disk, unless another goroutine does. It is full below the mark, and from then on until half more
 // than that is free and the reserve is whole.
-func (r *diskRoom) measure() {
-	if !r.looking.TryLock() {
+func (a *diskAdmission) measure() {
+	if !a.looking.TryLock() {
 		return
 	}
-	defer r.looking.Unlock()
-	was, mark := r.short(), r.mark()
+	defer a.looking.Unlock()
+	was, mark := a.short(), a.mark()
 	if was {
 		mark += mark / 2
 	}
-	whole, err := r.refill(mark)
+	whole, err := a.refill(mark)
 	if err != nil && !fs.NoSpace(err) { // the disk is not full for that
-		if text := err.Error(); text != r.trouble {
-			r.trouble = text
-			r.logger.Warn("the disk's reserve cannot be made", "data_dir", r.path, "err", err)
+		if text := err.Error(); text != a.trouble {
+			a.trouble = text
+			a.logger.Warn("the disk's reserve cannot be made", "data_dir", a.path, "err", err)
 		}
 		whole, err = true, nil
 	}
-	free := freeOf(r.reserve, r.path)
-	r.free.Store(free)
+	free := freeOf(a.reserve, a.path)
+	a.free.Store(free)
 	full := free < mark || (was || err != nil) && !whole
 	if full == was {
 		return
 	}
-	r.full.Store(full)
-	held, _ := r.reserve.Held()
+	a.full.Store(full)
+	held, _ := a.reserve.Held()
 	if full {
-		r.logger.Error("no disk space left: writes that need more are refused, reads and deletes are not",
-			"data_dir", r.path, "free_bytes", free, "needed_bytes", mark, "reserve_bytes", held, "err", err)
+		a.logger.Error("no disk space left: writes that need more are refused, reads and deletes are not",
+			"data_dir", a.path, "free_bytes", free, "needed_bytes", mark, "reserve_bytes", held, "err", err)
 	} else {
-		r.logger.Info("there is disk space again: writes are accepted", "data_dir", r.path, "free_bytes", free)
+		a.logger.Info("there is disk space again: writes are accepted", "data_dir", a.path, "free_bytes", free)
 	}
 }
 
 // refill makes what is missing of the reserve, as far as so much stays free. It reports whether the reserve is whole.
-func (r *diskRoom) refill(leave int64) (whole bool, err error) {
+func (a *diskAdmission) refill(leave int64) (whole bool, err error) {
 	for {
-		held, all := r.reserve.Held()
+		held, all := a.reserve.Held()
 		if held == all {
 			return true, nil
 		}
-		if freeOf(r.reserve, r.path) < leave+all/4 {
+		if freeOf(a.reserve, a.path) < leave+all/4 {
 			return false, nil
 		}
-		if _, err := r.reserve.Refill(); err != nil {
+		if _, err := a.reserve.Refill(); err != nil {
 			return false, err
 		}
 	}
 }
 
 // look is called every watchEvery.
-func (r *diskRoom) look() {
-	r.measure()
-	full := r.short()
-	r.peers.SetDiskFull(full && r.heard())
-	nodes := r.peers.DiskFull()
+func (a *diskAdmission) look() {
+	a.measure()
+	full := a.short()
+	a.peers.SetDiskFull(full && a.peersUnderstand())
+	nodes := a.peers.DiskFull()
 	if full {
-		nodes = append(nodes, r.node)
+		nodes = append(nodes, a.node)
 	}
 	if len(nodes) == 0 {
-		r.nodes.Store(nil)
+		a.nodes.Store(nil)
 		return
 	}
-	r.nodes.Store(&nodes)
+	a.nodes.Store(&nodes)
 }
 
 // fullOf returns a voter of a group whose disk is full; "" if none is.
-func (r *diskRoom) fullOf(nodes *[]string, here bool, of electorate) string {
+func (a *diskAdmission) fullOf(nodes *[]string, here bool, of electorate) string {
 	_, voters := of.voters()
-	if here && slices.Contains(voters, r.node) {
-		return r.node
+	if here && slices.Contains(voters, a.node) {
+		return a.node
 	}
 	if nodes == nil {
 		return ""
@@ -226,16 +226,16 @@ func (r *diskRoom) fullOf(nodes *[]string, here bool, of electorate) string {
 }
 
 // admit refuses a command that makes a shard larger of which a voter has no disk space left.
-func (r *diskRoom) admit(shard uint32, of electorate, command []byte) *proto.Error {
-	nodes, here := r.nodes.Load(), r.short()
+func (a *diskAdmission) admit(shard uint32, of electorate, command []byte) *proto.Error {
+	nodes, here := a.nodes.Load(), a.short()
 	if nodes == nil && !here || !proto.CommandGrows(command) {
 		return nil
 	}
-	full := r.fullOf(nodes, here, of)
+	full := a.fullOf(nodes, here, of)
 	if full == "" {
 		return nil
 	}
-	r.refusals.Add(1)
+	a.refusals.Add(1)
 	err := proto.ErrDiskFull.Errorf("shard %d: node %s has no disk space left for more", shard, full).
 		WithHint("free some space on its disk, or delete keys; reads and deletes go on, " +
 			"and writes do by themselves then").

@@ -20,7 +20,7 @@ import (
 const (
 	// A node is full when it takes nine tenths of its limit, and until it takes less than 17 of 20: what is left is for
 	// garbage, for what is on its way, and for pages that a snapshot holds.
-	fullShare, roomShare = 0.90, 0.85
+	fullShare, freeShare = 0.90, 0.85
 	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure: namespaces
 	// that have an equal part of it already do not grow. What is left up to nine tenths is for the others.
 	pressedShare, easedShare = 0.75, 0.70
@@ -37,13 +37,12 @@ const (
 	lookAgain = 10 * time.Millisecond
 )
 
-// room refuses what would make shards larger while a node that holds them has no memory left for it. Otherwise the
-// system would end that node, and again each time it has read its log. So that one namespace does not take what all
-// need, it refuses what would make a namespace larger that has used up its budget, or its share of a node under
-// pressure.
+// memoryAdmission refuses commands that grow a shard while one of its nodes has no memory left for more. Otherwise the
+// system would kill that node, and again each time it has replayed its log. It also refuses commands that grow a
+// namespace beyond its budget, or beyond its share of a node under pressure.
 //
-// Leaders judge, before the log: what is in the log is applied by all replicas, whatever they hold.
-type room struct {
+// Leaders decide before the log: all replicas apply what is in the log, whatever memory they have.
+type memoryAdmission struct {
 	node   string
 	limit  int64 // bytes; 0: none
 	used   func() int64
@@ -55,8 +54,8 @@ type room struct {
 	unapplied func() int64 // bytes of commands that were let in and are not applied yet
 	// budgets returns those of all namespaces that have one; nil: none has.
 	budgets func() map[string]*ebbv1.NamespaceBudget
-	// heard reports whether all nodes understand that this one is under pressure.
-	heard func() bool
+	// peersUnderstand reports whether all nodes run a version that knows of memory pressure.
+	peersUnderstand func() bool
 
 	states   atomic.Pointer[nodeStates] // nil: no node is full, nor under pressure
 	pending  atomic.Int64               // bytes of commands let in since the last look, or not applied then
@@ -64,7 +63,7 @@ type room struct {
 
 	refusals, budgetRefusals, shareRefusals atomic.Uint64
 
-	mu     sync.Mutex // guards what follows; held while looking
+	mu     sync.Mutex // guards the fields below; held while looking
 	looked time.Time
 	took   time.Duration // by the last look
 }
@@ -87,107 +86,107 @@ type electorate interface {
 
 var _ fullness = (*transport.Mux)(nil)
 
-func newRoom(node string, limit int64, used func() int64, peers fullness, logger *slog.Logger) *room {
-	return &room{
+func newMemoryAdmission(node string, limit int64, used func() int64, peers fullness, logger *slog.Logger) *memoryAdmission {
+	return &memoryAdmission{
 		node: node, limit: limit, used: used, peers: peers, logger: logger, usage: newUsage(),
 		replicas: func() []usageSource { return nil }, unapplied: func() int64 { return 0 },
-		budgets: func() map[string]*ebbv1.NamespaceBudget { return nil }, heard: func() bool { return true },
+		budgets: func() map[string]*ebbv1.NamespaceBudget { return nil }, peersUnderstand: func() bool { return true },
 	}
 }
 
 // full reports whether this node is.
-func (r *room) full() bool {
-	states := r.states.Load()
-	return states != nil && slices.Contains(states.full, r.node)
+func (a *memoryAdmission) full() bool {
+	states := a.states.Load()
+	return states != nil && slices.Contains(states.full, a.node)
 }
 
 // pressed reports whether this node is under pressure.
-func (r *room) pressed() bool {
-	states := r.states.Load()
-	return states != nil && slices.Contains(states.pressed, r.node)
+func (a *memoryAdmission) pressed() bool {
+	states := a.states.Load()
+	return states != nil && slices.Contains(states.pressed, a.node)
 }
 
 // look is called every watchEvery.
-func (r *room) look() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lookLocked()
+func (a *memoryAdmission) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked()
 }
 
 // again looks before it is due, unless it just has, or another goroutine does.
-func (r *room) again() {
-	if !r.mu.TryLock() {
+func (a *memoryAdmission) again() {
+	if !a.mu.TryLock() {
 		return
 	}
-	defer r.mu.Unlock()
-	if time.Since(r.looked) >= max(lookAgain, 8*r.took) {
-		r.lookLocked()
+	defer a.mu.Unlock()
+	if time.Since(a.looked) >= max(lookAgain, 8*a.took) {
+		a.lookLocked()
 	}
 }
 
-// lookLocked is look. r.mu is held.
-func (r *room) lookLocked() {
+// lookLocked is look. a.mu is held.
+func (a *memoryAdmission) lookLocked() {
 	began := time.Now()
-	r.pending.Store(r.unapplied())
-	r.usage.look(r.replicas())
-	used := r.used()
-	r.lastUsed.Store(used)
-	wasFull, wasPressed := r.full(), r.pressed()
-	full, pressed := r.over(used, wasFull, fullShare, roomShare), r.over(used, wasPressed, pressedShare, easedShare)
-	states := &nodeStates{full: r.peers.Full(), pressed: r.peers.Pressed()}
+	a.pending.Store(a.unapplied())
+	a.usage.look(a.replicas())
+	used := a.used()
+	a.lastUsed.Store(used)
+	wasFull, wasPressed := a.full(), a.pressed()
+	full, pressed := a.over(used, wasFull, fullShare, freeShare), a.over(used, wasPressed, pressedShare, easedShare)
+	states := &nodeStates{full: a.peers.Full(), pressed: a.peers.Pressed()}
 	if full {
-		states.full = append(states.full, r.node)
+		states.full = append(states.full, a.node)
 	}
 	if pressed {
-		states.pressed = append(states.pressed, r.node)
+		states.pressed = append(states.pressed, a.node)
 	}
 	if len(states.full)+len(states.pressed) == 0 {
 		states = nil
 	}
-	r.states.Store(states)
-	r.peers.SetPressed(pressed && r.heard())
+	a.states.Store(states)
+	a.peers.SetPressed(pressed && a.peersUnderstand())
 	if full != wasFull {
-		r.peers.SetFull(full)
+		a.peers.SetFull(full)
 	}
 	switch {
 	case full && !wasFull:
-		r.logger.Error("no memory left: writes that need more are refused", "used_bytes", used, "limit_bytes", r.limit)
+		a.logger.Error("no memory left: writes that need more are refused", "used_bytes", used, "limit_bytes", a.limit)
 	case wasFull && !full:
-		r.logger.Info("there is memory again", "used_bytes", used, "limit_bytes", r.limit)
+		a.logger.Info("there is memory again", "used_bytes", used, "limit_bytes", a.limit)
 	case pressed && !wasPressed:
-		r.logger.Warn("memory is short: writes to namespaces that take more than their share are refused",
-			"used_bytes", used, "limit_bytes", r.limit, "namespaces", r.usage.inhabited.Load())
+		a.logger.Warn("memory is short: writes to namespaces that take more than their share are refused",
+			"used_bytes", used, "limit_bytes", a.limit, "namespaces", a.usage.inhabited.Load())
 	case wasPressed && !pressed:
-		r.logger.Info("memory is no longer short", "used_bytes", used, "limit_bytes", r.limit)
+		a.logger.Info("memory is no longer short", "used_bytes", used, "limit_bytes", a.limit)
 	}
-	r.looked = time.Now()
-	r.took = r.looked.Sub(began)
+	a.looked = time.Now()
+	a.took = a.looked.Sub(began)
 }
 
 // over reports whether so many bytes are above a part of the limit, or, where they were, not below a lower one again.
-func (r *room) over(used int64, was bool, from, until float64) bool {
+func (a *memoryAdmission) over(used int64, was bool, from, until float64) bool {
 	if was {
 		from = until
 	}
-	return r.limit > 0 && float64(used) >= from*float64(r.limit)
+	return a.limit > 0 && float64(used) >= from*float64(a.limit)
 }
 
 // estimate is what this node takes if all commands since the last look make it grow.
-func (r *room) estimate() int64 { return r.lastUsed.Load() + growthFactor*r.pending.Load() }
+func (a *memoryAdmission) estimate() int64 { return a.lastUsed.Load() + growthFactor*a.pending.Load() }
 
 // admit refuses a command that grows a shard of which a voter is full, or a namespace beyond its budget or its share.
-func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
-	short := r.short(int64(len(command)))
-	states, limits := r.states.Load(), r.budgets()
+func (a *memoryAdmission) admit(shard uint32, of electorate, command []byte) *proto.Error {
+	short := a.short(int64(len(command)))
+	states, limits := a.states.Load(), a.budgets()
 	if states == nil && limits == nil && !short || !proto.CommandGrows(command) {
 		return nil
 	}
 	full, pressed := "", ""
 	if states != nil || short {
-		full, pressed = r.shortOf(states, short, of)
+		full, pressed = a.shortOf(states, short, of)
 	}
 	if full != "" {
-		r.refusals.Add(1)
+		a.refusals.Add(1)
 		return outOfMemory(shard, full)
 	}
 	if _, field, _ := proto.CommandBody(command); field == proto.FieldCommandRestore {
@@ -201,21 +200,21 @@ func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 	if pressed == "" && budget == nil {
 		return nil
 	}
-	space := r.usage.of(name)
+	space := a.usage.of(name)
 	if space == nil {
-		r.again() // what it holds may have come since the last look
-		if space = r.usage.of(name); space == nil {
+		a.again() // what it holds may have come since the last look
+		if space = a.usage.of(name); space == nil {
 			return nil
 		}
 	}
 	if budget != nil {
-		if err := r.withinBudget(space, budget, int64(len(command))); err != nil {
-			return r.refused(&r.budgetRefusals, shard, err)
+		if err := a.withinBudget(space, budget, int64(len(command))); err != nil {
+			return a.refused(&a.budgetRefusals, shard, err)
 		}
 	}
 	if pressed != "" {
-		if err := r.withinShare(space, pressed); err != nil {
-			return r.refused(&r.shareRefusals, shard, err)
+		if err := a.withinShare(space, pressed); err != nil {
+			return a.refused(&a.shareRefusals, shard, err)
 		}
 	}
 	space.admitted.Add(int64(len(command)))
@@ -223,44 +222,44 @@ func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 }
 
 // shortOf returns a voter of a group that is full, and one that is under pressure; "" if none is.
-func (r *room) shortOf(states *nodeStates, short bool, of electorate) (full, pressed string) {
+func (a *memoryAdmission) shortOf(states *nodeStates, short bool, of electorate) (full, pressed string) {
 	_, voters := of.voters()
 	if states != nil {
 		full, pressed = oneOf(states.full, voters), oneOf(states.pressed, voters)
 	}
-	if pressed == "" && short && slices.Contains(voters, r.node) {
-		pressed = r.node
+	if pressed == "" && short && slices.Contains(voters, a.node) {
+		pressed = a.node
 	}
 	return full, pressed
 }
 
 // short counts a command, and reports whether the node may be under pressure by what was let in since the last look.
-func (r *room) short(bytes int64) bool {
-	if r.limit == 0 {
+func (a *memoryAdmission) short(bytes int64) bool {
+	if a.limit == 0 {
 		return false
 	}
-	r.pending.Add(bytes)
-	if !r.near() {
+	a.pending.Add(bytes)
+	if !a.near() {
 		return false
 	}
-	r.again()
-	return r.near()
+	a.again()
+	return a.near()
 }
 
 // near reports whether the estimate is over a mark that the figures of the last look are below.
-func (r *room) near() bool {
+func (a *memoryAdmission) near() bool {
 	mark := pressedShare
 	switch {
-	case r.full():
+	case a.full():
 		return false
-	case r.pressed():
+	case a.pressed():
 		mark = fullShare
 	}
-	return float64(r.estimate()) >= mark*float64(r.limit)
+	return float64(a.estimate()) >= mark*float64(a.limit)
 }
 
 // withinBudget refuses a namespace that has used up its budget in the whole cluster.
-func (r *room) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes int64) *proto.Error {
+func (a *memoryAdmission) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes int64) *proto.Error {
 	over := func(admitted uint64) *proto.Error {
 		held, keys := s.bytes.Load()+s.otherBytes.Load(), s.keys.Load()+s.otherKeys.Load()
 		switch {
@@ -276,21 +275,21 @@ func (r *room) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes 
 	if over(uint64(s.admitted.Load()+bytes)) == nil {
 		return nil
 	}
-	r.again() // it may be over it by what was let in since the last look
+	a.again() // it may be over it by what was let in since the last look
 	return over(0)
 }
 
 // withinShare refuses a namespace that has an equal part of a node under pressure, or more. One that is alone has all
 // of it. The leader judges it by what it takes on this node, also where another node is under pressure, whose replicas
 // are about as large.
-func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
-	inhabited := r.usage.inhabited.Load()
-	if r.limit == 0 || inhabited < 2 {
+func (a *memoryAdmission) withinShare(s *spaceUsage, pressed string) *proto.Error {
+	inhabited := a.usage.inhabited.Load()
+	if a.limit == 0 || inhabited < 2 {
 		return nil
 	}
-	shared := pressedShare * float64(r.limit)
-	if pressed != r.node {
-		shared = min(shared, float64(r.lastUsed.Load()))
+	shared := pressedShare * float64(a.limit)
+	if pressed != a.node {
+		shared = min(shared, float64(a.lastUsed.Load()))
 	}
 	share := shared / float64(inhabited)
 	held := float64(s.held.Load()) + float64(growthFactor*s.admitted.Load())
@@ -299,7 +298,7 @@ func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
 	}
 	return proto.ErrBudgetExceeded.Errorf(
 		"namespace %s takes %d bytes on node %s: its share is %.0f, like that of %d others, while memory is short on node %s",
-		s.name, s.held.Load(), r.node, share, inhabited-1, pressed).
+		s.name, s.held.Load(), a.node, share, inhabited-1, pressed).
 		WithHint("ebb namespace usage shows what namespaces hold; delete keys, or give the nodes more memory; " + stillTaken)
 }
 
@@ -313,7 +312,7 @@ func budgetHint(namespace, of string) string {
 }
 
 // refused makes a refusal of one of a budget.
-func (r *room) refused(count *atomic.Uint64, shard uint32, err *proto.Error) *proto.Error {
+func (a *memoryAdmission) refused(count *atomic.Uint64, shard uint32, err *proto.Error) *proto.Error {
 	count.Add(1)
 	err = err.WithShard(shard)
 	err.RetryAfterUS = fullRetry.Microseconds()
