@@ -43,6 +43,8 @@ type backend struct {
 // eventClocks is what a node knows of the event clocks of namespaces in all shards: see cluster.Coordinator.
 type eventClocks interface {
 	EventClock(ctx context.Context, namespace string) *ebbv1.EventClock
+	// RefreshEventClock learns of all events that were acknowledged before the call.
+	RefreshEventClock(ctx context.Context, namespace string)
 	NoteEventClock(namespace string, clock *ebbv1.EventClock)
 }
 
@@ -125,6 +127,7 @@ type namespaceCheck struct {
 	namespace []byte
 	err       *proto.Error
 	dated     string // the last namespace that has an event clock; "" for none
+	renewed   bool   // its clock is known up to the last event
 }
 
 // admit refuses a command that memory is too small for, one that would take too long to apply, and one whose namespace neither this node nor the shard knows
@@ -162,10 +165,21 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 			b.clocks.EventClock(ctx, last.dated) // for the proposer, which does not wait
 		}
 	}
+	if !last.renewed && last.dated == string(name) && b.redefines(r, last.dated) {
+		b.clocks.RefreshEventClock(ctx, last.dated)
+		last.renewed = true
+	}
 	if last.err != nil && (r.state.version(string(name)) == 0 || b.namespaces.table().Deleted(string(name)) != nil) {
 		return last.err.WithShard(r.group)
 	}
 	return nil
+}
+
+// redefines reports whether the next command brings other settings of a namespace to a shard. These hold from the newest
+// event that was acknowledged before they were set, which this node has to know of first.
+func (b *backend) redefines(r *replica, namespace string) bool {
+	has := r.state.version(namespace)
+	return has > 0 && has < b.namespaces.table().Namespace(namespace).GetVersion()
 }
 
 // Ask asks shards of this node.
@@ -330,8 +344,11 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 	if _, leads := r.leading(); !leads {
 		return nil
 	}
+	// Up to there what was counted fades by the settings of before.
 	if wants > 0 {
-		b.clocks.NoteEventClock(name, q.GetClock()) // up to there what was counted fades by the settings of before
+		b.clocks.NoteEventClock(name, q.GetClock())
+	} else {
+		b.clocks.RefreshEventClock(ctx, name)
 	}
 	if err := r.define(ctx, name); err != nil {
 		return proto.AsError(err)
@@ -351,6 +368,7 @@ func (b *backend) askUndeleted(
 		if _, leads := g.replica.leading(); !leads {
 			return &ebbv1.ShardAnswer{Error: g.replica.notLeader().Wire()}
 		}
+		b.clocks.RefreshEventClock(ctx, ns.GetName())
 		if err := g.replica.define(ctx, ns.GetName()); err != nil {
 			return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
 		}

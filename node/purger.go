@@ -37,8 +37,8 @@ const (
 type purger struct {
 	replicas func() []*replica
 	table    func() *cluster.Table
-	// learnClock asks how far the event clock of a namespace has come, which goes into the log before other settings.
-	learnClock func(ctx context.Context, namespace string) *ebbv1.EventClock
+	// learnClock learns how far the event clock of a namespace has come, which goes into the log before other settings.
+	learnClock func(ctx context.Context, namespace string)
 	// report tells the control leader what a shard has purged.
 	report func(ctx context.Context, purged *ebbv1.NamespacesPurged) error
 	// giveBack gives memory that is not used back to the system; nil: nothing does.

@@ -71,7 +71,10 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_NAMESPACE_EXISTS, "the namespace exists", "`ebb namespace set` changes it"},
 	{ebbv1.Code_CODE_WRONG_KIND, "the key holds another kind of summary", "use another key or namespace"},
 	{ebbv1.Code_CODE_TOO_MANY_BINS, "the distribution has as many bins as its namespace allows", "`ebb namespace set NAME --bins-max` allows more"},
-	{ebbv1.Code_CODE_NEGATIVE_AMOUNT, "the namespace allows no negative amounts", "`ebb namespace set NAME --allow-negative` allows them"},
+	{
+		ebbv1.Code_CODE_NEGATIVE_AMOUNT, "the namespace, or the kind, allows no negative amounts",
+		"`ebb namespace set NAME --allow-negative` allows them in distributions; other kinds take none",
+	},
 	{ebbv1.Code_CODE_WRONG_SHARD, "a key was sent to a shard that does not hold it", "use a client that hashes as the cluster does: the SDK or `ebb`"},
 	{ebbv1.Code_CODE_UNMERGEABLE, "the keys were made with different sizes, half-lives or hashes", "ask about each by itself"},
 	{ebbv1.Code_CODE_OVERFLOW, "a sum is larger than a summary can hold", "ask about fewer keys, or count in larger units"},
