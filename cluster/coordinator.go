@@ -125,14 +125,17 @@ func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) 
 // confirmed is a table that has a namespace, or of which it is certain that it has none of that name.
 func (c *Coordinator) confirmed(ctx context.Context, namespace string) (*Table, error) {
 	table := c.cfg.Table()
-	if c.cfg.Confirm == nil || table.Shards() == 0 || table.Namespace(namespace) != nil ||
-		proto.CheckNamespaceName(cmp.Or(namespace, proto.DefaultNamespace)) != nil {
+	if c.cfg.Confirm == nil || table.Shards() == 0 || table.Namespace(namespace) != nil || !mayBeNamed(namespace) {
 		return table, nil
 	}
 	if err := c.cfg.Confirm(ctx); err != nil {
 		return nil, err
 	}
 	return c.cfg.Table(), nil
+}
+
+func mayBeNamed(namespace string) bool {
+	return proto.CheckNamespaceName(cmp.Or(namespace, proto.DefaultNamespace)) == nil
 }
 
 func ofStaleTable(a *ebbv1.Answer) bool { return staleTable(a.GetError()) }
