@@ -35,6 +35,9 @@ type Surprise struct {
 	// so, that of the most unlikely bin by itself, for all bins that were tested.
 	PValue    float64
 	SingleBin bool
+	// OtherP and BaselineOtherP are what parts of each are in bins that were removed, so that they are compared with
+	// nothing; 0 under linear decay, where it is not known. What bins below the threshold have left is compared.
+	OtherP, BaselineOtherP float64
 	// Bins are what the difference is made of, the largest share first.
 	Bins []SurprisingBin
 	// Bits is the surprise of an event in each bin of the query, -log2 p by the
@@ -81,6 +84,7 @@ func surpriseOf(a *ebbv1.Answer) Surprise {
 		Found: w.GetFound(), JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: int(w.GetFreedom()), EffectiveN: w.GetEffectiveN(),
 		BaselineN: w.GetBaselineEffectiveN(), PValue: w.GetPValue(), SingleBin: w.GetPOfSingleBin(), Bits: w.GetSurpriseBits(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage()),
 	}
+	s.OtherP, s.BaselineOtherP = w.GetOtherP(), w.GetBaselineOtherP()
 	for _, b := range w.GetBins() {
 		s.Bins = append(s.Bins, SurprisingBin{Name: string(b.GetBin()), P: b.GetP(), Baseline: b.GetBaselineP(), Lift: b.GetLiftBits(), Share: b.GetShareBits()})
 	}

@@ -54,13 +54,13 @@ func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion,
 	}
 }
 
-// surprise compares two totals whose bins have the same ids.
+// surprise compares two totals whose bins have the same ids: what they have left, also below the threshold.
 func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *proto.Error) {
 	out := &ebbv1.Surprise{Keys: q.Keys, Against: q.Against, AsOfUs: int64(t.at), PValue: 1}
 	if base.dist == nil || vanished(&base.params, base.dist, base.at) {
 		return out, nil
 	}
-	normal := base.dist.At(&base.params, base.at)
+	normal := base.dist.At(&base.params, base.at).Left()
 	out.BaselineEffectiveN = normal.EffectiveN
 	for _, name := range q.GetBins() {
 		bits := normal.Surprise(noBin)
@@ -72,12 +72,13 @@ func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *prot
 	if t.dist == nil || vanished(&t.params, t.dist, t.at) {
 		return out, nil
 	}
-	r := t.dist.At(&t.params, t.at)
+	r := t.dist.At(&t.params, t.at).Left()
 	c := sketch.Compare(r, normal)
 	out.Found = true
 	out.EffectiveN, out.JensenShannonBits, out.G, out.Freedom, out.PValue = r.EffectiveN, c.JensenShannon, c.G, uint32(c.Freedom), c.P
-	out.POfSingleBin = c.Single
-	if !number(out.EffectiveN) || !number(out.BaselineEffectiveN) || !number(out.JensenShannonBits) || !number(out.G) {
+	out.POfSingleBin, out.OtherP, out.BaselineOtherP = c.Single, c.Other, c.BaselineOther
+	if !number(out.EffectiveN) || !number(out.BaselineEffectiveN) || !number(out.JensenShannonBits) || !number(out.G) ||
+		!number(out.OtherP) || !number(out.BaselineOtherP) {
 		return nil, proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
 	}
 	top := int(q.GetTop())

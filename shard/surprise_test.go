@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -60,6 +61,75 @@ func TestSurpriseAcrossShards(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A comparison is of what the bins have left, also of those below the threshold, in one shard and over two; and under
+// linear decay what they have left is in the sum that is told.
+func TestSurpriseBelowTheThreshold(t *testing.T) {
+	const now, minute = 1_700_000_000 * second, 60 * second
+	for _, x := range []struct {
+		def      *ebbv1.Namespace
+		age      int64
+		z, other float64
+	}{
+		{&ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: minute}, 11 * minute, 8. / 2048, 8. / 2048},
+		{
+			&ebbv1.Namespace{
+				Name: "default", Version: 1, HalfLifeUs: minute, Decay: ebbv1.Decay_DECAY_LINEAR, Threshold: 0.5,
+			}, minute, 8 * 0.306853, 8 * 0.306853,
+		},
+	} {
+		whole := definedAt(t, x.def, now)
+		split := []*State{definedAt(t, x.def, now), definedAt(t, x.def, now)}
+		for _, s := range []*State{whole, split[0], split[1]} {
+			s.setBehaviour(BehaviourMax)
+		}
+		for s, bins := range map[*State][]string{
+			whole:    {"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"},
+			split[0]: {"x0", "x2", "x4", "x6"},
+			split[1]: {"x1", "x3", "x5", "x7"},
+		} {
+			for _, key := range []string{"b", "a"} { // the second one late, so that no visit removes its bins
+				at := int64(now)
+				if key == "a" {
+					at -= x.age
+				}
+				batch := &ebbv1.Increments{}
+				for _, bin := range bins {
+					in := &ebbv1.Increment{Key: []byte(key), Bin: []byte(bin), TimeUs: at}
+					batch.Increments = append(batch.Increments, in)
+				}
+				c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
+				r := s.Apply(s.Applied()+1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]
+				if r.Applied != uint64(len(bins)) {
+					t.Fatalf("%v", r)
+				}
+			}
+		}
+		q := &ebbv1.Question{Ask: &ebbv1.Question_Surprise{Surprise: &ebbv1.SurpriseQuestion{
+			Keys: named("a"), Against: named("b"), Bins: named("x1"),
+		}}}
+		merged, err := Merge(q, []*ebbv1.ShardAnswer{
+			split[0].Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, now),
+			split[1].Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, now),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for shards, a := range []*ebbv1.Answer{whole.Ask(&ebbv1.ShardQuestion{Question: q}, now).GetAnswer(), merged} {
+			s := a.GetSurprise()
+			if !s.GetFound() || s.GetJensenShannonBits() > 1e-6 || s.GetPValue() < 0.99 || s.GetOtherP() != 0 ||
+				len(s.GetBins()) != 8 {
+				t.Errorf("%s, %d shards: %v", x.def.GetDecay(), 1+shards, s)
+			}
+		}
+		d := whole.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_Distribution{
+			Distribution: &ebbv1.DistributionQuestion{Keys: named("a")},
+		}}}, now).GetAnswer().GetDistribution()
+		if math.Abs(d.GetZ()-x.z) > 1e-5 || math.Abs(d.GetOther()-x.other) > 1e-5 || len(d.GetBins()) != 0 {
+			t.Errorf("%s: z %v and other %v, want %v and %v", x.def.GetDecay(), d.GetZ(), d.GetOther(), x.z, x.other)
+		}
+	}
 }
 
 func named(words ...string) (out [][]byte) {

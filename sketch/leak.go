@@ -173,6 +173,14 @@ func (p *Params) microThreshold() int64 {
 	return max(1, toMicro(p.Threshold))
 }
 
+// leastLeft is the least content of a bin that is part of Z: below the threshold it counts as nothing, unless Bounded.
+func (p *Params) leastLeft() int64 {
+	if p.Bounded {
+		return 1
+	}
+	return p.microThreshold()
+}
+
 // toMicro rounds a count to micro-counts and saturates.
 func toMicro(n float64) int64 {
 	m := math.Round(float64(n * microPerCount))

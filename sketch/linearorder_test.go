@@ -94,6 +94,16 @@ func TestLinearInAnyOrder(t *testing.T) {
 				}
 			}
 			reading, truth := d.At(p, end), leaky(p, taken, end)
+			sum, least := 0.0, reading.Z
+			for _, n := range truth {
+				sum += n
+			}
+			if p.AllowNegative {
+				least -= reading.Lost
+			}
+			if bounded && (sum < least-1e-9 || sum > reading.Z+reading.Lost+1e-9) {
+				t.Fatalf("stream %d, %+v: Z is %v, told %v and at most %v more", seed, *p, sum, reading.Z, reading.Lost)
+			}
 			for bin := range uint32(bins) {
 				c, short, want := reading.Count(bin), reading.Short(bin), truth[bin]
 				low := c
@@ -126,6 +136,47 @@ func TestLinearInAnyOrder(t *testing.T) {
 		t.Logf("%s: %.3g of what is counted is lost", order, widest[i]/count[i])
 	}
 	t.Logf("%d counts are wrong without bounds", wrong)
+}
+
+// What bins below the threshold have left is part of Z, and is Other; also where no bin is visible.
+func TestLinearCountsWhatIsHidden(t *testing.T) {
+	for _, floor := range []Floor{Prune, Prior} {
+		for _, busy := range []float64{20, 1} {
+			p := &Params{
+				Decay: Linear, HalfLife: hour, Floor: floor, Threshold: 0.1, Prior: 0.5, OrderFree: true, Bounded: true,
+			}
+			var d Distribution
+			z, hidden := busy-0.92+6*0.08, 6*0.08
+			for bin := range uint32(7) {
+				n := 1.0
+				if bin == 0 {
+					n = busy
+				}
+				if err := d.Add(p, epoch, epoch, bin, n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if busy == 1 {
+				hidden = z
+			}
+			if floor == Prior {
+				z += 7 * p.Prior
+			}
+			at := p.leakedBy(p.leaked(epoch) + 920_000)
+			for _, r := range []Reading{d.At(p, at), d.Brief(p, at), d.At(p, epoch).WithRate(0), d.At(p, at).Left()} {
+				wantZ, wantOther := z, hidden
+				switch {
+				case r.At == epoch:
+					wantZ, wantOther = z+7*0.92, 0
+				case r.Brief || r.least == 1:
+					wantOther = 0
+				}
+				if math.Abs(r.Z-wantZ) > 1e-4 || math.Abs(r.Other-wantOther) > 1e-4 {
+					t.Errorf("floor %d, %v: z %v, other %v, want %v, %v", floor, busy, r.Z, r.Other, wantZ, wantOther)
+				}
+			}
+		}
+	}
 }
 
 // A summary lives until nothing can be left of any bin, and Death says when that is.
@@ -250,7 +301,7 @@ func TestGoldenBounded(t *testing.T) {
 				d.Prune(p, now, nil)
 			}
 			reading := d.At(p, now)
-			fmt.Fprintf(h, "%x %x %x %d,", d.AppendBinary(nil), reading.Z, reading.Lost, d.Death(p))
+			fmt.Fprintf(h, "%x %x %x %d,", d.AppendBinary(nil), reading.visible, reading.Lost, d.Death(p))
 		}
 		fmt.Fprintf(&b, "signed %t: %x\nhash %016x\n", signed, d.AppendBinary(nil), h.Sum64())
 	}

@@ -15,11 +15,12 @@ type Bin struct {
 // next written. Its numbers do not depend on the order in which bins are stored.
 type Reading struct {
 	// Z is the normaliser: everything ever added, decayed, pruned bins included. Under Clamp it is the sum of the clamped counts,
-	// under Prior it includes the pseudo-counts, under Linear it is the sum of the visible bins.
+	// under Prior it includes the pseudo-counts, under Linear it is the sum of the bins: of the visible ones only,
+	// unless Params.Bounded.
 	Z float64
 	// Z2 is the sum of |n| w^2, decayed at twice the rate; under Linear it is Z.
 	Z2 float64
-	// Other is Z less the visible bins: 0 under Clamp and Linear, and when it is within rounding (1e-9 of Z, 1e-5 when compact).
+	// Other is Z less the visible bins: 0 under Clamp, and when it is within rounding (1e-9 of Z, 1e-5 when compact).
 	Other float64
 	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight tell as much. Prior adds its pseudo-counts.
 	EffectiveN float64
@@ -41,6 +42,7 @@ type Reading struct {
 	scale   float64 // counts a stored unit
 	cut     float64 // stored values below are invisible
 	leaked  int64   // micro: what has leaked by At
+	least   int64   // micro: contents below are invisible
 	visible float64 // sum of visible counts
 	plain   bool    // a count is value * scale: no clamp, no prior
 }
@@ -58,7 +60,7 @@ func (d *Distribution) Brief(p *Params, at Tick) Reading { return d.read(p, at, 
 func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
 	r := Reading{At: at, Last: d.last, Brief: brief, d: d, p: p, plain: p.Floor != Clamp && p.Floor != Prior}
 	if d.form() == micro {
-		r.leaked = p.leaked(at)
+		r.leaked, r.least = p.leaked(at), p.microThreshold()
 		r.Lost = d.shortAt(p, r.leaked)
 		r.summarise()
 		return r
@@ -87,6 +89,7 @@ func (r Reading) WithRate(rate float64) Reading {
 	if d.form() == micro {
 		leak := toMicro(float64(rate * seconds))
 		n.leaked, _ = sumLevels(p.leaked(d.last), min(leak, math.MaxInt64-p.leaked(d.last)))
+		n.least = p.microThreshold()
 		n.Lost = d.lost // since the last event it may have leaked faster or slower than it was written for
 		n.summarise()
 		return n
@@ -99,6 +102,21 @@ func (r Reading) WithRate(rate float64) Reading {
 		return n
 	}
 	n.Lost = float64(d.lost * n.scale)
+	n.summarise()
+	return n
+}
+
+// Left is the reading that shows also what bins below the threshold have left: its Other is what removed bins had. It
+// is the same reading where what is below the threshold counts as nothing: without Params.OrderFree, and under Linear
+// without Params.Bounded.
+func (r Reading) Left() Reading {
+	micro := r.d.form() == micro
+	if r.Bins == 0 && r.Z2 == 0 || micro && !r.p.Bounded || !micro && !r.p.OrderFree {
+		return r
+	}
+	n := Reading{At: r.At, Last: r.Last, Lost: r.Lost, d: r.d, p: r.p, scale: r.scale, leaked: r.leaked, plain: r.plain}
+	n.least = 1
+	n.cut = min(r.cut, faintest/r.scale)
 	n.summarise()
 	return n
 }
@@ -157,7 +175,7 @@ func (r *Reading) compactCounts(words []uint64, out []float64) {
 
 func (r *Reading) drain(level int64) float64 {
 	content := level - r.leaked
-	if content < r.p.microThreshold() {
+	if content < r.least {
 		return math.NaN()
 	}
 	return float64(content) / microPerCount
@@ -180,7 +198,7 @@ func (r *Reading) lift(counts []float64) {
 func (r *Reading) summarise() {
 	d := r.d
 	micro := d.form() == micro
-	if micro && d.Len() > 0 && d.mark-r.leaked < r.p.microThreshold() && !r.p.keeps() {
+	if micro && d.Len() > 0 && d.mark-r.leaked < r.p.leastLeft() && !r.p.keeps() {
 		return
 	}
 	z := float64(d.z * r.scale)
@@ -193,6 +211,7 @@ func (r *Reading) summarise() {
 		if !r.plain {
 			z = r.sumUnlifted()
 		}
+		z += r.sumHidden()
 		r.Z2 = z
 	}
 	if r.Brief {
@@ -256,6 +275,21 @@ func (r *Reading) sumUnlifted() float64 {
 	u.plain = true
 	u.sum(r.bound(0))
 	return u.visible
+}
+
+// sumHidden is what bins below the threshold have left, under Linear.
+func (r *Reading) sumHidden() float64 {
+	if !r.p.Bounded {
+		return 0
+	}
+	var t tally
+	t.scaleFor(float64(r.least) / microPerCount)
+	for _, level := range r.d.rawValues() {
+		if content := int64(level) - r.leaked; content > 0 && content < r.least {
+			t.add(float64(content) / microPerCount)
+		}
+	}
+	return t.sum()
 }
 
 // normalise derives Z, Other and EffectiveN from the undecorated z.

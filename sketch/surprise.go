@@ -47,6 +47,8 @@ type Comparison struct {
 	P float64
 	// Single says that P is that of a single bin, and not of G.
 	Single bool
+	// Other and BaselineOther are what parts of each are in bins that it does not show: they are compared with nothing.
+	Other, BaselineOther float64
 	// Bins are what the difference is made of, the largest share first.
 	Bins []BinSurprise
 }
@@ -64,6 +66,7 @@ type BinSurprise struct {
 }
 
 // Compare says how a distribution differs from a baseline, whose bins have the same ids. It takes time in proportion to the bins of both.
+// It compares what the readings show: see Reading.Left.
 //
 //	JSD = sum over bins (p log2 p/m + q log2 q/m) / 2,              m = (p + q) / 2
 //	G   = 2 sum over samples and bins O ln O/E,                     E = what the two together let expect
@@ -74,8 +77,8 @@ type BinSurprise struct {
 // upper tail of its binomial distribution in either sample, at the chance that the two together give it, times the
 // number of these tests (Bonferroni). P is the smaller of p(G) and singlePrice * p(bin); p(bin) where G has no freedom.
 func Compare(r, baseline Reading) Comparison {
-	rows := compared(r, baseline)
 	var c Comparison
+	rows := c.compared(r, baseline)
 	n, m := r.EffectiveN, baseline.EffectiveN
 	if !(n > 0 && m > 0) {
 		c.P = 1
@@ -165,10 +168,12 @@ func ln(x float64) float64 {
 	return Log2(x) * math.Ln2
 }
 
-// compared lists the bins of both that count for something in either, in the order of their ids.
-func compared(r, baseline Reading) []BinSurprise {
+// compared lists the bins of both that count for something in either, in the order of their ids, and notes what is in
+// no bin.
+func (c *Comparison) compared(r, baseline Reading) []BinSurprise {
 	ours, z := byID(r)
 	theirs, baseZ := byID(baseline)
+	c.Other, c.BaselineOther = otherShare(r, z), otherShare(baseline, baseZ)
 	rows := make([]BinSurprise, 0, len(ours)+len(theirs))
 	for len(ours) > 0 || len(theirs) > 0 {
 		var b BinSurprise
@@ -195,6 +200,21 @@ func compared(r, baseline Reading) []BinSurprise {
 		rows = append(rows, b)
 	}
 	return rows
+}
+
+// otherShare is what part of a reading is in bins that it does not show: of z, or where counts may be negative, and z is
+// of those that are shown, of both together.
+func otherShare(r Reading, z float64) float64 {
+	other := math.Abs(r.Other)
+	switch {
+	case other == 0:
+		return 0
+	case r.Bins == 0:
+		return 1
+	case r.p.AllowNegative:
+		z += other
+	}
+	return min(other/z, 1)
 }
 
 // byID is all bins, and what their probabilities are parts of: Z, or where counts may be negative, and cancel in Z, the sum of those above 0. It is 1

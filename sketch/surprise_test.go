@@ -244,6 +244,84 @@ func TestCompareForgets(t *testing.T) {
 	}
 }
 
+// What has faded below the threshold is as probable as it was, as long as its bins are there. What removed bins had is
+// told, since it is compared with nothing.
+func TestCompareBelowTheThreshold(t *testing.T) {
+	for _, p := range []*Params{
+		{Decay: HalfLife, HalfLife: hour, Threshold: 0.001, OrderFree: true},
+		{Decay: HalfLife, HalfLife: hour, Threshold: 0.001, OrderFree: true, Compact: true},
+		{Decay: HalfLife, HalfLife: hour, Threshold: 0.001, OrderFree: true, AllowNegative: true},
+		{Decay: Linear, HalfLife: hour, Threshold: 0.1, OrderFree: true, Bounded: true},
+	} {
+		of := func(at Tick) *Distribution {
+			d := new(Distribution)
+			for bin := range uint32(8) {
+				if err := d.Add(p, at, at, bin, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return d
+		}
+		later := epoch + 11*hour
+		if p.Decay == Linear {
+			later = p.leakedBy(p.leaked(epoch) + 920_000)
+		}
+		old, young := of(epoch), of(later)
+		c := Compare(old.At(p, later).Left(), young.At(p, later).Left())
+		if c.JensenShannon > 1e-6 || c.P < 0.99 || c.Other != 0 || c.BaselineOther != 0 || len(c.Bins) != 8 {
+			t.Errorf("%s: the same, of which one has faded: %+v", name(p), c)
+		}
+		got, want := old.At(p, later).Left().Surprise(3), young.At(p, later).Left().Surprise(3)
+		if math.Abs(got-want) > 0.1 {
+			t.Errorf("%s: an event has %v bits, in what has not faded %v", name(p), got, want)
+		}
+		if p.Decay == Linear {
+			continue
+		}
+		old.Prune(p, later, nil)
+		c = Compare(old.At(p, later).Left(), young.At(p, later).Left())
+		if old.Len() != 0 || c.Other != 1 || c.BaselineOther != 0 || math.Abs(c.JensenShannon-0.5) > 1e-6 {
+			t.Errorf("%s: bins were removed: %+v", name(p), c)
+		}
+		if c = Compare(young.At(p, later).Left(), old.At(p, later).Left()); c.Other != 0 || c.BaselineOther != 1 {
+			t.Errorf("%s: bins were removed from the baseline: %+v", name(p), c)
+		}
+	}
+}
+
+// Where what is below the threshold counts as nothing, it is not compared; nor is a summary that has died.
+func TestLeftOfNothing(t *testing.T) {
+	for _, p := range []*Params{
+		{Decay: HalfLife, HalfLife: hour, Threshold: 0.001},
+		{Decay: Linear, HalfLife: hour, Threshold: 0.1},
+		{Decay: HalfLife, HalfLife: hour, Threshold: 0.001, OrderFree: true},
+		{Decay: Linear, HalfLife: hour, Threshold: 0.1, OrderFree: true, Bounded: true},
+	} {
+		var d Distribution
+		for bin := range uint32(2) {
+			if err := d.Add(p, epoch, epoch, bin, 1+float64(bin)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at := epoch + 11*hour - hour/2
+		if p.Decay == Linear {
+			at = p.leakedBy(p.leaked(epoch) + 920_000)
+		}
+		want := 1
+		if p.OrderFree {
+			want = 2
+		}
+		if r := d.At(p, at).Left(); r.Bins != want || len(r.All(nil)) != want {
+			t.Errorf("%s: %d bins have something left, want %d", name(p), r.Bins, want)
+		}
+		for _, r := range []Reading{d.At(p, epoch+20*hour).Left(), new(Distribution).At(p, epoch).Left()} {
+			if r.Bins != 0 || r.Z != 0 || len(r.All(nil)) != 0 {
+				t.Errorf("%s: of what has died %d bins and %v are left", name(p), r.Bins, r.Z)
+			}
+		}
+	}
+}
+
 // Counts that cancel each other are no probabilities: what is below zero does not happen, and the distance stays one.
 func TestCompareNegativeCounts(t *testing.T) {
 	p := &Params{Decay: None, Floor: Prune, Threshold: 0.001, BinsMax: 10, AllowNegative: true}

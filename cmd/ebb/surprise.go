@@ -24,6 +24,10 @@ func newSurprise(s *session) *cobra.Command {
            an event in the bin, so that LIFT is finite where one is 0, and small where there are few events
   SHARE    the part of the bin in the distance of the two distributions
 
+What is compared is what the bins have left, also of those below the threshold, which ebb top does not list. Bins that
+were removed since are compared with nothing: a line says what part of each side they had, other_p and
+baseline_other_p in JSON. Under linear decay that is not known, and not told.
+
 p is the probability of such a difference, or a larger one, by chance. It is that of the G-test of all bins, where
 rare bins are taken together, or that of the most unlikely single bin, whichever is smaller. The text says which;
 JSON has p_of_single_bin. The p of single bins allows for the number of tests.`,
@@ -75,6 +79,8 @@ type surpriseJSON struct {
 	Freedom       uint32         `json:"freedom"`
 	PValue        float64        `json:"p_value"`
 	POfSingleBin  bool           `json:"p_of_single_bin"`
+	OtherP        float64        `json:"other_p"`
+	BaselineOther float64        `json:"baseline_other_p"`
 	Bins          []surprisedBin `json:"bins"`
 	Events        []eventJSON    `json:"events"`
 	AsOfUS        int64          `json:"as_of_us"`
@@ -99,6 +105,7 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 	out := surpriseJSON{
 		Namespace: s.namespace, Found: w.GetFound(), EffectiveN: w.GetEffectiveN(), BaselineN: w.GetBaselineEffectiveN(),
 		JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: w.GetFreedom(), PValue: w.GetPValue(), POfSingleBin: w.GetPOfSingleBin(),
+		OtherP: w.GetOtherP(), BaselineOther: w.GetBaselineOtherP(),
 		Bins: []surprisedBin{}, Events: []eventJSON{}, AsOfUS: w.GetAsOfUs(),
 		Coverage: coverageOf(c),
 	}
@@ -133,10 +140,19 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(term, "\ndistance %.4f of 1 bit, %s, effective n %s against %s, as of %s\n%s\n",
+	_, err := fmt.Fprintf(term, "\ndistance %.4f of 1 bit, %s, effective n %s against %s, as of %s\n%s%s\n",
 		out.JensenShannon, out.testText(), figure(out.EffectiveN, 4), figure(out.BaselineN, 4), when(out.AsOfUS),
-		coverageText(c))
+		out.otherText(), coverageText(c))
 	return err
+}
+
+// otherText is a line on what is compared with nothing, if there is any.
+func (o *surpriseJSON) otherText() string {
+	if o.OtherP == 0 && o.BaselineOther == 0 {
+		return ""
+	}
+	return fmt.Sprintf("compared with nothing, as it is in bins that were removed: P %.4f, USUALLY %.4f\n",
+		o.OtherP, o.BaselineOther)
 }
 
 // testText says what p is, and of which test.

@@ -11009,9 +11009,12 @@ type Surprise struct {
 	Matched        uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
 	AgainstMatched uint64 `protobuf:"varint,21,opt,name=against_matched,json=againstMatched,proto3" json:"against_matched,omitempty"`
 	// p_value is of a single bin, and not of g
-	POfSingleBin  bool `protobuf:"varint,22,opt,name=p_of_single_bin,json=pOfSingleBin,proto3" json:"p_of_single_bin,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	POfSingleBin bool `protobuf:"varint,22,opt,name=p_of_single_bin,json=pOfSingleBin,proto3" json:"p_of_single_bin,omitempty"`
+	// what part of each is in bins that were removed, so that it is compared with nothing; under linear decay it is not known
+	OtherP         float64 `protobuf:"fixed64,23,opt,name=other_p,json=otherP,proto3" json:"other_p,omitempty"`
+	BaselineOtherP float64 `protobuf:"fixed64,24,opt,name=baseline_other_p,json=baselineOtherP,proto3" json:"baseline_other_p,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Surprise) Reset() {
@@ -11147,6 +11150,20 @@ func (x *Surprise) GetPOfSingleBin() bool {
 		return x.POfSingleBin
 	}
 	return false
+}
+
+func (x *Surprise) GetOtherP() float64 {
+	if x != nil {
+		return x.OtherP
+	}
+	return 0
+}
+
+func (x *Surprise) GetBaselineOtherP() float64 {
+	if x != nil {
+		return x.BaselineOtherP
+	}
+	return 0
 }
 
 // SurprisingBin is a bin's part of a difference.
@@ -15985,7 +16002,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\blow_bits\x18\x06 \x01(\x01R\alowBits\x12\x1b\n" +
 	"\thigh_bits\x18\a \x01(\x01R\bhighBits\x12\x17\n" +
 	"\az_score\x18\b \x01(\x01R\x06zScore\x12\x17\n" +
-	"\ap_value\x18\t \x01(\x01R\x06pValue\"\xe6\x03\n" +
+	"\ap_value\x18\t \x01(\x01R\x06pValue\"\xa9\x04\n" +
 	"\bSurprise\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x14\n" +
@@ -16003,7 +16020,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\f \x01(\x03R\x06asOfUs\x12\x18\n" +
 	"\amatched\x18\x14 \x01(\x04R\amatched\x12'\n" +
 	"\x0fagainst_matched\x18\x15 \x01(\x04R\x0eagainstMatched\x12%\n" +
-	"\x0fp_of_single_bin\x18\x16 \x01(\bR\fpOfSingleBin\"\x8a\x01\n" +
+	"\x0fp_of_single_bin\x18\x16 \x01(\bR\fpOfSingleBin\x12\x17\n" +
+	"\aother_p\x18\x17 \x01(\x01R\x06otherP\x12(\n" +
+	"\x10baseline_other_p\x18\x18 \x01(\x01R\x0ebaselineOtherP\"\x8a\x01\n" +
 	"\rSurprisingBin\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\f\n" +
 	"\x01p\x18\x02 \x01(\x01R\x01p\x12\x1d\n" +
