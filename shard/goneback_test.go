@@ -88,6 +88,28 @@ func TestGoneBeforeTheClockWentBack(t *testing.T) {
 	}
 }
 
+// So it is where the key came again, late, before the clock was set back.
+func TestGoneCameAgainBeforeTheClockWentBack(t *testing.T) {
+	for _, kind := range goneKinds {
+		t.Run(kind.String(), func(t *testing.T) {
+			def := &ebbv1.Namespace{HalfLifeUs: 10 * second, Threshold: 0.4, Clock: ebbv1.Clock_CLOCK_EVENT}
+			c := newGoneCase(t, kind, def)
+			c.event("a", 1)
+			c.wait(50 * second)
+			c.now -= 50 * second
+			c.event("a", 20) // late
+			c.now += 50 * second
+			c.State = reopen(t, c.State)
+			c.back(50*second, 10*second)
+			c.truth["a"] = 21
+			if !counts(kind) {
+				c.truth["a"] = 1
+			}
+			c.check("a")
+		})
+	}
+}
+
 // So it is with a half-life that was longer than that of now, or is: a sketch keeps its own.
 func TestGoneBeforeTheClockWentBackUnderTwoHalfLives(t *testing.T) {
 	for _, kind := range goneKinds {

@@ -117,7 +117,7 @@ func unfaded(n float64, d, halfLife Tick) float64 {
 		return n
 	}
 	k, frac := exponent(d, 0, halfLife)
-	return min(float64(n*Exp2(k, frac)), CountMax)
+	return min(float64(n*Exp2(k, frac)), max(n, CountMax))
 }
 
 // Lost is how much any bin, and Z, may be short of at a time, in counts: 0 unless the order of events does not matter.
