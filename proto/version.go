@@ -36,7 +36,8 @@ package proto
 //	13 keys that come from a namespace with other settings are converted at a time of their events: see
 //	   shard.BehaviourImages;
 //	   keys are there as long as either of two half-lives counts something: see shard.BehaviourSlowKeys
-//	14 answers say what keys may have held that were gone when an event clock was set back: see shard.BehaviourGoneBack
+//	14 answers say what keys may have held that were gone when an event clock was set back: see
+//	   shard.BehaviourGoneBack
 //
 // 7 was never released.
 const (

@@ -259,7 +259,8 @@ func readGone(b *blockReader, now sketch.Tick) sketch.Gone {
 	if b.format >= formatGoneBack {
 		g.Shortest, g.Grown = b.tick(), b.bool()
 	}
-	if !(g.Count >= 0 && g.Count <= 2*sketch.CountMax) || g.Since < 0 || g.Since > now || g.HalfLife < 0 || g.Shortest < 0 {
+	sound := g.Count >= 0 && g.Count <= 2*sketch.CountMax && g.HalfLife >= 0 && g.Shortest >= 0
+	if !sound || g.Since < 0 || g.Since > now {
 		b.corrupt("what keys that are gone may have held")
 	}
 	return g

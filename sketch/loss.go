@@ -20,8 +20,8 @@ func bornAt(now, halfLife Tick, held float64) loss {
 	return loss{lostUp(held), max(now, 0)}
 }
 
-// at is what it counts at a time, rounded up by at most a millionth. It is more at an earlier time, to which a clock may
-// be set back.
+// at is what it counts at a time, rounded up by at most a millionth. It is more at an earlier time, to which a
+// clock may be set back.
 func (l loss) at(t, halfLife Tick) float64 {
 	switch {
 	case l.n == 0:
