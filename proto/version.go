@@ -36,12 +36,14 @@ package proto
 //	13 keys that come from a namespace with other settings are converted at a time of their events: see
 //	   shard.BehaviourImages;
 //	   keys are there as long as either of two half-lives counts something: see shard.BehaviourSlowKeys
+//	14 answers say what keys may have held that were gone when an event clock was set back: see
+//	   shard.BehaviourGoneBack
 //
 // 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 13
+	StorageVersion = 14
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -94,6 +96,9 @@ const VersionFaint = 12
 // VersionImages is from when on shards convert images of keys at a time of their events, and keys are there as long as
 // either half-life of their namespace counts something.
 const VersionImages = 13
+
+// VersionGoneBack is from when on shards note what gone keys may have held when an event clock is set back.
+const VersionGoneBack = 14
 
 // VersionClientChanges is from when on the control group applies a change of a client once, however late a try of it
 // comes.

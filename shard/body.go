@@ -76,7 +76,9 @@ func lostBodies(p *sketch.Params, at sketch.Tick) float64 {
 func bodyParams(p *sketch.Params) sketch.Params {
 	as := *p
 	as.Threshold = lifeline(p)
-	as.Gone.Count = min(as.Gone.Count, lifelineMax*8/7) // it is that of distributions
+	if !as.Gone.Grown {
+		as.Gone.Count = min(as.Gone.Count, lifelineMax*8/7) // it is that of distributions
+	}
 	return as
 }
 

@@ -70,7 +70,7 @@ func (ns *namespace) setClock(to sketch.Tick, behaviour uint32) {
 		for i := range ns.eras {
 			ns.eras[i].from = min(ns.eras[i].from, to)
 		}
-		ns.eras = append(ns.eras, era{params: ns.takeParams(to), from: to, rewound: true})
+		ns.eras = append(ns.eras, era{params: ns.takeParams(to, behaviour), from: to, rewound: true})
 		ns.count(noEra, noEra)
 		if behaviour >= BehaviourUnited && len(ns.active) > 0 {
 			ns.rewindActive(to)

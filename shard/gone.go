@@ -11,6 +11,9 @@ func (s *State) followGone(ns *namespace, next *sketch.Params, clock sketch.Tick
 	if s.behaviour >= BehaviourGone && !ns.complete(clock) {
 		next.Follow(ns.params(), clock)
 	}
+	if s.behaviour >= BehaviourGoneBack {
+		next.Gone.Shortest, next.Gone.Grown = ns.shortest(), ns.params().Gone.Grown
+	}
 	ns.present().params.Gone = sketch.Gone{} // the present settings have it
 }
 
@@ -23,19 +26,47 @@ func (ns *namespace) complete(clock sketch.Tick) bool {
 }
 
 // mayLack says that keys may fade away earlier from now on: an image has come, which may be short of much less than a
-// key that is new.
-func (s *State) mayLack(ns *namespace, clock sketch.Tick) {
-	if g := &ns.present().params.Gone; s.behaviour >= BehaviourGone && *g == (sketch.Gone{}) {
+// key that is new. What is no distribution keeps the half-life that it had elsewhere.
+func (s *State) mayLack(ns *namespace, img *image, clock sketch.Tick) {
+	g := &ns.present().params.Gone
+	if s.behaviour >= BehaviourGone && *g == (sketch.Gone{}) {
 		g.Since = max(clock, 1)
+	}
+	if s.behaviour >= BehaviourGoneBack && img.body != nil && img.params.Decay != sketch.None {
+		g.Shortest = shorter(ns.shortest(), img.params.HalfLife)
 	}
 }
 
-// takeParams is the present settings from an earlier time on; what keys that are gone may have held goes along.
-func (ns *namespace) takeParams(to sketch.Tick) sketch.Params {
+// takeParams is the present settings from an earlier time on; what keys that are gone may have held goes along. From
+// BehaviourGoneBack on that is what they may have held by the earlier clock.
+func (ns *namespace) takeParams(to sketch.Tick, behaviour uint32) sketch.Params {
 	p := *ns.params()
-	p.Gone.Since = min(p.Gone.Since, to)
+	if behaviour >= BehaviourGoneBack {
+		p.Rewind(ns.eventTime, to, ns.shortest())
+	} else {
+		p.Gone.Since = min(p.Gone.Since, to)
+	}
 	ns.present().params.Gone = sketch.Gone{}
 	return p
+}
+
+// shortest is the shortest half-life that a key of the namespace may have had, as far as is known; 0 if none fades.
+func (ns *namespace) shortest() sketch.Tick {
+	h := ns.params().Gone.Shortest
+	for i := range ns.eras {
+		if p := &ns.eras[i].params; p.Decay != sketch.None {
+			h = shorter(h, p.HalfLife)
+		}
+	}
+	return h
+}
+
+// shorter is the shorter of two half-lives, 0 being none.
+func shorter(a, b sketch.Tick) sketch.Tick {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // takeGone notes what keys of an old shard may have held that are gone.
@@ -43,18 +74,21 @@ func (h *rehash) takeGone(old *State, from, to *namespace) {
 	if h.behaviour < BehaviourGone {
 		return
 	}
-	to.addGone(from.params(), from.clock(old.now), to.clock(h.now))
+	h.addGone(to, from, from.clock(old.now))
 	if was, slow := old.companion(from), h.editCompanion(to); was != nil && slow != nil {
-		slow.addGone(was.params(), was.clock(old.now), slow.clock(h.now))
+		h.addGone(slow, was, was.clock(old.now))
 	}
 }
 
-func (ns *namespace) addGone(old *sketch.Params, then, now sketch.Tick) {
-	has, next := ns.params().Gone, *ns.params()
-	next.Follow(old, then)
+func (h *rehash) addGone(ns, old *namespace, then sketch.Tick) {
+	now, has, next := ns.clock(h.now), ns.params().Gone, *ns.params()
+	next.Follow(old.params(), then)
 	g := sketch.Gone{Count: max(has.Count, next.Gone.Count), Since: now, HalfLife: max(has.HalfLife, next.Gone.HalfLife)}
 	if has.Count > 0 && has.HalfLife == 0 || next.Gone.Count > 0 && next.Gone.HalfLife == 0 {
 		g.HalfLife = 0
+	}
+	if h.behaviour >= BehaviourGoneBack {
+		g.Shortest, g.Grown = shorter(ns.shortest(), old.shortest()), has.Grown || old.params().Gone.Grown
 	}
 	ns.present().params.Gone = g
 }

@@ -27,7 +27,7 @@ func newGoneCase(t fataler, kind ebbv1.Kind, def *ebbv1.Namespace) *goneCase {
 	def.Name, def.Version, def.Kind = "default", 1, kind
 	c := &goneCase{State: definedAt(t, def, beginning), t: t, now: beginning, def: def, kind: kind}
 	c.truth = map[string]float64{}
-	c.apply(behaving(BehaviourGone))
+	c.apply(behaving(BehaviourMax))
 	return c
 }
 

@@ -277,7 +277,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 			slow.eventTime = clock
 		}
 	}
-	s.mayLack(ns, clock)
+	s.mayLack(ns, img, clock)
 	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
 	s.forgetCompanion(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)

@@ -299,7 +299,8 @@ func TestReplicasForgetAlike(t *testing.T) {
 		one, two := New(1, &wiping{}), New(1, Heap{})
 		if script.clocks = rapid.Bool().Draw(t, "clocks"); script.clocks {
 			script.owners = true
-			behaviour := rapid.SampledFrom([]uint32{BehaviourEventClocks, BehaviourSlowKeys}).Draw(t, "behaviour")
+			all := []uint32{BehaviourEventClocks, BehaviourSlowKeys, BehaviourGoneBack}
+			behaviour := rapid.SampledFrom(all).Draw(t, "behaviour")
 			one.setBehaviour(behaviour)
 			two.setBehaviour(behaviour)
 		}

@@ -16,7 +16,7 @@ import (
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
 //	namespaces  count { definition [max-jump epoch clock-set] deletion emptied [set-hash] signed event-time began
 //	            exposure-from exposure [active-periods { first last events }] companion-of closed
-//	            era-base eras { params from fresh [rewound] } [gone since half-life] }
+//	            era-base eras { params from fresh [rewound] } [gone since half-life [shortest grown]] }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
@@ -33,7 +33,10 @@ import (
 //	roster = slots first-free { 0 item | 1 + next free }
 //
 // What keys that are gone may have held, a count since a time that decays by a half-life, is there from format 9 on,
-// which a shard has from BehaviourGone on. Uploads, and what else stands in [] of a namespace, are there from format 8
+// which a shard has from BehaviourGone on. The shortest half-life of keys, and whether the clock was set back since, are
+// there from format 10 on, which a shard has from BehaviourGoneBack on.
+//
+// Uploads, and what else stands in [] of a namespace, are there from format 8
 // on, which a shard has from BehaviourSketches on. What else stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
 // BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so builds of both can install
 // it.
@@ -41,16 +44,20 @@ import (
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	formatOldest   = 5 // small bitmaps stand with their keys
-	formatOwners   = 6 // sessions, sources and idempotency keys say whose they are
-	formatDeletion = 7 // definitions say whether they are of deleted namespaces
-	formatUploads  = 8 // large images are on their way
-	formatGone     = 9 // namespaces say what keys that are gone may have held
-	snapshotFormat = formatGone
+	formatOldest   = 5  // small bitmaps stand with their keys
+	formatOwners   = 6  // sessions, sources and idempotency keys say whose they are
+	formatDeletion = 7  // definitions say whether they are of deleted namespaces
+	formatUploads  = 8  // large images are on their way
+	formatGone     = 9  // namespaces say what keys that are gone may have held
+	formatGoneBack = 10 // and what that is when the clock is set back
+	snapshotFormat = formatGoneBack
 )
 
 // format is that of a snapshot of this state.
 func (f *frame) format() byte {
+	if f.behaviour >= BehaviourGoneBack {
+		return formatGoneBack
+	}
 	if f.behaviour >= BehaviourGone {
 		return formatGone
 	}

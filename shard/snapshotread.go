@@ -256,7 +256,11 @@ func readRollups(b *blockReader) *ebbv1.Rollups {
 
 func readGone(b *blockReader, now sketch.Tick) sketch.Gone {
 	g := sketch.Gone{Count: b.float(), Since: b.tick(), HalfLife: b.tick()}
-	if !(g.Count >= 0 && g.Count <= 2*sketch.CountMax) || g.Since < 0 || g.Since > now || g.HalfLife < 0 {
+	if b.format >= formatGoneBack {
+		g.Shortest, g.Grown = b.tick(), b.bool()
+	}
+	sound := g.Count >= 0 && g.Count <= 2*sketch.CountMax && g.HalfLife >= 0 && g.Shortest >= 0
+	if !sound || g.Since < 0 || g.Since > now {
 		b.corrupt("what keys that are gone may have held")
 	}
 	return g

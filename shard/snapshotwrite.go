@@ -69,7 +69,7 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 			}
 		}
 		if f.format() >= formatGone {
-			writeGone(b, &ns.params().Gone)
+			writeGone(b, &ns.params().Gone, f.format())
 		}
 		b.ended(uint64(ns.space))
 	}
@@ -156,10 +156,14 @@ func (f *frame) primaryOf(ns *namespace) uint64 {
 	return 1 + uint64(f.spaces[name])
 }
 
-func writeGone(b *blockWriter, g *sketch.Gone) {
+func writeGone(b *blockWriter, g *sketch.Gone, format byte) {
 	b.float(g.Count)
 	b.tick(g.Since)
 	b.tick(g.HalfLife)
+	if format >= formatGoneBack {
+		b.tick(g.Shortest)
+		b.bool(g.Grown)
+	}
 }
 
 func writeParams(b *blockWriter, p *sketch.Params) {

@@ -91,14 +91,20 @@ const (
 	// a bad amount.
 	BehaviourFullQuantiles = BehaviourImages
 
+	// BehaviourGoneBack is from when on a namespace remembers what keys may have held that were gone when its event
+	// clock was set back, and the shortest half-life that keys may have had.
+	BehaviourGoneBack = 8
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourImages
+	BehaviourMax = BehaviourGoneBack
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionGoneBack:
+		return BehaviourGoneBack
 	case storage >= proto.VersionImages:
 		return BehaviourImages
 	case storage >= proto.VersionFaint:

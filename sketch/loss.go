@@ -20,12 +20,16 @@ func bornAt(now, halfLife Tick, held float64) loss {
 	return loss{lostUp(held), max(now, 0)}
 }
 
-// at is what it counts at a time, rounded up by at most a millionth.
+// at is what it counts at a time, rounded up by at most a millionth. It is more at an earlier time, to which a
+// clock may be set back.
 func (l loss) at(t, halfLife Tick) float64 {
-	if l.n == 0 {
+	switch {
+	case l.n == 0:
 		return 0
+	case t < l.since:
+		return unfaded(l.n, l.since-t, halfLife)
 	}
-	k, frac := exponent(max(t, l.since)-l.since, 0, halfLife)
+	k, frac := exponent(t-l.since, 0, halfLife)
 	if frac == 0 {
 		return float64(l.n * Exp2(-k, 0))
 	}

@@ -70,6 +70,10 @@ type Gone struct {
 	Since Tick
 	// HalfLife is the longest that any such key may have had; 0 means that the count does not decay.
 	HalfLife Tick
+	// Shortest is the shortest that any key may have had; 0 where that is not known.
+	Shortest Tick
+	// Grown says that a clock was set back since: the count may be above all thresholds.
+	Grown bool
 }
 
 func (g Gone) at(t Tick) float64 {
@@ -87,6 +91,33 @@ func (p *Params) Follow(before *Params, at Tick) {
 		g.HalfLife = max(p.HalfLife, before.HalfLife, before.Gone.HalfLife)
 	}
 	p.Gone = g
+}
+
+// Rewind notes what keys that are gone may have held when the clock is set back: by an earlier clock they have faded
+// less. What went under these settings went by the later clock at the latest. What had gone before Gone.Since has faded
+// from then on, or had faded less then. No key has a shorter half-life than shortest, which is 0 if none fades.
+func (p *Params) Rewind(was, to, shortest Tick) {
+	g := p.Gone
+	held := unfaded(p.heldAtDeath(), was-to, shortest)
+	if to < g.Since {
+		held = max(held, unfaded(g.Count, g.Since-to, shortest))
+	} else {
+		held = max(held, g.at(to))
+	}
+	lasts := p.Decay != HalfLife || g.Count > 0 && g.HalfLife == 0
+	p.Gone = Gone{Count: lostUp(held), Since: to, Shortest: shortest, Grown: true}
+	if held > 0 && !lasts {
+		p.Gone.HalfLife = max(p.HalfLife, g.HalfLife)
+	}
+}
+
+// unfaded is a count before it faded for a time: no more than counts can be.
+func unfaded(n float64, d, halfLife Tick) float64 {
+	if n == 0 || halfLife == 0 {
+		return n
+	}
+	k, frac := exponent(d, 0, halfLife)
+	return min(float64(n*Exp2(k, frac)), max(n, CountMax))
 }
 
 // Lost is how much any bin, and Z, may be short of at a time, in counts: 0 unless the order of events does not matter.
