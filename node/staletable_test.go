@@ -103,9 +103,9 @@ func TestNamespacesThatANodeHasNotHeardOf(t *testing.T) {
 			for try := 0; answered < 20 && try < 2000; try++ {
 				brief, cancel := context.WithTimeout(ctx, 2*time.Second)
 				n := b.nodes[away]
-				_, wrote := n.Router().Increment(brief, &ebbv1.IncrementRequest{Namespace: name, Increments: []*ebbv1.Increment{
-					{Key: []byte("k"), Bin: []byte("x")},
-				}})
+				_, wrote := n.Router().Increment(brief, &ebbv1.IncrementRequest{
+					Namespace: name, Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("x")}},
+				})
 				q := question("k").Questions[0]
 				q.Namespace = "plain"
 				resp, asked := n.Coordinator().Ask(brief, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})

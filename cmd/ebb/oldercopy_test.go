@@ -131,7 +131,8 @@ func TestTwoOlderCopies(t *testing.T) {
 		if proto.ShardOf("plain", []byte(key(k)), shards) != led {
 			continue
 		}
-		if status, _, said := on(ctx, f.GRPC(0), "--timeout", "2s", "incr", key(k), "x", "-n", "plain"); status == exitOK {
+		status, _, said := on(ctx, f.GRPC(0), "--timeout", "2s", "incr", key(k), "x", "-n", "plain")
+		if status == exitOK {
 			t.Errorf("%s is written while two of three replicas are short:\n%s", key(k), said)
 		}
 		if status, out, said := anywhere(key(k)); status != exitOK || out != "x\t3\t1\n" {
