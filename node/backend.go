@@ -37,7 +37,8 @@ type backend struct {
 	lead            func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
 	count           *readMetrics
 
-	clocks eventClocks
+	clocks   eventClocks
+	renewals renewals
 }
 
 // eventClocks is what a node knows of the event clocks of namespaces in all shards: see cluster.Coordinator.
@@ -127,7 +128,6 @@ type namespaceCheck struct {
 	namespace []byte
 	err       *proto.Error
 	dated     string // the last namespace that has an event clock; "" for none
-	renewed   bool   // its clock is known up to the last event
 }
 
 // admit refuses a command that memory is too small for, one that would take too long to apply, and one whose namespace neither this node nor the shard knows
@@ -165,9 +165,8 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 			b.clocks.EventClock(ctx, last.dated) // for the proposer, which does not wait
 		}
 	}
-	if !last.renewed && last.dated == string(name) && b.redefines(r, last.dated) {
-		b.clocks.RefreshEventClock(ctx, last.dated)
-		last.renewed = true
+	if last.dated == string(name) {
+		b.beforeSettings(ctx, r, last.dated)
 	}
 	if last.err != nil && (r.state.version(string(name)) == 0 || b.namespaces.table().Deleted(string(name)) != nil) {
 		return last.err.WithShard(r.group)
@@ -175,11 +174,13 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 	return nil
 }
 
-// redefines reports whether the next command brings other settings of a namespace to a shard. These hold from the newest
-// event that was acknowledged before they were set, which this node has to know of first.
-func (b *backend) redefines(r *replica, namespace string) bool {
-	has := r.state.version(namespace)
-	return has > 0 && has < b.namespaces.table().Namespace(namespace).GetVersion()
+// beforeSettings makes sure that this node knows of the newest event of a namespace before the next command brings other
+// settings of it to a shard: they hold from the newest event that was acknowledged before they were set.
+func (b *backend) beforeSettings(ctx context.Context, r *replica, namespace string) {
+	has, version := r.state.version(namespace), b.namespaces.table().Namespace(namespace).GetVersion()
+	if has > 0 && has < version {
+		b.renewals.once(ctx, namespace, version, func() { b.clocks.RefreshEventClock(ctx, namespace) })
+	}
 }
 
 // Ask asks shards of this node.
@@ -348,7 +349,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 	if wants > 0 {
 		b.clocks.NoteEventClock(name, q.GetClock())
 	} else {
-		b.clocks.RefreshEventClock(ctx, name)
+		b.beforeSettings(ctx, r, name)
 	}
 	if err := r.define(ctx, name); err != nil {
 		return proto.AsError(err)
@@ -368,7 +369,7 @@ func (b *backend) askUndeleted(
 		if _, leads := g.replica.leading(); !leads {
 			return &ebbv1.ShardAnswer{Error: g.replica.notLeader().Wire()}
 		}
-		b.clocks.RefreshEventClock(ctx, ns.GetName())
+		b.beforeSettings(ctx, g.replica, ns.GetName())
 		if err := g.replica.define(ctx, ns.GetName()); err != nil {
 			return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
 		}

@@ -65,3 +65,41 @@ func TestFreshTable(t *testing.T) {
 		}
 	})
 }
+
+// For each change of settings the clock is asked for once. Who comes while it is asked for waits.
+func TestRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r renewals
+		var asked, known atomic.Int32
+		renew := func() {
+			asked.Add(1)
+			time.Sleep(time.Second)
+			known.Add(1)
+		}
+		for version := uint64(1); version <= 3; version++ {
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					r.once(t.Context(), "n", version, renew)
+					if known.Load() != int32(version) {
+						t.Errorf("goes on at version %d, with what was known at %d", version, known.Load())
+					}
+				})
+			}
+			wg.Wait()
+		}
+		r.once(t.Context(), "n", 2, renew)
+		if asked.Load() != 3 {
+			t.Errorf("asked %d times for 3 versions", asked.Load())
+		}
+		go r.once(t.Context(), "n", 4, renew)
+		synctest.Wait()
+		late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		r.once(late, "n", 4, renew) // does not wait longer than its caller
+		if known.Load() != 3 {
+			t.Error("waits for longer than its caller")
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
