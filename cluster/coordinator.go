@@ -100,23 +100,26 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	for {
-		table, err := c.tableOf(ctx, req.GetQuestions())
-		if err != nil {
-			return nil, err
-		}
+		table, unsure := c.tableOf(ctx, req.GetQuestions())
 		resp, err := c.askBy(ctx, table, req, missingMax)
+		for _, a := range resp.GetAnswers() {
+			if unsure != nil && a.GetError().GetCode() == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
+				a.Error = proto.AsError(unsure).Wire()
+			}
+		}
 		if err != nil || !slices.ContainsFunc(resp.GetAnswers(), ofStaleTable) || !c.renewed(ctx, table) {
 			return resp, err
 		}
 	}
 }
 
-// tableOf is the table by which questions are asked.
-func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) (*Table, error) {
-	table := c.cfg.Table()
+// tableOf is the table by which questions are asked. unsure is why it is not certain that it has all namespaces.
+func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) (table *Table, unsure error) {
+	table = c.cfg.Table()
 	for _, q := range questions {
-		if table.Namespace(q.GetNamespace()) == nil {
-			return c.confirmed(ctx, q.GetNamespace())
+		if table.Namespace(q.GetNamespace()) == nil && mayBeNamed(q.GetNamespace()) {
+			_, unsure = c.confirmed(ctx, q.GetNamespace())
+			return c.cfg.Table(), unsure
 		}
 	}
 	return table, nil

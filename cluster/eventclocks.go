@@ -124,9 +124,10 @@ func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.E
 		}
 		return c.clocks.known(namespace)
 	}
-	return c.clocks.told(namespace, c.askClock(ctx, table, namespace, &ebbv1.AskRequest{
+	clock, _ := c.askClock(ctx, table, namespace, &ebbv1.AskRequest{
 		Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED, MaxStalenessUs: clockLag.Microseconds(),
-	}, 0), at)
+	}, 0)
+	return c.clocks.told(namespace, clock, at)
 }
 
 // followsOneClock reports whether all shards of a namespace follow one event clock.
@@ -146,17 +147,17 @@ func (c *Coordinator) KnownEventClock(namespace string) *ebbv1.EventClock {
 
 // askClock asks all shards, with the consistency of a request: this node's own replicas first, if they may be behind and
 // are not too far. They take over the settings of the namespace of a version first, if that is not 0, as of the time that
-// this node knows of.
+// this node knows of. all says that each has answered.
 func (c *Coordinator) askClock(
 	ctx context.Context, table *Table, namespace string, req *ebbv1.AskRequest, settings uint64,
-) *ebbv1.EventClock {
+) (clock *ebbv1.EventClock, all bool) {
 	req.AllowPartial = true
 	req.Questions = []*ebbv1.Question{{
 		Namespace: namespace, Ask: &ebbv1.Question_EventClock{EventClock: &ebbv1.EventClockQuestion{}},
 	}}
 	p, err := plan(table, req)
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	if settings != 0 {
 		known := c.clocks.known(namespace)
@@ -167,9 +168,9 @@ func (c *Coordinator) askClock(
 	c.scatter(ctx, table, p)
 	answer := p.fold(ctx)[0]
 	if answer.GetError() != nil {
-		return nil
+		return nil, false
 	}
-	return answer.GetEventClock().GetClock()
+	return answer.GetEventClock().GetClock(), len(answer.GetCoverage().GetShardsFailed()) == 0
 }
 
 // date puts into the questions to shards which namespace of its name is meant, and of one with an event clock how far

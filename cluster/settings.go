@@ -11,9 +11,9 @@ import (
 const settingsWait = 2 * time.Second
 
 // RefreshEventClock asks the leaders of all shards how far the event clock of a namespace has come, so that this node
-// knows of all events that were acknowledged before.
-func (c *Coordinator) RefreshEventClock(ctx context.Context, namespace string) {
-	c.askSettings(ctx, namespace, 0)
+// knows of all events that were acknowledged before. It reports whether all said so.
+func (c *Coordinator) RefreshEventClock(ctx context.Context, namespace string) bool {
+	return c.askSettings(ctx, namespace, 0)
 }
 
 // TellSettings has all shards take over the settings of a namespace on event time that has changed, as of the time that
@@ -24,12 +24,14 @@ func (c *Coordinator) TellSettings(ctx context.Context, ns *ebbv1.Namespace) {
 }
 
 // askSettings asks the leaders of all shards for the event clock of a namespace, with the settings of a version.
-func (c *Coordinator) askSettings(ctx context.Context, namespace string, version uint64) {
+func (c *Coordinator) askSettings(ctx context.Context, namespace string, version uint64) (all bool) {
 	table := c.cfg.Table()
 	if !followsOneClock(table, table.Namespace(namespace)) {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, settingsWait)
 	defer cancel()
-	c.clocks.note(namespace, c.askClock(ctx, table, namespace, new(ebbv1.AskRequest), version))
+	clock, all := c.askClock(ctx, table, namespace, new(ebbv1.AskRequest), version)
+	c.clocks.note(namespace, clock)
+	return all
 }

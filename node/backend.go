@@ -44,8 +44,8 @@ type backend struct {
 // eventClocks is what a node knows of the event clocks of namespaces in all shards: see cluster.Coordinator.
 type eventClocks interface {
 	EventClock(ctx context.Context, namespace string) *ebbv1.EventClock
-	// RefreshEventClock learns of all events that were acknowledged before the call.
-	RefreshEventClock(ctx context.Context, namespace string)
+	// RefreshEventClock learns of all events that were acknowledged before the call. It reports whether all shards said so.
+	RefreshEventClock(ctx context.Context, namespace string) bool
 	NoteEventClock(namespace string, clock *ebbv1.EventClock)
 }
 
@@ -179,7 +179,9 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 func (b *backend) beforeSettings(ctx context.Context, r *replica, namespace string) {
 	has, version := r.state.version(namespace), b.namespaces.table().Namespace(namespace).GetVersion()
 	if has > 0 && has < version {
-		b.renewals.once(ctx, namespace, version, func() { b.clocks.RefreshEventClock(ctx, namespace) })
+		b.renewals.once(ctx, namespace, version, func() bool {
+			return b.clocks.RefreshEventClock(context.WithoutCancel(ctx), namespace) // settingsWait bounds it
+		})
 	}
 }
 
@@ -361,7 +363,11 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 func (b *backend) askUndeleted(
 	ctx context.Context, g *gate, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
-	ns := b.namespaces.table().Namespace(q.GetQuestion().GetNamespace())
+	name := q.GetQuestion().GetNamespace()
+	ns := b.namespaces.table().Namespace(name)
+	if ns == nil && q.GetNamespaceVersion() > b.namespaces.table().Defined(name).GetVersion() && b.confirm(ctx) == nil {
+		ns = b.namespaces.table().Namespace(name) // the coordinator knew of it first
+	}
 	if g.err != nil || ns == nil {
 		return refusal
 	}
@@ -369,7 +375,9 @@ func (b *backend) askUndeleted(
 		if _, leads := g.replica.leading(); !leads {
 			return &ebbv1.ShardAnswer{Error: g.replica.notLeader().Wire()}
 		}
-		b.beforeSettings(ctx, g.replica, ns.GetName())
+		if q.GetQuestion().GetEventClock() == nil { // one that is asked before settings must not wait for itself
+			b.beforeSettings(ctx, g.replica, ns.GetName())
+		}
 		if err := g.replica.define(ctx, ns.GetName()); err != nil {
 			return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
 		}
@@ -458,9 +466,7 @@ func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
 	_, leads := g.replica.leading()
 	switch req.GetConsistency() {
 	case ebbv1.Consistency_CONSISTENCY_ANY:
-		if g.stale = !leads; g.stale {
-			g.err = g.replica.replayed()
-		}
+		g.stale, g.err = !leads, g.replica.replayed()
 	case ebbv1.Consistency_CONSISTENCY_BOUNDED:
 		if leads {
 			g.round = g.replica.barrier.join()
@@ -481,19 +487,17 @@ func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
 	return g
 }
 
-// replayed returns TOO_STALE until this replica has applied what its log had when it started. Before that it would
-// answer as if nothing had been counted. Without a leader it does not know which of its entries are committed.
+// replayed returns TOO_STALE until the state has what the log had when the replica started. Before that it would answer as
+// if nothing had been counted. Without a leader a replica does not know which of its entries are committed.
 func (r *replica) replayed() *proto.Error {
 	if r.caughtUp.Load() {
 		return nil
 	}
-	if i := r.now.Load(); i != nil {
-		applied := i.raft.AppliedIndex()
-		// The end of the log may be replaced by a leader that does not have it.
-		if applied > 0 && (applied >= r.found.Load() || r.leader() != "" && applied >= i.raft.CommitIndex()) {
-			r.caughtUp.Store(true)
-			return nil
-		}
+	// A leader of a later term may have replaced the end of the log. Its term begins with an entry of the shard.
+	if found := r.found.Load(); found != nil && r.state.applied.Load() > 0 &&
+		(r.state.applied.Load() >= found.index || r.state.term.Load() > found.term) {
+		r.caughtUp.Store(true)
+		return nil
 	}
 	return proto.ErrTooStale.Errorf("shard %d: node %s has not applied its log since it started", r.group, r.node).
 		WithHint("try again: it needs a leader to know what is committed").WithShard(r.group)

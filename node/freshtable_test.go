@@ -71,10 +71,12 @@ func TestRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r renewals
 		var asked, known atomic.Int32
-		renew := func() {
+		fails := false
+		renew := func() bool {
 			asked.Add(1)
 			time.Sleep(time.Second)
 			known.Add(1)
+			return !fails
 		}
 		for version := uint64(1); version <= 3; version++ {
 			var wg sync.WaitGroup
@@ -101,5 +103,20 @@ func TestRenewals(t *testing.T) {
 			t.Error("waits for longer than its caller")
 		}
 		time.Sleep(2 * time.Second)
+
+		// One that failed is tried again after some time, and no one waits until then.
+		fails = true
+		r.once(t.Context(), "n", 5, renew)
+		r.once(t.Context(), "n", 5, renew)
+		if asked.Load() != 5 {
+			t.Errorf("asked %d times, after one failure at once", asked.Load())
+		}
+		time.Sleep(renewAgain)
+		fails = false
+		r.once(t.Context(), "n", 5, renew)
+		r.once(t.Context(), "n", 5, renew)
+		if asked.Load() != 6 {
+			t.Errorf("asked %d times, after one failure some time ago", asked.Load())
+		}
 	})
 }

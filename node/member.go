@@ -73,7 +73,7 @@ type memberConfig struct {
 type member struct {
 	memberConfig
 	now     atomic.Pointer[incarnation]
-	found   atomic.Uint64 // the last entry of the log when the member started
+	found   atomic.Pointer[logEnd] // the end of the log when the member started; nil before
 	refused refusals
 	former  atomic.Pointer[string]      // the node that leads, or led last; nil: nobody was heard of
 	known   atomic.Pointer[votersKnown] // as it was asked last
@@ -122,16 +122,40 @@ func (m *member) bootstrap(configuration raft.Configuration) error {
 	return nil
 }
 
+// logEnd is the last command of a log, and the term of the last entry of all; 0 if there is none.
+type logEnd struct{ index, term uint64 }
+
+func lastOf(log groupLog) (end logEnd, err error) {
+	first, err := log.FirstIndex()
+	if err != nil {
+		return end, err
+	}
+	last, err := log.LastIndex()
+	for index := last; err == nil && index >= max(first, 1); index-- {
+		var entry raft.Log
+		if log.GetLog(index, &entry) != nil { // whether the log can be read is found out elsewhere
+			end.index = last
+			break
+		}
+		end.term = max(end.term, entry.Term)
+		if entry.Type == raft.LogCommand {
+			end.index = index
+			break
+		}
+	}
+	return end, err
+}
+
 // start runs Raft. It restores the newest snapshot, if the machine does not
 // include it.
 func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	last, err := m.wal.LastIndex()
+	found, err := lastOf(m.wal)
 	if err != nil {
 		return fmt.Errorf("group %d: %w", m.group, err)
 	}
-	m.found.Store(last)
+	m.found.Store(&found)
 	return m.run()
 }
 

@@ -440,7 +440,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { sweeper.run(ctx) })
 	purger := &purger{
 		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged,
-		learnClock: n.backend.clocks.RefreshEventClock,
+		learnClock: n.backend.beforeSettings,
 		giveBack:   n.cfg.GiveBack, logger: n.logger, every: n.cfg.Limits.PurgeEvery,
 	}
 	n.wg.Go(func() { purger.run(ctx) })

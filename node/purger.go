@@ -38,7 +38,7 @@ type purger struct {
 	replicas func() []*replica
 	table    func() *cluster.Table
 	// learnClock learns how far the event clock of a namespace has come, which goes into the log before other settings.
-	learnClock func(ctx context.Context, namespace string)
+	learnClock func(ctx context.Context, r *replica, namespace string)
 	// report tells the control leader what a shard has purged.
 	report func(ctx context.Context, purged *ebbv1.NamespacesPurged) error
 	// giveBack gives memory that is not used back to the system; nil: nothing does.
@@ -127,7 +127,7 @@ func (p *purger) step(group uint32) shardStep {
 func (p *purger) catchUp(ctx context.Context, r *replica, table *cluster.Table, now shardStep) {
 	for _, known := range r.state.definitions() {
 		if ns := table.Namespace(known.GetName()); ns != nil && changed(known, ns) {
-			p.learnClock(ctx, known.GetName())
+			p.learnClock(ctx, r, known.GetName())
 			if err := r.define(ctx, known.GetName()); err != nil {
 				p.logger.Debug("cannot tell a shard the settings of a namespace yet",
 					"shard", r.group, "namespace", known.GetName(), "err", err)

@@ -144,7 +144,7 @@ func (r *replica) behaviour() (has, wants uint32) {
 }
 
 // restorable refuses the beginning of a snapshot that is newer than the storage version in force. Replicas of an
-// older build could not read it, and a cluster that was just born raises its version within some seconds.
+// older build could not read it, and an upgraded cluster raises its version within some seconds.
 func (r *replica) restorable(command []byte) *proto.Error {
 	has, wants := r.behaviour()
 	if needs := shard.RestoredBehaviour(command); needs > max(has, wants, 1) {

@@ -63,3 +63,52 @@ func TestSettingsHoldFromTheLastEvent(t *testing.T) {
 		}
 	})
 }
+
+// An undelete under an event clock is carried to all shards at once: what asks for the clock before settings does not
+// wait for itself.
+func TestUndeleteUnderAnEventClock(t *testing.T) {
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			inBubble(t, nodes, 4, func(b *bubble) {
+				b.config[0].Join = b.config[0].Join[:1]
+				b.openAll()
+				c := b.client()
+				ctx := context.Background()
+				if _, err := c.CreateNamespace(ctx, ebb.Namespace{
+					Name: "n", Clock: ebb.ClockEvent, HalfLife: time.Hour,
+				}); err != nil {
+					b.Fatal(err)
+				}
+				write := func(what string) {
+					b.Helper()
+					began := time.Now()
+					for k := range 16 {
+						resp, err := b.nodes[0].Router().Increment(ctx, &ebbv1.IncrementRequest{
+							Namespace: "n", Increments: []*ebbv1.Increment{
+								{Key: fmt.Append(nil, "k", k), Bin: []byte("x"), TimeUs: 9e14},
+							},
+						})
+						if err != nil || resp.GetApplied() != 1 {
+							b.Fatal(what, resp, err)
+						}
+					}
+					if took := time.Since(began); took > time.Second {
+						b.Errorf("%s: 16 writes take %v", what, took)
+					}
+				}
+				time.Sleep(5 * time.Second)
+				write("first")
+				for range 3 {
+					if _, err := c.DeleteNamespace(ctx, "n", time.Hour); err != nil {
+						b.Fatal(err)
+					}
+					time.Sleep(3 * time.Second)
+					if _, err := c.UndeleteNamespace(ctx, "n"); err != nil {
+						b.Fatal(err)
+					}
+					write("undeleted")
+				}
+			})
+		})
+	}
+}

@@ -57,18 +57,21 @@ func (u *versionUpgrader) look(ctx context.Context) {
 // memberVersions returns the storage versions of this node and of the members that answer. Gossip can lead a request to
 // a node of another cluster: its answer must not raise the version over a member that does not know it.
 func (n *Node) memberVersions(ctx context.Context) map[string]proto.Versions {
-	return n.versionsOf(ctx, n.others())
+	return n.versionsOf(ctx, n.others(), n.trusts)
 }
 
-// founderVersions is memberVersions before the cluster is born.
+// founderVersions is memberVersions before the cluster is born. Whoever answers counts: one that is not what it says it
+// is can make the first version an older one, and that rises later.
 func (n *Node) founderVersions(ctx context.Context) map[string]proto.Versions {
-	return n.versionsOf(ctx, n.cfg.founders())
+	return n.versionsOf(ctx, n.cfg.founders(), func(*report) bool { return true })
 }
 
-func (n *Node) versionsOf(ctx context.Context, nodes []string) map[string]proto.Versions {
+func (n *Node) versionsOf(
+	ctx context.Context, nodes []string, counts func(*report) bool,
+) map[string]proto.Versions {
 	versions := map[string]proto.Versions{n.cfg.Name: n.cfg.Storage}
 	for _, r := range n.survey(ctx, nodes) {
-		if n.trusts(&r) {
+		if counts(&r) {
 			versions[r.node] = r.storage
 		}
 	}

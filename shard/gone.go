@@ -32,8 +32,8 @@ func (s *State) mayLack(ns *namespace, img *image, clock sketch.Tick) {
 	if s.behaviour >= BehaviourGone && *g == (sketch.Gone{}) {
 		g.Since = max(clock, 1)
 	}
-	if s.behaviour >= BehaviourGoneBack && img.body != nil && img.params.Decay != sketch.None {
-		g.Shortest = shorter(ns.shortest(), img.params.HalfLife)
+	if s.behaviour >= BehaviourGoneBack && img.body != nil {
+		g.Shortest = shorter(ns.shortest(), halfLifeOf(img.body))
 	}
 }
 

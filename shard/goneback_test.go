@@ -234,3 +234,24 @@ func TestGoneBackInOlderShards(t *testing.T) {
 		t.Errorf("a snapshot of format %d", c.format())
 	}
 }
+
+// A sketch that came from elsewhere keeps its half-life: by an earlier clock it may have held as much more as that says.
+func TestGoneImageOfAShorterHalfLife(t *testing.T) {
+	for _, kind := range []ebbv1.Kind{ebbv1.Kind_KIND_TOPK, ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_QUANTILE} {
+		t.Run(kind.String(), func(t *testing.T) {
+			event := ebbv1.Clock_CLOCK_EVENT
+			from := newGoneCase(t, kind, &ebbv1.Namespace{HalfLifeUs: 10 * second, Threshold: 0.4, Clock: event})
+			from.add("a", 8)
+			c := newGoneCase(t, kind, &ebbv1.Namespace{HalfLifeUs: 1000 * second, Threshold: 0.4, Clock: event})
+			c.event("clock", 1)
+			c.apply(&ebbv1.Command{Body: &ebbv1.Command_Put{Put: imagePut("a", exported(&from.frame, "", "a").Image)}})
+			c.wait(400 * second)
+			if least, _ := c.holds("a"); least != 0 {
+				t.Fatalf("it is still there: %v", least)
+			}
+			c.back(390*second, 1000*second)
+			c.truth["a"] = 4 // ten seconds after it came
+			c.check("a")
+		})
+	}
+}

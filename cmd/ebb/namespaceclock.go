@@ -49,7 +49,8 @@ func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
 		before := clock.Now
 		clock, err = c.SetEventClock(ctx, name, time.UnixMicro(to))
 		if err == nil && clock != nil && clock.Now.Before(before) {
-			fmt.Fprintf(s.term.err, "the clock was set back from %s: keys with a later event than %s begin anew\n",
+			fmt.Fprintf(s.term.err, "the clock was set back from %s: keys with a later event than %s begin anew, and what is not known "+
+				"of keys that were removed is in the bounds of absent and new keys, which may be large until it has faded\n",
 				stampOf(before), stampOf(time.UnixMicro(to)))
 		}
 	}

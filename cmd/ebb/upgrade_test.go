@@ -171,7 +171,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	u.start(u.older)
 	f := u.f
-	u.inForce(was.Newest) // a newborn cluster is raised after some seconds
+	u.inForce(was.Newest) // an older build raises a newborn cluster after some seconds
 	start := time.Now()
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
 	mustEbb(ctx, t, f, "bits", "set", "members", "1", "5", "70000")
