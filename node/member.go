@@ -125,15 +125,13 @@ func (m *member) bootstrap(configuration raft.Configuration) error {
 // logEnd is the last command of a log, and the term of the last entry of all; 0 if there is none.
 type logEnd struct{ index, term uint64 }
 
-func lastOf(log groupLog) (end logEnd, err error) {
-	first, err := log.FirstIndex()
-	if err != nil {
-		return end, err
-	}
-	last, err := log.LastIndex()
-	for index := last; err == nil && index >= max(first, 1); index-- {
+// lastOf reads the end of a log. Whether the log can be read, Raft finds out.
+func lastOf(log groupLog) (end logEnd) {
+	first, _ := log.FirstIndex()
+	last, _ := log.LastIndex()
+	for index := last; index >= max(first, 1); index-- {
 		var entry raft.Log
-		if log.GetLog(index, &entry) != nil { // whether the log can be read is found out elsewhere
+		if log.GetLog(index, &entry) != nil {
 			end.index = last
 			break
 		}
@@ -143,7 +141,7 @@ func lastOf(log groupLog) (end logEnd, err error) {
 			break
 		}
 	}
-	return end, err
+	return end
 }
 
 // start runs Raft. It restores the newest snapshot, if the machine does not
@@ -151,11 +149,6 @@ func lastOf(log groupLog) (end logEnd, err error) {
 func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	found, err := lastOf(m.wal)
-	if err != nil {
-		return fmt.Errorf("group %d: %w", m.group, err)
-	}
-	m.found.Store(&found)
 	return m.run()
 }
 
@@ -165,6 +158,10 @@ func (m *member) begin(conf *raft.Config, l *link) (r *raft.Raft, err error) {
 	err = proto.ErrDisk.Errorf("start group %d: its log could not be read", m.group)
 	go func() {
 		defer close(done)
+		if m.found.Load() == nil {
+			found := lastOf(m.wal)
+			m.found.Store(&found)
+		}
 		begun, failed := raft.NewRaft(conf, m.machine, m.wal, m.wal, contiguousSnapshots{m.snaps, m.wal}, l)
 		if failed != nil {
 			failed = proto.ErrCorrupt.Errorf("start group %d: %v", m.group, failed)
