@@ -71,12 +71,12 @@ func TestRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r renewals
 		var asked, known atomic.Int32
-		fails := false
+		var fails atomic.Bool
 		renew := func() bool {
 			asked.Add(1)
 			time.Sleep(time.Second)
 			known.Add(1)
-			return !fails
+			return !fails.Load()
 		}
 		for version := uint64(1); version <= 3; version++ {
 			var wg sync.WaitGroup
@@ -105,14 +105,14 @@ func TestRenewals(t *testing.T) {
 		time.Sleep(2 * time.Second)
 
 		// One that failed is tried again after some time, and no one waits until then.
-		fails = true
+		fails.Store(true)
 		r.once(t.Context(), "n", 5, renew)
 		r.once(t.Context(), "n", 5, renew)
 		if asked.Load() != 5 {
 			t.Errorf("asked %d times, after one failure at once", asked.Load())
 		}
 		time.Sleep(renewAgain)
-		fails = false
+		fails.Store(false)
 		r.once(t.Context(), "n", 5, renew)
 		r.once(t.Context(), "n", 5, renew)
 		if asked.Load() != 6 {
