@@ -125,7 +125,7 @@ func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) 
 	return table, nil
 }
 
-// confirmed is a table that has a namespace, or of which it is certain that it has none of that name.
+// confirmed is a table that has a namespace, or that certainly has none of that name.
 func (c *Coordinator) confirmed(ctx context.Context, namespace string) (*Table, error) {
 	table := c.cfg.Table()
 	if c.cfg.Confirm == nil || table.Shards() == 0 || table.Namespace(namespace) != nil || !mayBeNamed(namespace) {

@@ -84,7 +84,7 @@ func TestRenewals(t *testing.T) {
 				wg.Go(func() {
 					r.once(t.Context(), "n", version, renew)
 					if known.Load() != int32(version) {
-						t.Errorf("goes on at version %d, with what was known at %d", version, known.Load())
+						t.Errorf("returns at version %d, with what was known at %d", version, known.Load())
 					}
 				})
 			}

@@ -20,7 +20,7 @@ type renewal struct {
 	again   time.Time     // when to try again; zero: it is known. Set before done is closed
 }
 
-// renewAgain is how long after a try that failed the next one comes. Who comes until then goes on with what is known.
+// renewAgain is the time between a try that failed and the next one. Callers until then proceed with what is known.
 const renewAgain = 2 * time.Second
 
 // over reports whether a try has failed, and the next one is due.

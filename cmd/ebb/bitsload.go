@@ -305,7 +305,7 @@ func newBitsExport(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export KEY", Short: "Write all ids to the standard output", Args: argsBetween(1, 1, "KEY"),
 		Long: `Writes all ids in ascending order: one a line, or as a bitmap in the portable format of Roaring, of 32 bits if all ids are below 2^32 and of 64 bits
-otherwise. In a namespace with a dictionary it writes strings, in the order of their numbers, and with --format roaring their numbers. It asks for a page of ids at a time: what is changed meanwhile may be in it or not.`,
+otherwise. In a namespace with a dictionary it writes strings, in the order of their numbers, and with --format roaring their numbers. It asks for a page of ids at a time: what is changed during the export may be in it or not.`,
 		Example: "  ebb bits export premium >premium.txt\n  ebb bits export premium --format roaring >premium.roaring",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := oneOf("--format", format, exportFormats); err != nil {
