@@ -73,13 +73,23 @@ func (m *timeReader) parse(text string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("bad time: it is empty")
 	case len(m.layouts) > 0:
 		return m.parseAs(m.layouts, text, "")
-	case m.unit == RFC3339 || m.unit == Autodetect && len(text) > 1 && strings.ContainsAny(text[1:], "-/:"):
+	case m.unit == RFC3339 || looksLikeDate(text):
 		return m.parseAs(dateLayouts, proto.LargeTime(text), "2006-01-02T15:04:05Z")
 	}
 	if a := ambiguous(text); a != nil && m.unit == Autodetect {
 		return time.Time{}, a
 	}
 	return parseNumber(text, m.unit)
+}
+
+// looksLikeDate reports whether a text has what separates the parts of a date or of a time of day, and is no number
+// such as 1.3e-9.
+func looksLikeDate(text string) bool {
+	if len(text) < 2 || !strings.ContainsAny(text[1:], "-/:") {
+		return false
+	}
+	_, err := proto.ParseNumber(text)
+	return err != nil
 }
 
 // dateLayouts are a date alone, or with a time of day, with or without a zone. Fractions of seconds are read too.

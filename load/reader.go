@@ -127,6 +127,7 @@ type Reader struct {
 	bin, value        *spec    // one of them
 	fields            []string // of the current row
 	names             []string // of JSON fields
+	columns           int      // that the header names; 0 without one
 	line              uint64   // lines read so far
 	sum               uint64   // of those lines
 	ahead             uint64   // sum of those that were looked at, too
@@ -414,6 +415,7 @@ func (r *Reader) takeHeader(line string) error {
 	if err != nil {
 		return fmt.Errorf("line 1: %w", err)
 	}
+	r.columns = len(fields)
 	return r.resolve(fields)
 }
 

@@ -130,6 +130,17 @@ func TestReader(t *testing.T) {
 			"formats told by their first line", "", "{\"k\":\"a\",\"b\":\"c\"}\n", Options{Key: "k", Bin: "b"}, "1 \"a\" \"c\" 1\n",
 		},
 		{
+			"more columns than the header names, of which the last may be empty", "a.csv",
+			"k,b\nx,US,\nx,Korea, Republic of\nx,\"Korea, Republic of\"\n", Options{Key: "k", Bin: "b"},
+			"2 \"x\" \"US\" 1\n" +
+				"refused line 3: 3 columns, and the header names 2: a text with a comma in it stands in quotes\n" +
+				"4 \"x\" \"Korea, Republic of\" 1\n",
+		},
+		{
+			"more columns than the header names, without a header", "a.csv", "x,US,1\nx,GB\n",
+			Options{Key: "1", Bin: "2", NoHeader: true}, "1 \"x\" \"US\" 1\n2 \"x\" \"GB\" 1\n",
+		},
+		{
 			"CRLF, a byte-order mark, blank lines", "a.csv", "\ufeffk,b\r\na,US\r\n\r\nb,GB\r\n",
 			Options{Key: "k", Bin: "b"},
 			"2 \"a\" \"US\" 1\n4 \"b\" \"GB\" 1\n",
@@ -363,6 +374,10 @@ func TestTimes(t *testing.T) {
 		{"2012-03-16 18:40:47", RFC3339, "2012-03-16T18:40:47Z"},
 		{"2012-03-16", Autodetect, "2012-03-16T00:00:00Z"},
 		{"1331923247", RFC3339, "not like"},
+		{"2012-03-16T18:40:47Z", Milliseconds, "2012-03-16T18:40:47Z"},
+		{"2012-03-16", Seconds, "2012-03-16T00:00:00Z"},
+		{"5e-1", Seconds, "1970-01-01T00:00:00.5Z"},
+		{"5e-1", Autodetect, "1970-01-01T00:00:00.5Z"},
 		{"1969-12-31T23:59:59Z", Autodetect, "before 1970"},
 		{"-0.5", Autodetect, "before 1970"},
 		{"NaN", Autodetect, "not a number"},

@@ -29,6 +29,9 @@ func (r *Reader) parse(line string) (row Row, err error) {
 	if err != nil {
 		return row, err
 	}
+	if err = r.surplus(); err != nil {
+		return row, err
+	}
 	if err = r.parseBin(&row, missing); err != nil {
 		return row, err
 	}
@@ -39,6 +42,27 @@ func (r *Reader) parse(line string) (row Row, err error) {
 		return row, err
 	}
 	return row, r.check(&row)
+}
+
+// surplus refuses a row with more columns than the header has names, as a separator in a text without quotes makes
+// them: what follows it stands in the wrong columns. Empty ones at the end are harmless.
+func (r *Reader) surplus() error {
+	if r.columns == 0 {
+		return nil
+	}
+	for i := r.columns; i < len(r.fields); i++ {
+		if r.fields[i] != "" {
+			return fmt.Errorf("%d columns, and the header names %d: %s", len(r.fields), r.columns, r.unquotedHint())
+		}
+	}
+	return nil
+}
+
+func (r *Reader) unquotedHint() string {
+	if r.opts.Format == TSV {
+		return "a text with a tab in it can be written in CSV only, in quotes"
+	}
+	return "a text with a comma in it stands in quotes"
 }
 
 func (r *Reader) parseBin(row *Row, missing []error) (err error) {

@@ -298,7 +298,7 @@ func (n *Node) manageHere(ctx context.Context, c *control, req *ebbv1.ManageRequ
 	return nil, proto.ErrBadRequest.Errorf("nothing is asked that this version knows")
 }
 
-// order returns a group's record as it is after everything that was acknowledged before.
+// order returns a group's record, and the epoch of the table, as they are after everything that was acknowledged before.
 func (c *control) order(ctx context.Context, group uint32) (*ebbv1.ManageResponse, error) {
 	if _, leads := c.leading(); !leads {
 		return nil, c.notLeader()
@@ -315,9 +315,10 @@ func (c *control) order(ctx context.Context, group uint32) (*ebbv1.ManageRespons
 	case <-ctx.Done():
 		return nil, proto.ErrNoLeader.Errorf("the control group: %v", ctx.Err())
 	}
-	record := c.state.control.Table().Shard(group)
+	table := c.state.control.Table()
+	record := table.Shard(group)
 	if record == nil {
 		return nil, proto.ErrBadRequest.Errorf("there is no group %d", group)
 	}
-	return &ebbv1.ManageResponse{Record: record}, nil
+	return &ebbv1.ManageResponse{Record: record, Epoch: table.Epoch()}, nil
 }

@@ -125,3 +125,42 @@ func TestNamespacesThatANodeHasNotHeardOf(t *testing.T) {
 		}
 	})
 }
+
+// A control leader that was just elected may not have applied what the one before it acknowledged. No node says by its
+// table that a namespace does not exist.
+func TestNamespacesUnderANewControlLeader(t *testing.T) {
+	inBubble(t, 3, 3, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		ctx := context.Background()
+		for round := range 5 {
+			leader := b.controlLeader()
+			name := fmt.Sprint("made", round)
+			if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: name, Decay: ebb.DecayNone}); err != nil {
+				b.Fatal(err)
+			}
+			b.crash(leader)
+			answered := 0
+			for try := 0; answered < 2 && try < 1000; try++ {
+				n := b.nodes[(leader+1+try%2)%3]
+				brief, cancel := context.WithTimeout(ctx, 2*time.Second)
+				_, err := n.Router().Increment(brief, &ebbv1.IncrementRequest{
+					Namespace: name, Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("x")}},
+				})
+				cancel()
+				switch {
+				case errors.Is(err, proto.ErrNamespaceNotFound):
+					b.Errorf("round %d: %v", round, err)
+				case err == nil:
+					answered++
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if answered < 2 {
+				b.Errorf("round %d: no node counts", round)
+			}
+			b.open(leader)
+			b.ready(leader)
+		}
+	})
+}

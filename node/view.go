@@ -215,9 +215,14 @@ func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, uint64, e
 	return table.GetNamespaces(), table.GetEpoch(), err
 }
 
-// leaderEpoch returns the epoch of the control leader's table.
+// leaderEpoch returns the epoch of the table after all changes that were acknowledged before the call. A control leader
+// that was just elected may not have applied them yet, so that it is made to do that first.
 func (n *Node) leaderEpoch(ctx context.Context) (uint64, error) {
-	_, epoch, err := n.askNamespaces(ctx)
+	resp, err := n.manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Order{Order: cluster.ControlShard}})
+	if err != nil || resp.GetEpoch() > 0 {
+		return resp.GetEpoch(), err
+	}
+	_, epoch, err := n.askNamespaces(ctx) // the leader is of an older build
 	return epoch, err
 }
 

@@ -38,8 +38,9 @@ func newImport(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "Count the rows of a TSV, CSV or JSON-lines file, each exactly once", Args: argsBetween(1, 1, "FILE (- for standard input)"),
 		Long: `Counts each row of FILE (- for standard input; .gz is understood) as an increment.
-Columns are named by the header, or by number from 1. A key may be a template: clicks/{g};
-plays/{t:day} has the day of the time in column t, or its hour, week, month, quarter or year.
+Columns are named by the header, or by number from 1. A row with more columns than the header is
+refused, unless those are empty. A key may be a template: clicks/{g}; plays/{t:day} has the day of
+the time in column t, or its hour, week, month, quarter or year.
 
 Where all columns are given by number, the first lines say whether there is a header: a name above
 a number or a time makes one. A word that comes again in its column, or a number in the first line,
@@ -48,7 +49,7 @@ one beside a name that stands above a number. Then, and where all are words, the
 nothing and asks for --header or --no-header.
 
 Times are RFC 3339, dates with or without a time of day, or numbers since 1970, whose unit
-follows from their size. A leap second (23:59:60) is refused. --time-format describes others.
+follows from their size, unless --time-unit says it. A leap second (23:59:60) is refused. --time-format describes others.
 Those without a zone are in UTC, unless --time-zone names another. A local time that a change of
 clocks leaves out is taken as the time as much before or after it (02:30 as 03:30 in Europe/Berlin, as 01:30 in America/New_York),
 and one that comes twice as one of the two. With an offset (+02:00) times are exact. Eight digits

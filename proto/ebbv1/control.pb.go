@@ -1726,7 +1726,9 @@ type ManageResponse struct {
 	// of join: id of the node's replica of the control group
 	Replica uint64 `protobuf:"varint,2,opt,name=replica,proto3" json:"replica,omitempty"`
 	// of order
-	Record        *ShardRecord `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
+	Record *ShardRecord `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
+	// of order: the epoch of the table that the record is in; 0: from a node of an older build
+	Epoch         uint64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1780,6 +1782,13 @@ func (x *ManageResponse) GetRecord() *ShardRecord {
 		return x.Record
 	}
 	return nil
+}
+
+func (x *ManageResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // ControlResult answers one ControlCommand.
@@ -2251,11 +2260,12 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x06settle\x18\x03 \x01(\v2\x13.ebb.v1.SettleShardH\x00R\x06settle\x122\n" +
 	"\x06purged\x18\x04 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x06purged\x12)\n" +
 	"\x04lost\x18\x05 \x01(\v2\x13.ebb.v1.LoseReplicaH\x00R\x04lostB\x06\n" +
-	"\x04body\"|\n" +
+	"\x04body\"\x92\x01\n" +
 	"\x0eManageResponse\x12#\n" +
 	"\x05table\x18\x01 \x01(\v2\r.ebb.v1.TableR\x05table\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12+\n" +
-	"\x06record\x18\x03 \x01(\v2\x13.ebb.v1.ShardRecordR\x06record\"\xb4\x01\n" +
+	"\x06record\x18\x03 \x01(\v2\x13.ebb.v1.ShardRecordR\x06record\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xb4\x01\n" +
 	"\rControlResult\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12/\n" +
 	"\tnamespace\x18\x02 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\x12\x14\n" +

@@ -10743,7 +10743,8 @@ type Trend struct {
 	Warming bool `protobuf:"varint,6,opt,name=warming,proto3" json:"warming,omitempty"`
 	// all bins together
 	Total *Change `protobuf:"bytes,7,opt,name=total,proto3" json:"total,omitempty"`
-	// the bins that rise, the most significant change first (by z_score), and those that fall
+	// the bins that rise, the most significant change first (by z_score), and those that fall. Where keys are ranked by
+	// trend, rising has all keys that were asked for in that order, also those that do not rise, and falling has none
 	Rising  []*Change `protobuf:"bytes,8,rep,name=rising,proto3" json:"rising,omitempty"`
 	Falling []*Change `protobuf:"bytes,9,rep,name=falling,proto3" json:"falling,omitempty"`
 	// one for each bin that was asked for, in the same order
