@@ -284,12 +284,11 @@ func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.Shar
 }
 
 // outdated refuses a question about a namespace that this node knows to be deleted, purged, or made anew, while the
-// shard has not heard of it: it would answer from keys that are no longer there. It also refuses one of a coordinator
-// that has not heard that the namespace was made anew: that asks for ids of the older one, and where its keys were.
+// shard has not heard of it: it would answer from keys that are no longer there.
 func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
 	table := b.namespaces.table()
 	dropped := table.DroppedVersion()
-	if q.GetNamespaceVersion() == 0 && dropped == 0 && len(table.DeletedNamespaces()) == 0 {
+	if dropped == 0 && len(table.DeletedNamespaces()) == 0 {
 		return nil
 	}
 	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
@@ -298,9 +297,6 @@ func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
 	switch {
 	case has == 0:
 		return nil
-	case q.GetNamespaceVersion() != 0 && q.GetNamespaceVersion() < has && q.GetHashSeed() != seed:
-		return proto.ErrStaleTable.Errorf("namespace %s was purged and made anew: version %d was asked for, the shard has %d",
-			name, q.GetNamespaceVersion(), has).WithHint("try again")
 	case ns == nil && has <= dropped, // all that the table lacks and that is as old was purged
 		ns != nil && has < ns.GetVersion() && (ns.GetDeletion() != nil || ns.GetHashSeed() != seed):
 		return table.NamespaceNotFound(name)

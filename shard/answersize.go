@@ -140,8 +140,11 @@ func bitmapBytes(q *ebbv1.Question, terms int) int {
 
 // answerWithin is AskWithin without the keys that are not there.
 func (f *frame) answerWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
-	// Of an emptied namespace nothing is known. If it exists, it is a new one, of which this shard has not heard yet.
 	name := []byte(q.GetQuestion().GetNamespace())
+	if err := f.refuseOlder(name, q); err != nil {
+		return f.unanswered(err)
+	}
+	// Of an emptied namespace nothing is known. If it exists, it is a new one, of which this shard has not heard yet.
 	if err := f.refuseDeleted(name); err != nil && !f.find(name).emptied {
 		return f.unanswered(err)
 	}
@@ -156,6 +159,21 @@ func (f *frame) answerWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *
 		return f.askGraph(q, ask.Graph, at, room)
 	}
 	return f.ask(q, at)
+}
+
+// refuseOlder refuses a question of a coordinator that has not heard that its namespace was purged and made anew. Such
+// a question has ids of the older namespace, and goes to where the keys of that were. A namespace that was made anew
+// has another hash seed, unless its maker chose the same.
+func (f *frame) refuseOlder(name []byte, q *ebbv1.ShardQuestion) *proto.Error {
+	if q.GetNamespaceVersion() == 0 {
+		return nil
+	}
+	ns := f.find(name)
+	if ns == nil || q.GetNamespaceVersion() >= ns.definition.GetVersion() || q.GetHashSeed() == ns.seed {
+		return nil
+	}
+	return proto.ErrStaleTable.Errorf("namespace %s was purged and made anew: version %d was asked for, the shard has %d",
+		ns.definition.GetName(), q.GetNamespaceVersion(), ns.definition.GetVersion()).WithHint("try again")
 }
 
 // unlimited is the room of who keeps no budget.
