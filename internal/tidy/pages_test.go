@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 var (
@@ -100,6 +101,39 @@ func TestPromisesNameTests(t *testing.T) {
 		}
 		if len(names) < 5 {
 			t.Errorf("%s names %d tests only", page, len(names))
+		}
+	}
+}
+
+// The README is short, an entry of the changelog has two lines, and lines of both have 120 columns.
+func TestPagesAreShort(t *testing.T) {
+	for page, most := range map[string]struct{ lines, entry int }{
+		"README.md": {lines: 120, entry: 4}, "CHANGELOG.md": {lines: 1000, entry: 2},
+	} {
+		text, err := os.ReadFile(filepath.Join("../..", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		if len(lines) > most.lines {
+			t.Errorf("%s has %d lines, at most %d are allowed", page, len(lines), most.lines)
+		}
+		entry := 0
+		for i, line := range lines {
+			if n := utf8.RuneCountInString(line); n > 120 {
+				t.Errorf("%s:%d: %d columns", page, i+1, n)
+			}
+			switch {
+			case strings.HasPrefix(line, "- "):
+				entry = 1
+			case strings.HasPrefix(line, "  ") && entry > 0:
+				entry++
+			default:
+				entry = 0
+			}
+			if entry == most.entry+1 {
+				t.Errorf("%s:%d: an entry has more than %d lines", page, i+1, most.entry)
+			}
 		}
 	}
 }
