@@ -7,7 +7,7 @@ LINT_VERSION := v2.15.0
 
 .DEFAULT_GOAL := help
 
-.PHONY: help build test race lint generate generate-check notice notice-check orders golden deploy browser fuzz \
+.PHONY: help build test race lint generate generate-check pictures notice notice-check orders golden deploy browser fuzz \
 	acceptance mutants mutation museum swarm swarm-ci ebb-replay replay-check replay upgrade datadir bench paired \
 	accuracy ci nightly attack vuln sbom reproducible clean
 
@@ -62,6 +62,9 @@ generate: ## protobuf code, docs/openapi.json, docs/cli.md and the grammar of do
 
 generate-check: generate ## generated files are committed
 	git diff --exit-code -- proto docs/openapi.json docs/cli.md docs/query.md
+
+pictures: ## docs/demo.svg, from a recorded moment of the demo
+	$(GO) test ./cmd/ebb -run TestDemoPictureIsCommitted -count 1 -update
 
 # NOTICE goes where the binary goes.
 notice: ## NOTICE, with the licences of all that is linked
