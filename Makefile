@@ -7,8 +7,8 @@ LINT_VERSION := v2.15.0
 
 .DEFAULT_GOAL := help
 
-.PHONY: help build test race lint generate generate-check pictures notice notice-check orders golden deploy browser fuzz \
-	acceptance mutants mutation museum swarm swarm-ci ebb-replay replay-check replay upgrade datadir bench paired \
+.PHONY: help build test race lint generate generate-check pictures notice notice-check orders golden deploy browser \
+	fuzz acceptance mutants mutation museum swarm swarm-ci ebb-replay replay-check replay upgrade datadir bench paired \
 	accuracy ci nightly attack vuln sbom reproducible clean
 
 help: ## this list
@@ -24,9 +24,9 @@ test: ## all tests of the main module
 	$(GO) test ./...
 
 # Pure packages start no goroutine (internal/tidy holds that) and have no races. Of shard only the views are raced,
-# which other goroutines read, and of bench/accuracy only its workers. Left out are also the tests that find planted bugs, and
-# the three slowest tests of the node. The slowest packages come first, so that no core waits for the last. `go test`
-# vets.
+# which other goroutines read, and of bench/accuracy only its workers. Left out are also the tests that find planted
+# bugs, and the three slowest tests of the node. The slowest packages come first, so that no core waits for the last.
+# `go test` vets.
 RACED_FIRST = ./cmd/ebb ./node ./bench
 # Packages whose time is mostly virtual run on one thread. On more, Go 1.26 gives the timers of a synctest bubble one
 # race context. Two threads may use it at once: the detector reads beyond its stack, and the test dies
