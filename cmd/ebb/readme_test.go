@@ -7,13 +7,26 @@ import (
 	"testing"
 )
 
-// Every command of the README that a lone node carries out is in the script of its tour, which carries it out.
+// tourPages are the pages of the tour, in the order in which a reader follows them.
+var tourPages = []string{"../../README.md", "../../docs/quickstart.md"}
+
+func readTour(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, page := range tourPages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}
+
+// Every command of the README and the quick start that a lone node carries out is in the script of their tour, which
+// carries it out.
 func TestReadmeIsToured(t *testing.T) {
 	tour, err := os.ReadFile("testdata/script/tour.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +38,7 @@ func TestReadmeIsToured(t *testing.T) {
 		}
 	}
 	some := 0
-	for line := range strings.Lines(string(readme)) {
+	for line := range strings.Lines(readTour(t)) {
 		command, is := strings.CutPrefix(strings.TrimSpace(line), "$ ")
 		_, args, ebb := strings.Cut(command, "./ebb ")
 		if !is || !ebb || strings.Contains(command, "serve") || strings.Contains(command, "--addr") {
@@ -36,7 +49,7 @@ func TestReadmeIsToured(t *testing.T) {
 			t.Errorf("the tour leaves out %s", args)
 		}
 	}
-	if some < 15 {
+	if some < 20 {
 		t.Errorf("%d commands", some)
 	}
 }
@@ -53,17 +66,13 @@ func masked(text string) string {
 	}))
 }
 
-// What the README shows below a command is what the command prints, but for figures and times.
+// What the README and the quick start show below a command is what the command prints, but for figures and times.
 func TestReadmeShowsWhatIsPrinted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a real node")
 	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	h, compared := newHelpWorld(t), 0
-	for _, block := range strings.Split(string(readme), "```console\n")[1:] {
+	for _, block := range strings.Split(readTour(t), "```console\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")
 		if strings.Contains(block, "./ebb serve") {
 			continue
@@ -79,7 +88,7 @@ func TestReadmeShowsWhatIsPrinted(t *testing.T) {
 			}
 			compared++
 			if got = masked(got); got != want {
-				t.Errorf("$ %s\nprints\n%s\nand the README shows\n%s", line, got, want)
+				t.Errorf("$ %s\nprints\n%s\nand the page shows\n%s", line, got, want)
 			}
 		}
 	}
