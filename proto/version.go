@@ -38,12 +38,14 @@ package proto
 //	   keys are there as long as either of two half-lives counts something: see shard.BehaviourSlowKeys
 //	14 answers say what keys may have held that were gone when an event clock was set back: see
 //	   shard.BehaviourGoneBack
+//	15 what is merged into a key is added to what the key may have held, sets have up to 65,536 members, and an event
+//	   clock is set before keys are looked at: see shard.BehaviourAdds
 //
 // 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 14
+	StorageVersion = 15
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -99,6 +101,9 @@ const VersionImages = 13
 
 // VersionGoneBack is from when on shards note what gone keys may have held when an event clock is set back.
 const VersionGoneBack = 14
+
+// VersionAdds is from when on shards add what is merged into a key to what that key may have held.
+const VersionAdds = 15
 
 // VersionClientChanges is from when on the control group applies a change of a client once, however late a try of it
 // comes.

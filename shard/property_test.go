@@ -299,7 +299,7 @@ func TestReplicasForgetAlike(t *testing.T) {
 		one, two := New(1, &wiping{}), New(1, Heap{})
 		if script.clocks = rapid.Bool().Draw(t, "clocks"); script.clocks {
 			script.owners = true
-			all := []uint32{BehaviourEventClocks, BehaviourSlowKeys, BehaviourGoneBack}
+			all := []uint32{BehaviourEventClocks, BehaviourSlowKeys, BehaviourGoneBack, BehaviourAdds}
 			behaviour := rapid.SampledFrom(all).Draw(t, "behaviour")
 			one.setBehaviour(behaviour)
 			two.setBehaviour(behaviour)

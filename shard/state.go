@@ -95,14 +95,19 @@ const (
 	// clock was set back, and the shortest half-life that keys may have had.
 	BehaviourGoneBack = 8
 
+	// BehaviourAdds is from when on an image that is merged into a key is added to what the key may have held.
+	BehaviourAdds = 9
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourGoneBack
+	BehaviourMax = BehaviourAdds
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
+	case storage >= proto.VersionAdds:
+		return BehaviourAdds
 	case storage >= proto.VersionGoneBack:
 		return BehaviourGoneBack
 	case storage >= proto.VersionImages:
