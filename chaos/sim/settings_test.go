@@ -19,6 +19,8 @@ import (
 // EBB_SETTINGS_FIRST the first one.
 const settingsSeeds = 10
 
+var settingsFaults = 4
+
 // Streams go to a cluster under random settings, which change on the way. Each count lies in what its answer states:
 // see docs/kinds.md.
 func TestCountsUnderRandomSettings(t *testing.T) {
@@ -50,7 +52,7 @@ func TestCountsUnderRandomSettings(t *testing.T) {
 				for n := range 3 {
 					r := &settingsRun{
 						T: t, rng: rng, cluster: c, clients: clients, name: fmt.Sprint("n", n), event: rng.IntN(4) > 0,
-						faults: rng.IntN(4) == 0, during: rng.IntN(2) == 0,
+						faults: rng.IntN(4) < settingsFaults, during: rng.IntN(2) == 0,
 					}
 					r.run()
 					compared += r.compared
@@ -164,8 +166,24 @@ func (r *settingsRun) run() {
 		if r.rng.IntN(3) == 0 {
 			r.ask(5)
 		}
-		for n := r.rng.IntN(3); n > 0; n-- {
-			r.set()
+		away := -1
+		if n := r.rng.IntN(3); n > 0 {
+			if r.faults && r.rng.IntN(2) == 0 {
+				away = r.rng.IntN(r.cluster.Nodes())
+				r.cluster.Kill(away)
+				r.step = fmt.Sprintf("%s\n away %d;", r.step, away)
+			}
+			for ; n > 0; n-- {
+				r.set()
+			}
+		}
+		if away >= 0 {
+			if r.rng.IntN(2) == 0 {
+				r.write()
+			}
+			if err := r.cluster.Restart(context.Background(), away); err != nil {
+				r.Fatal(err)
+			}
 		}
 		if r.rng.IntN(3) == 0 {
 			r.ask(5)
