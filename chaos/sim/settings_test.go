@@ -19,25 +19,14 @@ import (
 // EBB_SETTINGS_FIRST the first one.
 const settingsSeeds = 10
 
-var settingsFaults = 4
-
 // Streams go to a cluster under random settings, which change on the way. Each count lies in what its answer states:
 // see docs/kinds.md.
 func TestCountsUnderRandomSettings(t *testing.T) {
-	seeds, first := settingsSeeds, 0
-	if testing.Short() {
-		seeds /= 10
-	}
-	if n, err := strconv.Atoi(os.Getenv("EBB_SETTINGS_SEEDS")); err == nil {
-		seeds = n
-	}
-	if n, err := strconv.Atoi(os.Getenv("EBB_SETTINGS_FIRST")); err == nil {
-		first = n
-	}
+	first, seeds := settingsRange(t, settingsSeeds)
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(seed), 0x736574))
-			opts := Options{Shards: []uint32{4, 8, 16, 64}[rng.IntN(4)], Seed: uint64(seed)}
+			opts := Options{Shards: []uint32{4, 4, 8, 8, 8, 16, 16, 64}[rng.IntN(8)], Seed: uint64(seed)}
 			inBubble(t, opts, func(t *testing.T, c *Cluster) {
 				time.Sleep(10 * time.Second) // until the newest storage version is in force
 				if rng.IntN(2) == 0 {
@@ -52,7 +41,7 @@ func TestCountsUnderRandomSettings(t *testing.T) {
 				for n := range 3 {
 					r := &settingsRun{
 						T: t, rng: rng, cluster: c, clients: clients, name: fmt.Sprint("n", n), event: rng.IntN(4) > 0,
-						faults: rng.IntN(4) < settingsFaults, during: rng.IntN(2) == 0,
+						faults: rng.IntN(4) == 0, during: rng.IntN(2) == 0,
 					}
 					r.run()
 					compared += r.compared
@@ -61,6 +50,21 @@ func TestCountsUnderRandomSettings(t *testing.T) {
 			})
 		})
 	}
+}
+
+// settingsRange is the first seed and how many there are: a tenth with -short.
+func settingsRange(t *testing.T, usual int) (first, seeds int) {
+	t.Helper()
+	if seeds = usual; testing.Short() {
+		seeds = max(1, seeds/10)
+	}
+	if n, err := strconv.Atoi(os.Getenv("EBB_SETTINGS_SEEDS")); err == nil {
+		seeds = n
+	}
+	if n, err := strconv.Atoi(os.Getenv("EBB_SETTINGS_FIRST")); err == nil {
+		first = n
+	}
+	return first, seeds
 }
 
 // span is a time or a count that is known by its ends.
@@ -88,6 +92,7 @@ type settingsRun struct {
 	name    string
 	event   bool // it has an event clock
 	compact bool
+	signed  bool // amounts may be negative
 	faults  bool // nodes die and come back
 	during  bool // settings change while writers write
 
@@ -142,6 +147,9 @@ func (r *settingsRun) run() {
 	}
 	if r.compact = r.rng.IntN(5) == 0; r.compact {
 		ns.Precision = ebb.PrecisionCompact
+	}
+	if r.signed = r.rng.IntN(5) == 0; r.signed {
+		ns.AllowNegative = &r.signed
 	}
 	r.events, r.bins = map[[2]string][]settingsEvent{}, map[string][]string{}
 	for k := range 5 + r.rng.IntN(100) {
@@ -240,6 +248,9 @@ func (r *settingsRun) write() {
 			in := ebb.Increment{
 				Key: r.keys[r.rng.IntN(len(r.keys))], Bin: fmt.Sprint("b", r.rng.IntN(binsMax)), Amount: r.between(least, 10),
 			}
+			if r.signed && r.rng.IntN(3) == 0 {
+				in.Amount = -in.Amount
+			}
 			at := first + r.rng.Float64()*(last-first)
 			if r.rng.IntN(4) == 0 {
 				at = max(at-late*r.rng.Float64(), 1)
@@ -334,18 +345,29 @@ func (r *settingsRun) set() {
 	r.step = fmt.Sprintf("%s [%v] decay %v half-life %v threshold %v;", r.step, r.cluster.Clock(0).Now().Format("15:04:05.000000"), ns.Decay, ns.HalfLife, ns.Threshold)
 }
 
-// truth is what a bin counts at a time, between the least and the most.
-func (r *settingsRun) truth(key, bin string, at float64) (sum span, n int) {
-	events := r.events[[2]string{key, bin}]
-	for _, e := range events {
-		low, high := math.Inf(1), 0.0
-		for epoch := e.epoch[0]; epoch <= e.epoch[1]; epoch++ {
-			low = min(low, e.amount*math.Exp2(-r.lives(e.at.low, epoch, at, 1)))
-			high = max(high, e.amount*math.Exp2(-r.lives(e.at.high, epoch, at, -1)))
-		}
-		sum.low, sum.high = sum.low+low, sum.high+high
+// settingsTruth is what a bin counts, between the least and the most, and by how much rounding may move that.
+type settingsTruth struct{ low, high, slack float64 }
+
+func (s *settingsTruth) add(other settingsTruth) {
+	s.low, s.high, s.slack = s.low+other.low, s.high+other.high, s.slack+other.slack
+}
+
+// truth is what a bin counts at a time.
+func (r *settingsRun) truth(key, bin string, at float64) (sum settingsTruth) {
+	rounding := 1e-9
+	if r.compact {
+		rounding = 1e-5
 	}
-	return sum, len(events)
+	for _, e := range r.events[[2]string{key, bin}] {
+		least, most := math.Inf(1), 0.0
+		for epoch := e.epoch[0]; epoch <= e.epoch[1]; epoch++ {
+			least = min(least, math.Exp2(-r.lives(e.at.low, epoch, at, 1)))
+			most = max(most, math.Exp2(-r.lives(e.at.high, epoch, at, -1)))
+		}
+		low, high := e.amount*least, e.amount*most
+		sum.add(settingsTruth{min(low, high), max(low, high), rounding*max(high, -high) + 0x1p-100})
+	}
+	return sum
 }
 
 // lives is how many half-lives pass from an event in an epoch to a time: the most if sign is 1, the least if it is -1.
@@ -393,54 +415,18 @@ func (r *settingsRun) askKey(key string, asOf []ebb.AskOption) {
 		r.Fatal(err)
 	}
 	for i, b := range named.Bins {
-		sum, n := r.truth(key, names[i], micros(named.AsOf))
-		r.judge("bin "+names[i], key, sum, n, b.Count+b.Hidden, named.Lost, named.AsOf)
+		r.judge("bin "+names[i], key, r.truth(key, names[i], micros(named.AsOf)), b.Count+b.Hidden, &named)
 	}
 	all, err := client.Distribution(ctx, r.name, key, asOf...)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.whole("all", key, all)
+	r.whole("all", []string{key}, all)
 	top, err := client.Top(ctx, r.name, key, 3, asOf...)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.whole("top", key, top)
-}
-
-// whole compares an answer about all or the largest bins.
-func (r *settingsRun) whole(what, key string, d ebb.Distribution) {
-	var z span
-	total := 0
-	threshold := r.epochs[len(r.epochs)-1].Threshold
-	for _, name := range r.bins[key] {
-		sum, n := r.truth(key, name, micros(d.AsOf))
-		z.low, z.high, total = z.low+sum.low, z.high+sum.high, total+n
-		if b, ok := d.Bin(name); ok {
-			r.judge(what+": bin "+name, key, sum, n, b.Count, d.Lost, d.AsOf)
-		} else if len(d.Bins) == d.BinsTotal && sum.low > (threshold+d.Lost)*(1+r.rounding()) {
-			r.Errorf("%s: %s of %s is not there, and counts %v; lost %v\n%s", r.name, name, key, sum, d.Lost, r.step)
-		}
-	}
-	r.judge(what+": Z", key, z, total, d.Z, d.Lost, d.AsOf)
-}
-
-func (r *settingsRun) rounding() float64 {
-	if r.compact {
-		return 1e-5
-	}
-	return 1e-9
-}
-
-// judge says whether the truth lies between a count and what is lost more.
-func (r *settingsRun) judge(what, key string, truth span, n int, count, lost float64, asOf time.Time) {
-	r.compared++
-	slack := r.rounding()*max(truth.high, count) + float64(n)*1e-30
-	if truth.high >= count-slack && truth.low <= count+lost+slack {
-		return
-	}
-	r.Errorf("%s: %s of %s counts %v, at most %v more, and should %v as of %v (now %v); event clock %v, compact %v\n%s",
-		r.name, what, key, count, lost, truth, micros(asOf), r.now, r.event, r.compact, r.step)
+	r.whole("top", []string{key}, top)
 }
 
 // askMerged asks about several keys together, and compares.
@@ -455,19 +441,43 @@ func (r *settingsRun) askMerged() {
 	if err != nil {
 		r.Fatal(err)
 	}
-	var z span
-	total, counts, numbers := 0, map[string]span{}, map[string]int{}
+	r.whole("merged", keys, d)
+}
+
+// whole compares an answer about all or the largest bins of keys.
+func (r *settingsRun) whole(what string, keys []string, d ebb.Distribution) {
+	var z settingsTruth
+	bins := map[string]*settingsTruth{}
 	for _, key := range keys {
 		for _, name := range r.bins[key] {
-			sum, n := r.truth(key, name, micros(d.AsOf))
-			counts[name] = span{counts[name].low + sum.low, counts[name].high + sum.high}
-			numbers[name] += n
-			z.low, z.high, total = z.low+sum.low, z.high+sum.high, total+n
+			sum := r.truth(key, name, micros(d.AsOf))
+			if z.add(sum); bins[name] == nil {
+				bins[name] = new(settingsTruth)
+			}
+			bins[name].add(sum)
 		}
 	}
-	what := fmt.Sprint("merged ", keys)
-	for _, b := range d.Bins {
-		r.judge(what+": bin "+b.Name, "", counts[b.Name], numbers[b.Name], b.Count, d.Lost, d.AsOf)
+	threshold := r.epochs[len(r.epochs)-1].Threshold
+	for name, sum := range bins {
+		if b, ok := d.Bin(name); ok {
+			r.judge(what+": bin "+name, fmt.Sprint(keys), *sum, b.Count, &d)
+		} else if most := threshold + d.Lost + sum.slack; len(d.Bins) == d.BinsTotal && (sum.low > most || sum.high < -most) {
+			r.Errorf("%s: %s: %s of %s is not there, and should count %v; lost %v\n%s", r.name, what, name, keys, *sum, d.Lost, r.step)
+		}
 	}
-	r.judge(what+": Z", "", z, total, d.Z, d.Lost, d.AsOf)
+	r.judge(what+": Z", fmt.Sprint(keys), z, d.Z, &d)
+}
+
+// judge says whether the truth lies between a count and what is lost more: docs/kinds.md.
+func (r *settingsRun) judge(what, key string, truth settingsTruth, count float64, d *ebb.Distribution) {
+	r.compared++
+	low, high := count-truth.slack, count+d.Lost+truth.slack
+	if r.signed {
+		low -= d.Lost
+	}
+	if truth.high >= low && truth.low <= high {
+		return
+	}
+	r.Errorf("%s: %s of %s counts %v, at most %v more, and should %v as of %v (now %v); event clock %v, compact %v, signed %v\n%s",
+		r.name, what, key, count, d.Lost, truth, micros(d.AsOf), r.now, r.event, r.compact, r.signed, r.step)
 }
