@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 // Blooms under settings that change: a bin is found as long as the half-life that its key was made with, and gone an
 // eighth later. See docs/kinds.md.
 func TestBloomsUnderRandomSettings(t *testing.T) {
-	first, seeds := settingsRange(t, settingsSeeds)
+	first, seeds := settingsRange(t, 2*settingsSeeds)
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(seed), 0x626c6f6f6d))
@@ -62,7 +63,8 @@ func (r *bloomRun) run() {
 	r.blooms = map[string]*bloomKey{}
 	for k := range 3 + r.rng.IntN(10) {
 		key := fmt.Sprint("k", k)
-		r.keys, r.blooms[key] = append(r.keys, key), &bloomKey{halfLives: map[float64]bool{}, bins: map[string][]bloomEvent{}}
+		r.keys = append(r.keys, key)
+		r.blooms[key] = &bloomKey{halfLives: map[float64]bool{}, bins: map[string][]bloomEvent{}}
 	}
 	ns, err := r.client().CreateNamespace(ctx, ns)
 	if err != nil {
@@ -127,7 +129,7 @@ func (r *bloomRun) write() {
 		key.bins[in.Bin] = append(key.bins[in.Bin], e)
 		key.latest = max(key.latest, latest[in.Key])
 	}
-	r.step = fmt.Sprintf("%s write to %v;", r.step, r.now)
+	r.did("write to %v", r.now)
 }
 
 // halfLife is that of a key that is made now.
@@ -168,7 +170,8 @@ func (r *bloomRun) ask() {
 		if r.rng.IntN(3) == 0 {
 			asOf = append(asOf, ebb.AsOf(timeAt(r.now+r.unit*r.pick(-1, 0.5, 5))))
 		}
-		s, err := r.client().Summary(context.Background(), r.name, ebb.SummaryQuery{Keys: []string{name}, Bins: names}, asOf...)
+		query := ebb.SummaryQuery{Keys: []string{name}, Bins: names}
+		s, err := r.client().Summary(context.Background(), r.name, query, asOf...)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -189,7 +192,8 @@ func (r *bloomRun) judge(key, bin string, found bool, asOf time.Time) {
 	case there:
 		if r.live++; !found {
 			r.Errorf("%s: %s of %s should be there as of %v (now %v): %v, half-lives %v\n%s",
-				r.name, bin, key, micros(asOf), r.now, r.blooms[key].bins[bin], r.blooms[key].halfLives, r.step)
+				r.name, bin, key, micros(asOf), r.now,
+				r.blooms[key].bins[bin], r.blooms[key].halfLives, strings.Join(r.steps, "\n"))
 		}
 	case gone:
 		if r.gone++; found {
