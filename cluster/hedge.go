@@ -92,10 +92,11 @@ func (h *hedges) spend() bool {
 func (c *Coordinator) Hedges() (sent, won uint64) { return c.hedges.sent.Load(), c.hedges.won.Load() }
 
 // hedged asks a node, and if that takes long other replicas of its shards too. What answers first counts; the other one is told to stop.
+// A call that only leaders answer in full is made once.
 func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend, call *askCall) (*ebbv1.ShardAskResponse, error) {
 	start := time.Now()
 	delay, known := c.hedges.delay(call.node)
-	if !known {
+	if !known || call.forLeaders() {
 		resp, err := backend.Ask(ctx, call.req)
 		if err == nil {
 			c.hedges.took(call.node, time.Since(start))
@@ -128,6 +129,14 @@ func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend,
 		}
 	}
 	return resp, err
+}
+
+// forLeaders reports whether a question is one before which shards take over the settings of a namespace, which only
+// their leaders can bring to them: other replicas would answer by those of before.
+func (c *askCall) forLeaders() bool {
+	return slices.ContainsFunc(c.req.GetQuestions(), func(q *ebbv1.ShardQuestion) bool {
+		return q.GetSettingsVersion() != 0 || q.GetQuestion().GetExport() != nil
+	})
 }
 
 // secondCharge is what the second call of a hedge is charged with: as long as the first lasts.

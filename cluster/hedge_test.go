@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,6 +62,49 @@ func TestSlowNodeIsNotWaitedFor(t *testing.T) {
 					t.Errorf("the second answer was the first %d times", won)
 				}
 				synctest.Wait()
+			})
+		})
+	}
+}
+
+// What only leaders answer in full is not asked of others, however long a leader takes.
+func TestLeadersAreWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ask  func(ctx context.Context, asked *Coordinator, table *Table) bool
+	}{
+		{"settings", func(ctx context.Context, asked *Coordinator, table *Table) bool {
+			_, all := asked.askClock(ctx, table, "default", new(ebbv1.AskRequest), 1)
+			return all
+		}},
+		{"export", func(ctx context.Context, asked *Coordinator, _ *Table) bool {
+			req := &ebbv1.AskRequest{}
+			for i := range 16 {
+				req.Questions = append(req.Questions, &ebbv1.Question{
+					Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: fmt.Append(nil, "k", i)}},
+				})
+			}
+			resp, err := asked.Ask(ctx, req)
+			return err == nil && resp.GetAnswers()[0].GetError() == nil
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnsemble(t, 16)
+				keys := e.fill()
+				asked := e.coordinator("ebb-0")
+				for range int(2 * hedgesSaved / hedgeShare) { // until as much is saved up as can be
+					req := &ebbv1.AskRequest{Questions: []*ebbv1.Question{ofKeys(keys...)}}
+					if _, err := asked.Ask(t.Context(), req); err != nil {
+						t.Fatal(err)
+					}
+				}
+				e.with(func() { e.mood["ebb-1"] = mood{slow: time.Second} })
+				start := time.Now()
+				ok := c.ask(t.Context(), asked, e.table)
+				if sent, _ := asked.Hedges(); !ok || sent != 0 || time.Since(start) < time.Second {
+					t.Errorf("%d calls were made twice, and all took %v (%v)", sent, time.Since(start), ok)
+				}
 			})
 		})
 	}

@@ -341,6 +341,9 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 		return nil
 	}
 	if _, leads := r.leading(); !leads {
+		if wants > 0 {
+			return r.notLeader() // who asks has to ask the leader
+		}
 		return nil
 	}
 	// Up to there what was counted fades by the settings of before.
