@@ -131,14 +131,16 @@ func TestReader(t *testing.T) {
 		},
 		{
 			"more columns than the header names, of which the last may be empty", "a.csv",
-			"k,b\nx,US,\nx,Korea, Republic of\nx,\"Korea, Republic of\"\n", Options{Key: "k", Bin: "b"},
+			"k,b\nx,US,\nx,Korea, Republic of\nx,\"Korea, Republic of\"\n",
+			Options{Key: "k", Bin: "b"},
 			"2 \"x\" \"US\" 1\n" +
 				"refused line 3: 3 columns, and the header names 2: a text with a comma in it stands in quotes\n" +
 				"4 \"x\" \"Korea, Republic of\" 1\n",
 		},
 		{
 			"more columns than the header names, without a header", "a.csv", "x,US,1\nx,GB\n",
-			Options{Key: "1", Bin: "2", NoHeader: true}, "1 \"x\" \"US\" 1\n2 \"x\" \"GB\" 1\n",
+			Options{Key: "1", Bin: "2", NoHeader: true},
+			"1 \"x\" \"US\" 1\n2 \"x\" \"GB\" 1\n",
 		},
 		{
 			"CRLF, a byte-order mark, blank lines", "a.csv", "\ufeffk,b\r\na,US\r\n\r\nb,GB\r\n",

@@ -228,13 +228,14 @@ func (img *image) decodeContent(content []byte, room func(f form, bytes int) int
 
 // storable says whether a key can hold a body. What only answers are made of, shards of older builds do not know.
 func storable(b body) bool {
-	switch b := b.(type) {
-	case *bloom:
-		return !b.Merged()
-	case *setDecayed:
-		return b.Params().K <= sketch.SetDecayedKMax
-	}
-	return true
+	set, is := b.(*setDecayed)
+	return !is || set.Params().K <= sketch.SetDecayedKMax
+}
+
+// ofMergedBloom says whether a body is a Bloom filter made of several, which a key can hold from BehaviourAdds on.
+func ofMergedBloom(b body) bool {
+	f, is := b.(*bloom)
+	return is && f.Merged()
 }
 
 // decodeOther reads what an image of version 2 has more.

@@ -37,7 +37,7 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 		if err := own.merge(img.body); err != nil {
 			return unmerged("the image for key "+quote(name), err)
 		}
-		if img.body = own; !storable(own) {
+		if img.body = own; s.behaviour < BehaviourAdds && ofMergedBloom(own) {
 			return proto.ErrUnmergeable.
 				Errorf("the image does not merge with key %s: together they have sizes that no key has", quote(name)).
 				WithHint("import it under another name, and ask about both keys")
@@ -60,6 +60,56 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 		return s.mergeCounts(slow, name, &rates, &img.other.counts, clock)
 	}
 	return nil
+}
+
+// spentHalfLives is for how long nothing of an image counts any more until it is left out: what is left of it by then is
+// below a billionth of the threshold.
+const spentHalfLives = 30
+
+// spent says whether so little is left of an image that it makes no difference to a key that it is merged into.
+func (img *image) spent(p *sketch.Params, at sketch.Tick) bool {
+	switch {
+	case !img.over(p, at):
+		return false
+	case img.expiry != 0 && img.expiry <= at:
+		return true
+	case img.body != nil:
+		return ended(img.body, p, at-spentHalfLives*halfLifeOf(img.body))
+	case p.Decay != sketch.HalfLife, img.dist.Len() == 0 && img.dist.Death(p) == 0:
+		return true
+	}
+	before := at - spentHalfLives*p.HalfLife
+	return img.dist.Last() <= before && vanished(p, &img.dist, before)
+}
+
+// loses is a body that can be short of more.
+type loses interface {
+	// Lose adds to what the body is short of, because another one of its key may have held so much when it died.
+	Lose(now sketch.Tick, held float64)
+}
+
+// addGone adds to an image that is merged what its key may have held, where that is gone.
+func (s *State) addGone(ns *namespace, name []byte, img *image, clock sketch.Tick) {
+	if l, ok := img.body.(loses); ok && ns.params().OrderFree && !s.holds(ns, name, clock) {
+		as := bodyParams(ns.params())
+		l.Lose(clock, as.Held(clock))
+	}
+	if img.body != nil {
+		return
+	}
+	if p := ns.params(); !s.holds(ns, name, clock) {
+		img.dist.Lose(p, clock, p.Held(clock))
+	}
+	if slow := s.companion(ns); slow != nil && img.other != nil && !s.holds(slow, name, clock) {
+		p := slow.params()
+		img.other.counts.dist.Lose(p, clock, p.Held(clock))
+	}
+}
+
+// holds says whether a key of the namespace itself is there.
+func (f *frame) holds(ns *namespace, name []byte, clock sketch.Tick) bool {
+	key, ok := f.findKey(ns, name)
+	return ok && f.alive(ns, key, clock)
 }
 
 // united is a bitmap that has the ids of two, and lies outside of the pages.

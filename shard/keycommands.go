@@ -212,7 +212,9 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 		}()
 	}
 	img, ok := decodeImage(raw, newest, ns.room)
-	if !ok || s.behaviour < BehaviourSetHash && img.byMurmur3() { // shards of before do not decode that
+	ok = ok && (s.behaviour >= BehaviourSetHash || !img.byMurmur3()) // shards of before do not decode that
+	ok = ok && (s.behaviour >= BehaviourAdds || !ofMergedBloom(img.body))
+	if !ok {
 		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
 			WithHint("a key that was made when the sizes of its namespace were larger moves only within its shard, as long as it is nearly empty")
 	}
@@ -241,7 +243,10 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	if err := img.convert(ns, clock, byClock); err != nil {
 		return 0, err
 	}
-	over := img.over(ns.params(), clock)
+	over, adds := img.over(ns.params(), clock), c.Merge && s.behaviour >= BehaviourAdds
+	if adds {
+		over = img.spent(ns.params(), clock)
+	}
 	if over && (s.slowKeys(ns) == nil || img.other == nil) {
 		return 0, errNothingLeft(c.Key)
 	}
@@ -249,7 +254,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 		if err := img.other.counts.convert(slow, clock, byClock); err != nil {
 			return 0, err
 		}
-		if over && !img.slowly(slow.params(), clock) {
+		if over && !s.slowOnly(ns, img, clock) {
 			return 0, errNothingLeft(c.Key)
 		}
 	}
@@ -263,6 +268,12 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 		}
 		if err != nil {
 			return 0, err
+		}
+	}
+	if adds {
+		s.addGone(ns, c.Key, img, clock)
+		if !img.slow && img.over(ns.params(), clock) && !s.slowOnly(ns, img, clock) {
+			return 0, errNothingLeft(c.Key)
 		}
 	}
 	if img.body != nil && s.roomFor(img.body, !img.kept) != 0 {
@@ -282,6 +293,13 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	s.forgetCompanion(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)
 	return 1, nil
+}
+
+// slowOnly makes an image, of which nothing is left under the first half-life, that of a slow key, and says whether it
+// is one.
+func (s *State) slowOnly(ns *namespace, img *image, clock sketch.Tick) bool {
+	slow := s.companion(ns)
+	return slow != nil && img.other != nil && img.slowly(slow.params(), clock)
 }
 
 // adopt makes a key of an image.

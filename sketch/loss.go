@@ -93,6 +93,11 @@ func (r *reader) headerLoss(kind byte) (version byte) {
 // Params.Held. It is short of that, and dies no earlier than three half-lives from then.
 func (s *TopK) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
 
+// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+func (s *TopK) Lose(now Tick, held float64) {
+	s.loss = s.loss.plus(bornAt(now, s.halfLife, held), s.halfLife)
+}
+
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.
 func (s *TopK) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }
@@ -100,6 +105,11 @@ func (s *TopK) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }
 // Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
 // Params.Held. It is short of that, and dies no earlier than three half-lives from then.
 func (c *CountMin) Born(now Tick, held float64) { c.loss = bornAt(now, c.halfLife, held) }
+
+// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+func (c *CountMin) Lose(now Tick, held float64) {
+	c.loss = c.loss.plus(bornAt(now, c.halfLife, held), c.halfLife)
+}
 
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.
@@ -111,6 +121,11 @@ func (d *DistinctDecayed) Born(now Tick, held float64) {
 	d.loss = bornAt(now, d.halfLife, held)
 }
 
+// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+func (d *DistinctDecayed) Lose(now Tick, held float64) {
+	d.loss = d.loss.plus(bornAt(now, d.halfLife, held), d.halfLife)
+}
+
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.
 func (d *DistinctDecayed) Lost(at Tick) float64 { return d.loss.at(at, d.halfLife) }
@@ -118,6 +133,11 @@ func (d *DistinctDecayed) Lost(at Tick) float64 { return d.loss.at(at, d.halfLif
 // Born says that the summary begins at a time, after one of the same key that may have held so much when it died, see
 // Params.Held. It is short of that, and dies no earlier than three half-lives from then.
 func (s *SetDecayed) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
+
+// Lose adds to what the summary is short of, because another one of its key may have held so much when it died.
+func (s *SetDecayed) Lose(now Tick, held float64) {
+	s.loss = s.loss.plus(bornAt(now, s.halfLife, held), s.halfLife)
+}
 
 // Lost is how much may be missing at a time from any count and from their sum, because an earlier summary of the key
 // had died.

@@ -131,6 +131,21 @@ func (d *Distribution) Lost(p *Params, at Tick) float64 {
 	return float64(d.lost * p.shrink(max(at, p.earliest(d.mark)), d.mark))
 }
 
+// Lose adds to what any bin may be short of, because another summary of the key may have held so much when it died. It
+// does nothing unless the order of events does not matter, or where nothing is stored.
+func (d *Distribution) Lose(p *Params, now Tick, held float64) {
+	switch {
+	case d.fresh() || held == 0:
+	case d.form() == micro:
+		d.lost = lostUp(d.lost + held)
+	case p.OrderFree && p.Decay == HalfLife:
+		d.settle(p, p.landmark(now))
+		d.lost = lostUp(d.lost + float64(held*p.weight(max(now, 0), d.mark)))
+	case p.OrderFree:
+		d.lost = lostUp(d.lost + held)
+	}
+}
+
 // earliest is the first time as which a distribution with this landmark can be read.
 func (p *Params) earliest(mark int64) Tick {
 	if p.Decay == None {

@@ -141,6 +141,17 @@ func (m *Morris) Born(now Tick, held float64) {
 	m.variance = float64(lost * lost)
 }
 
+// Lose adds to what the counter is short of, because another one of its key may have held so much when it died. As with
+// Born it is a standard error, and adds to the one that the counter has, since both may have the same sign.
+func (m *Morris) Lose(now Tick, held float64) {
+	if !m.measured || m.halfLife == 0 || m.empty() {
+		m.Born(now, held)
+		return
+	}
+	e := math.Sqrt(m.variance) + float64(held*m.weight(now))
+	m.variance = min(float64(e*e), soundMax)
+}
+
 // empty: nothing is stored that a landmark would weigh.
 func (m *Morris) empty() bool { return m.register == 0 && m.variance == 0 }
 

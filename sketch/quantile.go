@@ -105,6 +105,12 @@ func (q *Quantile) Lack(now Tick, held float64) {
 	}
 }
 
+// Lose adds to what the summary is short of, because another one of its key may have held so many values when it died.
+func (q *Quantile) Lose(now Tick, held float64) {
+	p := q.under()
+	q.d.Lose(&p, now, held)
+}
+
 // CountAll has all values counted from now on, however little they weigh, so that their order makes a difference of no
 // more than is stated: see Params.OrderFree.
 func (q *Quantile) CountAll() { q.orderFree = q.params.HalfLife > 0 }
