@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
@@ -145,9 +146,39 @@ func place(err error) (line, column int) {
 	return 0, 0
 }
 
-// nextStep is what to do about err: what the error itself says, or else what its
-// code does.
+// advice is an error whose next step the command knows better than the cluster, which speaks to programs too.
+type advice struct {
+	error
+	hint string
+}
+
+func (a advice) Unwrap() error { return a.error }
+
+// advised is err with another next step.
+func advised(err error, hint string) error { return advice{err, hint} }
+
+// advisedOf is err with another next step if it carries a code.
+func advisedOf(err error, code ebbv1.Code, hint string) error {
+	if codeOfError(err) != code {
+		return err
+	}
+	return advised(err, hint)
+}
+
+// byCode are those whose own next step is one of programs.
+var byCode = []ebbv1.Code{
+	ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS,
+}
+
+// nextStep is what to do about err: what the command or the error itself says, or else what its code does.
 func nextStep(err error) string {
+	if a := (advice{}); errors.As(err, &a) {
+		return a.hint
+	}
+	code := codeOfError(err)
+	if slices.Contains(byCode, code) {
+		return nextOf(code)
+	}
 	var ce *client.Error
 	if errors.As(err, &ce) && ce.Hint != "" {
 		return ce.Hint
@@ -156,7 +187,11 @@ func nextStep(err error) string {
 	if errors.As(err, &pe) && pe.Hint != "" {
 		return pe.Hint
 	}
-	code := codeOfError(err)
+	return nextOf(code)
+}
+
+// nextOf is what to do about a code.
+func nextOf(code ebbv1.Code) string {
 	for _, c := range codes {
 		if c.code == code {
 			return c.next
