@@ -60,7 +60,12 @@ func newNamespace(s *session) *cobra.Command {
 		newNamespaceUsage(s),
 		newNamespaceDelete(s),
 		newNamespaceUndelete(s),
-		&cobra.Command{Use: "list", Short: "List the namespaces", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) }},
+		&cobra.Command{
+			Use: "list", Short: "List the namespaces, also those that are deleted", Args: noArgs,
+			Long: "Lists the namespaces. Those that are deleted follow until all of their keys are purged. With -o tsv the last\n" +
+				"column says live, deleted or purging.",
+			RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) },
+		},
 	)
 }
 
