@@ -58,8 +58,8 @@ func once(texts []string) [][]byte {
 	return out
 }
 
-// SetNamesIn puts strings into the bitmaps of several keys, and says how many were not in. Many small bitmaps share requests: that is faster than SetNames for each. An error may come
-// after some bitmaps were changed.
+// SetNamesIn puts strings into the bitmaps of several keys, and says how many were not in. Many small bitmaps share
+// requests: that is faster than SetNames for each. An error may come after some bitmaps were changed.
 func (c *Client) SetNamesIn(ctx context.Context, ns string, sets map[string][]string) (changed int, err error) {
 	var some []*ebbv1.BitChange
 	count, size := 0, 0
@@ -114,10 +114,15 @@ func (n changeCounts) sum() (sum int) {
 	return sum
 }
 
-// changeTogether makes changes through any node, each once, and says of each whether it failed. They share commands, for a shard remembers few idempotency keys: so how much was changed is
-// right in sum only. As long as some are refused that may be made later, all are sent again.
-func (c *Client) changeTogether(ctx context.Context, ns string, changes []*ebbv1.BitChange) (done changeCounts, errs []error) {
-	req := &ebbv1.BitsRequest{Namespace: ns, Changes: changes, IdempotencyKey: c.idempotencyKey(), Together: len(changes) > 1}
+// changeTogether makes changes through any node, each once, and says of each whether it failed. They share commands, for
+// a shard remembers few idempotency keys: so how much was changed is right in sum only. As long as some are refused that
+// may be made later, all are sent again.
+func (c *Client) changeTogether(
+	ctx context.Context, ns string, changes []*ebbv1.BitChange,
+) (done changeCounts, errs []error) {
+	req := &ebbv1.BitsRequest{
+		Namespace: ns, Changes: changes, IdempotencyKey: c.idempotencyKey(), Together: len(changes) > 1,
+	}
 	a := attempt{op: "bits"}
 	if len(changes) == 1 {
 		a.key = string(changes[0].GetKey())

@@ -135,14 +135,15 @@ func TestBitWriterGathersBySlice(t *testing.T) {
 	})
 }
 
-// Small changes of many bitmaps share commands, of which a shard remembers 65,536: with numbers and with strings. What one shard does not take at first is sent
-// again, and nothing is counted twice.
+// Small changes of many bitmaps share commands, of which a shard remembers 65,536: with numbers and with strings. What
+// one shard does not take at first is sent again, and nothing is counted twice.
 func TestManyBitmapsShareCommands(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, 4)
 			c, ctx := w.connect(), context.Background()
-			if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice, Dictionary: names}); err != nil {
+			ns := ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice, Dictionary: names}
+			if _, err := c.CreateNamespace(ctx, ns); err != nil {
 				t.Fatal(err)
 			}
 			var remembered, refused atomic.Int64

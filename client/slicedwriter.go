@@ -11,7 +11,8 @@ import (
 // slicedFlights is how many requests of a BitWriter are under way at most about bitmaps that are placed by slice.
 const slicedFlights = 8
 
-// slicedLinger is how long an id waits for company at least: shards remember each command for ten minutes, and no more than 65,536.
+// slicedLinger is how long an id waits for company at least: shards remember each command for ten minutes, and no more
+// than 65,536.
 const slicedLinger = 100 * time.Millisecond
 
 // slicedQueue is what waits for one bitmap that is placed by slice. Its ids go to any node, which cuts them up, so that they are gathered by key. Several requests of one operation may be
@@ -74,7 +75,8 @@ func (w *BitWriter) awaitSpace(ctx context.Context) error {
 	}
 }
 
-// sealSliced sends whatever waits for bitmaps that are placed by slice: that of many bitmaps in one request, as far as it fits. The caller holds w.mu.
+// sealSliced sends whatever waits for bitmaps that are placed by slice: that of many bitmaps in one request, as far as
+// it fits. The caller holds w.mu.
 func (w *BitWriter) sealSliced() {
 	var some []*slicedQueue
 	ids := 0
@@ -107,7 +109,8 @@ type slicedFlight struct {
 func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 	list := make([]slicedFlight, len(queues))
 	for i, q := range queues {
-		list[i] = slicedFlight{queue: q, batch: q.batch, note: &bitNote{writer: w, epoch: w.epochs.now, ids: len(q.batch.ids)}}
+		note := &bitNote{writer: w, epoch: w.epochs.now, ids: len(q.batch.ids)}
+		list[i] = slicedFlight{queue: q, batch: q.batch, note: note}
 		q.batch = nil
 		q.flights++
 		w.epochs.now.open++
@@ -132,7 +135,8 @@ func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 	}()
 }
 
-// flySliced makes a request, and says of each bitmap how much was changed, which is right in sum, and whether that failed.
+// flySliced makes a request, and says of each bitmap how much was changed, which is right in sum, and whether that
+// failed.
 func (w *BitWriter) flySliced(ctx context.Context, list []slicedFlight) (changed []int, errs []error) {
 	changed, errs = make([]int, len(list)), make([]error, len(list))
 	var changes []*ebbv1.BitChange

@@ -74,8 +74,9 @@ func newBitCommands(namespace string, req *ebbv1.BitsRequest) *bitCommands {
 	return &bitCommands{namespace: namespace, request: req, open: map[uint32]*bitCommand{}}
 }
 
-// add takes edits of a change that fit a command. Those of several changes share one where the request asks for it. If a bitmap is made anew between two
-// tries, such a command has another key and is applied again: that does not matter unless something is flipped.
+// add takes edits of a change that fit a command. Those of several changes share one where the request asks for it. If
+// a bitmap is made anew between two tries, such a command has another key and is applied again: to set or clear twice
+// is to do it once, but to flip is not.
 func (b *bitCommands) add(shard uint32, change int, part uint64, edits *ebbv1.BitEdits) {
 	size, c := pb.Size(edits), b.open[shard]
 	alone := !b.request.GetTogether() || b.request.GetChanges()[change].GetOp() == ebbv1.BitOp_BIT_OP_FLIP
@@ -119,7 +120,8 @@ func (b *bitCommands) make(ctx context.Context, r *Router, table *Table) (*ebbv1
 	return mergeBits(merged)
 }
 
-// share adds the result of a command to those of its changes. What it changed is said of the first that it did not refuse.
+// share adds the result of a command to those of its changes. What it changed is said of the first that it did not
+// refuse.
 func (c *bitCommand) share(result *ebbv1.CommandResult, results []*ebbv1.CommandResult) {
 	refused := map[int]bool{}
 	for _, refusal := range result.GetRefused() {

@@ -66,7 +66,8 @@ func TestMergeBits(t *testing.T) {
 	}
 }
 
-// Changes that go together share a command in each shard, except for flips, and come in their order. Sent again under their key they change nothing.
+// Changes that go together share a command in each shard, except for flips, and come in their order. Sent again under
+// their key they change nothing.
 func TestChangesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnsemble(t, 4)
@@ -75,7 +76,9 @@ func TestChangesTogether(t *testing.T) {
 		clear := &ebbv1.BitChange{Key: []byte("c"), Op: ebbv1.BitOp_BIT_OP_CLEAR, Ids: []uint64{1}}
 		req := &ebbv1.BitsRequest{
 			Together: true, IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: year2026, Hi: 1, Lo: 2},
-			Changes: []*ebbv1.BitChange{setIDs("a", 1, 2), setIDs("b", 3), setIDs("c", 1, 1<<40), clear, flip, setIDs("b", 3), setIDs("a", 2, 9)},
+			Changes: []*ebbv1.BitChange{
+				setIDs("a", 1, 2), setIDs("b", 3), setIDs("c", 1, 1<<40), clear, flip, setIDs("b", 3), setIDs("a", 2, 9),
+			},
 		}
 		for _, namespace := range []string{"people", "default"} {
 			req.Namespace = namespace

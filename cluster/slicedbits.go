@@ -40,8 +40,8 @@ func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace s
 	return out, nil
 }
 
-// slicedBits changes bitmaps that are placed by slice. Each change is a command in every shard that has one of its slices, or a part of one; one that fails in some of them is
-// refused, and may be done in the others.
+// slicedBits changes bitmaps that are placed by slice. Each change is a command in every shard that has one of its
+// slices, or a part of one; one that fails in some of them is refused, and may be done in the others.
 func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	for _, change := range req.GetChanges() {
 		if err := proto.CheckSliceKey(change.GetKey()); err != nil {

@@ -485,12 +485,14 @@ func CheckSecondHalfLife(ns *ebbv1.Namespace) *Error {
 	case slow == 0:
 		return nil
 	case ns.GetDecay() != ebbv1.Decay_DECAY_HALF_LIFE:
-		return ErrBadNamespace.Errorf("namespace %s: a second half-life goes with decay half-life only", ns.GetName()).WithHint(HintNoSecondHalfLife)
+		return ErrBadNamespace.Errorf("namespace %s: a second half-life goes with decay half-life only", ns.GetName()).
+			WithHint(HintNoSecondHalfLife)
 	case ns.GetAllowNegative():
 		return ErrBadNamespace.Errorf("namespace %s: a second half-life is for rates, and there are none of negative amounts", ns.GetName()).
 			WithHint(HintNoSecondHalfLife)
 	case slow < 2*own && own < 2*slow:
-		return ErrBadHalfLife.Errorf(HalfLivesTooClose+"%g s and %g s: one must be at least twice the other", float64(own)/1e6, float64(slow)/1e6)
+		return ErrBadHalfLife.Errorf(HalfLivesTooClose+"%g s and %g s: one must be at least twice the other",
+			float64(own)/1e6, float64(slow)/1e6)
 	}
 	return nil
 }

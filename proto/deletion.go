@@ -45,8 +45,8 @@ func ErrStillDeleted(ns *ebbv1.Namespace) *Error {
 	if ns.GetDeletion().GetPurging() {
 		return refusal.WithHint("wait until ebb namespace list does not show it any more")
 	}
-	return refusal.WithHint(fmt.Sprintf("ebb namespace undelete %[1]s, or ebb namespace delete %[1]s --now --yes and create it when "+
-		"it is gone", ns.GetName()))
+	return refusal.WithHint(fmt.Sprintf("ebb namespace undelete %[1]s, or ebb namespace delete %[1]s --now --yes "+
+		"and create it when it is gone", ns.GetName()))
 }
 
 func deletionTime(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }

@@ -151,7 +151,8 @@ func (l *rowsLoader) strings(ctx context.Context, c *client.Client, namespace st
 		}
 		for _, key := range slices.Sorted(maps.Keys(waiting)) {
 			h := waiting[key]
-			if len(some) == proto.BitChangesMax || names+len(h.names) > proto.NamesMax || size+h.bytes > proto.BatchBytesMax {
+			if len(some) == proto.BitChangesMax || names+len(h.names) > proto.NamesMax ||
+				size+h.bytes > proto.BatchBytesMax {
 				send()
 			}
 			some[key], names, size = h.names, names+len(h.names), size+h.bytes

@@ -145,7 +145,8 @@ func (f frame) summary() string {
 // lineTop is how many countries a line shows.
 const lineTop = 5
 
-// late is a country that bursts and is not among the first ones yet: its count, or below what it is if the answer does not have it.
+// late is a country that bursts and is not among the first ones yet: its count, or below what it is if the answer does
+// not have it.
 func (f frame) late() string {
 	bins := f.answer.GetDistribution().GetBins()
 	for _, bin := range bins {

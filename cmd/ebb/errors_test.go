@@ -13,9 +13,10 @@ import (
 // What a shard says to programs is no next step on the command line.
 func TestNextStepIsOneOfTheCommandLine(t *testing.T) {
 	full := proto.ErrTooManyIdempotencyKey.Errorf("shard 15 is full").WithHint("use a session for many commands")
-	old := proto.ErrIdempotencyKeyTooOld.Errorf("over 10m ago").WithHint("a command may be tried again within the window only")
+	old := proto.ErrIdempotencyKeyTooOld.Errorf("over 10m ago").WithHint("try again within the window only")
 	for err, want := range map[*proto.Error]string{full: "try again later", old: "find out what was counted"} {
-		if got := nextStep(fmt.Errorf("load: %w", err)); !strings.Contains(got, want) || strings.Contains(got, err.Hint) {
+		got := nextStep(fmt.Errorf("load: %w", err))
+		if !strings.Contains(got, want) || strings.Contains(got, err.Hint) {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}

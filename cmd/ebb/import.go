@@ -187,7 +187,8 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		return fmt.Errorf("%w %q: name another with --source, or if lines were only repaired in place, go on behind them with --changed", err, source)
 	}
 	err = roomForSources(err)
-	err = advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED, "run it again; of imports of one source at the same time one goes on")
+	err = advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED,
+		"run it again; of imports of one source at the same time one goes on")
 	f.notes(s, r)
 	if err == nil && once {
 		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // all is counted: it must not look as if it were not

@@ -62,8 +62,8 @@ func newNamespace(s *session) *cobra.Command {
 		newNamespaceUndelete(s),
 		&cobra.Command{
 			Use: "list", Short: "List the namespaces, also those that are deleted", Args: noArgs,
-			Long: "Lists the namespaces. Those that are deleted follow until all of their keys are purged. With -o tsv the last\n" +
-				"column says live, deleted or purging.",
+			Long: "Lists the namespaces. Those that are deleted follow until all of their keys are purged.\n" +
+				"With -o tsv the last column says live, deleted or purging.",
 			RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) },
 		},
 	)
@@ -370,12 +370,14 @@ func inFlags(err error, ns client.Namespace, create bool) error {
 	case !strings.HasPrefix(e.Message, proto.HalfLivesTooClose):
 		return err
 	case slow && (create || ns.HalfLife > 0):
-		return advised(err, "the first is --half-life, and the second --slow-half-life: another one of them, or leave the second out")
+		return advised(err, "the first is --half-life, and the second --slow-half-life: another one of them, "+
+			"or leave the second out")
 	case slow:
-		return advised(err, "the other one is the half-life that the namespace has: another --slow-half-life, or --half-life as well")
+		return advised(err, "the other one is the half-life that the namespace has: another --slow-half-life, "+
+			"or --half-life as well")
 	}
-	return advised(err, "the other one is the second half-life that the namespace has: another --slow-half-life as well, or "+
-		"--slow-half-life none to end it")
+	return advised(err, "the other one is the second half-life that the namespace has: another --slow-half-life "+
+		"as well, or --slow-half-life none to end it")
 }
 
 // existing is the definition of a namespace; nil of one that is deleted, as the cluster says when it is asked about it.

@@ -136,8 +136,8 @@ const (
 // when: an event clock that a wrong date has moved ahead explains why all has faded.
 func printNothing(w io.Writer, a *ebbv1.Answer, what, why string, asOfUS int64) error {
 	of := ""
-	if missing := missingText(a.GetCoverage()); missing != "" && saysNothing(a) && a.GetCoverage().GetMissingTotal() == 1 {
-		of = " of " + missing
+	if saysNothing(a) && a.GetCoverage().GetMissingTotal() == 1 {
+		of = " of " + missingText(a.GetCoverage())
 	}
 	_, err := fmt.Fprintf(w, "%s%s (%s)\n\n%s", what, of, why, asOfText(a, asOfUS))
 	return err

@@ -2279,8 +2279,8 @@ type BitsRequest struct {
 	Changes []*BitChange `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	// optional; without it a retry may say of what it finds done that it changed nothing, and flip what was flipped
 	IdempotencyKey *IdempotencyKey `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// changes that do not flip share commands, one for each shard if they fit: a shard remembers few idempotency keys of many
-	// changes. The answer's changed is then right in sum only
+	// changes that do not flip share commands, one for each shard if they fit: a shard remembers so many idempotency keys
+	// only. The answer's changed is then right in sum alone
 	Together      bool `protobuf:"varint,4,opt,name=together,proto3" json:"together,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
