@@ -165,33 +165,23 @@ func advisedOf(err error, code ebbv1.Code, hint string) error {
 	return advised(err, hint)
 }
 
-// byCode are those whose own next step is one of programs.
-var byCode = []ebbv1.Code{
-	ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS,
-}
+// ofPrograms are next steps that a command line does not have: it says what the code does.
+var ofPrograms = []string{proto.HintSession, proto.HintWithinWindow}
 
 // nextStep is what to do about err: what the command or the error itself says, or else what its code does.
 func nextStep(err error) string {
 	if a := (advice{}); errors.As(err, &a) {
 		return a.hint
 	}
-	code := codeOfError(err)
-	if slices.Contains(byCode, code) {
-		return nextOf(code)
-	}
 	var ce *client.Error
-	if errors.As(err, &ce) && ce.Hint != "" {
+	if errors.As(err, &ce) && ce.Hint != "" && !slices.Contains(ofPrograms, ce.Hint) {
 		return ce.Hint
 	}
 	var pe *proto.Error
-	if errors.As(err, &pe) && pe.Hint != "" {
+	if errors.As(err, &pe) && pe.Hint != "" && !slices.Contains(ofPrograms, pe.Hint) {
 		return pe.Hint
 	}
-	return nextOf(code)
-}
-
-// nextOf is what to do about a code.
-func nextOf(code ebbv1.Code) string {
+	code := codeOfError(err)
 	for _, c := range codes {
 		if c.code == code {
 			return c.next

@@ -12,8 +12,8 @@ import (
 
 // What a shard says to programs is no next step on the command line.
 func TestNextStepIsOneOfTheCommandLine(t *testing.T) {
-	full := proto.ErrTooManyIdempotencyKey.Errorf("shard 15 is full").WithHint("use a session for many commands")
-	old := proto.ErrIdempotencyKeyTooOld.Errorf("over 10m ago").WithHint("try again within the window only")
+	full := proto.ErrTooManyIdempotencyKey.Errorf("shard 15 is full").WithHint(proto.HintSession)
+	old := proto.ErrIdempotencyKeyTooOld.Errorf("over 10m ago").WithHint(proto.HintWithinWindow)
 	for err, want := range map[*proto.Error]string{full: "try again later", old: "find out what was counted"} {
 		got := nextStep(fmt.Errorf("load: %w", err))
 		if !strings.Contains(got, want) || strings.Contains(got, err.Hint) {
