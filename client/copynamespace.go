@@ -171,8 +171,7 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 	ns := cp.settings
 	switch {
 	case old.GetDeletion() != nil:
-		return false, proto.ErrNamespaceExists.Errorf("namespace %s is deleted, and its keys are still there", cp.to).
-			WithHint("choose another name")
+		return false, proto.ErrStillDeleted(old)
 	case ns == nil:
 		return false, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", cp.from).
 			WithHint("list those that do: ebb namespace list")

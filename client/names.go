@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -56,28 +58,114 @@ func once(texts []string) [][]byte {
 	return out
 }
 
+// SetNamesIn puts strings into the bitmaps of several keys, and says how many were not in. Many small bitmaps share
+// requests: that is faster than SetNames for each. An error may come after some bitmaps were changed.
+func (c *Client) SetNamesIn(ctx context.Context, ns string, sets map[string][]string) (changed int, err error) {
+	var some []*ebbv1.BitChange
+	count, size := 0, 0
+	flush := func() error {
+		if len(some) == 0 {
+			return nil
+		}
+		done, errs := c.changeTogether(ctx, ns, some)
+		changed += done.sum()
+		err := error(nil)
+		if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+			err = errs[i]
+		}
+		some, count, size = nil, 0, 0
+		return madeInPart(changed > 0, err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(sets)) {
+		for list := once(sets[key]); len(list) > 0; {
+			n := 0
+			for n < len(list) && count < proto.NamesMax && size+len(list[n]) <= proto.BatchBytesMax {
+				size += len(list[n])
+				count++
+				n++
+			}
+			if n > 0 {
+				some = append(some, &ebbv1.BitChange{Key: []byte(key), Op: ebbv1.BitOp_BIT_OP_SET, Names: list[:n]})
+				list = list[n:]
+			}
+			if len(list) > 0 || len(some) == proto.BitChangesMax {
+				if err := flush(); err != nil {
+					return changed, err
+				}
+			}
+		}
+	}
+	return changed, flush()
+}
+
 // changeBits makes one change through any node, once.
 func (c *Client) changeBits(ctx context.Context, ns string, change *ebbv1.BitChange) (changed int, err error) {
-	req := &ebbv1.BitsRequest{Namespace: ns, Changes: []*ebbv1.BitChange{change}, IdempotencyKey: c.idempotencyKey()}
-	a := attempt{op: "bits", key: string(change.GetKey())}
+	done, errs := c.changeTogether(ctx, ns, []*ebbv1.BitChange{change})
+	return done.sum(), errs[0]
+}
+
+// changeCounts are how many ids changes have put in or out.
+type changeCounts []uint64
+
+func (n changeCounts) sum() (sum int) {
+	for _, changed := range n {
+		sum += int(changed)
+	}
+	return sum
+}
+
+// changeTogether makes changes through any node, each once, and says of each whether it failed. They share commands, for
+// a shard remembers few idempotency keys: so how much was changed is right in sum only. As long as some are refused that
+// may be made later, all are sent again.
+func (c *Client) changeTogether(
+	ctx context.Context, ns string, changes []*ebbv1.BitChange,
+) (done changeCounts, errs []error) {
+	req := &ebbv1.BitsRequest{
+		Namespace: ns, Changes: changes, IdempotencyKey: c.idempotencyKey(), Together: len(changes) > 1,
+	}
+	a := attempt{op: "bits"}
+	if len(changes) == 1 {
+		a.key = string(changes[0].GetKey())
+	}
+	errs = make([]error, len(changes))
 	if err := proto.CheckBits(req); err != nil {
-		return 0, c.fail(a, err)
+		return nil, alike(errs, c.fail(a, err))
 	}
-	var resp *ebbv1.BitsResponse
-	err = c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-		resp, err = ebbv1grpc.NewEbbClient(cc).Bits(ctx, req)
-		return err
+	var last *ebbv1.BitsResponse
+	err := c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		resp, err := ebbv1grpc.NewEbbClient(cc).Bits(ctx, req)
+		if err != nil {
+			return err
+		}
+		last = resp
+		for _, refused := range resp.GetRefused() {
+			if e := proto.FromWire(refused.GetError()); req.GetTogether() && worthAnotherTry(e.Code) {
+				return e
+			}
+		}
+		return nil
 	})
-	if err != nil {
-		return 0, err
+	if last == nil {
+		return nil, alike(errs, err)
 	}
-	for _, n := range resp.GetChanged() {
-		changed += int(n)
+	done = last.GetChanged()
+	for _, refused := range last.GetRefused() {
+		i, e := int(refused.GetIndex()), proto.FromWire(refused.GetError())
+		if err != nil && worthAnotherTry(e.Code) {
+			errs[i] = err // of the try after it
+			continue
+		}
+		errs[i] = madeInPart(done[i] > 0, c.fail(attempt{op: "bits", key: string(changes[i].GetKey())}, e))
 	}
-	if refused := resp.GetRefused(); len(refused) > 0 {
-		return changed, madeInPart(changed > 0, c.fail(a, proto.FromWire(refused[0].GetError())))
+	return done, errs
+}
+
+// alike are errors that are all the same.
+func alike(errs []error, err error) []error {
+	for i := range errs {
+		errs[i] = err
 	}
-	return changed, nil
+	return errs
 }
 
 // HasDictionary says whether ids of the bitmaps of a namespace stand for strings.

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -132,6 +133,66 @@ func TestBitWriterGathersBySlice(t *testing.T) {
 			t.Errorf("5,000 ids in %d commands", n)
 		}
 	})
+}
+
+// Small changes of many bitmaps share commands, of which a shard remembers 65,536: with numbers and with strings. What
+// one shard does not take at first is sent again, and nothing is counted twice.
+func TestManyBitmapsShareCommands(t *testing.T) {
+	for _, names := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 4)
+			c, ctx := w.connect(), context.Background()
+			ns := ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice, Dictionary: names}
+			if _, err := c.CreateNamespace(ctx, ns); err != nil {
+				t.Fatal(err)
+			}
+			var remembered, refused atomic.Int64
+			w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
+				var body ebbv1.Command
+				if err := proto.Decode(cmd.GetCommand(), &body); err == nil && body.GetIdempotencyKey() != nil {
+					if n := remembered.Add(1); n%3 == 1 && n < 30 {
+						refused.Add(1)
+						return proto.ErrNoLeader.Errorf("not now"), false
+					}
+				}
+				return nil, false
+			})
+			const keys = 3000
+			changed, sets := 0, map[string][]string{}
+			bits := c.BitWriter(ebb.BitWriterOptions{Namespace: "people", Timeout: time.Minute})
+			for i := range keys {
+				key := fmt.Sprint("key-", i)
+				sets[key] = []string{fmt.Sprint("a", i%7), fmt.Sprint("b", i%5)}
+				if names {
+					continue
+				}
+				if err := bits.Set(ctx, key, uint64(i%7), 1<<40+uint64(i%5)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if names {
+				n, err := c.SetNamesIn(ctx, "people", sets)
+				if changed = n; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := bits.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if changed += int(bits.Stats().Changed); changed != 2*keys {
+				t.Errorf("changed %d, want %d", changed, 2*keys)
+			}
+			if n := remembered.Load() - refused.Load(); n > 100 || refused.Load() == 0 {
+				t.Errorf("%d commands are remembered, %d were refused", n, refused.Load())
+			}
+			for _, i := range []int{0, 1, keys / 2, keys - 1} {
+				n, err := c.Bitmap("people", ebb.Bits(fmt.Sprint("key-", i))).Count(ctx)
+				if err != nil || n.Count != 2 {
+					t.Errorf("key %d: %+v, %v", i, n, err)
+				}
+			}
+		})
+	}
 }
 
 // placedBySlice is a client of a world with the namespace people, which places bitmaps by slice, and a bitmap of one id under each of the keys.

@@ -4,13 +4,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // slicedFlights is how many requests of a BitWriter are under way at most about bitmaps that are placed by slice.
 const slicedFlights = 8
 
-// slicedLinger is how long an id waits for company at least: shards remember each request for ten minutes, and no more than 65,536.
+// slicedLinger is how long an id waits for company at least: shards remember each command for ten minutes, and no more
+// than 65,536.
 const slicedLinger = 100 * time.Millisecond
 
 // slicedQueue is what waits for one bitmap that is placed by slice. Its ids go to any node, which cuts them up, so that they are gathered by key. Several requests of one operation may be
@@ -73,38 +75,96 @@ func (w *BitWriter) awaitSpace(ctx context.Context) error {
 	}
 }
 
-// sealSliced sends whatever waits for bitmaps that are placed by slice. The caller holds w.mu.
+// sealSliced sends whatever waits for bitmaps that are placed by slice: that of many bitmaps in one request, as far as
+// it fits. The caller holds w.mu.
 func (w *BitWriter) sealSliced() {
+	var some []*slicedQueue
+	ids := 0
 	for key, q := range w.sliced {
 		switch {
 		case q.batch != nil:
-			w.sendSliced(q)
+			if len(some) == proto.BitChangesMax || len(some) > 0 && ids+len(q.batch.ids) > proto.BitIDsMax {
+				w.sendSliced(some...)
+				some, ids = nil, 0
+			}
+			some, ids = append(some, q), ids+len(q.batch.ids)
 		case q.flights == 0:
 			delete(w.sliced, key)
 		}
 	}
+	if len(some) > 0 {
+		w.sendSliced(some...)
+	}
 }
 
-// sendSliced sends what waits for a bitmap. The caller holds w.mu.
-func (w *BitWriter) sendSliced(q *slicedQueue) {
-	b := q.batch
-	q.batch = nil
-	q.flights++
-	w.epochs.now.open++
-	note := &bitNote{writer: w, epoch: w.epochs.now, ids: len(b.ids)}
+// slicedFlight is what is under way for a bitmap.
+type slicedFlight struct {
+	queue *slicedQueue
+	batch *bitBatch
+	note  *bitNote
+	ids   []uint64 // that the request names
+}
+
+// sendSliced sends what waits for bitmaps, in one request. The caller holds w.mu.
+func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
+	list := make([]slicedFlight, len(queues))
+	for i, q := range queues {
+		note := &bitNote{writer: w, epoch: w.epochs.now, ids: len(q.batch.ids)}
+		list[i] = slicedFlight{queue: q, batch: q.batch, note: note}
+		q.batch = nil
+		q.flights++
+		w.epochs.now.open++
+	}
 	go func() {
 		w.flights <- struct{}{}
 		ctx, cancel := context.WithTimeout(w.producer.ctx, w.opts.Timeout)
 		defer cancel()
-		ids := b.sorted()
-		edits := (len(ids) + editIDs - 1) / editIDs
-		changed, err := w.client.slicedEdits(ctx, w.opts.Namespace, &ebbv1.BitChange{Key: []byte(b.key), Op: b.op, Ids: ids})
+		for i := range list {
+			list[i].ids = list[i].batch.sorted()
+		}
+		changed, errs := w.flySliced(ctx, list)
 		<-w.flights
 		w.mu.Lock()
-		q.flights--
+		for _, f := range list {
+			f.queue.flights--
+		}
 		w.mu.Unlock()
-		note.landed(edits, changed, err)
+		for i, f := range list {
+			f.note.landed((len(f.ids)+editIDs-1)/editIDs, changed[i], errs[i])
+		}
 	}()
+}
+
+// flySliced makes a request, and says of each bitmap how much was changed, which is right in sum, and whether that
+// failed.
+func (w *BitWriter) flySliced(ctx context.Context, list []slicedFlight) (changed []int, errs []error) {
+	changed, errs = make([]int, len(list)), make([]error, len(list))
+	var changes []*ebbv1.BitChange
+	var of []int // by change: its place in the list
+	for i, f := range list {
+		if len(f.ids) == 0 {
+			continue // flipped back
+		}
+		change := &ebbv1.BitChange{Key: []byte(f.batch.key), Op: f.batch.op}
+		if len(list) == 1 { // it may not fit a request
+			change.Ids = f.ids
+			changed[i], errs[i] = w.client.slicedEdits(ctx, w.opts.Namespace, change)
+			return changed, errs
+		}
+		change.Packed = proto.AppendBitIDs(nil, f.ids)
+		changes, of = append(changes, change), append(of, i)
+	}
+	if len(changes) == 0 {
+		return changed, errs
+	}
+	done, refused := w.client.changeTogether(ctx, w.opts.Namespace, changes)
+	for at, i := range of {
+		errs[i] = refused[at]
+		if at < len(done) {
+			changed[i] = int(done[at])
+		}
+	}
+	return changed, errs
 }
 
 // landed hears what became of a request.

@@ -3,6 +3,11 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -38,24 +43,103 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	if proto.BySlice(table.Namespace(namespace)) {
 		return r.slicedBits(ctx, table, namespace, req)
 	}
-	apply, of := &ebbv1.ApplyRequest{}, []int(nil)
+	commands := newBitCommands(namespace, req)
 	for i, change := range req.GetChanges() {
 		if len(change.GetIds()) == 0 && change.GetRange() == nil {
 			continue // strings to be taken out that have no ids
 		}
 		edits := &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{proto.EditOf(change)}}
-		cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: edits}}, namespace, partKey(req.GetIdempotencyKey(), uint64(i)))
+		commands.add(table.ShardOf(namespace, change.GetKey()), i, uint64(i), edits)
+	}
+	return commands.make(ctx, r, table)
+}
+
+// bitCommands are the commands that make the changes of a request.
+type bitCommands struct {
+	namespace string
+	request   *ebbv1.BitsRequest
+	list      []*bitCommand
+	open      map[uint32]*bitCommand // by shard: those that take more edits
+}
+
+type bitCommand struct {
+	shard uint32
+	part  uint64 // which command of the request it is
+	edits *ebbv1.BitEdits
+	of    []int // by edit: its change
+	size  int
+}
+
+func newBitCommands(namespace string, req *ebbv1.BitsRequest) *bitCommands {
+	return &bitCommands{namespace: namespace, request: req, open: map[uint32]*bitCommand{}}
+}
+
+// add takes edits of a change that fit a command. Those of several changes share one where the request asks for it. If
+// a bitmap is made anew between two tries, such a command has another key and is applied again: to set or clear twice
+// is to do it once, but to flip is not.
+func (b *bitCommands) add(shard uint32, change int, part uint64, edits *ebbv1.BitEdits) {
+	size, c := pb.Size(edits), b.open[shard]
+	alone := !b.request.GetTogether() || b.request.GetChanges()[change].GetOp() == ebbv1.BitOp_BIT_OP_FLIP
+	if c == nil || alone || c.size+size > commandBytesSoft {
+		c = &bitCommand{shard: shard, part: part, edits: &ebbv1.BitEdits{UntilUs: edits.GetUntilUs()}}
+		b.list = append(b.list, c)
+		b.open[shard] = c
+	} else {
+		c.part = xxh3.Hash(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.part), part))
+	}
+	if alone {
+		delete(b.open, shard) // what follows comes after it
+	}
+	c.size += size
+	c.edits.Edits = append(c.edits.Edits, edits.GetEdits()...)
+	for range edits.GetEdits() {
+		c.of = append(c.of, change)
+	}
+}
+
+// make applies the commands.
+func (b *bitCommands) make(ctx context.Context, r *Router, table *Table) (*ebbv1.BitsResponse, error) {
+	apply := &ebbv1.ApplyRequest{}
+	for _, c := range b.list {
+		body := &ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: c.edits}}
+		cmd, err := encoded(body, b.namespace, partKey(b.request.GetIdempotencyKey(), c.part))
 		if err != nil {
 			return nil, err
 		}
-		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: table.ShardOf(namespace, change.GetKey()), Command: cmd})
-		of = append(of, i)
+		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: c.shard, Command: cmd})
 	}
-	merged := &ebbv1.ApplyResponse{Results: make([]*ebbv1.CommandResult, len(req.GetChanges()))}
-	for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
-		merged.Results[of[j]] = result
+	merged := &ebbv1.ApplyResponse{Results: make([]*ebbv1.CommandResult, len(b.request.GetChanges()))}
+	for i := range merged.Results {
+		merged.Results[i] = &ebbv1.CommandResult{}
+	}
+	if len(apply.Commands) > 0 {
+		for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
+			b.list[j].share(result, merged.Results)
+		}
 	}
 	return mergeBits(merged)
+}
+
+// share adds the result of a command to those of its changes. What it changed is said of the first that it did not
+// refuse.
+func (c *bitCommand) share(result *ebbv1.CommandResult, results []*ebbv1.CommandResult) {
+	refused := map[int]bool{}
+	for _, refusal := range result.GetRefused() {
+		change := c.of[min(int(refusal.GetIndex()), len(c.of)-1)]
+		refused[change] = true
+		addResult(results[change], &ebbv1.CommandResult{Error: refusal.GetError()})
+	}
+	first := c.of[0]
+	if i := slices.IndexFunc(c.of, func(change int) bool { return !refused[change] }); i >= 0 {
+		first = c.of[i]
+	}
+	results[first].Changed += result.GetChanged()
+	if result.GetError() == nil {
+		return
+	}
+	for _, change := range slices.Compact(slices.Clone(c.of)) {
+		addResult(results[change], &ebbv1.CommandResult{Error: result.GetError()})
+	}
 }
 
 // mergeBits makes an answer of what became of each change.

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -62,4 +64,43 @@ func TestMergeBits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Changes that go together share a command in each shard, except for flips, and come in their order. Sent again under
+// their key they change nothing.
+func TestChangesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 4)
+		e.people()
+		flip := &ebbv1.BitChange{Key: []byte("b"), Op: ebbv1.BitOp_BIT_OP_FLIP, Ids: []uint64{3, 4}}
+		clear := &ebbv1.BitChange{Key: []byte("c"), Op: ebbv1.BitOp_BIT_OP_CLEAR, Ids: []uint64{1}}
+		req := &ebbv1.BitsRequest{
+			Together: true, IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: year2026, Hi: 1, Lo: 2},
+			Changes: []*ebbv1.BitChange{
+				setIDs("a", 1, 2), setIDs("b", 3), setIDs("c", 1, 1<<40), clear, flip, setIDs("b", 3), setIDs("a", 2, 9),
+			},
+		}
+		for _, namespace := range []string{"people", "default"} {
+			req.Namespace = namespace
+			for range 2 {
+				resp, err := e.router("ebb-0").Bits(t.Context(), req)
+				if err != nil || len(resp.GetRefused()) > 0 || len(resp.GetChanged()) != len(req.Changes) {
+					t.Fatalf("%s: %v, %v", namespace, resp, err)
+				}
+				sum := uint64(0)
+				for _, n := range resp.GetChanged() {
+					sum += n
+				}
+				if sum != 10 {
+					t.Errorf("%s: changed %d in all (%v), want 10", namespace, sum, resp.GetChanged())
+				}
+			}
+			for key, want := range map[string][]uint64{"a": {1, 2, 9}, "b": {3, 4}, "c": {1 << 40}} {
+				a := e.about(e.router("ebb-0").ask, listIDs(namespace, keyTerm(key)))
+				if got := a.GetBitmap().GetIds(); !slices.Equal(got, want) {
+					t.Errorf("%s: %s has %v, want %v", namespace, key, got, want)
+				}
+			}
+		}
+	})
 }

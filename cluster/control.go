@@ -198,7 +198,7 @@ func (c *Control) setNamespace(req *ebbv1.SetNamespaceRequest) (*ebbv1.Namespace
 	}
 	have := table.Defined(name)
 	if have.GetDeletion() != nil {
-		return nil, errStillDeleted(have)
+		return nil, proto.ErrStillDeleted(have)
 	}
 	if req.GetNamespace().GetDeletion() != nil {
 		return nil, proto.ErrBadNamespace.Errorf("namespace %s: settings do not delete a namespace", name).

@@ -207,17 +207,6 @@ func (t *Table) NamespaceNotFound(name string) *proto.Error {
 		WithHint("create it: ebb namespace create " + name)
 }
 
-// errStillDeleted refuses to create or change a namespace that is deleted.
-func errStillDeleted(ns *ebbv1.Namespace) *proto.Error {
-	err := proto.ErrDeleted(ns)
-	refusal := proto.ErrNamespaceExists.Errorf("%s", err.Message)
-	if ns.GetDeletion().GetPurging() {
-		return refusal.WithHint("wait until ebb namespace list does not show it any more")
-	}
-	return refusal.WithHint(fmt.Sprintf("ebb namespace undelete %[1]s, or ebb namespace delete %[1]s --now --yes and create it when "+
-		"it is gone", ns.GetName()))
-}
-
 func us(n int64) string { return (time.Duration(n) * time.Microsecond).String() }
 
 // reborn returns the version and the hash seed with which a namespace begins that is made now. Its version grows by one

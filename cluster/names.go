@@ -350,7 +350,9 @@ func (r *Router) numbered(ctx context.Context, table *Table, namespace string, r
 			ids[string(name)] = w.answer.Ids[i]
 		}
 	}
-	out := &ebbv1.BitsRequest{Namespace: req.GetNamespace(), IdempotencyKey: req.GetIdempotencyKey()}
+	out := &ebbv1.BitsRequest{
+		Namespace: req.GetNamespace(), IdempotencyKey: req.GetIdempotencyKey(), Together: req.GetTogether(),
+	}
 	for _, change := range req.GetChanges() {
 		fit := &ebbv1.BitChange{Key: change.GetKey(), Op: change.GetOp(), Names: change.GetNames()}
 		for _, name := range change.GetNames() {

@@ -127,7 +127,7 @@ func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 		}
 		have := t.Defined(ns.GetName())
 		if have.GetDeletion().GetPurging() && ns.GetDeletion() == nil {
-			return errStillDeleted(have)
+			return proto.ErrStillDeleted(have)
 		}
 		if have == nil {
 			fresh[ns.GetName()] = true

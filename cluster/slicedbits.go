@@ -40,8 +40,8 @@ func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace s
 	return out, nil
 }
 
-// slicedBits changes bitmaps that are placed by slice. Each change is a command in every shard that has one of its slices; one that fails in some of them is refused, and may
-// be done in the others.
+// slicedBits changes bitmaps that are placed by slice. Each change is a command in every shard that has one of its
+// slices, or a part of one; one that fails in some of them is refused, and may be done in the others.
 func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	for _, change := range req.GetChanges() {
 		if err := proto.CheckSliceKey(change.GetKey()); err != nil {
@@ -53,7 +53,7 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 	if err != nil {
 		return nil, err
 	}
-	apply, of := &ebbv1.ApplyRequest{}, []int(nil)
+	commands := newBitCommands(namespace, req)
 	for i, change := range req.GetChanges() {
 		number := numbers[string(change.GetKey())]
 		if number == 0 {
@@ -64,26 +64,12 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 			for chunk, edits := range cutEdits(piece.Edits(name, change.GetOp())) {
 				edits.UntilUs = until
 				// Under another number it is another command: what was done to a bitmap that is gone is not done to the one after it.
-				id := partKey(req.GetIdempotencyKey(), max(1, number^uint64(i)<<40^uint64(piece.Shard)<<20^uint64(chunk)))
-				cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: edits}}, namespace, id)
-				if err != nil {
-					return nil, err
-				}
-				apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: piece.Shard, Command: cmd})
-				of = append(of, i)
+				part := max(1, number^uint64(i)<<40^uint64(piece.Shard)<<20^uint64(chunk))
+				commands.add(piece.Shard, i, part, edits)
 			}
 		}
 	}
-	merged := &ebbv1.ApplyResponse{Results: make([]*ebbv1.CommandResult, len(req.GetChanges()))}
-	for i := range merged.Results {
-		merged.Results[i] = &ebbv1.CommandResult{}
-	}
-	if len(apply.Commands) > 0 {
-		for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
-			addResult(merged.Results[of[j]], result)
-		}
-	}
-	return mergeBits(merged)
+	return commands.make(ctx, r, table)
 }
 
 // cutEdits cuts edits into commands of a size that fits an entry.

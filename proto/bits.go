@@ -249,7 +249,9 @@ func UnpackBits(req *ebbv1.BitsRequest) (*ebbv1.BitsRequest, *Error) {
 	if !slices.ContainsFunc(req.GetChanges(), func(c *ebbv1.BitChange) bool { return len(c.GetPacked()) > 0 }) {
 		return req, nil
 	}
-	out := &ebbv1.BitsRequest{Namespace: req.GetNamespace(), IdempotencyKey: req.GetIdempotencyKey()}
+	out := &ebbv1.BitsRequest{
+		Namespace: req.GetNamespace(), IdempotencyKey: req.GetIdempotencyKey(), Together: req.GetTogether(),
+	}
 	for i, c := range req.GetChanges() {
 		if raw := c.GetPacked(); len(raw) > 0 {
 			ids, ok := DecodeBitIDs(make([]uint64, 0, min(len(raw), BitIDsMax)), raw, BitIDsMax)

@@ -472,6 +472,12 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	return checkTemplate(ns)
 }
 
+// What CheckSecondHalfLife says, for those who say it in other words.
+const (
+	HintNoSecondHalfLife = "turn it off with slow_half_life_us 0"
+	HalfLivesTooClose    = "half-lives of "
+)
+
 // CheckSecondHalfLife checks whether the second half-life of a complete definition, if it has one, goes with the rest.
 func CheckSecondHalfLife(ns *ebbv1.Namespace) *Error {
 	slow, own := ns.GetSlowHalfLifeUs(), ns.GetHalfLifeUs()
@@ -479,12 +485,14 @@ func CheckSecondHalfLife(ns *ebbv1.Namespace) *Error {
 	case slow == 0:
 		return nil
 	case ns.GetDecay() != ebbv1.Decay_DECAY_HALF_LIFE:
-		return ErrBadNamespace.Errorf("namespace %s: a second half-life goes with decay half-life only", ns.GetName()).WithHint("turn it off with slow_half_life_us 0")
+		return ErrBadNamespace.Errorf("namespace %s: a second half-life goes with decay half-life only", ns.GetName()).
+			WithHint(HintNoSecondHalfLife)
 	case ns.GetAllowNegative():
 		return ErrBadNamespace.Errorf("namespace %s: a second half-life is for rates, and there are none of negative amounts", ns.GetName()).
-			WithHint("turn it off with slow_half_life_us 0")
+			WithHint(HintNoSecondHalfLife)
 	case slow < 2*own && own < 2*slow:
-		return ErrBadHalfLife.Errorf("half-lives of %g s and %g s: one must be at least twice the other", float64(own)/1e6, float64(slow)/1e6)
+		return ErrBadHalfLife.Errorf(HalfLivesTooClose+"%g s and %g s: one must be at least twice the other",
+			float64(own)/1e6, float64(slow)/1e6)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package proto
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -36,6 +37,16 @@ func ErrDeleted(ns *ebbv1.Namespace) *Error {
 	return ErrNamespaceNotFound.Errorf("namespace %s was deleted at %s; it can be undeleted until %s",
 		ns.GetName(), deletionTime(d.GetDeletedUs()), deletionTime(d.GetPurgeUs())).
 		WithHint("ebb namespace undelete " + ns.GetName())
+}
+
+// ErrStillDeleted refuses to create or change a namespace that is deleted.
+func ErrStillDeleted(ns *ebbv1.Namespace) *Error {
+	refusal := ErrNamespaceExists.Errorf("%s", ErrDeleted(ns).Message)
+	if ns.GetDeletion().GetPurging() {
+		return refusal.WithHint("wait until ebb namespace list does not show it any more")
+	}
+	return refusal.WithHint(fmt.Sprintf("ebb namespace undelete %[1]s, or ebb namespace delete %[1]s --now --yes "+
+		"and create it when it is gone", ns.GetName()))
 }
 
 func deletionTime(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }

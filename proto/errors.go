@@ -27,6 +27,12 @@ type Error struct {
 const UnknownOutcomeHint = "send it again under the same idempotency key (in a session: the same sequence), " +
 	"so that nothing counts twice; without one, look whether it was applied"
 
+// Next steps of callers with identities of their own, which a command line has not.
+const (
+	HintSession      = "use a session for many commands"
+	HintWithinWindow = "a command may be tried again within the window only"
+)
+
 // Sentinels, one for each code.
 var (
 	ErrUnreachable    = &Error{Code: ebbv1.Code_CODE_UNREACHABLE, Message: "unreachable"}

@@ -57,7 +57,7 @@ func (s *State) checkIssue(issuedAt sketch.Tick) *proto.Error {
 		return proto.ErrBadRequest.Errorf("idempotency key without the time of its issue")
 	case issuedAt < s.now-s.limits.IdempotencyWindow:
 		return proto.ErrIdempotencyKeyTooOld.Errorf("idempotency key was issued over %s ago: whether its command was applied is forgotten", text(s.limits.IdempotencyWindow)).
-			WithHint("a command may be tried again within the window only")
+			WithHint(proto.HintWithinWindow)
 	case issuedAt > s.now+s.limits.Future:
 		return proto.ErrBadTime.Errorf("idempotency key claims to be issued more than %s ahead of the shard's clock", text(s.limits.Future)).
 			WithHint("set the caller's clock")
@@ -72,10 +72,10 @@ func (s *State) roomForKey() *proto.Error {
 	switch {
 	case int(s.answered.live) >= s.limits.IdempotencyKeys:
 		return proto.ErrTooManyIdempotencyKey.Errorf("shard %d remembers %d idempotency keys: the limit is %d within %s", s.id, s.answered.live, s.limits.IdempotencyKeys, text(s.limits.IdempotencyWindow)).
-			WithHint("use a session for many commands")
+			WithHint(proto.HintSession)
 	case s.answeredBytes >= s.limits.IdempotencyResultBytes:
 		return proto.ErrTooManyIdempotencyKey.Errorf("shard %d remembers %d bytes of results under idempotency keys: the limit is %d within %s", s.id, s.answeredBytes, s.limits.IdempotencyResultBytes, text(s.limits.IdempotencyWindow)).
-			WithHint("use a session for many commands")
+			WithHint(proto.HintSession)
 	}
 	return nil
 }

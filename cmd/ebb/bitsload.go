@@ -19,6 +19,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/load"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 var (
@@ -185,7 +186,8 @@ func (s *session) bitLoad(ctx context.Context, c *client.Client, key string, fil
 // loaded says what a load has done.
 func (s *session) loaded(path string, ids, changed int, rate float64, err error) error {
 	if err != nil {
-		return fmt.Errorf("%s: %w; run it again when that is mended: ids that are in change nothing", path, err)
+		err = fmt.Errorf("%s: %w; run it again when that is mended: ids that are in change nothing", path, err)
+		return advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED, "run it again; of loads of one file into one key one goes on")
 	}
 	switch s.output {
 	case "json":

@@ -123,7 +123,7 @@ func (l *rowsLoader) numbers(ctx context.Context, w *client.BitWriter, rows *loa
 // namesHeldMax bounds the bytes of strings that wait for others of their keys.
 const namesHeldMax = 64 << 20
 
-// namesRequests are how many requests are under way at once, each with strings of one key.
+// namesRequests are how many requests are under way at once, each with strings of some keys.
 const namesRequests = 32
 
 // strings puts strings in: as many of a key at a time as a request has.
@@ -133,19 +133,31 @@ func (l *rowsLoader) strings(ctx context.Context, c *client.Client, namespace st
 		bytes int
 	}
 	waiting, bytes, changed := map[string]*held{}, 0, atomic.Int64{}
-	put := func(ctx context.Context, key string, names []string) error {
+	put := func(ctx context.Context, sets map[string][]string) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		defer cancel()
-		n, err := c.SetNames(ctx, namespace, key, names...)
+		n, err := c.SetNamesIn(ctx, namespace, sets)
 		changed.Add(int64(n))
 		return err
 	}
 	all := func() error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(namesRequests)
-		for _, key := range slices.Sorted(maps.Keys(waiting)) {
-			g.Go(func() error { return put(ctx, key, waiting[key].names) })
+		some, names, size := map[string][]string{}, 0, 0
+		send := func() {
+			sets := some
+			g.Go(func() error { return put(ctx, sets) })
+			some, names, size = map[string][]string{}, 0, 0
 		}
+		for _, key := range slices.Sorted(maps.Keys(waiting)) {
+			h := waiting[key]
+			if len(some) == proto.BitChangesMax || names+len(h.names) > proto.NamesMax ||
+				size+h.bytes > proto.BatchBytesMax {
+				send()
+			}
+			some[key], names, size = h.names, names+len(h.names), size+h.bytes
+		}
+		send()
 		err := g.Wait()
 		clear(waiting)
 		bytes = 0
@@ -167,7 +179,7 @@ func (l *rowsLoader) strings(ctx context.Context, c *client.Client, namespace st
 		case len(h.names) == proto.NamesMax || h.bytes >= proto.BatchBytesMax/2:
 			bytes -= h.bytes
 			delete(waiting, row.Key)
-			return put(ctx, row.Key, h.names)
+			return put(ctx, map[string][]string{row.Key: h.names})
 		case bytes >= namesHeldMax:
 			return all()
 		}

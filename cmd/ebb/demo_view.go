@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +142,24 @@ func (f frame) summary() string {
 	}
 }
 
+// lineTop is how many countries a line shows.
+const lineTop = 5
+
+// late is a country that bursts and is not among the first ones yet: its count, or below what it is if the answer does
+// not have it.
+func (f frame) late() string {
+	bins := f.answer.GetDistribution().GetBins()
+	for _, bin := range bins {
+		if string(bin.GetBin()) == f.surprise.code {
+			return fmt.Sprintf("%s %.2f!", f.surprise.code, bin.GetCount())
+		}
+	}
+	if len(bins) == 0 {
+		return f.surprise.code + "!"
+	}
+	return fmt.Sprintf("%s <%.2f!", f.surprise.code, bins[len(bins)-1].GetCount())
+}
+
 // line is a frame in one line, where there is no terminal.
 func (f frame) line() string {
 	if f.answer == nil || f.age > 0 {
@@ -151,10 +170,14 @@ func (f frame) line() string {
 		text := fmt.Sprintf("%s %.2f%s", printable(bin.GetBin()), bin.GetCount(), f.mark(bin.GetBin()))
 		top = append(top, strings.TrimRight(text, " "))
 	}
+	top = top[:min(len(top), lineTop)]
+	if f.bursting() && !slices.ContainsFunc(top, func(text string) bool { return strings.HasSuffix(text, "!") }) {
+		top = append(top, f.late())
+	}
 	var nodes []string
 	for _, n := range f.nodes {
 		nodes = append(nodes, n.name+" "+n.state)
 	}
 	return fmt.Sprintf("%s  acked %d%s  z %.3f  %s  [%s]", f.at.UTC().Format(time.TimeOnly), f.acked, pausedText(f.paused),
-		f.answer.GetDistribution().GetZ(), strings.Join(top[:min(len(top), 5)], "  "), strings.Join(nodes, ", "))
+		f.answer.GetDistribution().GetZ(), strings.Join(top, "  "), strings.Join(nodes, ", "))
 }

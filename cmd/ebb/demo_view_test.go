@@ -41,6 +41,27 @@ func TestDemoFitsATerminal(t *testing.T) {
 	}
 }
 
+// TestDemoLineShowsTheBurst: the country that bursts is in the line, marked, wherever it stands.
+func TestDemoLineShowsTheBurst(t *testing.T) {
+	for code, want := range map[string]string{
+		"AA": "  AA 7.00!  - 7.00  CC 7.00  DD 7.00  EE 7.00  [",
+		"GG": "  AA 7.00  - 7.00  CC 7.00  DD 7.00  EE 7.00  GG 7.00!  [",
+		"ZZ": "  AA 7.00  - 7.00  CC 7.00  DD 7.00  EE 7.00  ZZ <7.00!  [",
+		"":   "  AA 7.00  - 7.00  CC 7.00  DD 7.00  EE 7.00  [",
+	} {
+		f := frame{answer: answerOf(demoTop, 7), surprise: surprise{code: code}}
+		if got := f.line(); !strings.Contains(got, want) {
+			t.Errorf("%q bursts: no %q in %q", code, want, got)
+		}
+		if f.paused = true; strings.Contains(f.line(), "!") {
+			t.Errorf("paused: %q", f.line())
+		}
+	}
+	if got := (frame{answer: answerOf(0, 0), surprise: surprise{code: "MY"}}).line(); !strings.Contains(got, "MY!") {
+		t.Errorf("no country yet: %q", got)
+	}
+}
+
 // TestDemoNamesItsDoors: gRPC always, HTTP if it is on.
 func TestDemoNamesItsDoors(t *testing.T) {
 	f := frame{grpc: "127.0.0.1:1"}

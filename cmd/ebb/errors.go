@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
@@ -145,15 +146,39 @@ func place(err error) (line, column int) {
 	return 0, 0
 }
 
-// nextStep is what to do about err: what the error itself says, or else what its
-// code does.
+// advice is an error whose next step the command knows better than the cluster, which speaks to programs too.
+type advice struct {
+	error
+	hint string
+}
+
+func (a advice) Unwrap() error { return a.error }
+
+// advised is err with another next step.
+func advised(err error, hint string) error { return advice{err, hint} }
+
+// advisedOf is err with another next step if it carries a code.
+func advisedOf(err error, code ebbv1.Code, hint string) error {
+	if codeOfError(err) != code {
+		return err
+	}
+	return advised(err, hint)
+}
+
+// ofPrograms are next steps that a command line does not have: it says what the code does.
+var ofPrograms = []string{proto.HintSession, proto.HintWithinWindow}
+
+// nextStep is what to do about err: what the command or the error itself says, or else what its code does.
 func nextStep(err error) string {
+	if a := (advice{}); errors.As(err, &a) {
+		return a.hint
+	}
 	var ce *client.Error
-	if errors.As(err, &ce) && ce.Hint != "" {
+	if errors.As(err, &ce) && ce.Hint != "" && !slices.Contains(ofPrograms, ce.Hint) {
 		return ce.Hint
 	}
 	var pe *proto.Error
-	if errors.As(err, &pe) && pe.Hint != "" {
+	if errors.As(err, &pe) && pe.Hint != "" && !slices.Contains(ofPrograms, pe.Hint) {
 		return pe.Hint
 	}
 	code := codeOfError(err)

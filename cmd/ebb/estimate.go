@@ -183,7 +183,7 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 		}
 		return nil
 	}
-	return printSummaryTable(s.term.out, out, c)
+	return printSummaryTable(s.term.out, out, a)
 }
 
 func (e *estimateJSON) name() string {
@@ -204,10 +204,9 @@ func sureness(confidence float64) string {
 	return fmt.Sprintf("%g%%", 100*confidence)
 }
 
-func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
+func printSummaryTable(w io.Writer, out summaryJSON, a *ebbv1.Answer) error {
 	if !out.Found {
-		_, err := fmt.Fprintln(w, "nothing known (no such key, or all of it has faded)")
-		return err
+		return printNothing(w, a, "nothing known", whyFaded, out.AsOfUS)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "%s\tVALUE\tSTD ERROR\tINTERVAL\tCONFIDENCE\n", strings.ToUpper(out.Kind))
@@ -231,7 +230,7 @@ func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
 	if out.SpanUS > 0 {
 		notes += fmt.Sprintf("of the last %v, ", spanText(out.SpanUS))
 	}
-	_, err := fmt.Fprintf(w, "\n%sas of %s\n%s\n", notes, when(out.AsOfUS), coverageText(c))
+	_, err := fmt.Fprintf(w, "\n%s%s", notes, asOfText(a, out.AsOfUS))
 	return err
 }
 

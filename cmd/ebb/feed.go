@@ -69,13 +69,12 @@ func (s *session) printMatches(a *ebbv1.Answer, key string) error {
 	case s.output == "json":
 		return printJSON(s.term.out, out)
 	case s.output == "table" && !out.Found:
-		_, err := fmt.Fprintln(s.term.out, "nothing known (no such key)")
-		return err
+		return printNothing(s.term.out, a, "nothing known", whyAbsent, out.AsOfUS)
 	}
 	if err := s.printTable("PHRASE\tBEGIN\tEND", table); err != nil || s.output != "table" {
 		return err
 	}
-	_, err := fmt.Fprintf(s.term.out, "\nas of %s\n%s\n", when(out.AsOfUS), coverageText(a.GetCoverage()))
+	_, err := fmt.Fprint(s.term.out, "\n", asOfText(a, out.AsOfUS))
 	return err
 }
 

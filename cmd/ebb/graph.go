@@ -102,7 +102,7 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 		return nil
 	}
 	if len(out.Nodes) == 0 {
-		_, err := fmt.Fprintf(term, "no key of kind set matches\n%s\n", coverageText(a.GetCoverage()))
+		_, err := fmt.Fprint(term, "no key of kind set matches\n\n", asOfText(a, out.AsOfUS))
 		return err
 	}
 	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
@@ -121,6 +121,6 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(term, "\nas of %s\n%s\n", when(out.AsOfUS), coverageText(a.GetCoverage()))
+	_, err := fmt.Fprint(term, "\n", asOfText(a, out.AsOfUS))
 	return err
 }

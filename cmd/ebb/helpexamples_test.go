@@ -70,8 +70,8 @@ ebb -n sets incr stars/go ann && ebb -n sets incr stars/rust ann
 `
 
 // live waits until the namespace visits is there: one of its name may still be purged.
-const live = "until ebb namespace create visits --kind distinct || ebb namespace list -o tsv | grep ^visits; " +
-	"do ebb namespace undelete visits || sleep 0.2; done"
+const live = "until ebb namespace create visits --kind distinct || " +
+	"ebb namespace list -o tsv | grep '^visits.*live$'; do ebb namespace undelete visits || sleep 0.2; done"
 
 // before is what an example needs right before it is run, by the words it begins with.
 var before = []struct{ words, run string }{

@@ -85,8 +85,12 @@ another import has opened it since.
 
 What ebb del deletes stays decided: importing the file again counts nothing, until its
 source is dropped. Rows that come late, and weigh less by then than the namespace keeps, are
-counted, and the summary says how many. Those in time are not among them, however small their
-amounts: ebb top counts them in other. A namespace with --clock event lives by the times of the rows.
+counted, and the summary says how many. Late is what is dated before the clock of the namespace, as
+the shard of its key knows it. Rows in the order of time that span many half-lives are late too, by
+what rows of other shards have moved the clock on; they count what they would have counted in time,
+but for what depends on the order (docs/kinds.md). Rows that are not late are never among them,
+however small their amounts: ebb top counts them in other. A namespace with --clock event lives by the
+times of the rows.
 There, a row that is dated further ahead of the event clock than the namespace's max_jump is
 refused, as a wrong date, unless other rows are as late, no more than max_jump earlier than it.
 Of the 1,000 rows before it and the 1,000 after it three must be, and a hundredth; or so many
@@ -183,6 +187,8 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		return fmt.Errorf("%w %q: name another with --source, or if lines were only repaired in place, go on behind them with --changed", err, source)
 	}
 	err = roomForSources(err)
+	err = advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED,
+		"run it again; of imports of one source at the same time one goes on")
 	f.notes(s, r)
 	if err == nil && once {
 		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // all is counted: it must not look as if it were not

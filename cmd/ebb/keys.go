@@ -155,11 +155,11 @@ func (s *session) printKeys(a *ebbv1.Answer, q *ebbv1.KeysQuestion) error {
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		to := s.term.out
-		if s.output == "tsv" {
-			to = s.term.err // no rows are data too
+		if s.output == "tsv" { // no rows are data too
+			_, err := fmt.Fprintf(s.term.err, "no key matches\n%s\n", coverageText(a.GetCoverage()))
+			return err
 		}
-		_, err := fmt.Fprintf(to, "no key matches\n%s\n", coverageText(a.GetCoverage()))
+		_, err := fmt.Fprint(s.term.out, "no key matches\n\n", asOfText(a, w.GetAsOfUs()))
 		return err
 	}
 	if err := s.printTable("KEY\tKIND\tTOTAL\tSTD ERROR\tBINS\tLAST EVENT\tFADES\tEXPIRES", rows); err != nil || s.output == "tsv" {
@@ -252,8 +252,12 @@ func (s *session) printDescription(a *ebbv1.Answer) error {
 		return printJSON(s.term.out, out)
 	}
 	if !out.Found {
-		_, err := fmt.Fprintf(s.term.out, "nothing known (no such key, or all of it has faded); it would be in shard %d\n", info.GetShard())
-		return err
+		where := fmt.Sprintf("%s; it would be in shard %d", whyFaded, info.GetShard())
+		if s.output == "tsv" {
+			_, err := fmt.Fprintf(s.term.out, "nothing known (%s)\n", where)
+			return err
+		}
+		return printNothing(s.term.out, a, "nothing known", where, w.GetAsOfUs())
 	}
 	rows := [][]string{
 		{"key", printable(info.GetKey())},
@@ -281,7 +285,7 @@ func (s *session) printDescription(a *ebbv1.Answer) error {
 	if err := s.printTable("WHAT\t", rows); err != nil || s.output == "tsv" {
 		return err
 	}
-	_, err := fmt.Fprintf(s.term.out, "\nas of %s\n%s\n", when(w.GetAsOfUs()), coverageText(a.GetCoverage()))
+	_, err := fmt.Fprint(s.term.out, "\n", asOfText(a, w.GetAsOfUs()))
 	return err
 }
 

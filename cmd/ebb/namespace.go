@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -59,7 +60,12 @@ func newNamespace(s *session) *cobra.Command {
 		newNamespaceUsage(s),
 		newNamespaceDelete(s),
 		newNamespaceUndelete(s),
-		&cobra.Command{Use: "list", Short: "List the namespaces", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) }},
+		&cobra.Command{
+			Use: "list", Short: "List the namespaces, also those that are deleted", Args: noArgs,
+			Long: "Lists the namespaces. Those that are deleted follow until all of their keys are purged.\n" +
+				"With -o tsv the last column says live, deleted or purging.",
+			RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) },
+		},
 	)
 }
 
@@ -88,7 +94,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 			if err != nil {
 				return err
 			}
-			return s.setNamespace(cmd, ns, create)
+			return inFlags(s.setNamespace(cmd, ns, create), ns, create)
 		},
 	}
 	f := cmd.Flags()
@@ -349,6 +355,31 @@ func mustExist(ctx context.Context, c *client.Client, name string) error {
 	return err
 }
 
+// inFlags says of settings that do not go together which flags settle it. The cluster knows no flags.
+func inFlags(err error, ns client.Namespace, create bool) error {
+	var e *proto.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	slow := ns.SlowHalfLife != nil && *ns.SlowHalfLife > 0 // it is given
+	switch {
+	case e.Hint == proto.HintNoSecondHalfLife && slow:
+		return advised(err, "leave out --slow-half-life")
+	case e.Hint == proto.HintNoSecondHalfLife:
+		return advised(err, "end the second half-life: --slow-half-life none")
+	case !strings.HasPrefix(e.Message, proto.HalfLivesTooClose):
+		return err
+	case slow && (create || ns.HalfLife > 0):
+		return advised(err, "the first is --half-life, and the second --slow-half-life: another one of them, "+
+			"or leave the second out")
+	case slow:
+		return advised(err, "the other one is the half-life that the namespace has: another --slow-half-life, "+
+			"or --half-life as well")
+	}
+	return advised(err, "the other one is the second half-life that the namespace has: another --slow-half-life "+
+		"as well, or --slow-half-life none to end it")
+}
+
 // existing is the definition of a namespace; nil of one that is deleted, as the cluster says when it is asked about it.
 func existing(ctx context.Context, c *client.Client, name string) (*client.Namespace, error) {
 	all, deleted, err := c.AllNamespaces(ctx)
@@ -373,6 +404,9 @@ func (s *session) listNamespaces(cmd *cobra.Command) error {
 	}
 	if s.output == "json" && len(deleted) > 0 {
 		return printJSON(s.term.out, map[string]any{"namespaces": namespaceRows(all), "deleted": namespaceRows(deleted)})
+	}
+	if s.output == "tsv" {
+		all = append(all, deleted...) // a script waits until the name is gone
 	}
 	if err := s.printNamespaces(all); err != nil || s.output != "table" {
 		return err
@@ -504,6 +538,17 @@ func (d *deletionJSON) text() string {
 	return "deleted at " + d.Deleted + ", can be undeleted until " + d.Purge
 }
 
+// state is a word for scripts.
+func (r *namespaceJSON) state() string {
+	switch {
+	case r.Deletion == nil:
+		return "live"
+	case r.Deletion.Purging:
+		return "purging"
+	}
+	return "deleted"
+}
+
 func namespaceRow(ns client.Namespace) namespaceJSON {
 	r := namespaceJSON{
 		ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
@@ -605,9 +650,13 @@ func (s *session) printNamespaces(all []client.Namespace) error {
 	}
 	var table [][]string
 	for _, r := range rows {
-		table = append(table, []string{
+		row := []string{
 			r.Name, r.Decay, r.halfLife(), floorText(r), r.Clock, r.Precision, r.Kind, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10), r.window(), r.bitmaps(),
-		})
+		}
+		if s.output == "tsv" {
+			row = append(row, r.state())
+		}
+		table = append(table, row)
 	}
 	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tKIND\tBINS MAX\tVERSION\tWINDOW\tBITMAPS", table)
 }

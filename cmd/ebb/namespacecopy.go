@@ -26,8 +26,9 @@ differ.
 
 Before anything is made, all keys are looked at. Bitmaps may be of any size. Other keys of more than 252 KiB
 cannot be copied: the copy is refused, or leaves them out with --skip-too-large and names them. Bitmaps that lie
-by slice or stand for strings are copied by their ids or strings; with rollups that is refused. Not copied are
-the budget, and the ids of a dictionary: strings get other ids.
+by slice or stand for strings are copied by their ids or strings, each by itself: many small ones take some 0.5 to
+1.5 ms each. With rollups that is refused. Not copied are the budget, and the ids of a dictionary: strings get other
+ids.
 
 A copy that was interrupted is continued with --resume. It begins with the first key, or after the key that the
 interrupted one named (--after), and replaces what is there. Keys that were deleted in FROM since stay in TO.`,

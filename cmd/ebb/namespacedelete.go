@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,6 +49,9 @@ func (s *session) deleteNamespace(cmd *cobra.Command, name string, grace time.Du
 	}
 	defer done()
 	d, err := c.DeleteNamespace(ctx, name, grace)
+	if strings.HasPrefix(nextStep(err), "create it: ") {
+		return advised(err, "list those that there are: ebb namespace list")
+	}
 	if err != nil {
 		return err
 	}

@@ -107,6 +107,6 @@ func (s *session) printOverlap(a *ebbv1.Answer) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(term, "\nas of %s\n%s\n", when(out.AsOfUS), coverageText(a.GetCoverage()))
+	_, err := fmt.Fprint(term, "\n", asOfText(a, out.AsOfUS))
 	return err
 }

@@ -219,8 +219,7 @@ func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
 		return printJSON(s.term.out, out)
 	case "table":
 		if !out.Found {
-			_, err := fmt.Fprintln(s.term.out, "nothing known (no such key)")
-			return err
+			return printNothing(s.term.out, a, "nothing known", whyAbsent, out.AsOfUS)
 		}
 	}
 	for _, p := range out.Phrases {

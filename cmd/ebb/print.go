@@ -126,11 +126,32 @@ func (s *session) distributionJSON(a *ebbv1.Answer) *distributionJSON {
 	return out
 }
 
+// Why an answer knows nothing of a key: what is deleted alone is gone from a string or phrases.
+const (
+	whyFaded  = "no such key, or all of it has faded"
+	whyAbsent = "no such key"
+)
+
+// printNothing prints an answer that knows nothing, with the key that is missing if it was asked about one, and as of
+// when: an event clock that a wrong date has moved ahead explains why all has faded.
+func printNothing(w io.Writer, a *ebbv1.Answer, what, why string, asOfUS int64) error {
+	of := ""
+	if saysNothing(a) && a.GetCoverage().GetMissingTotal() == 1 {
+		of = " of " + missingText(a.GetCoverage())
+	}
+	_, err := fmt.Fprintf(w, "%s%s (%s)\n\n%s", what, of, why, asOfText(a, asOfUS))
+	return err
+}
+
+// asOfText ends an answer that has nothing more to say.
+func asOfText(a *ebbv1.Answer, asOfUS int64) string {
+	return fmt.Sprintf("as of %s\n%s\n", when(asOfUS), coverageText(a.GetCoverage()))
+}
+
 func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	d := a.GetDistribution()
 	if !d.GetFound() {
-		_, err := fmt.Fprintln(w, "nothing known (no such key, or all of it has faded)")
-		return err
+		return printNothing(w, a, "nothing known", whyFaded, d.GetAsOfUs())
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "BIN\tCOUNT\tP\t%g%% INTERVAL\n", 100*d.GetConfidence())
@@ -223,7 +244,8 @@ const missingShownMax = 10
 // noteMissing says which keys an answer lacks, unless it is about one key, and says so itself.
 func (s *session) noteMissing(a *ebbv1.Answer) {
 	missing := missingText(a.GetCoverage())
-	if missing == "" || s.output == "json" || a.GetCoverage().GetMissingTotal() == 1 && saysNothing(a) {
+	says := saysNothing(a) && (s.output == "table" || a.GetMatch() == nil) // no match is no line of TSV
+	if missing == "" || s.output == "json" || a.GetCoverage().GetMissingTotal() == 1 && says {
 		return
 	}
 	fmt.Fprintf(s.term.err, "note: not there, counted as empty: %s\n", missing)
@@ -238,6 +260,8 @@ func saysNothing(a *ebbv1.Answer) bool {
 		return !v.Summary.GetFound()
 	case *ebbv1.Answer_Describe:
 		return !v.Describe.GetFound()
+	case *ebbv1.Answer_Match:
+		return !v.Match.GetFound()
 	}
 	return false
 }

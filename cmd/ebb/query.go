@@ -197,8 +197,7 @@ func (s *session) printSummaryOf(plan *ebbv1.Plan, a *ebbv1.Answer) error {
 func (s *session) printSimilar(a *ebbv1.Answer) error {
 	g := a.GetGraph()
 	if len(g.GetNodes()) == 0 || !g.GetNodes()[0].GetSet().GetFound() {
-		_, err := fmt.Fprintln(s.term.out, "nothing known (no such key, or all of it has faded)")
-		return err
+		return printNothing(s.term.out, a, "nothing known", whyFaded, g.GetAsOfUs())
 	}
 	var rows [][]string
 	for _, l := range g.GetNodes()[0].GetLinks() {
@@ -208,7 +207,7 @@ func (s *session) printSimilar(a *ebbv1.Answer) error {
 	if err := s.printTable("SET\tSIZE\tJACCARD\tSTD ERROR", rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(s.term.out, "\nas of %s\n%s\n", when(g.GetAsOfUs()), coverageText(a.GetCoverage()))
+	_, err := fmt.Fprint(s.term.out, "\n", asOfText(a, g.GetAsOfUs()))
 	return err
 }
 

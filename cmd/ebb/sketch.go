@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -173,7 +174,11 @@ since a second import of a key counts it once more.`,
 			if cmd.Flags().Changed("namespace") {
 				opts.Namespace = s.namespace
 			}
-			return s.importSketches(cmd, args[0], opts, prefix, skip)
+			err := s.importSketches(cmd, args[0], opts, prefix, skip)
+			if hint, _, ok := strings.Cut(nextStep(err), ", then send it again (ebb import --recheck)"); ok {
+				err = advised(err, hint+", then import it again")
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()

@@ -116,7 +116,7 @@ func (s *session) printString(a *ebbv1.Answer, key string) error {
 	}
 	if !w.GetFound() {
 		if s.output == "table" {
-			fmt.Fprintln(s.term.out, "nothing known (no such key)")
+			return printNothing(s.term.out, a, "nothing known", whyAbsent, w.GetAsOfUs())
 		}
 		return nil
 	}

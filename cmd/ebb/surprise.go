@@ -129,8 +129,7 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 		fmt.Fprintf(term, "an event in %s: %.2f bits\n", e.shown(), e.SurpriseBits)
 	}
 	if !out.Found {
-		_, err := fmt.Fprintln(term, "nothing to compare (no such key, or all of it has faded)")
-		return err
+		return printNothing(term, a, "nothing to compare", whyFaded, out.AsOfUS)
 	}
 	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "BIN\tP\tUSUALLY\tLIFT\tSHARE")

@@ -121,8 +121,7 @@ func (s *session) printTrend(a *ebbv1.Answer) error {
 func (s *session) printTrendTable(a *ebbv1.Answer, out *trendJSON) error {
 	term := s.term.out
 	if !out.Found {
-		_, err := fmt.Fprintln(term, "nothing known (no such key, or all of it has faded)")
-		return err
+		return printNothing(term, a, "nothing known", whyFaded, out.AsOfUS)
 	}
 	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "BIN\tNOW\tUSUALLY\tCHANGE\t%g%% INTERVAL\tCHANCE\n", 100*out.Confidence)

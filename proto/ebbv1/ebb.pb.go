@@ -2275,12 +2275,15 @@ type BitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "default" when empty
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// up to 1,000, each of which is a command of its own
+	// up to 1,000, each a command of its own unless they go together
 	Changes []*BitChange `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	// optional; without it a retry may say of what it finds done that it changed nothing, and flip what was flipped
 	IdempotencyKey *IdempotencyKey `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// changes that do not flip share commands, one for each shard if they fit: a shard remembers so many idempotency keys
+	// only. The answer's changed is then right in sum alone
+	Together      bool `protobuf:"varint,4,opt,name=together,proto3" json:"together,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitsRequest) Reset() {
@@ -2332,6 +2335,13 @@ func (x *BitsRequest) GetIdempotencyKey() *IdempotencyKey {
 		return x.IdempotencyKey
 	}
 	return nil
+}
+
+func (x *BitsRequest) GetTogether() bool {
+	if x != nil {
+		return x.Together
+	}
+	return false
 }
 
 // BitChange changes one bitmap: ids, or a range of them.
@@ -15365,11 +15375,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"duplicates\x18\x02 \x01(\x04R\n" +
 	"duplicates\x12)\n" +
 	"\arefused\x18\x03 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\x12\x14\n" +
-	"\x05faded\x18\x04 \x01(\x04R\x05faded\"\x99\x01\n" +
+	"\x05faded\x18\x04 \x01(\x04R\x05faded\"\xb5\x01\n" +
 	"\vBitsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12+\n" +
 	"\achanges\x18\x02 \x03(\v2\x11.ebb.v1.BitChangeR\achanges\x12?\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"\xa4\x01\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\x12\x1a\n" +
+	"\btogether\x18\x04 \x01(\bR\btogether\"\xa4\x01\n" +
 	"\tBitChange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
