@@ -380,6 +380,18 @@ func (s *Set) Reduced(k int) Set {
 	return c
 }
 
+// Named is the set with the members of its n least hashes, and without the names of all others: good to be read and
+// encoded until s changes. It does not write.
+func (s *Set) Named(n int) Set {
+	c := *s.settled()
+	if !c.p.Members || n >= len(c.members) {
+		return c
+	}
+	c.members = append(make([]string, 0, len(c.members)), c.members[:n]...)[:len(c.members)]
+	c.named = bytesIn(c.members)
+	return c
+}
+
 // nameless is the set without members, to be read until s changes.
 func (s *Set) nameless() *Set {
 	c := *s
