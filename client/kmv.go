@@ -12,7 +12,8 @@ import (
 // which is k and the least k hashes from the largest on, each 8 bytes in big endian. The namespace must have
 // SetHashMurmur3. A second import of the same value changes nothing.
 //
-// A value with more hashes than the namespace keeps of a set is cut to that.
+// A value with more hashes than the namespace keeps of a set is cut to that. One of more than proto.ImageBytesMax bytes
+// goes in pieces, which needs storage version 15.
 func (c *Client) ImportKMV(ctx context.Context, ns, key string, value []byte) error {
 	a := attempt{op: "import kmv", key: key, start: c.now()}
 	if err := c.kmvTravels(ctx, ns); err != nil {
