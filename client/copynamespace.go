@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -82,8 +83,9 @@ type LeftKey struct {
 // The event clock of the copy has come as far as the keys that were copied, so ask both namespaces as of one time
 // (AsOf) to compare them.
 //
-// What a key holds travels in one command of up to proto.ImageBytesMax bytes. Bitmaps may be larger. Other keys may
-// not: if there is one, the error is ErrKeyTooLarge, and nothing is made.
+// What a key holds travels in one command of up to proto.ImageBytesMax bytes, and from storage version 15 on, unless it
+// is a distribution, in pieces of up to proto.LargeImageBytesMax together. Bitmaps may be larger. Other keys may not: if
+// there is one, the error is ErrKeyTooLarge, and nothing is made.
 func (c *Client) CopyNamespace(ctx context.Context, from, to string, opts CopyOptions) (NamespaceCopy, error) {
 	cp := &namespaceCopy{client: c, from: from, to: to, opts: opts, start: c.now()}
 	cp.done.After = opts.After
@@ -103,6 +105,7 @@ type namespaceCopy struct {
 	opts     CopyOptions
 	start    time.Time
 	settings *ebbv1.Namespace // of from
+	version  uint32           // the storage version in force when it began
 
 	mu   sync.Mutex // guards done
 	done NamespaceCopy
@@ -168,6 +171,11 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 			old = gone
 		}
 	}
+	table, err := cp.client.Table(ctx)
+	if err != nil {
+		return false, err
+	}
+	cp.version = table.GetVersion()
 	ns := cp.settings
 	switch {
 	case old.GetDeletion() != nil:
@@ -183,15 +191,11 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 			WithHint("only a copy that was interrupted can be resumed; compare: ebb namespace show")
 	case len(ns.GetRollups().GetUnits()) > 0 && cp.byIDs():
 		return false, errCopyRollups(cp.from, "its bitmaps are copied by their ids")
-	case ns.GetSlowHalfLifeUs() > 0:
-		table, err := cp.client.Table(ctx)
-		if err == nil && table.GetVersion() < proto.VersionDeletion {
-			err = proto.ErrBadNamespace.Errorf("to copy the second half-life of namespace %s the cluster needs storage version %d and has %d", cp.from, proto.VersionDeletion, table.GetVersion()).
-				WithHint("upgrade all nodes: see ebb cluster status")
-		}
-		if err != nil {
-			return false, err
-		}
+	case ns.GetSlowHalfLifeUs() > 0 && cp.version < proto.VersionDeletion:
+		return false, proto.ErrBadNamespace.Errorf(
+			"to copy the second half-life of namespace %s the cluster needs storage version %d and has %d",
+			cp.from, proto.VersionDeletion, cp.version).
+			WithHint("upgrade all nodes: see ebb cluster status")
 	}
 	return old != nil, nil
 }
@@ -307,7 +311,7 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 		switch key.Kind {
 		case KindDistribution:
 			if key.Bins > bins {
-				questions = append(questions, cp.exportOf(key.Key))
+				questions = append(questions, cp.exportOf(key))
 			}
 		case KindMorris, KindString:
 		case KindBitmap:
@@ -339,8 +343,8 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 				cp.leave(key, e)
 			case d != nil && d.GetBytes()+64 > proto.ImageBytesMax && d.GetKey().GetKind() == KindBitmap:
 				return errCopyRollups(cp.from, fmt.Sprintf("bitmap %s is too large for one command", keyText(key)))
-			case d != nil && d.GetBytes()+64 > proto.ImageBytesMax:
-				cp.leave(key, errCopyTooLarge(key, d.GetBytes()))
+			case d != nil && d.GetBytes()+64 > uint64(cp.imageMost(d.GetKey().GetKind())):
+				cp.leave(key, errCopyTooLarge(key, d.GetBytes(), cp.imageMost(d.GetKey().GetKind())))
 			case a.GetExport().GetFound() && cp.lacks(KindDistribution, a.GetExport().GetImage()):
 				cp.leave(key, errCopyHalf(key))
 			}
@@ -351,9 +355,17 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 	return nil
 }
 
-func errCopyTooLarge(key string, size uint64) *proto.Error {
+// imageMost bounds the image of a key of a kind.
+func (cp *namespaceCopy) imageMost(kind Kind) int {
+	if kind == KindDistribution || kind == KindBitmap || cp.version < proto.VersionAdds {
+		return proto.ImageBytesMax
+	}
+	return proto.LargeImageBytesMax
+}
+
+func errCopyTooLarge(key string, size uint64, most int) *proto.Error {
 	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit of what goes from one shard to another is %d",
-		keyText(key), size, proto.ImageBytesMax)
+		keyText(key), size, most)
 }
 
 // errCopyHalf refuses a key of which the image has one half-life alone.
@@ -367,10 +379,11 @@ func (cp *namespaceCopy) lacks(kind Kind, image []byte) bool {
 		(len(image) < 2 || image[1] < proto.ImageBothVersion)
 }
 
-func (cp *namespaceCopy) exportOf(key string) *ebbv1.Question {
+func (cp *namespaceCopy) exportOf(key KeyInfo) *ebbv1.Question {
+	large := cp.imageMost(key.Kind) > proto.ImageBytesMax
 	return &ebbv1.Question{
 		Namespace: cp.from,
-		Ask:       &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key), Both: true}},
+		Ask:       &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key.Key), Both: true, Large: large}},
 	}
 }
 
@@ -440,7 +453,7 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 	}
 	questions := make([]*ebbv1.Question, len(keys))
 	for i, key := range keys {
-		questions[i] = cp.exportOf(key.Key)
+		questions[i] = cp.exportOf(key)
 	}
 	answers, err := cp.client.Ask(ctx, questions)
 	if err != nil {
@@ -451,6 +464,10 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 	for i, a := range answers {
 		e, image := proto.FromWire(a.GetError()), a.GetExport().GetImage()
 		switch key := keys[i]; {
+		case e != nil && e.Code == proto.ErrResponseTooLarge.Code && len(keys) > 1: // together they are too large
+			if err := cp.copyBatch(ctx, keys[i:i+1]); err != nil {
+				return err
+			}
 		case e != nil && e.Code == proto.ErrKeyTooLarge.Code && key.Kind == KindBitmap:
 			if len(cp.settings.GetRollups().GetUnits()) > 0 {
 				cp.leave(key.Key, errCopyRollups(cp.from, "the bitmap is too large for one command"))
@@ -476,7 +493,9 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 				return err
 			}
 		}
-		cp.put(ctx, puts)
+		if err := cp.put(ctx, puts); err != nil {
+			return err
+		}
 		var again []*copyPut
 		for _, p := range puts {
 			if p.err == nil {
@@ -517,16 +536,22 @@ func (p *copyPut) delivered(_ *parcel, _ *ebbv1.CommandResult, err error) {
 }
 
 // put sends images, and waits for what became of each. They have no identity, which shards would have to remember: to
-// put the same once more changes nothing.
-func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
+// put the same once more changes nothing. A large one goes in pieces, which come again with each try.
+func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) error {
 	commands := make([][]byte, len(puts))
 	for i, p := range puts {
-		commands[i] = marshal(&ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
-			Key:  []byte(p.key),
-			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true,
-		}}})
+		put := &ebbv1.PutKey{Key: []byte(p.key), What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true}
+		if len(p.image) > proto.ImageBytesMax {
+			id := 1 + rand.Uint64N(1<<63)
+			if err := cp.client.bring(ctx, ImportOptions{Namespace: cp.to, Key: p.key}, id, p.image); err != nil {
+				return err
+			}
+			put.What = &ebbv1.PutKey_Upload{Upload: id}
+		}
+		commands[i] = marshal(&ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: put}})
 	}
 	cp.client.applyEach(ctx, cp.to, puts, commands)
+	return nil
 }
 
 // applyEach sends each of some commands to the shard of its key, and waits for what became of them.

@@ -234,7 +234,8 @@ func (c *Client) expire(ctx context.Context, req *ebbv1.ExpireRequest, keys []st
 //
 // Between two shards it is a copy and then a deletion, which is repeated if the key is written in between: for that moment both names
 // are there, and what is written to the new one makes it ErrKeyBusy. Then, and when the outcome is unknown, look at both. What a key holds
-// goes from one shard to another up to proto.ImageBytesMax bytes; beyond it is ErrKeyTooLarge.
+// goes from one shard to another up to proto.LargeImageBytesMax bytes, before storage version 15 up to
+// proto.ImageBytesMax; beyond it is ErrKeyTooLarge.
 func (c *Client) Rename(ctx context.Context, ns, key, to string, overwrite bool) error {
 	req := &ebbv1.RenameRequest{Namespace: ns, Key: []byte(key), To: []byte(to), Overwrite: overwrite, IdempotencyKey: c.idempotencyKey()}
 	again := changeOnce

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -11,7 +12,8 @@ import (
 // which is k and the least k hashes from the largest on, each 8 bytes in big endian. The namespace must have
 // SetHashMurmur3. A second import of the same value changes nothing.
 //
-// A value with more hashes than the namespace keeps of a set is cut to that.
+// A value with more hashes than the namespace keeps of a set is cut to that. One of more than proto.ImageBytesMax bytes
+// goes in pieces, which needs storage version 15.
 func (c *Client) ImportKMV(ctx context.Context, ns, key string, value []byte) error {
 	a := attempt{op: "import kmv", key: key, start: c.now()}
 	if err := c.kmvTravels(ctx, ns); err != nil {
@@ -23,12 +25,38 @@ func (c *Client) ImportKMV(ctx context.Context, ns, key string, value []byte) er
 	if len(value) == 8 {
 		return nil // a set without members is one that is not there
 	}
-	put := &ebbv1.PutKey{Key: []byte(key), Merge: true, What: &ebbv1.PutKey_Kmv{Kmv: value}}
-	err := c.command(ctx, ImportOptions{Namespace: ns, Key: key}, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}})
-	if err != nil {
+	if err := c.importKMV(ctx, ImportOptions{Namespace: ns, Key: key}, value); err != nil {
 		return c.fail(a, err)
 	}
 	return nil
+}
+
+// importKMV puts a value, in pieces if it does not fit into a command. A put of what came in pieces has an identity,
+// since the pieces are gone once it is applied.
+func (c *Client) importKMV(ctx context.Context, opts ImportOptions, value []byte) error {
+	put := &ebbv1.PutKey{Key: []byte(opts.Key), Merge: true, What: &ebbv1.PutKey_Kmv{Kmv: value}}
+	if len(value) <= proto.ImageBytesMax {
+		return c.command(ctx, opts, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}})
+	}
+	table, err := c.Table(ctx)
+	if err != nil {
+		return err
+	}
+	if v := table.GetVersion(); v < proto.VersionAdds {
+		return proto.ErrBadRequest.Errorf(
+			"a value of %d bytes goes in from storage version %d on, and this cluster has %d: until then the limit is %d",
+			len(value), proto.VersionAdds, v, proto.ImageBytesMax).
+			WithHint("upgrade all nodes: see ebb cluster status")
+	}
+	id := 1 + rand.Uint64N(1<<63)
+	if err := c.bring(ctx, opts, id, value); err != nil {
+		return err
+	}
+	put.What = &ebbv1.PutKey_Upload{Upload: id}
+	return c.command(ctx, opts, &ebbv1.Command{
+		Identity: &ebbv1.Command_IdempotencyKey{IdempotencyKey: c.idempotencyKey()},
+		Body:     &ebbv1.Command_Put{Put: put},
+	})
 }
 
 // ExportKMV returns the hashes of a set as ImportKMV takes them. The error is ErrKeyNotFound if there is no such key.

@@ -272,7 +272,7 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	case !proto.ByMurmur3(want):
 		want.SetHash = nil
 	}
-	if err := proto.CheckNamespace(want); err != nil {
+	if err := proto.CheckNamespaceAt(want, table.Version()); err != nil {
 		return nil, err
 	}
 	return want, proto.CheckSecondHalfLife(want)

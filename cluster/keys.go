@@ -236,8 +236,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 			}
 		}
 		if put.Replace == nil || *put.Replace != export.GetChecksum() {
-			put.What = &ebbv1.PutKey_Image{Image: export.GetImage()}
-			if err := m.put(ctx, put); errors.Is(err, proto.ErrKeyNotFound) { // it has faded
+			if err := m.put(ctx, put, export.GetImage()); errors.Is(err, proto.ErrKeyNotFound) { // it has faded
 				m.takeBack(ctx, put.Replace)
 				return 0, m.notFound(ctx, repeated && put.Replace == nil)
 			} else if err != nil {
@@ -300,6 +299,7 @@ func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error)
 	q := &ebbv1.Question{Namespace: m.namespace, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{
 		Key:  key,
 		Both: m.table.Version() >= proto.VersionDeletion, SameNamespace: m.table.Version() >= proto.VersionUnited,
+		Large: m.table.Version() >= proto.VersionAdds,
 	}}}
 	resp, err := m.coordinator.Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if err != nil {
@@ -314,7 +314,14 @@ func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error)
 
 // put waits for a shard whose clock is behind that of the image. If the new name holds the same already, that is the copy of another move,
 // which may be about to delete the old name, or to take the copy back: both would delete the last of the two.
-func (m *move) put(ctx context.Context, put *ebbv1.PutKey) error {
+func (m *move) put(ctx context.Context, put *ebbv1.PutKey, image []byte) error {
+	if put.What = (&ebbv1.PutKey_Image{Image: image}); len(image) > proto.ImageBytesMax {
+		id := 1 + rand.Uint64N(1<<63)
+		if err := m.bring(ctx, id, image); err != nil {
+			return err
+		}
+		put.What = &ebbv1.PutKey_Upload{Upload: id}
+	}
 	for try := 1; ; try++ {
 		r, err := m.apply(ctx, m.target, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}}, m.step())
 		switch {
@@ -328,6 +335,27 @@ func (m *move) put(ctx context.Context, put *ebbv1.PutKey) error {
 			return err
 		}
 	}
+}
+
+// bring brings an image to the shard of the new name, in pieces.
+func (m *move) bring(ctx context.Context, id uint64, image []byte) error {
+	const most = proto.ImageBytesMax / 2
+	for at := 0; at < len(image); at += most {
+		piece := &ebbv1.PutPiece{
+			Upload: id, Offset: uint64(at), Data: image[at:min(at+most, len(image))], Bytes: uint64(len(image)),
+		}
+		for try := 1; ; try++ {
+			cmd := &ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: piece}}
+			_, err := m.apply(ctx, m.target, cmd, m.step())
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, proto.ErrOverloaded) || !pause(ctx, try+1) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum uint64, id *ebbv1.IdempotencyKey) (removed bool, err error) {
@@ -346,7 +374,7 @@ func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum ui
 func (m *move) takeBack(ctx context.Context, checksum *uint64) {
 	switch {
 	case checksum == nil:
-	case m.over.GetFound() && m.put(ctx, &ebbv1.PutKey{Key: m.to, What: &ebbv1.PutKey_Image{Image: m.over.GetImage()}, Replace: checksum}) == nil:
+	case m.over.GetFound() && m.put(ctx, &ebbv1.PutKey{Key: m.to, Replace: checksum}, m.over.GetImage()) == nil:
 	default: // nothing was there, or it has faded meanwhile
 		_, _ = m.remove(ctx, m.target, m.to, *checksum, m.step())
 	}

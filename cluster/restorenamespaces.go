@@ -122,7 +122,7 @@ func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 	}
 	fresh := make(map[string]bool)
 	for _, ns := range namespaces {
-		if err := checkRestored(ns); err != nil {
+		if err := checkRestored(ns, t.Version()); err != nil {
 			return err
 		}
 		have := t.Defined(ns.GetName())
@@ -142,14 +142,14 @@ func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 	return nil
 }
 
-func checkRestored(ns *ebbv1.Namespace) *proto.Error {
+func checkRestored(ns *ebbv1.Namespace, version uint32) *proto.Error {
 	if err := proto.CheckNamespaceName(ns.GetName()); err != nil {
 		return err
 	}
 	if ns.GetHashSeed() == 0 || ns.GetVersion() == 0 || ns.GetVersion() > restoredVersionMax {
 		return proto.ErrBadNamespace.Errorf("namespace %s: no hash seed or version that it can have", ns.GetName())
 	}
-	if err := proto.CheckNamespace(ns); err != nil {
+	if err := proto.CheckNamespaceAt(ns, version); err != nil {
 		return err
 	}
 	if err := proto.CheckDeletion(ns); err != nil {

@@ -172,6 +172,17 @@ func (v clusterView) NamespaceUsage(
 	return out, nil
 }
 
+// roomy refuses sets that nodes of older builds would not make so large.
+func (n *Node) roomy(ns *ebbv1.Namespace) error {
+	members, version := ns.GetSizes().GetSetMembers(), n.Table().Version()
+	if members <= proto.SetMembersEbbing || version >= proto.VersionAdds {
+		return nil
+	}
+	return proto.ErrStarting.Errorf("sets of %d members need storage version %d, and %d is in force: until then %d is the limit",
+		members, proto.VersionAdds, version, proto.SetMembersEbbing).
+		WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for some seconds")
+}
+
 // hashable refuses a hash of sets that nodes of older builds would not keep.
 func (n *Node) hashable(ns *ebbv1.Namespace) error {
 	if version := n.Table().Version(); proto.ByMurmur3(ns) && version < proto.VersionSetHash {

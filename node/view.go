@@ -92,6 +92,9 @@ func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRe
 	if err := v.n.hashable(req.GetNamespace()); err != nil {
 		return nil, err
 	}
+	if err := v.n.roomy(req.GetNamespace()); err != nil {
+		return nil, err
+	}
 	if err := v.n.clockable(req.GetNamespace()); err != nil {
 		return nil, err
 	}

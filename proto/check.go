@@ -430,7 +430,10 @@ func CheckHalfLife(us int64) *Error {
 }
 
 // CheckNamespace checks a complete definition (defaults already filled in).
-func CheckNamespace(ns *ebbv1.Namespace) *Error {
+func CheckNamespace(ns *ebbv1.Namespace) *Error { return CheckNamespaceAt(ns, StorageVersion) }
+
+// CheckNamespaceAt is CheckNamespace while a storage version is in force: what came later is out of range.
+func CheckNamespaceAt(ns *ebbv1.Namespace, version uint32) *Error {
 	if err := CheckNamespaceName(ns.GetName()); err != nil {
 		return err
 	}
@@ -469,7 +472,7 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 		return ErrBadNamespace.Errorf("budget of %d bytes and %d keys: they are at most %d and %d",
 			b.GetBytes(), b.GetKeys(), uint64(BudgetBytesMax), uint64(BudgetKeysMax))
 	}
-	return checkTemplate(ns)
+	return checkTemplate(ns, version)
 }
 
 // What CheckSecondHalfLife says, for those who say it in other words.

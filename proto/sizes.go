@@ -14,6 +14,13 @@ import (
 // used.
 const CountMinCellsMax = 1 << 20
 
+// SetMembersMax is the most members of a set that a namespace may keep. SetMembersEbbing is that of sets that fade, and
+// of all before VersionAdds.
+const (
+	SetMembersMax    = 65536
+	SetMembersEbbing = 4096
+)
+
 // DefaultSizes is how large keys are made where nothing else is said. The bytes are those of a key that is full: a
 // new one takes some hundreds, and more as it fills.
 func DefaultSizes() *ebbv1.Sizes {
@@ -38,7 +45,7 @@ var sizes = map[protoreflect.Name]size{
 	"countmin_delta":     {1e-9, 0.5},
 	"topk_items":         {1, 6553},
 	"distinct_precision": {6, 16},
-	"set_members":        {16, 4096},
+	"set_members":        {16, SetMembersMax},
 	"linear_capacity":    {1, 20_000_000},
 	"linear_error":       {0.001, 0.1},
 	"morris_bits":        {8, 16},
@@ -50,10 +57,17 @@ var sizes = map[protoreflect.Name]size{
 }
 
 // CheckSizes refuses sizes out of range; all must be given.
-func CheckSizes(s *ebbv1.Sizes) *Error {
+func CheckSizes(s *ebbv1.Sizes) *Error { return checkSizesAt(s, StorageVersion) }
+
+// checkSizesAt is CheckSizes while a storage version is in force.
+func checkSizesAt(s *ebbv1.Sizes, version uint32) *Error {
 	var err *Error
 	eachSize(s, func(fd protoreflect.FieldDescriptor, v float64) {
-		if r := sizes[fd.Name()]; err == nil && !(v >= r.least && v <= r.most) {
+		r := sizes[fd.Name()]
+		if fd.Name() == "set_members" && version < VersionAdds {
+			r.most = SetMembersEbbing
+		}
+		if err == nil && !(v >= r.least && v <= r.most) {
 			err = ErrBadNamespace.Errorf("size %s of %g: it must be from %g to %g", SizeName(fd), v, r.least, r.most)
 		}
 	})
@@ -74,15 +88,22 @@ func CheckSizes(s *ebbv1.Sizes) *Error {
 	return nil
 }
 
-// checkTemplate checks what a namespace makes of keys that are new.
-func checkTemplate(ns *ebbv1.Namespace) *Error {
+// checkTemplate checks what a namespace makes of keys that are new, while a storage version is in force.
+func checkTemplate(ns *ebbv1.Namespace, version uint32) *Error {
 	switch kind := ns.GetKind(); {
 	case kind < ebbv1.Kind_KIND_DISTRIBUTION || kind > KindMax:
 		return ErrBadNamespace.Errorf("kind %d is unknown: %s", kind, KindNames())
 	case kind != ebbv1.Kind_KIND_DISTRIBUTION && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR:
 		return ErrBadNamespace.Errorf("kind %s: a namespace under linear decay holds distributions only", KindName(kind))
 	}
-	return CheckSizes(ns.GetSizes())
+	if err := checkSizesAt(ns.GetSizes(), version); err != nil {
+		return err
+	}
+	if n := ns.GetSizes().GetSetMembers(); n > SetMembersEbbing && ns.GetDecay() != ebbv1.Decay_DECAY_NONE {
+		return ErrBadNamespace.Errorf("size set.members of %d: sets that fade keep %d members at most", n, SetMembersEbbing).
+			WithHint("larger sets need --decay none, and no others the size: --size set.members=4096")
+	}
+	return nil
 }
 
 // fillSizes gives every field of s that is 0 the value it has in base.

@@ -473,20 +473,26 @@ func (g *gocountme) hashes(ctx context.Context, op doorOp, of *ebbv1.BitmapExpr)
 			Export: &ebbv1.ExportQuestion{Key: key, Kmv: true},
 		}})
 	}
-	answers, err := g.ask(ctx, questions)
-	if err != nil {
-		return nil, err
+	k := g.kmvSize(table, orName(op.namespace, proto.DefaultNamespace))
+	const room = proto.MessageBytesMax - 64<<10
+	var answers []*ebbv1.Answer
+	for some := range slices.Chunk(questions, max(1, room/int(8*k+64))) { // what one response has room for
+		part, err := g.ask(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		size := 0
+		for _, a := range part {
+			size += len(a.GetExport().GetImage())
+		}
+		if err := budget.From(ctx).Charge(ctx, size*(3+jsonGrowth*kmvHashJSONMax/8)); err != nil {
+			return nil, err
+		}
+		answers = append(answers, part...)
 	}
 	sets := map[string]*kmvSet{}
-	size := 0
-	for _, a := range answers {
-		size += len(a.GetExport().GetImage())
-	}
-	if err := budget.From(ctx).Charge(ctx, size*(3+jsonGrowth*kmvHashJSONMax/8)); err != nil {
-		return nil, err
-	}
 	for i, a := range answers {
-		set := &kmvSet{k: g.kmvSize(table, orName(op.namespace, proto.DefaultNamespace))}
+		set := &kmvSet{k: k}
 		if e := a.GetExport(); e.GetFound() {
 			if set, err = decodeKMVSet(e.GetImage()); err != nil {
 				return nil, err

@@ -189,7 +189,11 @@ func (u *union) appendPart(b []byte) []byte {
 	if u.body == nil {
 		return append(b, byte(formDistribution))
 	}
-	return u.whole().appendBinary(append(b, byte(u.body.form())))
+	whole := u.whole()
+	if s, is := whole.(*set); is {
+		whole = &set{s.Named(namesAtLeast(u.names, s))}
+	}
+	return whole.appendBinary(append(b, byte(u.body.form())))
 }
 
 // decodeBody reads what appendBinary wrote, and nothing may follow.

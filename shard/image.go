@@ -159,6 +159,7 @@ func (f *frame) appendCounts(b []byte, ns *namespace, sum *summary) []byte {
 }
 
 // comparedMax is how many bytes of keys the commands of one entry may compare with checksums. The first may compare more.
+// What it compares may take proto.ImageBytesMax, and from BehaviourAdds on what goes to another shard in pieces.
 const comparedMax = 8 * proto.ImageBytesMax
 
 // compare says whether a key has a checksum of a sort. One that is too large for an image has none. What it costs goes by
@@ -166,8 +167,11 @@ const comparedMax = 8 * proto.ImageBytesMax
 func (s *State) compare(
 	ns *namespace, key uint32, checksum uint64, sort func(*namespace, uint32) uint64,
 ) (same bool, err *proto.Error) {
-	cost := max(s.imageLeast(key), s.imageLeast(s.lasting(ns, key)))
-	if cost > proto.ImageBytesMax {
+	cost, most := max(s.imageLeast(key), s.imageLeast(s.lasting(ns, key))), proto.ImageBytesMax
+	if s.behaviour >= BehaviourAdds {
+		most = proto.LargeImageBytesMax
+	}
+	if cost > most {
 		return false, nil
 	}
 	if b := s.summary(key).body; b != nil && b.form() != formBitmap {

@@ -210,6 +210,11 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 				s.uploads = s.uploads.without(s.uploads.find([]byte(ns.definition.GetName()), id))
 			}
 		}()
+		if s.behaviour >= BehaviourAdds && isKMV(raw) {
+			if raw, err = s.imageOfKMV(ns, c, raw); err != nil {
+				return 0, err
+			}
+		}
 	}
 	img, ok := decodeImage(raw, newest, ns.room)
 	ok = ok && (s.behaviour >= BehaviourSetHash || !img.byMurmur3()) // shards of before do not decode that

@@ -54,6 +54,34 @@ func putKMV(t testing.TB, s *State, key string, value []byte) error {
 	return nil
 }
 
+// bringKMV puts a value as a client does: in pieces if it does not fit into a command.
+func bringKMV(t testing.TB, s *State, key string, value []byte) error {
+	t.Helper()
+	if len(value) <= proto.ImageBytesMax {
+		return putKMV(t, s, key, value)
+	}
+	return bringImage(t, s, key, value)
+}
+
+// bringImage merges what comes in pieces into a key.
+func bringImage(t testing.TB, s *State, key string, image []byte) error {
+	t.Helper()
+	const most = proto.ImageBytesMax
+	for at := 0; at < len(image); at += most {
+		r := applied(t, s, &ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: &ebbv1.PutPiece{
+			Upload: 7, Offset: uint64(at), Data: image[at:min(at+most, len(image))], Bytes: uint64(len(image)),
+		}}})
+		if r.Error != nil {
+			t.Fatal(r.Error)
+		}
+	}
+	put := &ebbv1.PutKey{Key: []byte(key), Merge: true, What: &ebbv1.PutKey_Upload{Upload: 7}}
+	if err := proto.FromWire(applied(t, s, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}}).Error); err != nil {
+		return err
+	}
+	return nil
+}
+
 func addMembers(t testing.TB, s *State, key string, members ...string) {
 	t.Helper()
 	c := &ebbv1.Increments{}
@@ -130,11 +158,11 @@ func TestMurmur3OfGocountme(t *testing.T) {
 // Stored values of gocountme come in and go out unchanged, and their estimate is that of gocountme.
 func TestKMVGoesInAndOutUnchanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, k := range []int{17, 64, 1024, 1025} {
+	for _, k := range []int{17, 64, 1024, 1025, 4097, 8192, 32769, 65537} {
 		for _, n := range []int{1, k / 2, k - 1, k, 5 * k} {
-			s := murmurShard(t, plainSets(1024))
+			s := murmurShard(t, plainSets(uint32(max(k-1, 1024))))
 			value := valueOf(k, randomHashes(r, n))
-			if err := putKMV(t, s, "k", value); err != nil {
+			if err := bringKMV(t, s, "k", value); err != nil {
 				t.Fatalf("k %d, %d members: %v", k, n, err)
 			}
 			s = reopen(t, s)
@@ -276,7 +304,11 @@ func FuzzKMV(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, value []byte) {
 		s := murmurShard(t, plainSets(16))
-		if err := putKMV(t, s, "k", value); err != nil {
+		bring := putKMV
+		if len(value) > 0 && value[0] == 0 {
+			bring = bringImage // as large ones come
+		}
+		if err := bring(t, s, "k", value); err != nil {
 			return
 		}
 		got, err := exportedKMV(t, s, "k")

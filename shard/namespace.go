@@ -169,7 +169,11 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 		def.ClockSetting = nil // it sets nothing
 	}
 	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
-	if err := proto.CheckNamespace(def); err != nil {
+	version := uint32(proto.VersionAdds)
+	if s.behaviour < BehaviourAdds {
+		version-- // as shards of before
+	}
+	if err := proto.CheckNamespaceAt(def, version); err != nil {
 		return failed(err)
 	}
 	if err := proto.CheckSecondHalfLife(def); err != nil {

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -17,7 +18,7 @@ func (u *union) unite(b body) (sets bool, err error) {
 			return true, errOtherForm
 		}
 		if u.sets == nil {
-			u.sets = sketch.NewSetUnion(max(u.names, first.Params().K))
+			u.sets = sketch.NewSetUnion(namesAtLeast(u.names, first))
 			if err := u.sets.Add(&first.Set); err != nil {
 				return true, err
 			}
@@ -72,6 +73,12 @@ func (u *union) heldWith(b body) int {
 		return u.held()
 	}
 	return u.held() + mergedBytes(b)
+}
+
+// namesAtLeast is of how many hashes a union with a set keeps the members, where so many are asked for. A part of an
+// answer has no room for all those of a large set.
+func namesAtLeast(names int, s *set) int {
+	return max(names, min(s.Params().K, proto.SetMembersEbbing))
 }
 
 // namesOf is how many members of sets a question asks for.

@@ -107,7 +107,7 @@ func (s *TopK) Held() int { return 272 + 25*s.Len() + len(s.arena) - s.waste }
 
 // Held counts hashes with their members, and the signature.
 func (s *Set) Held() int {
-	return 128 + 8*len(s.hashes) + 16*len(s.members) + s.named + len(s.signature)
+	return 128 + 8*s.Len() + 16*(len(s.members)+len(s.lateMembers)) + s.named + len(s.signature)
 }
 
 // Held counts things with their members. Whenever something is added, what has faded has been forgotten.
@@ -155,7 +155,7 @@ func (s *TopK) Reserved() int {
 
 // Reserved is the Held of before.
 func (s *Set) Reserved() int {
-	return 128 + 8*len(s.hashes) + 16*len(s.members) + s.named + len(s.signature)
+	return 128 + 8*s.Len() + 16*(len(s.members)+len(s.lateMembers)) + s.named + len(s.signature)
 }
 
 // Reserved is the Held of before.

@@ -48,12 +48,14 @@ type SetParams struct {
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type Set struct {
-	p         SetParams
-	hashes    []uint64 // rising, at most k, all below theta
-	members   []string // as hashes, when they are kept
-	named     int      // bytes of all members
-	theta     uint64   // the least hash that was left out; 0 when none was
-	signature []uint8  // while theta is not 0
+	p           SetParams
+	hashes      []uint64 // rising, all below theta, with the late at most k
+	members     []string // as hashes, when they are kept
+	late        []uint64 // rising, none of them in hashes; see setlate.go
+	lateMembers []string // as late, when they are kept
+	named       int      // bytes of all members
+	theta       uint64   // the least hash that was left out; 0 when none was
+	signature   []uint8  // while theta is not 0
 }
 
 // NewSet is an empty Set. It answers ErrParams for parameters out of range.
@@ -82,18 +84,18 @@ func NewSet(p SetParams) (Set, error) {
 func (s *Set) Params() SetParams { return s.p }
 
 // Len is how many hashes are kept.
-func (s *Set) Len() int { return len(s.hashes) }
+func (s *Set) Len() int { return len(s.hashes) + len(s.late) }
 
 // Hashes are the hashes kept, rising, good to be read until s changes, and theta, the least that was left out; 0 if
 // none was.
-func (s *Set) Hashes() (hashes []uint64, theta uint64) { return s.hashes, s.theta }
+func (s *Set) Hashes() (hashes []uint64, theta uint64) { return s.settled().hashes, s.theta }
 
 // Exact says whether every thing is kept: all answers are exact then, save for equal hashes.
 func (s *Set) Exact() bool { return s.theta == 0 }
 
 // Add adds the thing of this hash. member is kept, copied, when members are, and ignored otherwise; of two members with the same hash
-// the lesser stays. A member longer than SetMemberMax is cut to that. A hash that is kept moves up to k others; of n things about
-// k (1 + ln n/k) are.
+// the lesser stays. A member longer than SetMemberMax is cut to that. A hash that is kept moves up to k others, and of
+// more than 2,048 some hundreds on average; of n things about k (1 + ln n/k) are kept.
 func (s *Set) Add(hash uint64, member []byte) {
 	if s.theta != 0 {
 		s.sign(hash)
@@ -101,44 +103,50 @@ func (s *Set) Add(hash uint64, member []byte) {
 			return
 		}
 	}
-	i, found := slices.BinarySearch(s.hashes, hash)
 	member = member[:min(len(member), SetMemberMax)]
+	i, found := slices.BinarySearch(s.hashes, hash)
 	if found {
-		if s.p.Members && string(member) < s.members[i] {
-			s.named += len(member) - len(s.members[i])
-			s.members[i] = string(member)
-		}
+		s.rename(s.members, i, member)
 		return
 	}
-	if len(s.hashes) == s.p.K {
-		s.leaveOut(hash)
-		if i == s.p.K {
-			return
-		}
+	if at, found := slices.BinarySearch(s.late, hash); found {
+		s.rename(s.lateMembers, at, member)
+		return
 	}
-	s.hashes = slices.Insert(roomier(s.hashes, s.p.K), i, hash)
+	if s.Len() == s.p.K && !s.leaveOut(hash) {
+		return
+	}
+	text := ""
 	if s.p.Members {
-		s.members = slices.Insert(roomier(s.members, s.p.K), i, string(member))
-		s.named += len(member)
+		text = string(member)
+	}
+	s.insert(min(i, len(s.hashes)), hash, text)
+}
+
+// rename gives the thing at i of a list a member's name, if that is the lesser.
+func (s *Set) rename(members []string, i int, member []byte) {
+	if s.p.Members && string(member) < members[i] {
+		s.named += len(member) - len(members[i])
+		members[i] = string(member)
 	}
 }
 
-// leaveOut makes room for a hash, unless it is itself the largest, and moves theta to what is left out.
-func (s *Set) leaveOut(hash uint64) {
+// leaveOut makes room for a hash, unless it is itself the largest, and says whether it did. It moves theta to what is
+// left out.
+func (s *Set) leaveOut(hash uint64) bool {
 	s.startSignature()
 	s.sign(hash)
-	last := s.p.K - 1
-	if hash > s.hashes[last] {
+	largest, late := s.largest()
+	if s.theta = largest; hash > largest {
 		s.theta = hash
-		return
+		return false
 	}
-	s.theta = s.hashes[last]
-	s.hashes = s.hashes[:last]
-	if s.p.Members {
-		s.named -= len(s.members[last])
-		s.members[last] = ""
-		s.members = s.members[:last]
+	if late {
+		s.late, s.lateMembers = s.drop(s.late, s.lateMembers)
+	} else {
+		s.hashes, s.members = s.drop(s.hashes, s.members)
 	}
+	return true
 }
 
 // Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on. Sets that differ in hash, in whether they keep
@@ -150,6 +158,8 @@ func (s *Set) Merge(o *Set) error {
 	if s.p.Members != o.p.Members {
 		return fmt.Errorf("set: one keeps members and one does not: %w", ErrIncompatible)
 	}
+	s.settle()
+	o = o.settled()
 	k := min(s.p.K, o.p.K)
 	signature := s.mergedSignature(o)
 	hashes := make([]uint64, 0, min(len(s.hashes)+len(o.hashes), k))
@@ -248,7 +258,7 @@ type SetOverlap struct {
 }
 
 // Estimate is how many things the set has, with a relative standard error of 1/sqrt(k-1), or exactly up to k. It does not write.
-func (s *Set) Estimate() SetEstimate { return estimateOf(len(s.hashes), s.share()) }
+func (s *Set) Estimate() SetEstimate { return estimateOf(s.Len(), s.share()) }
 
 // share is theta as a fraction: of how many things the hashes are kept.
 func (s *Set) share() float64 { return shareOf(s.theta) }
@@ -277,7 +287,7 @@ func (s *Set) Compare(o *Set) (SetOverlap, error) {
 		return SetOverlap{}, err
 	}
 	theta := leastTheta(s.theta, o.theta)
-	a, b := below(s.hashes, theta), below(o.hashes, theta)
+	a, b := below(s.settled().hashes, theta), below(o.settled().hashes, theta)
 	both := shared(a, b)
 	all, share := len(a)+len(b)-both, shareOf(theta)
 	return SetOverlap{
@@ -338,6 +348,7 @@ func jaccardOf(both, all int, share float64) SetEstimate {
 // Sample calls f with up to n things kept, in the order of their hashes: the first n are a uniform sample of the set. member is empty when
 // members are not kept.
 func (s *Set) Sample(n int, f func(hash uint64, member string)) {
+	s = s.settled()
 	for i, h := range s.hashes[:min(max(n, 0), len(s.hashes))] {
 		member := ""
 		if s.p.Members {
@@ -349,14 +360,15 @@ func (s *Set) Sample(n int, f func(hash uint64, member string)) {
 
 // Members are the members of the n least hashes kept, a uniform sample of the set; none when members are not kept. It does not write.
 func (s *Set) Members(n int) []string {
-	return slices.Clone(s.members[:max(0, min(n, len(s.members)))])
+	members := s.settled().members
+	return slices.Clone(members[:max(0, min(n, len(members)))])
 }
 
 // Reduced is what a merge with a set of a lower k leaves, within SetKMin and its own k, without members: good to be read, compared and
 // encoded until s changes. It does not write.
 func (s *Set) Reduced(k int) Set {
+	s = s.nameless().settled()
 	c := *s
-	c.p.Members, c.members, c.named = false, nil, 0
 	c.p.K = max(SetKMin, min(k, s.p.K))
 	if len(s.hashes) <= c.p.K {
 		return c
@@ -368,16 +380,40 @@ func (s *Set) Reduced(k int) Set {
 	return c
 }
 
+// Named is the set with the members of its n least hashes, and without the names of all others: good to be read and
+// encoded until s changes. It does not write.
+func (s *Set) Named(n int) Set {
+	c := *s.settled()
+	if !c.p.Members || n >= len(c.members) {
+		return c
+	}
+	c.members = append(make([]string, 0, len(c.members)), c.members[:n]...)[:len(c.members)]
+	c.named = bytesIn(c.members)
+	return c
+}
+
+// nameless is the set without members, to be read until s changes.
+func (s *Set) nameless() *Set {
+	c := *s
+	c.p.Members, c.members, c.lateMembers, c.named = false, nil, nil, 0
+	return &c
+}
+
 // Clone is a copy that shares nothing that changes.
 func (s *Set) Clone() Set {
 	c := *s
 	c.hashes, c.members, c.signature = slices.Clone(s.hashes), slices.Clone(s.members), slices.Clone(s.signature)
+	if len(s.late) > 0 {
+		c.late, c.lateMembers = slices.Clone(s.late), slices.Clone(s.lateMembers)
+		c.settle()
+	}
+	c.late, c.lateMembers = nil, nil
 	return c
 }
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *Set) Size() int {
-	return 128 + 8*cap(s.hashes) + 16*cap(s.members) + cap(s.signature) + s.named
+	return 176 + 8*(cap(s.hashes)+cap(s.late)) + 16*(cap(s.members)+cap(s.lateMembers)) + cap(s.signature) + s.named
 }
 
 // A Set in bytes. Every state has one encoding.
@@ -397,6 +433,7 @@ const setVersion = 1
 
 // AppendBinary appends the encoding to b.
 func (s *Set) AppendBinary(b []byte) []byte {
+	s = s.settled()
 	form := byte(0)
 	if s.p.Members {
 		form |= 1

@@ -160,7 +160,7 @@ func plainWalk(sets []*Set, exprs []SetExpr) (counted, error) {
 	}
 	lists := make([][]uint64, len(sets))
 	for i, s := range sets {
-		lists[i] = below(s.hashes, out.theta)
+		lists[i] = below(s.settled().hashes, out.theta)
 	}
 	program := compile(exprs, len(sets))
 	for w, all := newWalk(lists), 0; w.next(); all++ {

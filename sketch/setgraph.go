@@ -46,8 +46,10 @@ func (s *Set) signed() []uint8 {
 	c := Set{signature: make([]uint8, s.p.Signature)}
 	copy(c.signature, s.signature)
 	if s.theta == 0 {
-		for _, h := range s.hashes {
-			c.sign(h)
+		for _, hashes := range [][]uint64{s.hashes, s.late} {
+			for _, h := range hashes {
+				c.sign(h)
+			}
 		}
 	}
 	return c.signature
@@ -317,7 +319,7 @@ func newComparison(sets []*Set) (*comparison, error) {
 	if sets[0].p.Signature < 0 {
 		return nil, fmt.Errorf("set: no signatures to compare: %w", ErrIncompatible)
 	}
-	c := &comparison{sets: sets, m: matcher{registers: sets[0].p.Signature}}
+	c := &comparison{sets: allSettled(sets), m: matcher{registers: sets[0].p.Signature}}
 	c.accidents, c.each = make([]float64, c.m.registers+1), make([]float64, c.m.registers+1)
 	for empty := range c.m.registers {
 		c.accidents[empty], c.each[empty] = c.m.accident(empty), 1/float64(c.m.registers-empty)

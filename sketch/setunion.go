@@ -44,6 +44,7 @@ func (u *SetUnion) Add(s *Set) error {
 	if s.p.Members != u.p.Members {
 		return fmt.Errorf("set: one keeps members and one does not: %w", ErrIncompatible)
 	}
+	s = s.settled()
 	u.sets++
 	u.k = min(u.k, s.p.K)
 	u.theta = leastTheta(u.theta, s.theta)

@@ -21,8 +21,8 @@ func newGraph(s *session) *cobra.Command {
 		Long: `Compares keys of kind set, up to 3,000, and lists for each the most similar ones that it finds, with their
 Jaccard similarity, intersection / union.
 
-A link is exact, with standard error 0, if both its sets are: if each has 1,024 things at most and fits into what a
-set may take on the way to the node that compares: 3 MiB for all together, 16 KiB for one. Of 1,000 sets those fit
+A link is exact, with standard error 0, if both its sets are: if each has no more things than its namespace keeps of
+a set, 1,024 unless --size set.members says otherwise, and fits into what a set may take on the way to the node that compares: 3 MiB for all together, 16 KiB for one. Of 1,000 sets those fit
 that have up to about 390 things, of 3,000 up to 130; of sets that forget, those with up to 220 and 70. The interval
 of sets that forget also covers what has faded. Any other link is an estimate.
 

@@ -94,7 +94,7 @@ func newKMVImport(s *session) *cobra.Command {
 		Args: argsBetween(1, 1, "FILE (- for standard input)"),
 		Long: `A key that is there then has the members of both, so that a file can be imported again: what is there
 already changes nothing. A value of a larger k than the namespace keeps is cut to that: --size set.members=N
-keeps up to k = N + 1. Lines that cannot be right are reported and left out.
+keeps up to k = N + 1, which is 65,537 at most. Lines that cannot be right are reported and left out.
 
 The namespace must hash the members of sets as gocountme does: --set-hash murmur3, when it is created.`,
 		Example: "  ebb kmv import sets.jsonl -n sets\n" +

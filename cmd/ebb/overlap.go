@@ -16,7 +16,7 @@ func newOverlap(s *session) *cobra.Command {
 		Long: `What keys of kind set have in common: all of them (union), what is in each (intersection), what the first has and no other
 (difference), and their Jaccard similarity, intersection / union.
 
-Up to 1,024 bins each it is exact. In a namespace with half-life a bin weighs 2^(-age/h), by the age of its latest
+Up to 1,024 bins each, or as many as the namespace keeps of a set (--size set.members), it is exact. In a namespace with half-life a bin weighs 2^(-age/h), by the age of its latest
 event: in the union the most of all sets, in the intersection the least.`,
 		Example: "  ebb overlap visitors/monday visitors/tuesday\n  ebb overlap players/all players/paying players/banned --json",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -1324,7 +1324,8 @@ type Sizes struct {
 	// of a distinct: 2^precision registers, 6 to 16; default 11. The standard error is 0.34/sqrt(2^precision), in a namespace with half-life
 	// 1.04/sqrt(2^precision).
 	DistinctPrecision uint32 `protobuf:"varint,4,opt,name=distinct_precision,json=distinctPrecision,proto3" json:"distinct_precision,omitempty"`
-	// of a set: how many members are sampled, 16 to 4,096; default 1,024
+	// of a set: how many members are sampled, 16 to 4,096; default 1,024. In a namespace without decay up to 65,536, from
+	// storage version 15 on
 	SetMembers uint32 `protobuf:"varint,5,opt,name=set_members,json=setMembers,proto3" json:"set_members,omitempty"`
 	// of a linear: members expected at most, 1 to 20,000,000; default 1,000,000
 	LinearCapacity uint64 `protobuf:"varint,6,opt,name=linear_capacity,json=linearCapacity,proto3" json:"linear_capacity,omitempty"`
@@ -4732,7 +4733,7 @@ type PutKey_From struct {
 }
 
 type PutKey_Upload struct {
-	// an image that PutPiece has brought whole
+	// an image that PutPiece has brought whole; from storage version 15 on also hashes, as kmv has them
 	Upload uint64 `protobuf:"fixed64,6,opt,name=upload,proto3,oneof"`
 }
 

@@ -1,0 +1,108 @@
+package sketch
+
+import "slices"
+
+// A large set keeps what came lately apart. To insert a hash moves those behind it: in a list of 65,536 with members some
+// 800 KB, and a set that fills would spend its time on that. So hashes come into a short list, which is merged into the
+// long one when it is full: some 4 KB are moved for each.
+//
+// Late hashes are an affair of memory alone. Who reads the lists reads those of settled.
+const (
+	setLateFrom = 2048 // how long the list is of which inserting is cheap
+	setLateMost = 512
+	setLateNear = 1024 // how many hashes may be moved in the long list
+)
+
+// insert puts a hash, which is in none of the lists, where it belongs: at i in the long one, or among the late.
+func (s *Set) insert(i int, hash uint64, member string) {
+	if s.p.Members {
+		s.named += len(member)
+	}
+	if len(s.hashes)-i <= setLateNear || len(s.hashes) < setLateFrom {
+		s.hashes = slices.Insert(roomier(s.hashes, s.p.K), i, hash)
+		if s.p.Members {
+			s.members = slices.Insert(roomier(s.members, s.p.K), i, member)
+		}
+		return
+	}
+	i, _ = slices.BinarySearch(s.late, hash)
+	s.late = slices.Insert(roomier(s.late, setLateMost), i, hash)
+	if s.p.Members {
+		s.lateMembers = slices.Insert(roomier(s.lateMembers, setLateMost), i, member)
+	}
+	if len(s.late) == setLateMost {
+		s.settle()
+	}
+}
+
+// settle merges the late hashes into the long list.
+func (s *Set) settle() {
+	n := len(s.late)
+	if n == 0 {
+		return
+	}
+	i, j := len(s.hashes)-1, n-1
+	s.hashes = grown(s.hashes, n, s.p.K)
+	if s.p.Members {
+		s.members = grown(s.members, n, s.p.K)
+	}
+	for at := len(s.hashes) - 1; j >= 0; at-- { // from the end, where there is room
+		from, names, k := s.hashes, s.members, &i
+		if i < 0 || s.late[j] > s.hashes[i] {
+			from, names, k = s.late, s.lateMembers, &j
+		}
+		s.hashes[at] = from[*k]
+		if s.p.Members {
+			s.members[at] = names[*k]
+		}
+		*k--
+	}
+	s.late = s.late[:0]
+	clear(s.lateMembers)
+	s.lateMembers = s.lateMembers[:0]
+}
+
+// grown is a list with n more places. It takes no more memory than most of them need, or than a quarter more.
+func grown[T any](v []T, n, most int) []T {
+	if len(v)+n > cap(v) {
+		v = enlarged(v, max(len(v)+n, min(most, len(v)+len(v)/4)))
+	}
+	return v[:len(v)+n]
+}
+
+// settled is the set without late hashes, to be read until s changes. It does not write.
+func (s *Set) settled() *Set {
+	if len(s.late) == 0 {
+		return s
+	}
+	c := s.Clone()
+	return &c
+}
+
+// allSettled are sets as settled has them.
+func allSettled(sets []*Set) []*Set {
+	out := slices.Clone(sets)
+	for i, s := range out {
+		out[i] = s.settled()
+	}
+	return out
+}
+
+// largest is the largest hash of a set that is not empty, and whether it is a late one.
+func (s *Set) largest() (hash uint64, late bool) {
+	if n := len(s.late); n > 0 && (len(s.hashes) == 0 || s.late[n-1] > s.hashes[len(s.hashes)-1]) {
+		return s.late[n-1], true
+	}
+	return s.hashes[len(s.hashes)-1], false
+}
+
+// drop takes the last of a list away.
+func (s *Set) drop(hashes []uint64, members []string) ([]uint64, []string) {
+	last := len(hashes) - 1
+	if s.p.Members {
+		s.named -= len(members[last])
+		members[last] = ""
+		members = members[:last]
+	}
+	return hashes[:last], members
+}
