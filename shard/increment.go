@@ -23,7 +23,8 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 		return failed(bitmapsOnly(ns))
 	}
 	ns = s.editNamespace(ns.space)
-	s.ahead.now = ns.params().Now(ns.clock(s.now))
+	clock := ns.clock(s.now)
+	s.ahead.now = ns.params().Now(clock)
 	before := uint64(0) // the offset
 	for rest, index := c.body, uint32(0); len(rest) > 0; {
 		var n int
@@ -36,10 +37,7 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 			index++
 		}
 	}
-	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
-	if slow := s.companion(ns); slow != nil {
-		s.reap(s.eventDeaths[slow.space], slow.clock(s.now), visitsMin+2*int(r.Applied))
-	}
+	s.reapBy(ns, clock, int(r.Applied))
 	return r
 }
 
