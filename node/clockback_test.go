@@ -3,10 +3,12 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/load"
 )
 
 // A wrong date costs the key that it was written to, and no other: where the event clock is set back at once, all others
@@ -87,5 +89,54 @@ func (b *bubble) setBackAtOnce(c *ebb.Client, ns ebb.Namespace, first time.Time,
 		if after[i] != before[i] {
 			b.Errorf("%v ahead, namespace %s: a key is\n%s\nand was\n%s", ahead, ns.Name, after[i], before[i])
 		}
+	}
+}
+
+// A row of an import that is dated a little ahead of the machine is refused, and counts once when the same import runs
+// again later. It is not said to be one that is not judged again.
+func TestARowOfTheFutureIsImportedLater(t *testing.T) {
+	for name, clock := range map[string]ebb.Clock{"event clock": ebb.ClockEvent, "wall clock": ebb.ClockWall} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 1, 4, func(b *bubble) {
+				b.openAll()
+				c := b.client()
+				if _, err := c.CreateNamespace(b.Context(), ebb.Namespace{Name: "n", Clock: clock}); err != nil {
+					b.Fatal(err)
+				}
+				ahead := time.Now().Add(25 * time.Second).Truncate(time.Second).UTC()
+				text := fmt.Sprintf("k\tb\tt\nk\tx\t%s\nk\tx\t%s\nk\tx\t%s\n", ahead.Add(-time.Hour).Format(time.RFC3339),
+					ahead.Format(time.RFC3339), ahead.Add(-time.Minute).Format(time.RFC3339))
+				run := func() (p load.Progress, refused string) {
+					b.Helper()
+					r, err := load.NewReader(strings.NewReader(text), "rows.tsv", load.Options{Key: "k", Bin: "b", Time: "t"})
+					if err != nil {
+						b.Fatal(err)
+					}
+					im := load.Importer{
+						Client: c, Namespace: "n", Source: "rows", Recheck: true,
+						OnRefused: func(r load.Refused) { refused += r.Error() + "\n" },
+					}
+					if p, err = im.Run(b.Context(), r); err != nil {
+						b.Fatal(err)
+					}
+					return p, refused
+				}
+				for try, applied := range []uint64{2, 0} {
+					p, refused := run()
+					if p.Applied != applied || p.Refused != 1 || !p.Future.Equal(ahead) {
+						b.Fatalf("run %d: %+v", try, p)
+					}
+					if !strings.HasPrefix(refused, "line 3: ") || !strings.Contains(refused, "ahead of the shard's clock") {
+						b.Errorf("run %d: %s", try, refused)
+					}
+				}
+				time.Sleep(27 * time.Second)
+				for try, applied := range []uint64{1, 0} {
+					if p, refused := run(); p.Applied != applied || p.Refused != 0 || !p.Future.IsZero() || refused != "" {
+						b.Fatalf("run %d later: %+v, %s", try, p, refused)
+					}
+				}
+			})
+		})
 	}
 }

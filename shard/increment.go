@@ -73,8 +73,10 @@ func (s *State) one(
 func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (code ebbv1.Code, again, full bool) {
 	code, fresh := src.admit(in.Offset, before)
 	switch {
-	case code == ebbv1.Code_CODE_TIME_JUMP: // not decided for good: the clock may have come there since
-		if code = s.increment(ns, in); code != ebbv1.Code_CODE_TIME_JUMP {
+	case code == ebbv1.Code_CODE_TIME_JUMP || code == ebbv1.Code_CODE_BAD_TIME && s.behaviour >= BehaviourAdds:
+		// Not decided for good: the clock may have come there since, the namespace's or the shard's.
+		was := code
+		if code = s.increment(ns, in); code != was {
 			src.redecided(in.Offset, code)
 		}
 		return code, false, false

@@ -200,6 +200,13 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	if !p.Ahead.IsZero() {
 		fmt.Fprintf(s.term.err, "of rows that are dated too far ahead: %s\n", s.wayAhead(cmd.Context(), c, p.Ahead))
 	}
+	if !p.Future.IsZero() {
+		again := "run the import again, which counts them"
+		if once {
+			again = "import them as a file of their own"
+		}
+		fmt.Fprintf(s.term.err, "of rows of a time that is still to come: from %s on %s\n", stampOf(p.Future), again)
+	}
 	if err == nil && p.Refused > 0 {
 		err = fmt.Errorf("%d of %d rows: %w", p.Refused, p.Rows, errRefusedRows)
 	}
