@@ -9,6 +9,7 @@ import (
 
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/load"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // A wrong date costs the key that it was written to, and no other: where the event clock is set back at once, all others
@@ -88,6 +89,18 @@ func (b *bubble) setBackAtOnce(c *ebb.Client, ns ebb.Namespace, first time.Time,
 	for i := range after {
 		if after[i] != before[i] {
 			b.Errorf("%v ahead, namespace %s: a key is\n%s\nand was\n%s", ahead, ns.Name, after[i], before[i])
+		}
+	}
+	// Shards that had not heard of the wrong date do not hear of it with the setting: nothing can have faded by it there.
+	for i := range keys {
+		key := fmt.Sprint("missing", i)
+		d, err := c.Distribution(ctx, ns.Name, key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		heard := proto.ShardOf(ns.Name, []byte(key), 8) == proto.ShardOf(ns.Name, []byte("wrong"), 8)
+		if d.Lost <= 0 || d.Lost > 1 && !heard {
+			b.Errorf("%v ahead, namespace %s: %s may have held %v", ahead, ns.Name, key, d.Lost)
 		}
 	}
 }
