@@ -35,7 +35,8 @@ type SourceOptions struct {
 	Timeout time.Duration
 	// Recheck sends rows again that were decided before the source was opened,
 	// instead of skipping them: nothing counts twice, and those that were refused
-	// are refused again. A shard remembers the last 10,000 it refused; it takes
+	// are refused again, unless it was for a time that was too far ahead and has
+	// come since. A shard remembers the last 10,000 it refused; it takes
 	// earlier ones for duplicates.
 	Recheck bool
 	// OnRefused is called with each increment that a shard refused, and why. It

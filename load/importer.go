@@ -68,6 +68,9 @@ type Progress struct {
 	// Ahead is the latest time of rows that were refused since they are dated too far ahead of the event clock; zero
 	// without such a row.
 	Ahead time.Time
+	// Future is the latest time of rows that were refused since it is still to come; zero without such a row. From then on
+	// they count.
+	Future time.Time
 	// Floor is what keeps the bins of Faded in the namespace. It is unspecified where the rows make no bins that a
 	// floor is for.
 	Floor client.Floor
@@ -211,6 +214,7 @@ type run struct {
 	shownRead                       uint64
 	shardRefused                    atomic.Uint64
 	jumps                           jumps
+	future                          latest
 }
 
 func (r *run) rows(ctx context.Context) error {
@@ -297,11 +301,14 @@ func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 		err = coded.Err
 	}
 	clock, jumped := r.jumps.take(offset), errors.Is(err, proto.ErrTimeJump)
+	future := errors.Is(err, proto.ErrBadTime) && in.Time.UnixMicro() > 0
 	switch {
+	case future: // the shard judges it each time
+		r.future.add(in.Time)
 	case !jumped && r.source.Decided(offset, in.Key): // the shard knows the code alone
 		err = refusedEarlier(in, proto.AsError(err).Code)
 	case jumped:
-		r.jumps.refused(in.Time)
+		r.jumps.most.add(in.Time)
 		if !clock.IsZero() {
 			err = r.gaps.refusal(in.Time, clock, proto.AsError(err).Hint)
 		}
@@ -312,23 +319,29 @@ func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 // jumps holds what rows that are dated too far ahead are ahead of, until a shard has answered, and the latest time of
 // those that were refused.
 type jumps struct {
-	mu     sync.Mutex // guards clocks and most
+	mu     sync.Mutex // guards clocks
 	clocks map[uint64]time.Time
-	most   time.Time
+	most   latest
 }
 
-func (j *jumps) refused(t time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if t.After(j.most) {
-		j.most = t
+// latest is the latest of some times.
+type latest struct {
+	mu   sync.Mutex // guards time
+	time time.Time
+}
+
+func (l *latest) add(t time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.After(l.time) {
+		l.time = t
 	}
 }
 
-func (j *jumps) latest() time.Time {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.most
+func (l *latest) get() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.time
 }
 
 func (j *jumps) add(offset uint64, clock time.Time) {
@@ -352,7 +365,8 @@ func (j *jumps) take(offset uint64) time.Time {
 	return clock
 }
 
-// ErrRefusedEarlier says that an earlier run of an import refused a row. It is not judged again.
+// ErrRefusedEarlier says that an earlier run of an import refused a row, for another reason than its time. It is not
+// judged again.
 var ErrRefusedEarlier = errors.New("refused by an earlier run")
 
 // refusedEarlier says why a row was refused then. What the limits are now is left out: they may be others.
@@ -416,7 +430,7 @@ func (r *run) progress(done bool) Progress {
 		Rows: r.read, Resumed: r.resumed + before, Refused: r.refused + r.shardRefused.Load(),
 		Empty: r.reader.Empty(), Applied: now, Faded: uint64(s.Faded), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
 		Elapsed: time.Since(r.start), Done: done, EventClock: r.gaps.event,
-		Floor: r.floor, Ahead: r.jumps.latest(),
+		Floor: r.floor, Ahead: r.jumps.most.get(), Future: r.future.get(),
 	}
 	since := time.Since(r.shown)
 	rows := r.read - r.shownRead

@@ -38,8 +38,8 @@ package proto
 //	   keys are there as long as either of two half-lives counts something: see shard.BehaviourSlowKeys
 //	14 answers say what keys may have held that were gone when an event clock was set back: see
 //	   shard.BehaviourGoneBack
-//	15 what is merged into a key is added to what the key may have held, sets have up to 65,536 members, and an event
-//	   clock is set before keys are looked at: see shard.BehaviourAdds
+//	15 what is merged into a key is added to what the key may have held; sets have up to 65,536 members; keys are
+//	   removed by the event clock of before a command: see shard.BehaviourAdds
 //
 // 7 was never released.
 const (

@@ -141,12 +141,12 @@ func (s *State) advance(c *command) *ebbv1.CommandResult {
 		return &ebbv1.CommandResult{}
 	}
 	ns = s.editNamespace(ns.space)
+	clock := ns.eventTime
 	ns.eventTime = to
-	s.reap(s.eventDeaths[ns.space], to, visitsMin)
 	if slow := s.editCompanion(ns); slow != nil {
 		slow.eventTime = to
-		s.reap(s.eventDeaths[slow.space], to, visitsMin)
 	}
+	s.reapBy(ns, clock, 0)
 	return &ebbv1.CommandResult{}
 }
 

@@ -149,6 +149,49 @@ func TestARowThatJumpedIsSentAgain(t *testing.T) {
 	}
 }
 
+// A row of a time that is still to come is not decided for good either: when the shard's clock is there, the same row
+// counts, and once only, also under a wall clock. One before 1970 stays refused. Older shards do not judge it again.
+func TestARowOfTheFutureIsSentAgain(t *testing.T) {
+	for _, clock := range []ebbv1.Clock{ebbv1.Clock_CLOCK_EVENT, ebbv1.Clock_CLOCK_WALL} {
+		for _, behaviour := range []uint32{BehaviourGoneBack, BehaviourAdds} {
+			t.Run(fmt.Sprint(clock, behaviour), func(t *testing.T) {
+				f := newClockShard(t, func(def *ebbv1.Namespace) { def.Clock = clock })
+				f.behave(behaviour)
+				open := &ebbv1.OpenSource{Name: "s", Token: 5}
+				f.apply(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_OpenSource{OpenSource: open}})
+				rows := eventsAt("k", 0, 400*day-second, 400*day+25*second, 400*day, -1)
+				rows.GetIncrements().Increments[3].TimeUs = -1
+				rows.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: "s", Epoch: 1}}
+				const bad = ebbv1.Code_CODE_BAD_TIME
+				for range 2 {
+					if r := f.apply(rows)[0]; !slices.Equal(codesOf(r), []ebbv1.Code{bad, bad}) {
+						t.Fatal(r)
+					}
+				}
+				f.s = reopen(t, f.s)
+				f.now += 27 * second
+				r := f.apply(rows)[0]
+				if behaviour < BehaviourAdds {
+					if r.Applied != 0 || !slices.Equal(codesOf(r), []ebbv1.Code{bad, bad}) {
+						t.Fatal(r)
+					}
+					return
+				}
+				if r.Applied != 1 || r.Duplicates != 2 || !slices.Equal(codesOf(r), []ebbv1.Code{bad}) {
+					t.Fatal(r)
+				}
+				f.s = reopen(t, f.s)
+				if r := f.apply(rows)[0]; r.Applied != 0 || r.Duplicates != 3 || !slices.Equal(codesOf(r), []ebbv1.Code{bad}) {
+					t.Fatal(r)
+				}
+				if d := f.ask("k"); len(d.GetBins()) != 3 {
+					t.Errorf("three rows count as %v", d)
+				}
+			})
+		}
+	}
+}
+
 // A source remembers so many rows that are to be sent again, and no more: then it takes no further ones, and loses
 // none.
 func TestASourceFullOfJumps(t *testing.T) {

@@ -49,8 +49,13 @@ func (f *frame) expired(key uint32, at sketch.Tick) bool {
 
 // expireAt says when a key that is alive at the namespace's clock leaves at the latest, 0 for never. Its due visit is no later. A time that is
 // not after the clock is one at the clock: the key is not found any more, and its visit, which frees what it holds, is next in line.
+// Under an event clock it is the first of all, so that the key is not found either when the clock is set back.
 func (s *State) expireAt(ns *namespace, key uint32, at, clock sketch.Tick) {
-	if at != 0 {
+	switch {
+	case at == 0:
+	case at <= clock && ns.onEventTime() && s.behaviour >= BehaviourAdds:
+		at = 1
+	default:
 		at = min(max(at, clock), clockMax)
 	}
 	s.expiries.set(key, at, s.epoch)
@@ -60,7 +65,7 @@ func (s *State) expireAt(ns *namespace, key uint32, at, clock sketch.Tick) {
 		return
 	}
 	s.visits(&sum).remove(key)
-	sum.due, sum.onEvent = min(sum.due, clock), ns.onEventTime() // it may be overdue, under settings that it was not touched since
+	sum.due, sum.onEvent = min(sum.due, at), ns.onEventTime() // it may be overdue, under settings that it was not touched since
 	s.put(key, &sum)
 	s.visits(&sum).set(key)
 }

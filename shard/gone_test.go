@@ -40,7 +40,8 @@ func (c *goneCase) apply(cmd *ebbv1.Command) {
 	audit(c.t, c.State)
 }
 
-// wait lets time pass, also on an event clock, by an event of another key.
+// wait lets time pass, also on an event clock, by events of another key: what has faded by the first leaves with the
+// second.
 func (c *goneCase) wait(d int64) {
 	c.now += d
 	if c.def.GetDecay() == ebbv1.Decay_DECAY_HALF_LIFE || c.def.GetDecay() == 0 {
@@ -48,6 +49,7 @@ func (c *goneCase) wait(d int64) {
 			c.truth[key] *= math.Exp2(-float64(d) / float64(c.def.HalfLifeUs))
 		}
 	}
+	c.event("clock", 1)
 	c.event("clock", 1)
 }
 

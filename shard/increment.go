@@ -23,7 +23,8 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 		return failed(bitmapsOnly(ns))
 	}
 	ns = s.editNamespace(ns.space)
-	s.ahead.now = ns.params().Now(ns.clock(s.now))
+	clock := ns.clock(s.now)
+	s.ahead.now = ns.params().Now(clock)
 	before := uint64(0) // the offset
 	for rest, index := c.body, uint32(0); len(rest) > 0; {
 		var n int
@@ -36,10 +37,7 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 			index++
 		}
 	}
-	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
-	if slow := s.companion(ns); slow != nil {
-		s.reap(s.eventDeaths[slow.space], slow.clock(s.now), visitsMin+2*int(r.Applied))
-	}
+	s.reapBy(ns, clock, int(r.Applied))
 	return r
 }
 
@@ -75,8 +73,10 @@ func (s *State) one(
 func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (code ebbv1.Code, again, full bool) {
 	code, fresh := src.admit(in.Offset, before)
 	switch {
-	case code == ebbv1.Code_CODE_TIME_JUMP: // not decided for good: the clock may have come there since
-		if code = s.increment(ns, in); code != ebbv1.Code_CODE_TIME_JUMP {
+	case code == ebbv1.Code_CODE_TIME_JUMP || code == ebbv1.Code_CODE_BAD_TIME && s.behaviour >= BehaviourAdds:
+		// Not decided for good: the clock may have come there since, the namespace's or the shard's.
+		was := code
+		if code = s.increment(ns, in); code != was {
 			src.redecided(in.Offset, code)
 		}
 		return code, false, false

@@ -17,7 +17,7 @@ func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 		return failed(namespaceNotFound(c.namespace))
 	}
 	ns = s.editNamespace(ns.space)
-	r := &ebbv1.CommandResult{}
+	clock, r := ns.clock(s.now), &ebbv1.CommandResult{}
 	var err *proto.Error
 	switch c.kind {
 	case proto.FieldCommandDelete:
@@ -34,10 +34,7 @@ func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 	if err != nil {
 		return failed(err.WithShard(uint32(s.id)))
 	}
-	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
-	if slow := s.companion(ns); slow != nil {
-		s.reap(s.eventDeaths[slow.space], slow.clock(s.now), visitsMin+2*int(r.Applied))
-	}
+	s.reapBy(ns, clock, int(r.Applied))
 	return r
 }
 

@@ -95,7 +95,9 @@ const (
 	// clock was set back, and the shortest half-life that keys may have had.
 	BehaviourGoneBack = 8
 
-	// BehaviourAdds is from when on an image that is merged into a key is added to what the key may have held.
+	// BehaviourAdds is from when on an image that is merged into a key is added to what the key may have held. Commands
+	// remove keys by the event clock of before them, what is deleted stays so when the clock goes back, and a row of a
+	// time that is still to come is judged again.
 	BehaviourAdds = 9
 
 	// BehaviourMax is the newest that this package implements.

@@ -162,6 +162,19 @@ func (s *State) visits(sum *summary) *visits {
 	return s.deaths
 }
 
+// reapBy visits keys of a namespace and its companion that are due, as many as a command that has applied so much pays
+// for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by itself, and
+// when the clock is set back at once all is there.
+func (s *State) reapBy(ns *namespace, before sketch.Tick, applied int) {
+	if s.behaviour < BehaviourAdds {
+		before = clockMax
+	}
+	s.reap(s.eventDeaths[ns.space], min(before, ns.clock(s.now)), visitsMin+2*applied)
+	if slow := s.companion(ns); slow != nil {
+		s.reap(s.eventDeaths[slow.space], min(before, slow.clock(s.now)), visitsMin+2*applied)
+	}
+}
+
 // reap visits keys that are due by a clock: the dead leave, the others are
 // pruned and scheduled anew. A visit costs one, and one more for every 64 bins.
 func (s *State) reap(v *visits, clock sketch.Tick, budget int) {
@@ -170,15 +183,15 @@ func (s *State) reap(v *visits, clock sketch.Tick, budget int) {
 		if !ok || at > clock {
 			return
 		}
-		budget -= s.visit(key)
+		budget -= s.visit(key, clock)
 	}
 }
 
-func (s *State) visit(key uint32) (cost int) {
+func (s *State) visit(key uint32, by sketch.Tick) (cost int) {
 	sum := s.own(key)
 	ns := s.editNamespace(sum.space)
 	cost = 1 + sum.dist.Len()/64
-	clock := ns.clock(s.now)
+	clock := min(ns.clock(s.now), by)
 	if !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) || s.expired(key, clock) {
 		s.dropKey(ns, key, &sum)
 		return cost

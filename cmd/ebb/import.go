@@ -99,7 +99,8 @@ rows one is enough. So a file may be in any order, and a last date that stands a
 A row is taken too if other rows lead to it in steps of max_jump, or in steps as long as one that
 was taken before, up to twice max_jump. A clock that has not begun begins at the earliest of the
 first 1,000 rows. Of a stream the first row is taken as it is, and 10 rows after a row are read.
-What was refused so is judged again when the import is run again (not with --recheck=false).
+What was refused so is judged again when the import is run again (not with --recheck=false), and
+so is, in any namespace, a row of a time that is still to come.
 Rows in the order of time that span many times max_jump wait for the clock again and again: some
 hundred rows a second if they are a day apart. With --max-jump none, or in any other order, they
 do not.
@@ -205,6 +206,13 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	}
 	if !p.Ahead.IsZero() {
 		fmt.Fprintf(s.term.err, "of rows that are dated too far ahead: %s\n", s.wayAhead(cmd.Context(), c, p.Ahead))
+	}
+	if !p.Future.IsZero() {
+		again := "run the import again, which counts them"
+		if once {
+			again = "import them as a file of their own"
+		}
+		fmt.Fprintf(s.term.err, "of rows of a time that is still to come: from %s on %s\n", stampOf(p.Future), again)
 	}
 	if err == nil && p.Refused > 0 {
 		err = fmt.Errorf("%d of %d rows: %w", p.Refused, p.Rows, errRefusedRows)

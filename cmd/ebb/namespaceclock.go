@@ -22,7 +22,8 @@ refused, since one wrong date would make all others look old (ebb namespace set 
 --set sets the clock in all shards, forward or back: forward where a gap in the times is
 real, back where a wrong date was taken. Where it goes back, keys with a later event begin anew,
 and sets, distincts and blooms that were written to while it was ahead; the others are as
-they were at that time. It needs the role admin, is in the audit log, and cannot be undone.`,
+they were at that time. Keys that have faded by the later time are removed with later writes:
+set the clock back soon. It needs the role admin, is in the audit log, and cannot be undone.`,
 		Example: `  ebb namespace clock archive
   ebb namespace clock archive --set 2026-11-26T08:00:00Z`,
 		RunE: func(cmd *cobra.Command, args []string) error { return s.namespaceClock(cmd, args[0], set) },
