@@ -65,7 +65,7 @@ func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte
 
 // isKMV says whether what has come in pieces is a value of hashes, which begins with the upper byte of its k. An image
 // begins with its magic.
-func isKMV(raw []byte) bool { return raw[0] == 0 }
+func isKMV(raw []byte) bool { return len(raw) > 0 && raw[0] == 0 }
 
 // setHeld is the set that a key holds, nil if it holds none that does not forget.
 func (s *State) setHeld(ns *namespace, name []byte) *set {
