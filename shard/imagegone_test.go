@@ -238,3 +238,16 @@ func TestGrownBloomsMerge(t *testing.T) {
 		}
 	}
 }
+
+// An upload without a byte is whole, and neither an image nor a value of hashes: it is refused.
+func TestAnEmptyUploadIsRefused(t *testing.T) {
+	for _, behaviour := range []uint32{BehaviourSetHash, BehaviourMax} {
+		m := newMerging(t, &ebbv1.Namespace{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE})
+		m.apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: behaviour}}})
+		m.apply(&ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: &ebbv1.PutPiece{Upload: 7}}})
+		r := m.put(&ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Upload{Upload: 7}})
+		if r.GetError().GetCode() != ebbv1.Code_CODE_BAD_REQUEST {
+			t.Errorf("behaviour %d: %v", behaviour, r)
+		}
+	}
+}
