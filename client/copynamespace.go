@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -82,8 +83,9 @@ type LeftKey struct {
 // The event clock of the copy has come as far as the keys that were copied, so ask both namespaces as of one time
 // (AsOf) to compare them.
 //
-// What a key holds travels in one command of up to proto.ImageBytesMax bytes. Bitmaps may be larger. Other keys may
-// not: if there is one, the error is ErrKeyTooLarge, and nothing is made.
+// What a key holds travels in one command of up to proto.ImageBytesMax bytes, from proto.VersionAdds on also in pieces of
+// up to proto.SketchBytesMax. Bitmaps may be larger. Other keys may not: if there is one, the error is ErrKeyTooLarge,
+// and nothing is made.
 func (c *Client) CopyNamespace(ctx context.Context, from, to string, opts CopyOptions) (NamespaceCopy, error) {
 	cp := &namespaceCopy{client: c, from: from, to: to, opts: opts, start: c.now()}
 	cp.done.After = opts.After
@@ -103,6 +105,7 @@ type namespaceCopy struct {
 	opts     CopyOptions
 	start    time.Time
 	settings *ebbv1.Namespace // of from
+	pieces   bool             // keys that are too large for one command go in pieces
 
 	mu   sync.Mutex // guards done
 	done NamespaceCopy
@@ -113,6 +116,11 @@ func (cp *namespaceCopy) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	table, err := cp.client.Table(ctx)
+	if err != nil {
+		return err
+	}
+	cp.pieces = table.GetVersion() >= proto.VersionAdds
 	if err := cp.eachPage(ctx, cp.check); err != nil {
 		return err
 	}
@@ -298,7 +306,7 @@ func (cp *namespaceCopy) leave(key string, why error) {
 
 // check looks for keys that are too large, before anything is made.
 func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
-	var questions []*ebbv1.Question
+	var questions, sizes []*ebbv1.Question
 	bins := proto.ImageBytesMax / copyBinBytes
 	if cp.settings.GetSlowHalfLifeUs() > 0 {
 		bins /= 2
@@ -308,7 +316,7 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 		switch key.Kind {
 		case KindDistribution:
 			if key.Bins > bins {
-				questions = append(questions, cp.exportOf(key.Key))
+				sizes = append(sizes, cp.sizeOf(key.Key))
 			}
 		case KindMorris, KindString:
 		case KindBitmap:
@@ -323,8 +331,25 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 			})
 		}
 	}
+	most := copyBatchBytes / copyBodyBytes
+	sized := most
+	if cp.pieces { // each may be of a large key
+		sized /= 4
+	}
+	if err := cp.examineKeys(ctx, questions, most); err != nil {
+		return err
+	}
+	if err := cp.examineKeys(ctx, sizes, sized); err != nil {
+		return err
+	}
+	cp.progress(func(done *NamespaceCopy) { done.Checked += len(keys); done.Total += len(keys) })
+	return nil
+}
+
+// examineKeys asks how large keys are, and leaves out those that are too large.
+func (cp *namespaceCopy) examineKeys(ctx context.Context, questions []*ebbv1.Question, most int) error {
 	for len(questions) > 0 {
-		n := min(len(questions), copyBatchBytes/copyBodyBytes)
+		n := min(len(questions), most)
 		answers, err := cp.client.Ask(ctx, questions[:n])
 		if err != nil {
 			return err
@@ -340,21 +365,28 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 				cp.leave(key, e)
 			case d != nil && d.GetBytes()+64 > proto.ImageBytesMax && d.GetKey().GetKind() == KindBitmap:
 				return errCopyRollups(cp.from, fmt.Sprintf("bitmap %s is too large for one command", keyText(key)))
-			case d != nil && d.GetBytes()+64 > proto.ImageBytesMax:
-				cp.leave(key, errCopyTooLarge(key, d.GetBytes()))
-			case a.GetExport().GetFound() && cp.lacks(KindDistribution, a.GetExport().GetImage()):
+			case d != nil && d.GetBytes()+64 > uint64(cp.most()):
+				cp.leave(key, errCopyTooLarge(key, d.GetBytes(), cp.most()))
+			case a.GetExport().GetFound() && !cp.pieces && cp.lacks(KindDistribution, a.GetExport().GetImage()):
 				cp.leave(key, errCopyHalf(key))
 			}
 		}
 		questions = questions[n:]
 	}
-	cp.progress(func(done *NamespaceCopy) { done.Checked += len(keys); done.Total += len(keys) })
 	return nil
 }
 
-func errCopyTooLarge(key string, size uint64) *proto.Error {
+// most is how large the image of a key may be.
+func (cp *namespaceCopy) most() int {
+	if cp.pieces {
+		return proto.SketchBytesMax
+	}
+	return proto.ImageBytesMax
+}
+
+func errCopyTooLarge(key string, size uint64, most int) *proto.Error {
 	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit of what goes from one shard to another is %d",
-		keyText(key), size, proto.ImageBytesMax)
+		keyText(key), size, most)
 }
 
 // errCopyHalf refuses a key of which the image has one half-life alone.
@@ -366,6 +398,15 @@ func errCopyHalf(key string) *proto.Error {
 func (cp *namespaceCopy) lacks(kind Kind, image []byte) bool {
 	return kind == KindDistribution && cp.settings.GetSlowHalfLifeUs() > 0 &&
 		(len(image) < 2 || image[1] < proto.ImageBothVersion)
+}
+
+// sizeOf asks whether a key has an image, and for the image itself where keys do not go in pieces.
+func (cp *namespaceCopy) sizeOf(key string) *ebbv1.Question {
+	q := cp.exportOf(key)
+	if cp.pieces {
+		q.GetExport().Large, q.GetExport().From = true, new(uint64(math.MaxUint64))
+	}
+	return q
 }
 
 func (cp *namespaceCopy) exportOf(key string) *ebbv1.Question {
@@ -458,14 +499,24 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 			} else if err := cp.copyIDs(ctx, key); err != nil {
 				return err
 			}
+		case e != nil && e.Code == proto.ErrKeyTooLarge.Code && cp.pieces:
+			if err := cp.copyPieces(ctx, key); err != nil {
+				return err
+			}
 		case e != nil && e.Code == proto.ErrKeyTooLarge.Code:
 			cp.leave(key.Key, e)
 		case e != nil:
 			return cp.client.fail(attempt{op: "export", key: key.Key, shard: e.Shard}, e)
 		case !a.GetExport().GetFound():
 			gone++
+		case cp.lacks(key.Kind, image) && cp.pieces:
+			if err := cp.copyPieces(ctx, key); err != nil {
+				return err
+			}
 		case cp.lacks(key.Kind, image):
 			cp.leave(key.Key, errCopyHalf(key.Key))
+		case len(image) > proto.ImageBytesMax: // a node of an older build allows more
+			cp.leave(key.Key, errCopyTooLarge(key.Key, uint64(len(image)), proto.ImageBytesMax))
 		default:
 			puts = append(puts, &copyPut{key: key.Key, image: image})
 		}
@@ -495,12 +546,39 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 			case code == proto.ErrBadRequest.Code, code == proto.ErrTooManyBins.Code:
 				cp.leave(p.key, p.err)
 			default:
-				return p.err
+				return cp.client.fail(attempt{op: "put", key: p.key}, p.err)
 			}
 		}
 		puts = again
 	}
 	cp.progress(func(done *NamespaceCopy) { done.Keys += n; done.Bytes += size; done.Gone += gone })
+	return nil
+}
+
+// copyPieces copies a key that is too large for one command.
+func (cp *namespaceCopy) copyPieces(ctx context.Context, key KeyInfo) error {
+	export, _, err := cp.client.exportWhole(ctx, cp.from, []byte(key.Key))
+	switch {
+	case err != nil && coded(err).Code == proto.ErrKeyTooLarge.Code:
+		cp.leave(key.Key, err)
+		return nil
+	case err != nil:
+		return cp.client.fail(attempt{op: "export", key: key.Key}, err)
+	case export.GetFound():
+		err = cp.client.putWhole(ctx, ImportOptions{Namespace: cp.to, Key: key.Key, Replace: true}, export.GetImage())
+	}
+	gone := !export.GetFound() || err != nil && coded(err).Code == proto.ErrKeyNotFound.Code
+	if err != nil && !gone {
+		return cp.client.fail(attempt{op: "put", key: key.Key}, err)
+	}
+	cp.progress(func(done *NamespaceCopy) {
+		if gone {
+			done.Gone++
+			return
+		}
+		done.Keys++
+		done.Bytes += int64(len(export.GetImage()))
+	})
 	return nil
 }
 

@@ -23,12 +23,34 @@ func (c *Client) ImportKMV(ctx context.Context, ns, key string, value []byte) er
 	if len(value) == 8 {
 		return nil // a set without members is one that is not there
 	}
+	value, err := c.leastHashes(ctx, ns, key, value)
+	if err != nil {
+		return c.fail(a, err)
+	}
 	put := &ebbv1.PutKey{Key: []byte(key), Merge: true, What: &ebbv1.PutKey_Kmv{Kmv: value}}
-	err := c.command(ctx, ImportOptions{Namespace: ns, Key: key}, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}})
+	err = c.command(ctx, ImportOptions{Namespace: ns, Key: key}, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}})
 	if err != nil {
 		return c.fail(a, err)
 	}
 	return nil
+}
+
+// leastHashes is a value that fits one command: of more hashes the least, as many as a set of any namespace keeps.
+func (c *Client) leastHashes(ctx context.Context, ns, key string, value []byte) ([]byte, error) {
+	if len(value) <= proto.ImageBytesMax {
+		return value, nil
+	}
+	settings, err := c.settingsOf(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	if settings.GetDecay() != DecayNone {
+		return nil, proto.ErrKeyTooLarge.Errorf("the value for key %s takes %d bytes: the limit where sets forget is %d",
+			keyText(key), len(value), proto.ImageBytesMax).
+			WithHint("import it into a namespace without decay: ebb namespace create NAME --set-hash murmur3 --decay none")
+	}
+	const kept = 8 * (proto.SetMembersMax + 1)
+	return append(proto.AppendKMV(nil, proto.SetMembersMax+1), value[len(value)-kept:]...), nil
 }
 
 // ExportKMV returns the hashes of a set as ImportKMV takes them. The error is ErrKeyNotFound if there is no such key.

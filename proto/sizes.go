@@ -14,6 +14,9 @@ import (
 // used.
 const CountMinCellsMax = 1 << 20
 
+// SetMembersMax is the most members that a namespace may have a set keep.
+const SetMembersMax = 4096
+
 // DefaultSizes is how large keys are made where nothing else is said. The bytes are those of a key that is full: a
 // new one takes some hundreds, and more as it fills.
 func DefaultSizes() *ebbv1.Sizes {
@@ -38,7 +41,7 @@ var sizes = map[protoreflect.Name]size{
 	"countmin_delta":     {1e-9, 0.5},
 	"topk_items":         {1, 6553},
 	"distinct_precision": {6, 16},
-	"set_members":        {16, 4096},
+	"set_members":        {16, SetMembersMax},
 	"linear_capacity":    {1, 20_000_000},
 	"linear_error":       {0.001, 0.1},
 	"morris_bits":        {8, 16},
