@@ -462,7 +462,7 @@ func newRename(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rename KEY NEW", Short: "Give a key another name", Args: argsBetween(2, 2, "KEY NEW"),
 		Long: `All that the key holds goes along, and its time to live. Where the two names belong to different shards it is copied and then deleted, again if it is written
-in between; what it holds may take 252 KiB then. Rates of ebb trend stay under an event clock. Under a wall clock, where rates
+in between; what it holds may take 239 KiB then. Rates of ebb trend stay under an event clock. Under a wall clock, where rates
 begin with a shard, those of other keys of the new shard may change. Bitmaps that are placed by slice cannot be renamed.`,
 		Example: "  ebb rename clicks/tody clicks/today\n  ebb rename clicks/new clicks/today --overwrite",
 		RunE: func(cmd *cobra.Command, args []string) error {
