@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -83,9 +83,9 @@ type LeftKey struct {
 // The event clock of the copy has come as far as the keys that were copied, so ask both namespaces as of one time
 // (AsOf) to compare them.
 //
-// What a key holds travels in one command of up to proto.ImageBytesMax bytes, and from storage version 15 on, unless it
-// is a distribution, in pieces of up to proto.LargeImageBytesMax together. Bitmaps may be larger. Other keys may not: if
-// there is one, the error is ErrKeyTooLarge, and nothing is made.
+// What a key holds travels in one command of up to proto.ImageBytesMax bytes, from proto.VersionAdds on also in pieces of
+// up to proto.SketchBytesMax. Bitmaps may be larger. Other keys may not: if there is one, the error is ErrKeyTooLarge,
+// and nothing is made.
 func (c *Client) CopyNamespace(ctx context.Context, from, to string, opts CopyOptions) (NamespaceCopy, error) {
 	cp := &namespaceCopy{client: c, from: from, to: to, opts: opts, start: c.now()}
 	cp.done.After = opts.After
@@ -105,7 +105,7 @@ type namespaceCopy struct {
 	opts     CopyOptions
 	start    time.Time
 	settings *ebbv1.Namespace // of from
-	version  uint32           // the storage version in force when it began
+	pieces   bool             // keys that are too large for one command go in pieces
 
 	mu   sync.Mutex // guards done
 	done NamespaceCopy
@@ -116,6 +116,11 @@ func (cp *namespaceCopy) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	table, err := cp.client.Table(ctx)
+	if err != nil {
+		return err
+	}
+	cp.pieces = table.GetVersion() >= proto.VersionAdds
 	if err := cp.eachPage(ctx, cp.check); err != nil {
 		return err
 	}
@@ -171,11 +176,6 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 			old = gone
 		}
 	}
-	table, err := cp.client.Table(ctx)
-	if err != nil {
-		return false, err
-	}
-	cp.version = table.GetVersion()
 	ns := cp.settings
 	switch {
 	case old.GetDeletion() != nil:
@@ -191,11 +191,15 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 			WithHint("only a copy that was interrupted can be resumed; compare: ebb namespace show")
 	case len(ns.GetRollups().GetUnits()) > 0 && cp.byIDs():
 		return false, errCopyRollups(cp.from, "its bitmaps are copied by their ids")
-	case ns.GetSlowHalfLifeUs() > 0 && cp.version < proto.VersionDeletion:
-		return false, proto.ErrBadNamespace.Errorf(
-			"to copy the second half-life of namespace %s the cluster needs storage version %d and has %d",
-			cp.from, proto.VersionDeletion, cp.version).
-			WithHint("upgrade all nodes: see ebb cluster status")
+	case ns.GetSlowHalfLifeUs() > 0:
+		table, err := cp.client.Table(ctx)
+		if err == nil && table.GetVersion() < proto.VersionDeletion {
+			err = proto.ErrBadNamespace.Errorf("to copy the second half-life of namespace %s the cluster needs storage version %d and has %d", cp.from, proto.VersionDeletion, table.GetVersion()).
+				WithHint("upgrade all nodes: see ebb cluster status")
+		}
+		if err != nil {
+			return false, err
+		}
 	}
 	return old != nil, nil
 }
@@ -301,7 +305,7 @@ func (cp *namespaceCopy) leave(key string, why error) {
 
 // check looks for keys that are too large, before anything is made.
 func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
-	var questions []*ebbv1.Question
+	var questions, sizes []*ebbv1.Question
 	bins := proto.ImageBytesMax / copyBinBytes
 	if cp.settings.GetSlowHalfLifeUs() > 0 {
 		bins /= 2
@@ -311,7 +315,7 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 		switch key.Kind {
 		case KindDistribution:
 			if key.Bins > bins {
-				questions = append(questions, cp.exportOf(key))
+				sizes = append(sizes, cp.sizeOf(key.Key))
 			}
 		case KindMorris, KindString:
 		case KindBitmap:
@@ -326,8 +330,25 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 			})
 		}
 	}
+	most := copyBatchBytes / copyBodyBytes
+	sized := most
+	if cp.pieces { // each may be of a large key
+		sized /= 4
+	}
+	if err := cp.examineKeys(ctx, questions, most); err != nil {
+		return err
+	}
+	if err := cp.examineKeys(ctx, sizes, sized); err != nil {
+		return err
+	}
+	cp.progress(func(done *NamespaceCopy) { done.Checked += len(keys); done.Total += len(keys) })
+	return nil
+}
+
+// examineKeys asks how large keys are, and leaves out those that are too large.
+func (cp *namespaceCopy) examineKeys(ctx context.Context, questions []*ebbv1.Question, most int) error {
 	for len(questions) > 0 {
-		n := min(len(questions), copyBatchBytes/copyBodyBytes)
+		n := min(len(questions), most)
 		answers, err := cp.client.Ask(ctx, questions[:n])
 		if err != nil {
 			return err
@@ -343,24 +364,23 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 				cp.leave(key, e)
 			case d != nil && d.GetBytes()+64 > proto.ImageBytesMax && d.GetKey().GetKind() == KindBitmap:
 				return errCopyRollups(cp.from, fmt.Sprintf("bitmap %s is too large for one command", keyText(key)))
-			case d != nil && d.GetBytes()+64 > uint64(cp.imageMost(d.GetKey().GetKind())):
-				cp.leave(key, errCopyTooLarge(key, d.GetBytes(), cp.imageMost(d.GetKey().GetKind())))
-			case a.GetExport().GetFound() && cp.lacks(KindDistribution, a.GetExport().GetImage()):
+			case d != nil && d.GetBytes()+64 > uint64(cp.most()):
+				cp.leave(key, errCopyTooLarge(key, d.GetBytes(), cp.most()))
+			case a.GetExport().GetFound() && !cp.pieces && cp.lacks(KindDistribution, a.GetExport().GetImage()):
 				cp.leave(key, errCopyHalf(key))
 			}
 		}
 		questions = questions[n:]
 	}
-	cp.progress(func(done *NamespaceCopy) { done.Checked += len(keys); done.Total += len(keys) })
 	return nil
 }
 
-// imageMost bounds the image of a key of a kind.
-func (cp *namespaceCopy) imageMost(kind Kind) int {
-	if kind == KindDistribution || kind == KindBitmap || cp.version < proto.VersionAdds {
-		return proto.ImageBytesMax
+// most is how large the image of a key may be.
+func (cp *namespaceCopy) most() int {
+	if cp.pieces {
+		return proto.SketchBytesMax
 	}
-	return proto.LargeImageBytesMax
+	return proto.ImageBytesMax
 }
 
 func errCopyTooLarge(key string, size uint64, most int) *proto.Error {
@@ -379,11 +399,19 @@ func (cp *namespaceCopy) lacks(kind Kind, image []byte) bool {
 		(len(image) < 2 || image[1] < proto.ImageBothVersion)
 }
 
-func (cp *namespaceCopy) exportOf(key KeyInfo) *ebbv1.Question {
-	large := cp.imageMost(key.Kind) > proto.ImageBytesMax
+// sizeOf asks whether a key has an image, and for the image itself where keys do not go in pieces.
+func (cp *namespaceCopy) sizeOf(key string) *ebbv1.Question {
+	q := cp.exportOf(key)
+	if cp.pieces {
+		q.GetExport().Large, q.GetExport().From = true, new(uint64(math.MaxUint64))
+	}
+	return q
+}
+
+func (cp *namespaceCopy) exportOf(key string) *ebbv1.Question {
 	return &ebbv1.Question{
 		Namespace: cp.from,
-		Ask:       &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key.Key), Both: true, Large: large}},
+		Ask:       &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key), Both: true}},
 	}
 }
 
@@ -453,7 +481,7 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 	}
 	questions := make([]*ebbv1.Question, len(keys))
 	for i, key := range keys {
-		questions[i] = cp.exportOf(key)
+		questions[i] = cp.exportOf(key.Key)
 	}
 	answers, err := cp.client.Ask(ctx, questions)
 	if err != nil {
@@ -464,14 +492,14 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 	for i, a := range answers {
 		e, image := proto.FromWire(a.GetError()), a.GetExport().GetImage()
 		switch key := keys[i]; {
-		case e != nil && e.Code == proto.ErrResponseTooLarge.Code && len(keys) > 1: // together they are too large
-			if err := cp.copyBatch(ctx, keys[i:i+1]); err != nil {
-				return err
-			}
 		case e != nil && e.Code == proto.ErrKeyTooLarge.Code && key.Kind == KindBitmap:
 			if len(cp.settings.GetRollups().GetUnits()) > 0 {
 				cp.leave(key.Key, errCopyRollups(cp.from, "the bitmap is too large for one command"))
 			} else if err := cp.copyIDs(ctx, key); err != nil {
+				return err
+			}
+		case e != nil && e.Code == proto.ErrKeyTooLarge.Code && cp.pieces:
+			if err := cp.copyPieces(ctx, key); err != nil {
 				return err
 			}
 		case e != nil && e.Code == proto.ErrKeyTooLarge.Code:
@@ -480,8 +508,14 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 			return cp.client.fail(attempt{op: "export", key: key.Key, shard: e.Shard}, e)
 		case !a.GetExport().GetFound():
 			gone++
+		case cp.lacks(key.Kind, image) && cp.pieces:
+			if err := cp.copyPieces(ctx, key); err != nil {
+				return err
+			}
 		case cp.lacks(key.Kind, image):
 			cp.leave(key.Key, errCopyHalf(key.Key))
+		case len(image) > proto.ImageBytesMax: // a node of an older build allows more
+			cp.leave(key.Key, errCopyTooLarge(key.Key, uint64(len(image)), proto.ImageBytesMax))
 		default:
 			puts = append(puts, &copyPut{key: key.Key, image: image})
 		}
@@ -493,9 +527,7 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 				return err
 			}
 		}
-		if err := cp.put(ctx, puts); err != nil {
-			return err
-		}
+		cp.put(ctx, puts)
 		var again []*copyPut
 		for _, p := range puts {
 			if p.err == nil {
@@ -513,12 +545,39 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 			case code == proto.ErrBadRequest.Code, code == proto.ErrTooManyBins.Code:
 				cp.leave(p.key, p.err)
 			default:
-				return p.err
+				return cp.client.fail(attempt{op: "put", key: p.key}, p.err)
 			}
 		}
 		puts = again
 	}
 	cp.progress(func(done *NamespaceCopy) { done.Keys += n; done.Bytes += size; done.Gone += gone })
+	return nil
+}
+
+// copyPieces copies a key that is too large for one command.
+func (cp *namespaceCopy) copyPieces(ctx context.Context, key KeyInfo) error {
+	export, _, err := cp.client.exportWhole(ctx, cp.from, []byte(key.Key))
+	switch {
+	case err != nil && coded(err).Code == proto.ErrKeyTooLarge.Code:
+		cp.leave(key.Key, err)
+		return nil
+	case err != nil:
+		return cp.client.fail(attempt{op: "export", key: key.Key}, err)
+	case export.GetFound():
+		err = cp.client.putWhole(ctx, ImportOptions{Namespace: cp.to, Key: key.Key, Replace: true}, export.GetImage())
+	}
+	gone := !export.GetFound() || err != nil && coded(err).Code == proto.ErrKeyNotFound.Code
+	if err != nil && !gone {
+		return cp.client.fail(attempt{op: "put", key: key.Key}, err)
+	}
+	cp.progress(func(done *NamespaceCopy) {
+		if gone {
+			done.Gone++
+			return
+		}
+		done.Keys++
+		done.Bytes += int64(len(export.GetImage()))
+	})
 	return nil
 }
 
@@ -536,22 +595,16 @@ func (p *copyPut) delivered(_ *parcel, _ *ebbv1.CommandResult, err error) {
 }
 
 // put sends images, and waits for what became of each. They have no identity, which shards would have to remember: to
-// put the same once more changes nothing. A large one goes in pieces, which come again with each try.
-func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) error {
+// put the same once more changes nothing.
+func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	commands := make([][]byte, len(puts))
 	for i, p := range puts {
-		put := &ebbv1.PutKey{Key: []byte(p.key), What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true}
-		if len(p.image) > proto.ImageBytesMax {
-			id := 1 + rand.Uint64N(1<<63)
-			if err := cp.client.bring(ctx, ImportOptions{Namespace: cp.to, Key: p.key}, id, p.image); err != nil {
-				return err
-			}
-			put.What = &ebbv1.PutKey_Upload{Upload: id}
-		}
-		commands[i] = marshal(&ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: put}})
+		commands[i] = marshal(&ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+			Key:  []byte(p.key),
+			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true,
+		}}})
 	}
 	cp.client.applyEach(ctx, cp.to, puts, commands)
-	return nil
 }
 
 // applyEach sends each of some commands to the shard of its key, and waits for what became of them.

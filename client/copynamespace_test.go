@@ -385,6 +385,8 @@ func TestCopiesRefused(t *testing.T) {
 		for i := range bins {
 			bins[i].Kind = ebb.KindDistribution
 		}
+		w.setVersion(proto.VersionGoneBack) // which has no pieces
+		c = w.connect()
 		small := ebb.Increment{Key: "small", Bin: "x", Amount: 1, Kind: ebb.KindDistribution}
 		for _, list := range [][]ebb.Increment{bins, phrases, {small}} {
 			if err := c.Increment(ctx, "large", list...); err != nil {

@@ -22,11 +22,13 @@ const (
 	// sketchMagic begins each sketch in a file, with the version of the format.
 	sketchMagic = "EBBSKETCH\x01"
 	// sketchBytesMax bounds what follows it: an image, and the settings of its namespace.
-	sketchBytesMax = proto.LargeImageBytesMax + 64<<10
+	sketchBytesMax = proto.SketchBytesMax + 64<<10
 	// sketchPieceBytes is how much of a large image goes at a time.
 	sketchPieceBytes = proto.ImageBytesMax / 2
 	// sketchPauses bounds how often a command waits for a shard that is behind, or has no room.
 	sketchPauses = 20
+	// sketchTries bounds how often an export begins again because the key was written between its pieces.
+	sketchTries = 8
 )
 
 // Sketch is what one key holds, of whatever kind, with the settings of its namespace. Other clusters understand it.
@@ -103,8 +105,9 @@ func sketchEnds(err error) error {
 	return proto.ErrCorrupt.Errorf("the sketch cannot be read: %v", err)
 }
 
-// ExportSketch returns what a key holds, at most proto.LargeImageBytesMax bytes; beyond it is ErrKeyTooLarge. The error
-// is ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no
+// ExportSketch returns what a key holds, at most proto.SketchBytesMax bytes; beyond it is ErrKeyTooLarge. More than
+// proto.LargeImageBytesMax come in several answers: ErrKeyBusy says that the key was written between these. The error is
+// ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no
 // state that means anything elsewhere: they are refused.
 func (c *Client) ExportSketch(ctx context.Context, ns, key string) (*Sketch, error) {
 	s, err := c.exportSketch(ctx, ns, key)
@@ -123,30 +126,71 @@ func (c *Client) exportSketch(ctx context.Context, ns, key string) (*Sketch, err
 		return nil, err
 	}
 	name := []byte(key)
-	answers, err := c.Ask(ctx, []*ebbv1.Question{
-		{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: name, Both: true, Large: true}}},
-		{Namespace: ns, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: name}}},
-	})
+	export, kind, err := c.exportWhole(ctx, ns, name)
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range answers {
-		if e := proto.FromWire(a.GetError()); e != nil {
-			return nil, e
-		}
-	}
-	export, kind := answers[0].GetExport(), answers[1].GetDescribe().GetKey().GetKind()
 	switch {
 	case !export.GetFound():
 		return nil, proto.ErrKeyNotFound.Errorf("there is no key %s in namespace %s, or all of it has faded", keyText(key), settings.GetName())
 	case kind == KindBitmap && proto.HasDictionary(settings):
 		return nil, proto.ErrBadRequest.Errorf("the ids of bitmap %s stand for strings of namespace %s, and mean nothing elsewhere", keyText(key), settings.GetName()).
-			WithHint("write the strings: ebb bits export")
+			WithHint("take its strings to a file: ebb bits export KEY > FILE; ebb bits load KEY FILE puts them into another key")
 	}
 	return &Sketch{&ebbv1.SketchState{
 		Namespace: copySettingsNamed(settings), Key: name, Kind: kind, Image: export.GetImage(),
 		Checksum: xxh3.Hash(export.GetImage()), AsOfUs: export.GetAsOfUs(),
 	}}, nil
+}
+
+// exportWhole asks for what a key holds, piece by piece where it is large. What was written between two pieces makes it
+// begin again.
+func (c *Client) exportWhole(ctx context.Context, ns string, key []byte) (*ebbv1.KeyExport, Kind, error) {
+	for range sketchTries {
+		whole, kind, err := c.exportPiece(ctx, ns, key, 0)
+		if err != nil {
+			return nil, kind, err
+		}
+		same := true
+		for same && uint64(len(whole.GetImage())) < whole.GetBytes() { // an older node says no bytes: it has no pieces
+			next, _, err := c.exportPiece(ctx, ns, key, uint64(len(whole.GetImage())))
+			if err != nil {
+				return nil, kind, err
+			}
+			whole.Image = append(whole.Image, next.GetImage()...)
+			same = next.GetBytes() == whole.GetBytes() && next.GetWhole() == whole.GetWhole() && len(next.GetImage()) > 0
+		}
+		if same {
+			return whole, kind, nil
+		}
+	}
+	return nil, 0, proto.ErrKeyBusy.Errorf("key %s was written each of the %d times that its pieces were read",
+		keyText(string(key)), sketchTries).
+		WithHint("stop writing it for a moment, or take it along in a backup: ebb backup")
+}
+
+// exportPiece asks for an image from a byte on, and for the kind of its key.
+func (c *Client) exportPiece(ctx context.Context, ns string, key []byte, from uint64) (*ebbv1.KeyExport, Kind, error) {
+	answers, err := c.Ask(ctx, []*ebbv1.Question{
+		{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: key, Both: true, Large: true, From: &from}}},
+		{Namespace: ns, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: key}}},
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, a := range answers {
+		e := proto.FromWire(a.GetError())
+		switch kind := answers[1].GetDescribe().GetKey().GetKind(); {
+		case e == nil:
+		case e.Code == proto.ErrKeyTooLarge.Code && kind == KindBitmap:
+			return nil, 0, e.WithHint("write its ids instead: ebb bits export")
+		case e.Code == proto.ErrKeyTooLarge.Code:
+			return nil, 0, e.WithHint("take it along in a backup of the cluster: ebb backup")
+		default:
+			return nil, 0, e
+		}
+	}
+	return answers[0].GetExport(), answers[1].GetDescribe().GetKey().GetKind(), nil
 }
 
 // copySettingsNamed are the settings of a namespace that a sketch says, with its name.
@@ -242,8 +286,16 @@ func (c *Client) importSketch(ctx context.Context, s *Sketch, opts ImportOptions
 	if err := suits(s.state, settings); err != nil {
 		return err
 	}
+	if err := c.takesLarge(ctx, s); err != nil {
+		return err
+	}
+	return c.putWhole(ctx, opts, s.state.GetImage())
+}
+
+// putWhole puts an image, in pieces where it is large.
+func (c *Client) putWhole(ctx context.Context, opts ImportOptions, image []byte) error {
 	put := &ebbv1.PutKey{Key: []byte(opts.Key), Merge: !opts.Replace, Overwrite: opts.Replace}
-	if image := s.state.GetImage(); len(image) <= proto.ImageBytesMax {
+	if len(image) <= proto.ImageBytesMax {
 		put.What = &ebbv1.PutKey_Image{Image: image}
 	} else {
 		id := 1 + rand.Uint64N(1<<63)
@@ -256,6 +308,20 @@ func (c *Client) importSketch(ctx context.Context, s *Sketch, opts ImportOptions
 		Identity: &ebbv1.Command_IdempotencyKey{IdempotencyKey: c.idempotencyKey()},
 		Body:     &ebbv1.Command_Put{Put: put},
 	})
+}
+
+// takesLarge refuses a sketch that is larger than nodes of an older build take.
+func (c *Client) takesLarge(ctx context.Context, s *Sketch) error {
+	if s.Bytes() <= proto.LargeImageBytesMax {
+		return nil
+	}
+	table, err := c.Table(ctx)
+	if err == nil && table.GetVersion() < proto.VersionAdds {
+		err = proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit is %d before storage version %d, and this cluster has %d",
+			keyText(s.Key()), s.Bytes(), proto.LargeImageBytesMax, proto.VersionAdds, table.GetVersion()).
+			WithHint("upgrade all nodes: see ebb cluster status")
+	}
+	return err
 }
 
 // suits refuses a sketch that would be something else in a namespace.

@@ -46,6 +46,7 @@ type world struct {
 	// fault is asked about each command that a leader is about to apply. It may
 	// refuse it, or say that it is applied and the answer lost.
 	fault func(node string, cmd *ebbv1.ShardCommand) (refuse *proto.Error, loseAnswer bool)
+	heard func(req any) // of each request, before it is answered
 	// behaviour is the behaviour version that the storage version in force calls for.
 	behaviour uint32
 	// report is what is said of the replicas, where a test asks for it.
@@ -173,6 +174,12 @@ func (w *world) start(name string, listener net.Listener) {
 
 // gate holds requests while the node hangs.
 func (n *testNode) gate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	n.world.mu.Lock()
+	heard := n.world.heard
+	n.world.mu.Unlock()
+	if heard != nil {
+		heard(req)
+	}
 	n.mu.Lock()
 	hang := n.hang
 	n.mu.Unlock()
@@ -354,6 +361,9 @@ func (w *world) apply(node string, cmd *ebbv1.ShardCommand) (*ebbv1.CommandResul
 		e := proto.ErrNotLeader.Errorf("%s does not lead shard %d", node, cmd.GetShard())
 		e.Leader = s.leader
 		return &ebbv1.CommandResult{Error: e.Wire()}, false
+	}
+	if err := proto.CheckCommandSize(cmd.GetCommand()); err != nil { // as a node does
+		return &ebbv1.CommandResult{Error: err.Wire()}, false
 	}
 	lose := false
 	if w.fault != nil {

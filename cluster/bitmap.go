@@ -121,8 +121,9 @@ func (s *spreadAsk) ask(questions []*ebbv1.ShardQuestion) ([]*ebbv1.ShardAnswer,
 	return answers, nil
 }
 
-// whole is all ids of an expression over several shards, as one that holds them itself. They have to go into so many bytes.
-func (s *spreadAsk) whole(x *ebbv1.BitmapExpr, room int) (*ebbv1.BitmapExpr, error) {
+// whole is all ids of an expression over several shards, as one that holds them itself. They have to go into so many
+// bytes, and are for a key.
+func (s *spreadAsk) whole(key []byte, x *ebbv1.BitmapExpr, room int) (*ebbv1.BitmapExpr, error) {
 	g, refused := shard.SpreadBitmaps(bitmapQuestion(s.namespace, x), s.home)
 	if refused != nil {
 		return nil, refused
@@ -133,7 +134,7 @@ func (s *spreadAsk) whole(x *ebbv1.BitmapExpr, room int) (*ebbv1.BitmapExpr, err
 		return nil, err
 	}
 	if more || len(c.GetContainers()) > room {
-		return nil, proto.ErrQueryTooCostly.Errorf("the result takes more than %d KiB: that is the limit of what goes from one shard to another", room>>10).
+		return nil, proto.ErrQueryTooCostly.Errorf("what key %q is to hold takes more than %d KiB: that is the limit of what goes from one shard to another", key, room>>10).
 			WithHint("keep what it is made of, and what it becomes, in one family: periods of play/ are in one shard, where there is no such limit")
 	}
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Containers{Containers: c}}, nil

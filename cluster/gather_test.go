@@ -391,7 +391,7 @@ func TestQueryStores(t *testing.T) {
 			wide.Ids[i]++
 		}
 	}
-	if _, err := e.query("store elsewhere = wide"); !errors.Is(err, proto.ErrQueryTooCostly) || !strings.Contains(err.Error(), "252 KiB") {
+	if _, err := e.query("store elsewhere = wide"); !errors.Is(err, proto.ErrQueryTooCostly) || !strings.Contains(err.Error(), "239 KiB") {
 		t.Errorf("more than a command has room for: %v", err)
 	}
 	if got, err := e.query("store elsewhere/2011 = elsewhere/2012 | elsewhere/2013"); err != nil || got.GetAnswer().GetBitmap().GetCount() != 0 {

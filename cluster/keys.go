@@ -309,6 +309,10 @@ func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error)
 	if e := proto.FromWire(a.GetError()); e != nil {
 		return nil, e
 	}
+	if n := len(a.GetExport().GetImage()); n > proto.ImageBytesMax { // a node of an older build allows more
+		return nil, proto.ErrKeyTooLarge.Errorf("key %q takes %d bytes: the limit of what goes from one shard to another is %d",
+			key, n, proto.ImageBytesMax)
+	}
 	return a.GetExport(), nil
 }
 

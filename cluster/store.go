@@ -34,7 +34,7 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	home := table.ShardOf(namespace, req.GetKey())
 	if !allOn(table, namespace, proto.ExprKeys(x), home) {
 		read := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
-		if x, err = k.coordinator.spreadAsk(ctx, table, read, namespace).whole(x, storeRoom); err != nil {
+		if x, err = k.coordinator.spreadAsk(ctx, table, read, namespace).whole(req.GetKey(), x, storeRoom); err != nil {
 			return nil, err
 		}
 	}

@@ -89,13 +89,13 @@ func TestTheGreatestCommandFitsWithItsDefinition(t *testing.T) {
 		for i, name := range []string{"a", "b"} {
 			ns := greatest(t, name)
 			l.table[ns.GetName()] = ns
-			p.enqueue(c, i, commandOfSize(ns.GetName(), commandBytesMax))
+			p.enqueue(c, i, commandOfSize(ns.GetName(), proto.CommandBytesMax))
 		}
 		p.kick()
 		synctest.Wait()
 		for i := range 2 {
 			l.commit(i, nil)
-			if f := l.sent()[i]; f.size > proto.EntryBytesHard || f.size < commandBytesMax || len(f.entry.Commands) != 2 {
+			if f := l.sent()[i]; f.size > proto.EntryBytesHard || f.size < proto.CommandBytesMax || len(f.entry.Commands) != 2 {
 				t.Errorf("entry %d has %d commands in %d bytes", i, len(f.entry.Commands), f.size)
 			}
 		}

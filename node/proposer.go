@@ -18,11 +18,6 @@ import (
 const (
 	// nodeBytesMax bounds the commands that wait at all shards of a node.
 	nodeBytesMax = 128 << 20
-	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
-	commandBytesMax = proto.EntryBytesHard - entryOverhead
-	// entryOverhead is room for the stamp and for the definition of one namespace: what a request says of it is bounded by proto.NamespaceBytesMax,
-	// and of its three messages each may be of another request.
-	entryOverhead = 16 << 10
 	// retryAfter is what callers are told at least when a queue is full.
 	retryAfter = 50 * time.Millisecond
 	// unsurePause is how often a proposal looks again at a clock that could not be judged.
@@ -185,9 +180,8 @@ func (p *proposer) overloaded(what string, bytes, limit int) *proto.Error {
 }
 
 func (p *proposer) admit(command []byte) *proto.Error {
-	if len(command) > commandBytesMax {
-		return proto.ErrBatchTooLarge.Errorf("command of %d bytes for shard %d: the limit is %d", len(command), p.shard, commandBytesMax).
-			WithHint("send it in smaller batches").WithShard(p.shard)
+	if err := proto.CheckCommandSize(command); err != nil {
+		return err.WithShard(p.shard)
 	}
 	if _, ok := p.to.leading(); !ok {
 		return p.to.notLeader()

@@ -262,7 +262,7 @@ func TestDeadlineLeavesTheOutcomeUnknown(t *testing.T) {
 
 func TestRefusalsBeforeTheLog(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
-		if got := codes(add(p, commandBytesMax+1).wait(t.Context(), nil)); got[0] != ebbv1.Code_CODE_BATCH_TOO_LARGE {
+		if got := codes(add(p, proto.CommandBytesMax+1).wait(t.Context(), nil)); got[0] != ebbv1.Code_CODE_BATCH_TOO_LARGE {
 			t.Errorf("too large: %v", got)
 		}
 		l.term = 0

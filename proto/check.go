@@ -270,13 +270,37 @@ func bitsGrow(body []byte) bool {
 	return grows
 }
 
+// CheckCommandSize refuses a serialised Command that does not fit an entry of the log, and names the key of a large one.
+func CheckCommandSize(raw []byte) *Error {
+	if len(raw) <= CommandBytesMax {
+		return nil
+	}
+	key := []byte(nil)
+	_, field, body := CommandBody(raw)
+	WalkFields(body, func(num protowire.Number, _ uint64, b []byte) bool {
+		if num == fieldPutKey && (field == FieldCommandPut || field == FieldCommandStore) {
+			key = b
+		}
+		return true
+	})
+	if len(key) == 0 || len(key) > KeyLenMax {
+		return ErrBatchTooLarge.Errorf("command of %d bytes: the limit is %d", len(raw), CommandBytesMax).
+			WithHint("send it in smaller batches")
+	}
+	err := ErrKeyTooLarge.Errorf("key %q in a command of %d bytes: the limit is %d", key, len(raw), CommandBytesMax)
+	if field == FieldCommandStore {
+		return err.WithHint("name fewer keys, or store parts of it first, and then what is made of them")
+	}
+	return err.WithHint("bring an image of more bytes in pieces, as ebb sketch import does")
+}
+
 // CheckCommand checks a serialised Command as clients may send it: its framing,
 // limits, and every increment and key. Commands that only a shard's leader may write
 // (define_namespace, behaviour, tick) are refused. It allocates nothing unless
 // it refuses.
 func CheckCommand(raw []byte) *Error {
-	if len(raw) > EntryBytesHard {
-		return ErrMessageTooLarge.Errorf("command of %d bytes: the limit is %d", len(raw), EntryBytesHard)
+	if err := CheckCommandSize(raw); err != nil {
+		return err
 	}
 	bodies, namespaces := 0, 0
 	for len(raw) > 0 {

@@ -442,3 +442,70 @@ func TestCheckEventOfKinds(t *testing.T) {
 		t.Errorf("a value for whatever the key is: %v", err)
 	}
 }
+
+// A command that is too large is refused with its limit, and one with a key with that key, too.
+func TestCommandsAreBounded(t *testing.T) {
+	command := func(key string, size int) []byte {
+		c := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+			Key: []byte(key), What: &ebbv1.PutKey_Image{Image: make([]byte, size)},
+		}}}
+		if key == "" {
+			c.Body = &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
+				Increments: []*ebbv1.Increment{{Bin: make([]byte, size)}},
+			}}
+		}
+		raw, err := pb.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	for _, tt := range []struct {
+		key  string
+		want *proto.Error
+		says []string
+	}{
+		{"big", proto.ErrKeyTooLarge, []string{`"big"`, "245760", "pieces"}},
+		{"", proto.ErrBatchTooLarge, []string{"245760"}},
+	} {
+		around := len(command(tt.key, proto.ImageBytesMax)) - proto.ImageBytesMax
+		if err := proto.CheckCommandSize(command(tt.key, proto.CommandBytesMax-around)); err != nil {
+			t.Errorf("%q: the largest: %v", tt.key, err)
+		}
+		err := proto.CheckCommand(command(tt.key, proto.CommandBytesMax-around+1))
+		if !errors.Is(err, tt.want) {
+			t.Fatalf("%q: one byte more: %v", tt.key, err)
+		}
+		for _, part := range tt.says {
+			if !strings.Contains(err.Error()+err.Hint, part) {
+				t.Errorf("%q: %v does not say %s", tt.key, err, part)
+			}
+		}
+	}
+}
+
+// What goes from one shard to another fits its command, whatever the names and the identity are.
+func TestImagesFitTheirCommands(t *testing.T) {
+	long := bytes.Repeat([]byte{0xff}, proto.KeyLenMax)
+	id := &ebbv1.IdempotencyKey{IssuedAtUs: math.MaxInt64, Hi: math.MaxUint64, Lo: math.MaxUint64}
+	namespace := strings.Repeat("n", proto.NamespaceLenMax)
+	stored := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Containers{Containers: &ebbv1.BitmapContainers{
+		From: math.MaxUint64, Containers: make([]byte, proto.ImageBytesMax),
+	}}}
+	for _, c := range []*ebbv1.Command{
+		{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+			Key: long, What: &ebbv1.PutKey_Image{Image: make([]byte, proto.ImageBytesMax)}, Overwrite: true, Merge: true,
+			Replace: new(uint64(math.MaxUint64)),
+		}}},
+		{Body: &ebbv1.Command_StoreBitmap{StoreBitmap: &ebbv1.StoreBitmap{Key: long, Expr: stored, UntilUs: math.MaxInt64}}},
+	} {
+		c.Namespace, c.Identity = namespace, &ebbv1.Command_IdempotencyKey{IdempotencyKey: id}
+		raw, err := pb.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := proto.CheckCommandSize(raw); err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+}

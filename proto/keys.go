@@ -15,13 +15,15 @@ const (
 	KeysListDefault = 100
 	// PatternsPerAskMax is the most patterns that one question names.
 	PatternsPerAskMax = 16
-	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: with its command it goes
-	// into one entry of the log.
-	ImageBytesMax = EntryBytesHard - 4<<10
-	// LargeImageBytesMax bounds an image that goes in pieces: it fits one answer. UploadsBytesMax bounds the images
-	// that are on their way to a shard together.
+	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: it fits one command with
+	// the longest names, and the command fits one entry of the log.
+	ImageBytesMax = CommandBytesMax - 1<<10
+	// LargeImageBytesMax is what one answer has of an image. Before VersionAdds it bounds one that goes in pieces.
 	LargeImageBytesMax = MessageBytesMax - 64<<10
-	UploadsBytesMax    = 4 * LargeImageBytesMax
+	// UploadsBytesMax bounds the images that are on their way to a shard together. SketchBytesMax bounds one of them:
+	// it may take all that room.
+	UploadsBytesMax = 4 * LargeImageBytesMax
+	SketchBytesMax  = UploadsBytesMax
 	// UploadExpiryUS is after how long without a piece an image that is not whole is forgotten, in shard time.
 	UploadExpiryUS = 600_000_000
 	// ImageBothVersion is the version of images, their second byte, from which on they have the counts of both
@@ -243,6 +245,7 @@ func putsOf(raw []byte) (n int) {
 
 // Fields of a PutKey.
 const (
+	fieldPutKey    = 1 // of a StoreBitmap too
 	fieldPutImage  = 2
 	fieldPutFrom   = 3
 	fieldPutUpload = 6
@@ -275,17 +278,17 @@ func checkPutPiece(raw []byte) *Error {
 	if err := Decode(raw, &c); err != nil {
 		return err
 	}
-	return CheckPutPiece(&c)
+	return CheckPutPiece(&c, SketchBytesMax)
 }
 
-// CheckPutPiece checks everything about a piece that does not depend on state.
-func CheckPutPiece(c *ebbv1.PutPiece) *Error {
+// CheckPutPiece checks everything about a piece that does not depend on state. most bounds its image.
+func CheckPutPiece(c *ebbv1.PutPiece, most uint64) *Error {
 	n := uint64(len(c.GetData()))
 	switch {
 	case c.GetUpload() == 0:
 		return ErrBadRequest.Errorf("a piece of an image without the number of its upload")
-	case c.GetBytes() > LargeImageBytesMax:
-		return ErrKeyTooLarge.Errorf("an image of %d bytes: the limit is %d", c.GetBytes(), LargeImageBytesMax)
+	case c.GetBytes() > most:
+		return ErrKeyTooLarge.Errorf("an image of %d bytes: the limit is %d", c.GetBytes(), most)
 	case n == 0 || c.GetOffset() > c.GetBytes() || n > c.GetBytes()-c.GetOffset():
 		return ErrBadRequest.Errorf("a piece of %d bytes at %d, of an image of %d", n, c.GetOffset(), c.GetBytes())
 	}

@@ -31,11 +31,15 @@ const (
 	// AmountMax bounds one increment, so that a sum of 2^60 of them stays finite.
 	AmountMax = 1e15
 	// FutureMaxUS is how far past the shard's stamp an event may claim to be.
-	FutureMaxUS   = 500_000
-	HalfLifeMinUS = 1_000_000
-	HalfLifeMaxUS = 100 * 365.25 * 24 * 3600 * 1e6
-	ShardsMax     = 1024
-	ShardsDefault = 64
+	FutureMaxUS = 500_000
+	// CommandBytesMax bounds one command, so that its entry stays below the hard limit. The rest is for the stamp and
+	// the definition of one namespace: what a request says of it is bounded by NamespaceBytesMax, and of its three
+	// messages each may be of another request.
+	CommandBytesMax = EntryBytesHard - 16<<10
+	HalfLifeMinUS   = 1_000_000
+	HalfLifeMaxUS   = 100 * 365.25 * 24 * 3600 * 1e6
+	ShardsMax       = 1024
+	ShardsDefault   = 64
 
 	SessionWindow          = 1024          // commands
 	SessionExpiryUS        = 3_600_000_000 // of shard time

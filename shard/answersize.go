@@ -36,15 +36,19 @@ const (
 	textMatchBytes = 256             // of matches, for each byte of text
 )
 
-// namesMax bounds the names of an answer: more than that is refused before it is copied.
 // imageMost bounds the image in the answer to a question.
 func imageMost(ask any) int {
-	if export, is := ask.(*ebbv1.Question_Export); is && export.Export.GetLarge() {
+	export, is := ask.(*ebbv1.Question_Export)
+	switch {
+	case !is || !export.Export.GetLarge():
+		return proto.ImageBytesMax
+	case export.Export.From == nil:
 		return proto.LargeImageBytesMax
 	}
-	return proto.ImageBytesMax
+	return proto.SketchBytesMax
 }
 
+// namesMax bounds the names of an answer: more than that is refused before it is copied.
 func namesMax(bins int) int { return min(bins*binNameBytes, answerBytesMax) }
 
 // mergedBytes bounds what a body adds to the memory of one that it is merged into. A merge of sparse bodies may be

@@ -158,16 +158,22 @@ func (f *frame) appendCounts(b []byte, ns *namespace, sum *summary) []byte {
 	return b
 }
 
-// comparedMax is how many bytes of keys the commands of one entry may compare with checksums. The first may compare more.
-// What it compares may take proto.ImageBytesMax, and from BehaviourAdds on what goes to another shard in pieces.
-const comparedMax = 8 * proto.ImageBytesMax
+const (
+	// comparableMax is how large a key may be that is compared with a checksum. All builds must apply the same: it is
+	// what proto.ImageBytesMax was at first, and more than fits a command. From BehaviourAdds on it may be as large as
+	// what goes to another shard in pieces.
+	comparableMax = 252 << 10
+	// comparedMax is how many bytes of keys the commands of one entry may compare with checksums. The first may compare
+	// more.
+	comparedMax = 8 * comparableMax
+)
 
 // compare says whether a key has a checksum of a sort. One that is too large for an image has none. What it costs goes by
 // what the key holds, and not by the few bytes of the command, so those of an entry have a budget together.
 func (s *State) compare(
 	ns *namespace, key uint32, checksum uint64, sort func(*namespace, uint32) uint64,
 ) (same bool, err *proto.Error) {
-	cost, most := max(s.imageLeast(key), s.imageLeast(s.lasting(ns, key))), proto.ImageBytesMax
+	cost, most := max(s.imageLeast(key), s.imageLeast(s.lasting(ns, key))), comparableMax
 	if s.behaviour >= BehaviourAdds {
 		most = proto.LargeImageBytesMax
 	}
@@ -185,10 +191,13 @@ func (s *State) compare(
 	return sort(ns, key) == checksum, nil
 }
 
-// imageLeast is a size in bytes that a key's image does not fall below: of each bin an id, a count, and a name with its length.
+// leastBin is what a bin takes in an image at least: an id, a count, and a name with its length.
+const leastBin = 1 + 4 + 2
+
+// imageLeast is a size in bytes that a key's image does not fall below.
 func (f *frame) imageLeast(key uint32) int {
 	if r := f.summaries.record(key); r.form() != recordBitmap {
-		return (1 + 4 + 2) * r.bins()
+		return leastBin * r.bins()
 	}
 	sum := f.summary(key)
 	return sum.bitmap().size()
@@ -330,10 +339,7 @@ func (img *image) slowly(slow *sketch.Params, at sketch.Tick) bool {
 
 func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
-	out, most := &ebbv1.KeyExport{AsOfUs: int64(f.evaluation(ns, 1, 0))}, proto.ImageBytesMax
-	if ask.Large {
-		most = proto.LargeImageBytesMax
-	}
+	out, most := &ebbv1.KeyExport{AsOfUs: int64(f.evaluation(ns, 1, 0))}, imageMost(q.Question.Ask)
 	if ns != nil {
 		if key, ok := f.there(ns, ask.Key, ns.clock(f.now)); ok && (ask.Both || !f.isSlow(ns, key)) {
 			if ask.Kmv {
@@ -348,8 +354,11 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 			since := !ask.SameNamespace || !ns.onEventTime()
 			if sum := f.summary(key); ask.Both && sum.body == nil {
 				both := f.exportBoth(ns, ask.Key, content, most, since)
-				if both != nil && (len(both) <= most || f.isSlow(ns, key)) {
+				switch fits := both != nil && (len(both) <= most || f.isSlow(ns, key)); {
+				case fits:
 					out.Image = both
+				case ask.From != nil && f.companion(ns) != nil: // half of it would be taken for all
+					return f.unanswered(keyTooLarge(ask.Key, max(len(both), most+1), most))
 				}
 			}
 		}
@@ -357,7 +366,23 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 	if n := len(out.Image); n > most {
 		return f.unanswered(keyTooLarge(ask.Key, n, most))
 	}
+	if n := imageBins(out.Image); len(out.Image) > proto.LargeImageBytesMax && n > uploadBinsMax {
+		return f.unanswered(uploadBins(len(out.Image), n))
+	}
+	if ask.From != nil && ask.Large && out.Found {
+		cutExport(out, ask.GetFrom())
+	}
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Export{Export: out}}}, AsOfUs: out.AsOfUs}
+}
+
+// cutExport leaves the piece of an image that one answer has, and says what it is a piece of: the same image at another
+// time has the same bytes behind the time.
+func cutExport(out *ebbv1.KeyExport, from uint64) {
+	raw := out.Image
+	_, time := binary.Uvarint(raw[2:])
+	out.Bytes, out.Whole = uint64(len(raw)), xxh3.Hash(raw[2+time:])
+	from = min(from, uint64(len(raw)))
+	out.Image = slices.Clone(raw[from:min(from+proto.LargeImageBytesMax, uint64(len(raw)))])
 }
 
 func keyTooLarge(key []byte, n, most int) *proto.Error {

@@ -314,7 +314,7 @@ func BenchmarkKeys(b *testing.B) {
 // A key that is too large to travel is not written down to find that out, whoever asks for its image or guesses its checksum.
 func TestTooLargeForAnImage(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, BinsMax: 100_000}, beginning)
-	const bins = proto.ImageBytesMax/7 + 1
+	const bins = comparableMax/leastBin + 1
 	for first := 0; first < bins; first += 10_000 {
 		var names []string
 		for b := first; b < min(first+10_000, bins); b++ {

@@ -55,7 +55,11 @@ func (s *State) putPiece(c *command) *ebbv1.CommandResult {
 	if s.behaviour < BehaviourSketches || pb.Unmarshal(c.body, &p) != nil {
 		return failed(errMalformedCommand())
 	}
-	if err := proto.CheckPutPiece(&p); err != nil {
+	most := uint64(proto.LargeImageBytesMax)
+	if s.behaviour >= BehaviourAdds {
+		most = proto.SketchBytesMax
+	}
+	if err := proto.CheckPutPiece(&p, most); err != nil {
 		return failed(err.WithShard(uint32(s.id)))
 	}
 	if s.lookup(c.namespace) == nil {
@@ -112,7 +116,53 @@ func (s *State) uploaded(namespace []byte, id uint64) ([]byte, *proto.Error) {
 	if u := &s.uploads[at]; uint64(len(u.data)) != u.bytes {
 		return nil, errUpload(s.id, u).WithHint("bring all pieces first")
 	}
-	return s.uploads[at].data, nil
+	raw := s.uploads[at].data
+	if n := imageBins(raw); len(raw) > proto.LargeImageBytesMax && n > uploadBinsMax {
+		return nil, uploadBins(len(raw), n)
+	}
+	return raw, nil
+}
+
+func uploadBins(bytes, bins int) *proto.Error {
+	return proto.ErrKeyTooLarge.Errorf("an image of %d bytes has %d bins: the limit of one of more than %d bytes is %d bins",
+		bytes, bins, proto.LargeImageBytesMax, uploadBinsMax)
+}
+
+// uploadBinsMax is how many bins an image may have that is larger than one of before BehaviourAdds: as many as those
+// had with names of six bytes. So it takes no more time and memory to apply, but for that of its names.
+const uploadBinsMax = proto.LargeImageBytesMax / 16
+
+// imageBins is how many bins an image says it has, of both half-lives; 0 of another kind, or of what is no image.
+func imageBins(raw []byte) int {
+	r := reader{rest: raw}
+	r.byte()
+	version := r.byte()
+	img := image{at: sketch.Tick(r.uvarint())}
+	content, others := &r, 0
+	if version == imageBothVersion {
+		content = &reader{rest: r.bytes()}
+		img.decodeWatched(&r)
+		img.decodeWatched(&r)
+		others = countsBins(&r)
+	}
+	content.uvarint()
+	if form(content.byte()) != formDistribution {
+		return 0
+	}
+	return others + countsBins(content)
+}
+
+// countsBins is how many bins a distribution in an image says it has.
+func countsBins(r *reader) int {
+	var h sketch.Header
+	r.byte()
+	r.byte()
+	r.uvarint()
+	r.float()
+	if _, err := h.Decode(r.rest); r.bad || err != nil {
+		return 0
+	}
+	return h.Bins
 }
 
 func (f *frame) writeUploads(b *blockWriter) {
@@ -138,10 +188,9 @@ func (s *State) readUploads(b *blockReader) {
 	}
 	b.section(sectionUploads)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
-		u := upload{
-			namespace: string(b.text(proto.NamespaceLenMax)), id: b.fixed(), bytes: b.uvarint(), at: b.tick(),
-			data: append([]byte(nil), b.text(proto.LargeImageBytesMax)...),
-		}
+		u := upload{namespace: string(b.text(proto.NamespaceLenMax))} // a text is good until the next value is read
+		u.id, u.bytes, u.at = b.fixed(), b.uvarint(), b.tick()
+		u.data = slices.Clone(b.text(proto.SketchBytesMax))
 		last := len(s.uploads) - 1
 		switch {
 		case b.err != nil:

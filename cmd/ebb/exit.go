@@ -19,7 +19,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1 // anything not below
 	exitUsage       = 2 // unknown command or flag, or a value that cannot be right (EBB-2001 to 2008)
-	exitRefused     = 3 // the cluster refused the request, or rows of an import
+	exitRefused     = 3 // the cluster refused the request, or rows or keys of an import
 	exitUnreachable = 4 // no node could be reached, or none could answer in time
 	exitUnknown     = 5 // the outcome of a write is unknown
 	exitRemoved     = 6 // a node was removed from its cluster: supervisors are not to start it again
@@ -35,7 +35,7 @@ var exitMeanings = []struct {
 	{exitOK, "done"},
 	{exitFailed, "failed: see the message"},
 	{exitUsage, "usage: unknown command or flag, or a value that cannot be right (EBB-2001 to 2008), whoever finds it: change the command"},
-	{exitRefused, "refused: the cluster refused the request as things are, or rows of an import were refused"},
+	{exitRefused, "refused: the cluster refused the request as things are, or rows or keys of an import were refused"},
 	{exitUnreachable, "unreachable: no node could be reached, or none could answer in time"},
 	{exitUnknown, "unknown outcome: a write may or may not have been applied"},
 	{exitRemoved, "removed: the node was removed from its cluster, or its disk was given up as lost; with this data directory it cannot go on however often it is started"},
@@ -130,7 +130,7 @@ func codeOf(err error) int {
 		return exitUsage
 	case errors.As(err, &start):
 		return exitFailed
-	case errors.Is(err, errRefusedRows):
+	case errors.Is(err, errRefusedRows), errors.Is(err, errLeftOut):
 		return exitRefused
 	case errors.Is(err, errLate):
 		return exitLate

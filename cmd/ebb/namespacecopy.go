@@ -24,11 +24,11 @@ the copy may be in TO or not. The event clock of TO has come as far as the keys 
 Rates of ebb trend are the same under an event clock. Under a wall clock they begin with the shard of a key, and may
 differ.
 
-Before anything is made, all keys are looked at. Bitmaps may be of any size. Distributions of more than 252 KiB
-and other keys of more than 4,128,768 bytes cannot be copied: the copy is refused, or leaves them out with
---skip-too-large and names them. Bitmaps that lie by slice or stand for strings are copied by their ids or
-strings, each by itself: many small ones take some 0.5 to 1.5 ms each. With rollups that is refused. Not copied
-are the budget, and the ids of a dictionary: strings get other ids.
+Before anything is made, all keys are looked at. Bitmaps may be of any size. Other keys of more than 15.7 MiB, and
+distributions of more than 3.9 MiB and 258,048 bins, cannot be copied: the copy is refused, or leaves them out
+with --skip-too-large and names them. Before storage version 15 this limit is 239 KiB. Bitmaps that lie by slice
+or stand for strings are copied by their ids or strings, each by itself: many small ones take some 0.5 to 1.5 ms
+each. With rollups that is refused. Not copied are the budget, and the ids of a dictionary: strings get other ids.
 
 A copy that was interrupted is continued with --resume. It begins with the first key, or after the key that the
 interrupted one named (--after), and replaces what is there. Keys that were deleted in FROM since stay in TO.`,

@@ -332,7 +332,7 @@ func poisons() []poison {
 		{name: "image of zeros", byShard: true, grpc: putting(make([]byte, 1000))},
 		{name: "image that says it is long", byShard: true, grpc: putting(append([]byte{1, 2, 3}, bytes.Repeat([]byte{0xff}, 40)...))},
 		{name: "image of noise", byShard: true, grpc: putting([]byte("\x01\x0b\xff\xff\xff\xff\xff\xff\xff\xff\x7f\xff\xff registers"))},
-		{name: "image too long", grpc: putting(make([]byte, proto.ImageBytesMax+1))},
+		{name: "image too long", want: errs(proto.ErrKeyTooLarge), says: `"new"`, grpc: putting(make([]byte, proto.CommandBytesMax))},
 		{name: "restore of a shard that is not empty", byShard: true, grpc: restoring(&ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Begin{Begin: &ebbv1.RestoreBegin{Bytes: math.MaxUint64, Checksum: 1}}})},
 		{name: "piece of a restore that never began", byShard: true, grpc: restoring(&ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{Offset: math.MaxUint64, Data: []byte("x")}}})},
 		{name: "piece too long", grpc: restoring(&ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{Data: make([]byte, proto.RestorePieceBytesMax+1)}}})},

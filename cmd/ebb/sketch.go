@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +45,10 @@ func newSketchExport(s *session) *cobra.Command {
 	var patterns []string
 	cmd := &cobra.Command{
 		Use: "export [KEY...]", Short: "Write what keys hold to a file", Args: argsBetween(0, -1, "[KEY...]"),
-		Long: `Each key is written as it is at a moment of its own. A key of more than 3.9 MiB is refused, and so are bitmaps whose
-ids stand for strings, and those of namespaces that place bitmaps by slice.`,
+		Long: `Each key is written as it is at a moment of its own. A key of more than 15.7 MiB is refused, and so is a distribution
+of more than 3.9 MiB with more than 258,048 bins: a backup takes them along (ebb backup). What takes more than 3.9 MiB
+is read in pieces, again if it is written in between. Bitmaps whose ids stand for strings, and those of namespaces that
+place bitmaps by slice, are refused: ebb bits export writes their ids or strings.`,
 		Example: "  ebb sketch export clicks/country -f country.ebb\n" +
 			"  ebb sketch export --matching 'clicks/*' -f clicks.ebb\n" +
 			"  ebb sketch export fans players/all -f - | ebb sketch import - --prefix copy/",
@@ -153,8 +156,9 @@ func newSketchImport(s *session) *cobra.Command {
 	var skip int
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "Merge what a file of sketches holds into keys", Args: argsBetween(1, 1, "FILE"),
-		Long: `A key that is there then holds what both hold: counts are added, and sets and bitmaps united. Strings have no union: they
-need --replace. The keys go into the namespaces that they came from, or into the one that -n names.
+		Long: `A key that is there then holds what both hold: counts are added, and sets and bitmaps united. Strings have no union: where
+the key is there, they are left out and named, and the exit code is 3; --replace takes them. The keys go into the
+namespaces that they came from, or into the one that -n names.
 
 A namespace must have the decay, the half-lives and the window that the sketch's had, and the same hash seed where the kind
 hashes (all but distributions, quantiles, Morris counters, bitmaps, phrases and strings). --create-namespace makes
@@ -198,7 +202,22 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		return err
 	}
 	defer c.Close()
-	n, done, faded := 0, skip, 0
+	n, done, faded, left := 0, skip, 0, 0
+	take := func(sketch *client.Sketch, into client.ImportOptions) error {
+		err := c.ImportSketch(cmd.Context(), sketch, into)
+		switch {
+		case errors.Is(err, proto.ErrKeyNotFound): // nothing is left of it by the clock of the namespace
+			faded++
+		case sketch.Kind() == client.KindString && errors.Is(err, proto.ErrUnmergeable):
+			left++
+			fmt.Fprintf(s.term.err, "left out: %s is a string, and there is one: strings have no union\n",
+				printable([]byte(cmp.Or(into.Key, sketch.Key()))))
+		case err != nil:
+			return err
+		}
+		done++
+		return nil
+	}
 	var only *client.Sketch // with --key: nothing is written before it is known to be the only one
 	err = s.eachSketch(file, func(sketch *client.Sketch) error {
 		if n++; n <= skip {
@@ -214,17 +233,10 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		case prefix != "":
 			into.Key = prefix + sketch.Key()
 		}
-		switch err := c.ImportSketch(cmd.Context(), sketch, into); {
-		case errors.Is(err, proto.ErrKeyNotFound): // nothing is left of it by the clock of the namespace
-			faded++
-		case err != nil:
-			return err
-		}
-		done++
-		return nil
+		return take(sketch, into)
 	})
 	if err == nil && only != nil {
-		err = c.ImportSketch(cmd.Context(), only, opts)
+		err = take(only, opts)
 	}
 	switch {
 	case errors.Is(err, client.ErrUnknownOutcome):
@@ -237,17 +249,24 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		}
 		return err
 	}
-	imported := max(n-skip, 0) - faded
+	imported := max(n-skip, 0) - faded - left
+	if left > 0 {
+		err = fmt.Errorf("%d of %d: %w", left, max(n-skip, 0), errLeftOut)
+	}
 	if s.output == "json" {
-		return printJSON(s.term.out, map[string]int{"imported": imported, "skipped": min(n, skip), "faded": faded})
+		counts := map[string]int{"imported": imported, "skipped": min(n, skip), "faded": faded, "left_out": left}
+		return cmp.Or(printJSON(s.term.out, counts), err)
 	}
 	if faded > 0 {
 		fmt.Fprintf(s.term.err, "note: %s left out: by the clock of namespace %s nothing is left of what they hold\n",
 			plural(faded, "sketch is", "sketches are"), s.namespace)
 	}
-	_, err = fmt.Fprintf(s.term.out, "imported %s\n", plural(imported, "key", "keys"))
-	return err
+	_, failed := fmt.Fprintf(s.term.out, "imported %s\n", plural(imported, "key", "keys"))
+	return cmp.Or(failed, err)
 }
+
+// errLeftOut says that an import went through but for strings that were there.
+var errLeftOut = errors.New("strings were left out, since those keys are there: --replace takes them")
 
 // eachSketch visits the sketches of a file.
 func (s *session) eachSketch(file string, visit func(*client.Sketch) error) error {

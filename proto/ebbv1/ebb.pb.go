@@ -3110,7 +3110,7 @@ type PutPiece struct {
 	// where the piece begins
 	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data   []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// of the whole image; at most 4,128,768
+	// of the whole image; at most 16,515,072, and 4,128,768 before storage version 15
 	Bytes         uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -7482,6 +7482,9 @@ type ExportQuestion struct {
 	// the image goes into the same namespace: with an event clock it does not say when rates begin, which all shards say
 	// together. From storage version 12 on
 	SameNamespace bool `protobuf:"varint,5,opt,name=same_namespace,json=sameNamespace,proto3" json:"same_namespace,omitempty"`
+	// with large, of an image of up to 16,515,072 bytes: up to 4,128,768 of them, from here on. Pieces with the same bytes
+	// and whole are of one image. From storage version 15 on; older nodes answer with a whole image
+	From          *uint64 `protobuf:"varint,6,opt,name=from,proto3,oneof" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7549,6 +7552,13 @@ func (x *ExportQuestion) GetSameNamespace() bool {
 		return x.SameNamespace
 	}
 	return false
+}
+
+func (x *ExportQuestion) GetFrom() uint64 {
+	if x != nil && x.From != nil {
+		return *x.From
+	}
+	return 0
 }
 
 // MatchQuestion asks which phrases of a key stand in a text: token by token, in any case of letters.
@@ -10209,8 +10219,11 @@ type KeyExport struct {
 	Found bool                   `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
 	Image []byte                 `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
 	// of the image
-	Checksum      uint64 `protobuf:"fixed64,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
-	AsOfUs        int64  `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	Checksum uint64 `protobuf:"fixed64,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	AsOfUs   int64  `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the whole image, and its checksum but for the time; where the question says from
+	Bytes         uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Whole         uint64 `protobuf:"fixed64,6,opt,name=whole,proto3" json:"whole,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10273,6 +10286,20 @@ func (x *KeyExport) GetAsOfUs() int64 {
 	return 0
 }
 
+func (x *KeyExport) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *KeyExport) GetWhole() uint64 {
+	if x != nil {
+		return x.Whole
+	}
+	return 0
+}
+
 // SketchState is what a key holds, for other clusters: what stands in a file of sketches.
 type SketchState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -10280,7 +10307,7 @@ type SketchState struct {
 	Namespace *Namespace `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Key       []byte     `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Kind      Kind       `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
-	// see KeyExport; at most 4,128,768 bytes
+	// see KeyExport; at most 16,515,072 bytes
 	Image []byte `protobuf:"bytes,4,opt,name=image,proto3" json:"image,omitempty"`
 	// XXH3-64 of the image
 	Checksum uint64 `protobuf:"fixed64,5,opt,name=checksum,proto3" json:"checksum,omitempty"`
@@ -15725,13 +15752,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\">\n" +
 	"\x10DescribeQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
-	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"\x85\x01\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"\xa7\x01\n" +
 	"\x0eExportQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04both\x18\x02 \x01(\bR\x04both\x12\x14\n" +
 	"\x05large\x18\x03 \x01(\bR\x05large\x12\x10\n" +
 	"\x03kmv\x18\x04 \x01(\bR\x03kmv\x12%\n" +
-	"\x0esame_namespace\x18\x05 \x01(\bR\rsameNamespace\"5\n" +
+	"\x0esame_namespace\x18\x05 \x01(\bR\rsameNamespace\x12\x17\n" +
+	"\x04from\x18\x06 \x01(\x04H\x00R\x04from\x88\x01\x01B\a\n" +
+	"\x05_from\"5\n" +
 	"\rMatchQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"\x83\x01\n" +
@@ -15948,12 +15977,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\t \x01(\x03R\x06asOfUs\"4\n" +
 	"\bProperty\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value\"m\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\"\x99\x01\n" +
 	"\tKeyExport\x12\x14\n" +
 	"\x05found\x18\x01 \x01(\bR\x05found\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\fR\x05image\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x18\n" +
-	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"\xbe\x01\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05whole\x18\x06 \x01(\x06R\x05whole\"\xbe\x01\n" +
 	"\vSketchState\x12/\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12 \n" +
@@ -16996,6 +17027,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
+	file_ebb_v1_ebb_proto_msgTypes[86].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[91].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
