@@ -103,24 +103,26 @@ func TestOneLimitOfWhatTravels(t *testing.T) {
 			} else if got := imageOf(t, c, "imported", key); got.Bytes() != size || pieces > 0 != (size > proto.ImageBytesMax) {
 				t.Errorf("import of %d bytes has %d, in %d pieces", size, got.Bytes(), pieces)
 			}
-			to, home := "", proto.ShardOf("n", []byte(key), testShards)
-			for i := 0; to == "" || proto.ShardOf("n", []byte(to), testShards) == home; i++ {
-				to = fmt.Sprintf("renamed/%d/%d", size, i)
+			pieces = 0
+			if err := c.Rename(ctx, "n", key, elsewhere(key), false); err != nil || pieces > 0 != (size > proto.ImageBytesMax) {
+				t.Errorf("rename of %d bytes in %d pieces: %v", size, pieces, err)
 			}
-			err := c.Rename(ctx, "n", key, to, false)
-			if size > proto.ImageBytesMax {
-				limit := fmt.Sprint(proto.ImageBytesMax)
-				if !errors.Is(err, ebb.ErrKeyTooLarge) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), limit) {
-					t.Errorf("rename of %d bytes: %v", size, err)
-				}
-			} else if err != nil {
-				t.Errorf("rename of %d bytes: %v", size, err)
+			if err := c.Rename(ctx, "n", elsewhere(key), key, false); err != nil {
+				t.Errorf("rename of %d bytes back: %v", size, err)
 			}
 		}
 		if sent <= proto.ImageBytesMax || sent > proto.CommandBytesMax {
 			t.Errorf("the largest command has %d bytes", sent)
 		}
 		w.setVersion(proto.VersionGoneBack)
+		for _, size := range sizes[1:] {
+			key, limit := fmt.Sprintf("wide/%d", size), fmt.Sprint(proto.ImageBytesMax)
+			err := w.connect().Rename(ctx, "n", key, elsewhere(key), false)
+			named := err != nil && strings.Contains(err.Error(), key) && strings.Contains(err.Error(), limit)
+			if !errors.Is(err, ebb.ErrKeyTooLarge) || !named {
+				t.Errorf("rename of %d bytes without pieces: %v", size, err)
+			}
+		}
 		result, err := w.connect().CopyNamespace(ctx, "n", "before", ebb.CopyOptions{SkipTooLarge: true})
 		if err != nil || result.Keys != 1 || result.LeftOut != len(sizes)-1 {
 			t.Errorf("copy without pieces: %+v, %v", result, err)
@@ -137,6 +139,16 @@ func TestOneLimitOfWhatTravels(t *testing.T) {
 			}
 		}
 	})
+}
+
+// elsewhere is a name for a key of namespace n that lies in another shard.
+func elsewhere(key string) string {
+	home := proto.ShardOf("n", []byte(key), testShards)
+	for i := 0; ; i++ {
+		if to := fmt.Sprintf("renamed/%s/%d", key, i); proto.ShardOf("n", []byte(to), testShards) != home {
+			return to
+		}
+	}
 }
 
 // A sketch of several pieces is of one moment, and a key that is written all the time is refused as busy.
@@ -196,7 +208,7 @@ func TestSketchesInPiecesAreOfOneMoment(t *testing.T) {
 	})
 }
 
-// A value of gocountme that is larger than a command is cut to what a set keeps, which is what a shard would do.
+// A value of gocountme that is larger than a command goes in pieces, and is cut to what a set of its namespace keeps.
 func TestLargeValuesOfGocountme(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -231,8 +243,7 @@ func TestLargeValuesOfGocountme(t *testing.T) {
 				t.Errorf("%s: %d bytes, not %d, %v", key, len(got), len(want), err)
 			}
 		}
-		err = c.ImportKMV(ctx, "hour", "all", value(proto.KMVSizeMax, proto.KMVSizeMax-1))
-		if !errors.Is(err, ebb.ErrKeyTooLarge) || !strings.Contains(err.Error(), fmt.Sprint(proto.ImageBytesMax)) {
+		if err = c.ImportKMV(ctx, "hour", "all", value(proto.KMVSizeMax, proto.KMVSizeMax-1)); err != nil {
 			t.Errorf("where sets forget: %v", err)
 		}
 	})

@@ -309,9 +309,13 @@ func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error)
 	if e := proto.FromWire(a.GetError()); e != nil {
 		return nil, e
 	}
-	if n := len(a.GetExport().GetImage()); n > proto.ImageBytesMax { // a node of an older build allows more
-		return nil, proto.ErrKeyTooLarge.Errorf("key %q takes %d bytes: the limit of what goes from one shard to another is %d",
-			key, n, proto.ImageBytesMax)
+	most := proto.ImageBytesMax
+	if q.GetExport().GetLarge() {
+		most = proto.LargeImageBytesMax
+	}
+	if n := len(a.GetExport().GetImage()); n > most { // a node of an older build allows more
+		return nil, proto.ErrKeyTooLarge.Errorf(
+			"key %q takes %d bytes: the limit of what goes from one shard to another is %d", key, n, most)
 	}
 	return a.GetExport(), nil
 }
