@@ -558,7 +558,7 @@ func (cp *namespaceCopy) copyBatch(ctx context.Context, keys []KeyInfo) error {
 func (cp *namespaceCopy) copyPieces(ctx context.Context, key KeyInfo) error {
 	export, _, err := cp.client.exportWhole(ctx, cp.from, []byte(key.Key))
 	switch {
-	case err != nil && coded(err).Code == proto.ErrKeyTooLarge.Code:
+	case err != nil && (coded(err).Code == proto.ErrKeyTooLarge.Code || coded(err).Code == proto.ErrKeyBusy.Code):
 		cp.leave(key.Key, err)
 		return nil
 	case err != nil:
@@ -566,9 +566,17 @@ func (cp *namespaceCopy) copyPieces(ctx context.Context, key KeyInfo) error {
 	case export.GetFound():
 		err = cp.client.putWhole(ctx, ImportOptions{Namespace: cp.to, Key: key.Key, Replace: true}, export.GetImage())
 	}
-	gone := !export.GetFound() || err != nil && coded(err).Code == proto.ErrKeyNotFound.Code
-	if err != nil && !gone {
-		return cp.client.fail(attempt{op: "put", key: key.Key}, err)
+	gone := !export.GetFound()
+	if err != nil {
+		switch coded(err).Code {
+		case proto.ErrKeyNotFound.Code:
+			gone = true
+		case proto.ErrBadRequest.Code, proto.ErrTooManyBins.Code:
+			cp.leave(key.Key, err)
+			return nil
+		default:
+			return cp.client.fail(attempt{op: "put", key: key.Key}, err)
+		}
 	}
 	cp.progress(func(done *NamespaceCopy) {
 		if gone {

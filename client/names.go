@@ -79,7 +79,8 @@ func (c *Client) SetNamesIn(ctx context.Context, ns string, sets map[string][]st
 	for _, key := range slices.Sorted(maps.Keys(sets)) {
 		for list := once(sets[key]); len(list) > 0; {
 			n := 0
-			for n < len(list) && count < proto.NamesMax && size+len(list[n]) <= proto.BatchBytesMax {
+			// a string that is too large goes alone, and is refused
+			for n < len(list) && count < proto.NamesMax && (count == 0 || size+len(list[n]) <= proto.BatchBytesMax) {
 				size += len(list[n])
 				count++
 				n++

@@ -361,3 +361,18 @@ func TestUnansweredIsUnknown(t *testing.T) {
 		}
 	})
 }
+
+// A string that is too large for a request is refused, and does not keep the call from ending.
+func TestSetNamesInRefusesLargeStrings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, ctx := newWorld(t, 1).connect(), context.Background()
+		ns := ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice, Dictionary: true}
+		if _, err := c.CreateNamespace(ctx, ns); err != nil {
+			t.Fatal(err)
+		}
+		large := strings.Repeat("x", proto.BatchBytesMax+1)
+		if n, err := c.SetNamesIn(ctx, "people", map[string][]string{"k": {"a", large}}); err == nil || n != 1 {
+			t.Errorf("%d strings, %v", n, err)
+		}
+	})
+}

@@ -168,16 +168,21 @@ const (
 	comparedMax = 8 * comparableMax
 )
 
+// comparable is how large a key may be that is compared with a checksum.
+func (f *frame) comparable() int {
+	if f.behaviour < BehaviourAdds {
+		return comparableMax
+	}
+	return proto.LargeImageBytesMax
+}
+
 // compare says whether a key has a checksum of a sort. One that is too large for an image has none. What it costs goes by
 // what the key holds, and not by the few bytes of the command, so those of an entry have a budget together.
 func (s *State) compare(
 	ns *namespace, key uint32, checksum uint64, sort func(*namespace, uint32) uint64,
 ) (same bool, err *proto.Error) {
-	cost, most := max(s.imageLeast(key), s.imageLeast(s.lasting(ns, key))), comparableMax
-	if s.behaviour >= BehaviourAdds {
-		most = proto.LargeImageBytesMax
-	}
-	if cost > most {
+	cost := max(s.imageLeast(key), s.imageLeast(s.lasting(ns, key)))
+	if cost > s.comparable() {
 		return false, nil
 	}
 	if b := s.summary(key).body; b != nil && b.form() != formBitmap {
@@ -357,7 +362,7 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 				switch fits := both != nil && (len(both) <= most || f.isSlow(ns, key)); {
 				case fits:
 					out.Image = both
-				case ask.From != nil && f.companion(ns) != nil: // half of it would be taken for all
+				case (ask.From != nil || ask.Large) && f.companion(ns) != nil: // half of it would be taken for all
 					return f.unanswered(keyTooLarge(ask.Key, max(len(both), most+1), most))
 				}
 			}

@@ -251,3 +251,20 @@ func TestAnEmptyUploadIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// An upload whose put is refused for good takes no more room. Before BehaviourAdds it does for ten minutes.
+func TestARefusedUploadIsGone(t *testing.T) {
+	for behaviour, left := range map[uint32]int{BehaviourGoneBack: 1, BehaviourAdds: 0} {
+		m := newMerging(t, &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: hourLong})
+		m.apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: behaviour}}})
+		for _, key := range []string{"k", "there"} {
+			m.see(&ebbv1.Increment{Key: []byte(key), Bin: []byte(key)})
+		}
+		image := exported(&m.frame, "n", "k").Image
+		m.bring(7, image, len(image))
+		r := m.put(&ebbv1.PutKey{Key: []byte("there"), What: &ebbv1.PutKey_Upload{Upload: 7}})
+		if r.GetError().GetCode() != ebbv1.Code_CODE_KEY_EXISTS || len(m.uploads) != left {
+			t.Errorf("behaviour %d: %v, and %d uploads are there", behaviour, r, len(m.uploads))
+		}
+	}
+}

@@ -151,6 +151,21 @@ func (s *State) affordMerge(key uint32) *proto.Error {
 	return nil
 }
 
+// affordUpload refuses an image in pieces in an entry of the log that compares and merges too much already: to decode it
+// costs as much as to merge it, and the command has few bytes.
+func (s *State) affordUpload(size int) *proto.Error {
+	if s.behaviour >= BehaviourAdds && s.compared > 0 && s.compared+size > comparedMax {
+		return proto.ErrOverloaded.Errorf("an entry of the log of shard %d merges more than %d bytes", s.id, comparedMax).
+			WithHint("try again, in a command of its own")
+	}
+	return nil
+}
+
+// settled says whether a put that was refused will not be tried again with the same upload.
+func settled(err *proto.Error) bool {
+	return err.Code != proto.ErrBadTime.Code && err.Code != proto.ErrOverloaded.Code
+}
+
 // mergeCounts adds to an image what a distribution holds.
 func (s *State) mergeCounts(ns *namespace, name []byte, held *summary, img *image, clock sketch.Tick) *proto.Error {
 	p, own := ns.params(), s.present(ns, held, clock)

@@ -202,8 +202,12 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 		if raw, err = s.uploaded([]byte(ns.definition.GetName()), id); err != nil {
 			return 0, err
 		}
+		if err = s.affordUpload(len(raw)); err != nil {
+			return 0, err
+		}
 		defer func() {
-			if err == nil {
+			s.compared += len(raw)
+			if err == nil || s.behaviour >= BehaviourAdds && settled(err) {
 				s.uploads = s.uploads.without(s.uploads.find([]byte(ns.definition.GetName()), id))
 			}
 		}()

@@ -112,7 +112,7 @@ func (f *frame) lasting(ns *namespace, key uint32) uint32 {
 		return key
 	}
 	other, ok := f.findKey(slow, f.keys.bytesOf(key))
-	if !ok || !f.alive(slow, other, slow.clock(f.now)) || f.imageLeast(other) > comparableMax {
+	if !ok || !f.alive(slow, other, slow.clock(f.now)) || f.imageLeast(other) > f.comparable() {
 		return key
 	}
 	return other

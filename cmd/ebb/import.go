@@ -213,6 +213,10 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 			again = "import them as a file of their own"
 		}
 		fmt.Fprintf(s.term.err, "of rows of a time that is still to come: from %s on %s\n", stampOf(p.Future), again)
+		if p.Refused > proto.BatchOpsMax && !once {
+			fmt.Fprintf(s.term.err, "each shard remembers the last %d rows that it refused: "+
+				"import those before them as a file of their own\n", proto.BatchOpsMax)
+		}
 	}
 	if err == nil && p.Refused > 0 {
 		err = fmt.Errorf("%d of %d rows: %w", p.Refused, p.Rows, errRefusedRows)
