@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"math/rand/v2"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -31,11 +30,10 @@ func (c *Client) ImportKMV(ctx context.Context, ns, key string, value []byte) er
 	return nil
 }
 
-// importKMV puts a value, in pieces if it does not fit into a command. A put of what came in pieces has an identity,
-// since the pieces are gone once it is applied.
+// importKMV puts a value, in pieces if it does not fit into a command.
 func (c *Client) importKMV(ctx context.Context, opts ImportOptions, value []byte) error {
-	put := &ebbv1.PutKey{Key: []byte(opts.Key), Merge: true, What: &ebbv1.PutKey_Kmv{Kmv: value}}
 	if len(value) <= proto.ImageBytesMax {
+		put := &ebbv1.PutKey{Key: []byte(opts.Key), Merge: true, What: &ebbv1.PutKey_Kmv{Kmv: value}}
 		return c.command(ctx, opts, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}})
 	}
 	table, err := c.Table(ctx)
@@ -44,19 +42,12 @@ func (c *Client) importKMV(ctx context.Context, opts ImportOptions, value []byte
 	}
 	if v := table.GetVersion(); v < proto.VersionAdds {
 		return proto.ErrBadRequest.Errorf(
-			"a value of %d bytes goes in from storage version %d on, and this cluster has %d: until then the limit is %d",
+			"a value of %d bytes goes in from storage version %d on, and this cluster has %d: until then the limit "+
+				"is %d",
 			len(value), proto.VersionAdds, v, proto.ImageBytesMax).
 			WithHint("upgrade all nodes: see ebb cluster status")
 	}
-	id := 1 + rand.Uint64N(1<<63)
-	if err := c.bring(ctx, opts, id, value); err != nil {
-		return err
-	}
-	put.What = &ebbv1.PutKey_Upload{Upload: id}
-	return c.command(ctx, opts, &ebbv1.Command{
-		Identity: &ebbv1.Command_IdempotencyKey{IdempotencyKey: c.idempotencyKey()},
-		Body:     &ebbv1.Command_Put{Put: put},
-	})
+	return c.putWhole(ctx, opts, value)
 }
 
 // ExportKMV returns the hashes of a set as ImportKMV takes them. The error is ErrKeyNotFound if there is no such key.

@@ -13,8 +13,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// SetNames puts strings into the bitmap of a key, which it makes if need be, and says how many were not in. The namespace has a dictionary (see Namespace), in which each string gets an id
-// that stays; so uuids take little. A string has 1 to 256 bytes of UTF-8 without control characters. Each request, of up to 10,000 strings, counts once, however often it had to be sent.
+// SetNames puts strings into the bitmap of a key, which it makes if need be, and says how many were not in. The
+// namespace has a dictionary (see Namespace), in which each string gets an id that stays; so uuids take little. A
+// string has 1 to 256 bytes of UTF-8 without control characters. Each request, of up to 10,000 strings, counts once,
+// however often it had to be sent.
 func (c *Client) SetNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
 	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, names)
 }
@@ -24,12 +26,15 @@ func (c *Client) ClearNames(ctx context.Context, ns, key string, names ...string
 	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, names)
 }
 
-// FlipNames takes out those strings that are in the bitmap of a key, and puts in the others. One that is named twice is flipped once. See SetNames.
+// FlipNames takes out those strings that are in the bitmap of a key, and puts in the others. One that is named twice is
+// flipped once. See SetNames.
 func (c *Client) FlipNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
 	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, names)
 }
 
-func (c *Client) editNames(ctx context.Context, ns, key string, op ebbv1.BitOp, names []string) (changed int, err error) {
+func (c *Client) editNames(
+	ctx context.Context, ns, key string, op ebbv1.BitOp, names []string,
+) (changed int, err error) {
 	list := once(names)
 	for made := false; len(list) > 0; made = true {
 		n, size := 0, 0
@@ -115,9 +120,9 @@ func (n changeCounts) sum() (sum int) {
 	return sum
 }
 
-// changeTogether makes changes through any node, each once, and says of each whether it failed. They share commands, for
-// a shard remembers few idempotency keys: so how much was changed is right in sum only. As long as some are refused that
-// may be made later, all are sent again.
+// changeTogether makes changes through any node, each once, and says of each whether it failed. They share commands,
+// for a shard remembers few idempotency keys: so how much was changed is right in sum only. As long as some are refused
+// that may be made later, all are sent again.
 func (c *Client) changeTogether(
 	ctx context.Context, ns string, changes []*ebbv1.BitChange,
 ) (done changeCounts, errs []error) {
@@ -225,14 +230,17 @@ func (c *Client) lookUp(ctx context.Context, ns string, q *ebbv1.NamesQuestion) 
 		return nil, err
 	}
 	w := a.GetNames()
-	if len(w.GetIds()) != len(q.GetNames()) || len(w.GetFound()) != len(q.GetNames()) || len(w.GetNames()) != len(q.GetIds()) {
-		return nil, c.fail(attempt{op: "names"}, proto.ErrInternal.Errorf("an answer about %d strings and %d ids to a question about %d and %d",
-			len(w.GetIds()), len(w.GetNames()), len(q.GetNames()), len(q.GetIds())))
+	if len(w.GetIds()) != len(q.GetNames()) || len(w.GetFound()) != len(q.GetNames()) ||
+		len(w.GetNames()) != len(q.GetIds()) {
+		return nil, c.fail(attempt{op: "names"},
+			proto.ErrInternal.Errorf("an answer about %d strings and %d ids to a question about %d and %d",
+				len(w.GetIds()), len(w.GetNames()), len(q.GetNames()), len(q.GetIds())))
 	}
 	return w, nil
 }
 
-// ContainsNames asks which of up to 10,000 strings are in, in their order. A string that has no id is not, and gets none.
+// ContainsNames asks which of up to 10,000 strings are in, in their order. A string that has no id is not, and gets
+// none.
 func (b Bitmap) ContainsNames(ctx context.Context, names ...string) ([]bool, error) {
 	list := &ebbv1.BitmapIds{}
 	for _, name := range names {
@@ -242,7 +250,8 @@ func (b Bitmap) ContainsNames(ctx context.Context, names ...string) ([]bool, err
 	return w.GetContains(), err
 }
 
-// Names lists the strings for which the ids stand, in the order of these: that in which strings got them, shard by shard. An id that stands for none is left out. See IDs.
+// Names lists the strings for which the ids stand, in the order of these: that in which strings got them, shard by
+// shard. An id that stands for none is left out. See IDs.
 func (b Bitmap) Names(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for from, more := uint64(0), true; more; {

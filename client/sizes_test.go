@@ -100,11 +100,13 @@ func TestOneLimitOfWhatTravels(t *testing.T) {
 			pieces = 0
 			if err := c.ImportSketch(ctx, was, ebb.ImportOptions{Namespace: "imported", Create: true}); err != nil {
 				t.Errorf("import of %d bytes: %v", size, err)
-			} else if got := imageOf(t, c, "imported", key); got.Bytes() != size || pieces > 0 != (size > proto.ImageBytesMax) {
+			} else if got := imageOf(t, c, "imported", key); got.Bytes() != size ||
+				pieces > 0 != (size > proto.ImageBytesMax) {
 				t.Errorf("import of %d bytes has %d, in %d pieces", size, got.Bytes(), pieces)
 			}
 			pieces = 0
-			if err := c.Rename(ctx, "n", key, elsewhere(key), false); err != nil || pieces > 0 != (size > proto.ImageBytesMax) {
+			if err := c.Rename(ctx, "n", key, elsewhere(key), false); err != nil ||
+				pieces > 0 != (size > proto.ImageBytesMax) {
 				t.Errorf("rename of %d bytes in %d pieces: %v", size, pieces, err)
 			}
 			if err := c.Rename(ctx, "n", elsewhere(key), key, false); err != nil {
@@ -228,7 +230,8 @@ func TestLargeValuesOfGocountme(t *testing.T) {
 			return out
 		}
 		for key, value := range map[string][]byte{
-			"full": value(proto.KMVSizeMax, proto.KMVSizeMax), "less": value(proto.KMVSizeMax, proto.KMVSizeMax-1), "few": value(2_000, 2_000),
+			"full": value(proto.KMVSizeMax, proto.KMVSizeMax), "less": value(proto.KMVSizeMax, proto.KMVSizeMax-1),
+			"few": value(2_000, 2_000),
 		} {
 			if err := c.ImportKMV(ctx, "n", key, value); err != nil {
 				t.Fatalf("%s: %v", key, err)

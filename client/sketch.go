@@ -73,11 +73,13 @@ func ReadSketch(r *bufio.Reader) (*Sketch, error) {
 	case err == io.EOF:
 		return nil, err
 	case n > 0 && !bytes.HasPrefix([]byte(sketchMagic), magic[:min(n, len(sketchMagic)-1)]):
-		return nil, proto.ErrCorrupt.Errorf("this is no file of sketches: it does not begin as one").WithHint("files of sketches come from ebb sketch export")
+		return nil, proto.ErrCorrupt.Errorf("this is no file of sketches: it does not begin as one").
+			WithHint("files of sketches come from ebb sketch export")
 	case err != nil:
 		return nil, sketchEnds(err)
 	case string(magic) != sketchMagic:
-		return nil, proto.ErrCorrupt.Errorf("the format of the file of sketches has version %d, and this build reads version %d",
+		return nil, proto.ErrCorrupt.Errorf("the format of the file of sketches has version %d, and this build reads "+
+			"version %d",
 			magic[len(magic)-1], sketchMagic[len(magic)-1]).WithHint("read it with a newer build of ebb")
 	}
 	s := &Sketch{state: &ebbv1.SketchState{}}
@@ -85,7 +87,8 @@ func ReadSketch(r *bufio.Reader) (*Sketch, error) {
 		return nil, sketchEnds(err)
 	}
 	if xxh3.Hash(s.state.GetImage()) != s.state.GetChecksum() {
-		return nil, proto.ErrCorrupt.Errorf("the sketch of key %s has another checksum than it should have", keyText(s.Key())).
+		return nil, proto.ErrCorrupt.Errorf("the sketch of key %s has another checksum than it should have",
+			keyText(s.Key())).
 			WithHint("export it again")
 	}
 	return s, nil
@@ -106,8 +109,8 @@ func sketchEnds(err error) error {
 }
 
 // ExportSketch returns what a key holds, at most proto.SketchBytesMax bytes; beyond it is ErrKeyTooLarge. More than
-// proto.LargeImageBytesMax come in several answers: ErrKeyBusy says that the key was written between these. The error is
-// ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no
+// proto.LargeImageBytesMax come in several answers: ErrKeyBusy says that the key was written between these. The error
+// is ErrKeyNotFound if there is no such key. Keys whose bitmaps lie by slice, or whose ids are of a dictionary, have no
 // state that means anything elsewhere: they are refused.
 func (c *Client) ExportSketch(ctx context.Context, ns, key string) (*Sketch, error) {
 	s, err := c.exportSketch(ctx, ns, key)
@@ -132,10 +135,14 @@ func (c *Client) exportSketch(ctx context.Context, ns, key string) (*Sketch, err
 	}
 	switch {
 	case !export.GetFound():
-		return nil, proto.ErrKeyNotFound.Errorf("there is no key %s in namespace %s, or all of it has faded", keyText(key), settings.GetName())
+		return nil, proto.ErrKeyNotFound.Errorf("there is no key %s in namespace %s, or all of it has faded",
+			keyText(key), settings.GetName())
 	case kind == KindBitmap && proto.HasDictionary(settings):
-		return nil, proto.ErrBadRequest.Errorf("the ids of bitmap %s stand for strings of namespace %s, and mean nothing elsewhere", keyText(key), settings.GetName()).
-			WithHint("take its strings to a file: ebb bits export KEY > FILE; ebb bits load KEY FILE puts them into another key")
+		return nil, proto.ErrBadRequest.Errorf(
+			"the ids of bitmap %s stand for strings of namespace %s, and mean nothing elsewhere", keyText(key),
+			settings.GetName()).
+			WithHint("take its strings to a file: ebb bits export KEY > FILE; ebb bits load KEY FILE puts them into " +
+				"another key")
 	}
 	return &Sketch{&ebbv1.SketchState{
 		Namespace: copySettingsNamed(settings), Key: name, Kind: kind, Image: export.GetImage(),
@@ -158,7 +165,8 @@ func (c *Client) exportWhole(ctx context.Context, ns string, key []byte) (*ebbv1
 				return nil, kind, err
 			}
 			whole.Image = append(whole.Image, next.GetImage()...)
-			same = next.GetBytes() == whole.GetBytes() && next.GetWhole() == whole.GetWhole() && len(next.GetImage()) > 0
+			same = next.GetBytes() == whole.GetBytes() && next.GetWhole() == whole.GetWhole() &&
+				len(next.GetImage()) > 0
 		}
 		if same {
 			return whole, kind, nil
@@ -172,7 +180,10 @@ func (c *Client) exportWhole(ctx context.Context, ns string, key []byte) (*ebbv1
 // exportPiece asks for an image from a byte on, and for the kind of its key.
 func (c *Client) exportPiece(ctx context.Context, ns string, key []byte, from uint64) (*ebbv1.KeyExport, Kind, error) {
 	answers, err := c.Ask(ctx, []*ebbv1.Question{
-		{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: key, Both: true, Large: true, From: &from}}},
+		{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{
+			Key: key, Both: true, Large: true,
+			From: &from,
+		}}},
 		{Namespace: ns, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: key}}},
 	})
 	if err != nil {
@@ -227,7 +238,9 @@ func (c *Client) settingsOf(ctx context.Context, name string) (*ebbv1.Namespace,
 func (c *Client) sketchesTravel(ctx context.Context) error {
 	table, err := c.Table(ctx)
 	if err == nil && table.GetVersion() < proto.VersionSketches {
-		err = proto.ErrBadRequest.Errorf("sketches go to other clusters from storage version %d on, and this cluster has %d", proto.VersionSketches, table.GetVersion()).
+		err = proto.ErrBadRequest.Errorf(
+			"sketches go to other clusters from storage version %d on, and this cluster has %d", proto.VersionSketches,
+			table.GetVersion()).
 			WithHint("upgrade all nodes: see ebb cluster status")
 	}
 	return err
@@ -275,7 +288,10 @@ func (c *Client) importSketch(ctx context.Context, s *Sketch, opts ImportOptions
 	}
 	settings, err := c.settingsOf(ctx, opts.Namespace)
 	if opts.Create && errors.Is(err, ErrNamespaceNotFound) {
-		like := &namespaceCopy{client: c, from: s.state.GetNamespace().GetName(), to: opts.Namespace, settings: s.state.GetNamespace()}
+		like := &namespaceCopy{
+			client: c, from: s.state.GetNamespace().GetName(), to: opts.Namespace,
+			settings: s.state.GetNamespace(),
+		}
 		if err = like.create(ctx, false); err == nil {
 			settings, err = c.settingsOf(ctx, opts.Namespace)
 		}
@@ -292,7 +308,7 @@ func (c *Client) importSketch(ctx context.Context, s *Sketch, opts ImportOptions
 	return c.putWhole(ctx, opts, s.state.GetImage())
 }
 
-// putWhole puts an image, in pieces where it is large.
+// putWhole puts an image, or a value of gocountme that is larger than a command, in pieces where it is large.
 func (c *Client) putWhole(ctx context.Context, opts ImportOptions, image []byte) error {
 	put := &ebbv1.PutKey{Key: []byte(opts.Key), Merge: !opts.Replace, Overwrite: opts.Replace}
 	if len(image) <= proto.ImageBytesMax {
@@ -317,7 +333,8 @@ func (c *Client) takesLarge(ctx context.Context, s *Sketch) error {
 	}
 	table, err := c.Table(ctx)
 	if err == nil && table.GetVersion() < proto.VersionAdds {
-		err = proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit is %d before storage version %d, and this cluster has %d",
+		err = proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit is %d before storage version %d, and "+
+			"this cluster has %d",
 			keyText(s.Key()), s.Bytes(), proto.LargeImageBytesMax, proto.VersionAdds, table.GetVersion()).
 			WithHint("upgrade all nodes: see ebb cluster status")
 	}
@@ -328,7 +345,8 @@ func (c *Client) takesLarge(ctx context.Context, s *Sketch) error {
 func suits(s *ebbv1.SketchState, ns *ebbv1.Namespace) error {
 	of := s.GetNamespace()
 	differs := func(what string) error {
-		return proto.ErrBadNamespace.Errorf("the sketch of key %s is of a namespace with another %s than %s has", keyText(string(s.GetKey())), what, ns.GetName()).
+		return proto.ErrBadNamespace.Errorf("the sketch of key %s is of a namespace with another %s than %s has",
+			keyText(string(s.GetKey())), what, ns.GetName()).
 			WithHint("import it into a namespace like its own: --create-namespace -n NAME makes one")
 	}
 	switch s.GetKind() {
@@ -361,7 +379,8 @@ func suits(s *ebbv1.SketchState, ns *ebbv1.Namespace) error {
 func (c *Client) bring(ctx context.Context, opts ImportOptions, id uint64, image []byte) error {
 	for at := 0; at < len(image); at += sketchPieceBytes {
 		err := c.command(ctx, opts, &ebbv1.Command{Body: &ebbv1.Command_PutPiece{PutPiece: &ebbv1.PutPiece{
-			Upload: id, Offset: uint64(at), Data: image[at:min(at+sketchPieceBytes, len(image))], Bytes: uint64(len(image)),
+			Upload: id, Offset: uint64(at), Data: image[at:min(at+sketchPieceBytes, len(image))],
+			Bytes: uint64(len(image)),
 		}}})
 		if err != nil {
 			return err
@@ -386,7 +405,8 @@ func (c *Client) command(ctx context.Context, opts ImportOptions, cmd *ebbv1.Com
 		case tries == sketchPauses || ctx.Err() != nil:
 			return err
 		case code == proto.ErrBadTime.Code, code == proto.ErrOverloaded.Code, code == proto.ErrUnknownOutcome.Code,
-			code == proto.ErrKeyExists.Code && cmd.GetPut().GetMerge(): // the shard is about to switch to BehaviourSketches
+			// the shard is about to switch to BehaviourSketches
+			code == proto.ErrKeyExists.Code && cmd.GetPut().GetMerge():
 		default:
 			return err
 		}

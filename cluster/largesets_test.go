@@ -48,7 +48,8 @@ func TestControlKnowsLargeSets(t *testing.T) {
 		s.apply(setCommand(true, large("c", none, 65537))))
 	fades := "size set.members of %d: sets that fade keep 4096 members at most"
 	refused("with a half-life", fmt.Sprintf(fades, 4097), s.apply(setCommand(true, large("c", halfLife, 4097))))
-	refused("a half-life that comes later", fmt.Sprintf(fades, 65536), s.apply(setCommand(false, large("a", halfLife, 0))))
+	refused("a half-life that comes later", fmt.Sprintf(fades, 65536),
+		s.apply(setCommand(false, large("a", halfLife, 0))))
 	if e := s.apply(setCommand(false, large("a", halfLife, 4096))).GetError(); e != nil {
 		t.Errorf("a half-life with a smaller size: %v", e)
 	}
@@ -96,8 +97,8 @@ func (e *ensemble) answerTo(q *ebbv1.Question) *ebbv1.Answer {
 	return answers[0]
 }
 
-// Sets of 65,536 members are estimated to 1/256, in unions and overlaps over shards too, however long their names are. They
-// go to another shard under another name.
+// Sets of 65,536 members are estimated to 1/256, in unions and overlaps over shards too, however long their names are.
+// They go to another shard under another name.
 func TestLargeSets(t *testing.T) {
 	e := newEnsemble(t, 4)
 	e.raiseTo(proto.VersionAdds)
@@ -147,16 +148,19 @@ func TestLargeSets(t *testing.T) {
 	}
 	graph := &ebbv1.GraphQuestion{Keys: [][]byte{[]byte(a), []byte(b)}}
 	g := e.answerTo(&ebbv1.Question{Namespace: "n", Ask: &ebbv1.Question_Graph{Graph: graph}}).GetGraph()
-	if links := g.GetNodes()[0].GetLinks(); len(links) != 1 || math.Abs(links[0].GetJaccard().GetValue()-1.0/3) > 0.06 ||
+	if links := g.GetNodes()[0].GetLinks(); len(links) != 1 ||
+		math.Abs(links[0].GetJaccard().GetValue()-1.0/3) > 0.06 ||
 		links[0].GetJaccard().GetStdError() < 0.01 { // a graph compares signatures of 1,024 registers
 		t.Errorf("a graph %v", g)
 	}
 
 	rename := func(from, to string) (uint64, error) {
-		r, err := e.keys("ebb-1").Rename(t.Context(), &ebbv1.RenameRequest{Namespace: "n", Key: []byte(from), To: []byte(to)})
+		r, err := e.keys("ebb-1").Rename(t.Context(),
+			&ebbv1.RenameRequest{Namespace: "n", Key: []byte(from), To: []byte(to)})
 		return r.GetBytesMoved(), err
 	}
-	if _, err := rename(a, c); err == nil || !strings.Contains(err.Error(), "the limit of what goes from one shard to another is 4128768") {
+	if _, err := rename(a, c); err == nil ||
+		!strings.Contains(err.Error(), "the limit of what goes from one shard to another is 4128768") {
 		t.Errorf("8.4 MB of names: %v", err)
 	}
 	e.manyMembers("n", c, 0, 80_000, 20)
@@ -179,5 +183,8 @@ func TestLargeSets(t *testing.T) {
 
 func sizeOfKey(e *ensemble, key string) float64 {
 	q := &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte(key)}}
-	return e.answerTo(&ebbv1.Question{Namespace: "n", Ask: &ebbv1.Question_Summary{Summary: q}}).GetSummary().GetTotal().GetValue()
+	return e.answerTo(&ebbv1.Question{
+		Namespace: "n",
+		Ask:       &ebbv1.Question_Summary{Summary: q},
+	}).GetSummary().GetTotal().GetValue()
 }

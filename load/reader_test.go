@@ -130,7 +130,7 @@ func TestReader(t *testing.T) {
 			"formats told by their first line", "", "{\"k\":\"a\",\"b\":\"c\"}\n", Options{Key: "k", Bin: "b"}, "1 \"a\" \"c\" 1\n",
 		},
 		{
-			"more columns than the header names, of which the last may be empty", "a.csv",
+			"more columns than the header names: the last may be empty", "a.csv",
 			"k,b\nx,US,\nx,Korea, Republic of\nx,\"Korea, Republic of\"\n",
 			Options{Key: "k", Bin: "b"},
 			"2 \"x\" \"US\" 1\n" +

@@ -12,8 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A wrong date costs the key that it was written to, and no other: where the event clock is set back at once, all others
-// are as they were, in each shard. Setting the clock writes to all shards, and removes nothing.
+// A wrong date costs the key that it was written to, and no other: where the event clock is set back at once, all
+// others are as they were, in each shard. Setting the clock writes to all shards, and removes nothing.
 func TestTheClockIsSetBackAtOnce(t *testing.T) {
 	for _, ahead := range []time.Duration{12 * time.Hour, 20 * time.Hour, 20 * 24 * time.Hour} {
 		t.Run(ahead.String(), func(t *testing.T) {
@@ -62,7 +62,8 @@ func (b *bubble) setBackAtOnce(c *ebb.Client, ns ebb.Namespace, first time.Time,
 	}
 	const keys = 12
 	kinds := map[string]ebb.Kind{
-		"distribution": ebb.KindDistribution, "distinct": ebb.KindDistinct, "topk": ebb.KindTopK, "quantile": ebb.KindQuantile,
+		"distribution": ebb.KindDistribution, "distinct": ebb.KindDistinct, "topk": ebb.KindTopK,
+		"quantile": ebb.KindQuantile,
 	}
 	for name, kind := range kinds {
 		for i := range keys {
@@ -91,7 +92,8 @@ func (b *bubble) setBackAtOnce(c *ebb.Client, ns ebb.Namespace, first time.Time,
 			b.Errorf("%v ahead, namespace %s: a key is\n%s\nand was\n%s", ahead, ns.Name, after[i], before[i])
 		}
 	}
-	// Shards that had not heard of the wrong date do not hear of it with the setting: nothing can have faded by it there.
+	// Shards that had not heard of the wrong date do not hear of it with the setting: nothing can have faded by it
+	// there.
 	for i := range keys {
 		key := fmt.Sprint("missing", i)
 		d, err := c.Distribution(ctx, ns.Name, key)
@@ -117,11 +119,13 @@ func TestARowOfTheFutureIsImportedLater(t *testing.T) {
 					b.Fatal(err)
 				}
 				ahead := time.Now().Add(25 * time.Second).Truncate(time.Second).UTC()
-				text := fmt.Sprintf("k\tb\tt\nk\tx\t%s\nk\tx\t%s\nk\tx\t%s\n", ahead.Add(-time.Hour).Format(time.RFC3339),
+				text := fmt.Sprintf("k\tb\tt\nk\tx\t%s\nk\tx\t%s\nk\tx\t%s\n",
+					ahead.Add(-time.Hour).Format(time.RFC3339),
 					ahead.Format(time.RFC3339), ahead.Add(-time.Minute).Format(time.RFC3339))
 				run := func() (p load.Progress, refused string) {
 					b.Helper()
-					r, err := load.NewReader(strings.NewReader(text), "rows.tsv", load.Options{Key: "k", Bin: "b", Time: "t"})
+					r, err := load.NewReader(strings.NewReader(text), "rows.tsv",
+						load.Options{Key: "k", Bin: "b", Time: "t"})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -139,13 +143,15 @@ func TestARowOfTheFutureIsImportedLater(t *testing.T) {
 					if p.Applied != applied || p.Refused != 1 || !p.Future.Equal(ahead) {
 						b.Fatalf("run %d: %+v", try, p)
 					}
-					if !strings.HasPrefix(refused, "line 3: ") || !strings.Contains(refused, "ahead of the shard's clock") {
+					if !strings.HasPrefix(refused, "line 3: ") ||
+						!strings.Contains(refused, "ahead of the shard's clock") {
 						b.Errorf("run %d: %s", try, refused)
 					}
 				}
 				time.Sleep(27 * time.Second)
 				for try, applied := range []uint64{1, 0} {
-					if p, refused := run(); p.Applied != applied || p.Refused != 0 || !p.Future.IsZero() || refused != "" {
+					if p, refused := run(); p.Applied != applied || p.Refused != 0 || !p.Future.IsZero() ||
+						refused != "" {
 						b.Fatalf("run %d later: %+v, %s", try, p, refused)
 					}
 				}

@@ -27,7 +27,10 @@ func TestLargeSetsNeedTheirVersion(t *testing.T) {
 		if _, err := c.CreateNamespace(soon, large); !errors.Is(err, proto.ErrStarting) {
 			t.Errorf("a namespace: %v", err)
 		}
-		small := ebb.Namespace{Name: "small", Decay: ebb.DecayNone, SetHash: murmur3, Sizes: &ebb.Sizes{SetMembers: 4096}}
+		small := ebb.Namespace{
+			Name: "small", Decay: ebb.DecayNone, SetHash: murmur3,
+			Sizes: &ebb.Sizes{SetMembers: 4096},
+		}
 		if _, err := c.CreateNamespace(context.Background(), small); err != nil {
 			t.Fatal(err)
 		}

@@ -178,7 +178,8 @@ func (n *Node) roomy(ns *ebbv1.Namespace) error {
 	if members <= proto.SetMembersEbbing || version >= proto.VersionAdds {
 		return nil
 	}
-	return proto.ErrStarting.Errorf("sets of %d members need storage version %d, and %d is in force: until then %d is the limit",
+	return proto.ErrStarting.Errorf("sets of %d members need storage version %d, and %d is in force: until then %d "+
+		"is the limit",
 		members, proto.VersionAdds, version, proto.SetMembersEbbing).
 		WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for some seconds")
 }
@@ -195,7 +196,8 @@ func (n *Node) hashable(ns *ebbv1.Namespace) error {
 
 // clockable refuses settings of event clocks that nodes of older builds would not keep.
 func (n *Node) clockable(ns *ebbv1.Namespace) error {
-	if at := ns.GetClockSetting().GetTimeUs(); at > n.keeper.nowUS()+proto.FutureMaxUS && ns.GetClockSetting().GetEpoch() == 0 {
+	if at := ns.GetClockSetting().GetTimeUs(); at > n.keeper.nowUS()+proto.FutureMaxUS &&
+		ns.GetClockSetting().GetEpoch() == 0 {
 		return proto.ErrBadTime.Errorf("an event clock is not set to %s, which is still to come",
 			time.UnixMicro(at).UTC().Format(time.RFC3339))
 	}
@@ -203,7 +205,8 @@ func (n *Node) clockable(ns *ebbv1.Namespace) error {
 	if version >= proto.VersionEventClocks || ns.MaxJumpUs == nil && ns.GetClockSetting() == nil {
 		return nil
 	}
-	return proto.ErrStarting.Errorf("max_jump and clock_setting of namespaces need storage version %d, and %d is in force",
+	return proto.ErrStarting.Errorf("max_jump and clock_setting of namespaces need storage version %d, and %d is in "+
+		"force",
 		proto.VersionEventClocks, version).
 		WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for some seconds")
 }

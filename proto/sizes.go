@@ -26,7 +26,8 @@ const (
 func DefaultSizes() *ebbv1.Sizes {
 	return &ebbv1.Sizes{
 		CountminEpsilon: 0.01, CountminDelta: 0.01, // 272 counters in 5 rows
-		TopkItems:         100,                          // of 1,000 entries: the error is at most a thousandth of the sum
+		// of 1,000 entries: the error is at most a thousandth of the sum
+		TopkItems:         100,
 		DistinctPrecision: 11,                           // up to 8 KB
 		SetMembers:        1024,                         // up to 9 KB
 		LinearCapacity:    1_000_000, LinearError: 0.01, // 19 KB beyond 250 members
@@ -82,8 +83,10 @@ func checkSizesAt(s *ebbv1.Sizes, version uint32) *Error {
 	}
 	width, depth := math.Ceil(math.E/s.GetCountminEpsilon()), math.Ceil(-math.Log(s.GetCountminDelta()))
 	if width*depth > CountMinCellsMax {
-		return ErrBadNamespace.Errorf("sizes countmin.epsilon of %g and countmin.delta of %g take %.0f cells: the limit is %d",
-			s.GetCountminEpsilon(), s.GetCountminDelta(), width*depth, CountMinCellsMax).WithHint("a larger epsilon takes fewer")
+		return ErrBadNamespace.Errorf("sizes countmin.epsilon of %g and countmin.delta of %g take %.0f cells: the "+
+			"limit is %d",
+			s.GetCountminEpsilon(), s.GetCountminDelta(), width*depth,
+			CountMinCellsMax).WithHint("a larger epsilon takes fewer")
 	}
 	return nil
 }
@@ -94,13 +97,15 @@ func checkTemplate(ns *ebbv1.Namespace, version uint32) *Error {
 	case kind < ebbv1.Kind_KIND_DISTRIBUTION || kind > KindMax:
 		return ErrBadNamespace.Errorf("kind %d is unknown: %s", kind, KindNames())
 	case kind != ebbv1.Kind_KIND_DISTRIBUTION && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR:
-		return ErrBadNamespace.Errorf("kind %s: a namespace under linear decay holds distributions only", KindName(kind))
+		return ErrBadNamespace.Errorf("kind %s: a namespace under linear decay holds distributions only",
+			KindName(kind))
 	}
 	if err := checkSizesAt(ns.GetSizes(), version); err != nil {
 		return err
 	}
 	if n := ns.GetSizes().GetSetMembers(); n > SetMembersEbbing && ns.GetDecay() != ebbv1.Decay_DECAY_NONE {
-		return ErrBadNamespace.Errorf("size set.members of %d: sets that fade keep %d members at most", n, SetMembersEbbing).
+		return ErrBadNamespace.Errorf("size set.members of %d: sets that fade keep %d members at most", n,
+			SetMembersEbbing).
 			WithHint("larger sets need --decay none, and no others the size: --size set.members=4096")
 	}
 	return nil

@@ -11,13 +11,15 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// What an answer takes is bounded before it is built, so that whoever asks can keep a budget. Two functions say it in bytes of memory:
+// What an answer takes is bounded before it is built, so that whoever asks can keep a budget. Two functions say it in
+// bytes of memory:
 //
 //	AnswerBytes  before: at most what it takes to build the answer and to hold it
 //	AnswerHeld   after: about what the answer holds
 //
-// A bound of the first kind comes from the question and from the records of the keys that it names; nothing is copied for it. How many keys
-// match a pattern is not known before all names were read: such questions begin with room for a few, and are not answered when it is too small.
+// A bound of the first kind comes from the question and from the records of the keys that it names; nothing is copied
+// for it. How many keys match a pattern is not known before all names were read: such questions begin with room for a
+// few, and are not answered when it is too small.
 const (
 	answerLeast    = 1 << 10         // messages around an answer
 	binNameBytes   = proto.BinLenMax // the longest name of a bin
@@ -55,8 +57,9 @@ func namesMax(bins int) int { return min(bins*binNameBytes, answerBytesMax) }
 // dense, which takes up to four times what they hold together, and never more than one that is full.
 func mergedBytes(b body) int { return max(b.Held(), min(b.Reserved(), 4*b.Held())) }
 
-// AnswerBytes returns how many bytes of memory it takes at most to answer a question and to hold its answer. cost is the question's, or the
-// limit above which it was not looked into. Of a question with patterns it is what to begin with, see AskWithin.
+// AnswerBytes returns how many bytes of memory it takes at most to answer a question and to hold its answer. cost is
+// the question's, or the limit above which it was not looked into. Of a question with patterns it is what to begin
+// with, see AskWithin.
 func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 	if len(proto.QuestionPatterns(q.GetQuestion())) > 0 {
 		return answerLeast + patternRoom + len(proto.QuestionKeys(q.GetQuestion()))*16
@@ -78,7 +81,8 @@ func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 	case *ebbv1.Question_Keys:
 		return answerLeast + min(listLimit(ask.Keys), int(f.summaries.keys.slots))*(2*keyInfoBytes+3*proto.KeyLenMax)
 	case *ebbv1.Question_Sources:
-		return answerLeast + min(sourcesLimit(ask.Sources), int(f.sources.live))*2*(estimateBytes+proto.SourceNameLenMax)
+		return answerLeast + min(sourcesLimit(ask.Sources),
+			int(f.sources.live))*2*(estimateBytes+proto.SourceNameLenMax)
 	case *ebbv1.Question_Describe, *ebbv1.Question_Export:
 		return answerLeast + 2*proto.KeyLenMax + min(heldCopies*bytesPerCost*cost/describeBin+bitmapLeast,
 			2*heldCopies*imageMost(ask))
@@ -87,7 +91,8 @@ func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
 		return answerLeast + bitmapBytes(q.GetQuestion(), keys)
 	case *ebbv1.Question_Names:
-		return answerLeast + len(ask.Names.GetNames())*9 + len(ask.Names.GetIds())*32 + namesMax(len(ask.Names.GetIds()))
+		return answerLeast + len(ask.Names.GetNames())*9 + len(ask.Names.GetIds())*32 + namesMax(
+			len(ask.Names.GetIds()))
 	}
 	return answerLeast
 }
@@ -118,7 +123,8 @@ func comparisonBytes(bins int) int {
 
 // summaryBytes bounds what it takes to merge summaries that hold so many bytes together, and to say what is asked.
 func summaryBytes(q *ebbv1.SummaryQuestion, held int) int {
-	return heldCopies*held + (len(q.GetBins())+len(q.GetQuantiles()))*2*estimateBytes + min(int(q.GetTop()), held/bytesPerCost)*(estimateBytes+binNameBytes)
+	return heldCopies*held + (len(q.GetBins())+len(q.GetQuantiles()))*2*estimateBytes + min(int(q.GetTop()),
+		held/bytesPerCost)*(estimateBytes+binNameBytes)
 }
 
 func bitmapBytes(q *ebbv1.Question, terms int) int {
@@ -176,7 +182,8 @@ func (f *frame) refuseOlder(name []byte, q *ebbv1.ShardQuestion) *proto.Error {
 	if ns == nil || q.GetNamespaceVersion() >= ns.definition.GetVersion() || q.GetHashSeed() == ns.seed {
 		return nil
 	}
-	return proto.ErrStaleTable.Errorf("namespace %s was purged and made anew: version %d was asked for, the shard has %d",
+	return proto.ErrStaleTable.Errorf("namespace %s was purged and made anew: version %d was asked for, the shard "+
+		"has %d",
 		ns.definition.GetName(), q.GetNamespaceVersion(), ns.definition.GetVersion()).WithHint("try again")
 }
 
@@ -224,12 +231,14 @@ func AnswerSize(a *ebbv1.Answer) int {
 			small += 2 + 2*len(node.GetLinks())
 		}
 	case *ebbv1.Answer_Bitmap:
-		return answerLeast + 8*len(v.Bitmap.GetIds()) + len(v.Bitmap.GetContains()) + 24*len(v.Bitmap.GetNames()) + pb.Size(v.Bitmap)
+		return answerLeast + 8*len(v.Bitmap.GetIds()) + len(v.Bitmap.GetContains()) + 24*len(
+			v.Bitmap.GetNames()) + pb.Size(v.Bitmap)
 	}
 	return answerLeast + small*estimateBytes + 2*pb.Size(a)
 }
 
-// MergeBytes returns about how many bytes of memory it takes to merge the parts of a question, beside the parts themselves.
+// MergeBytes returns about how many bytes of memory it takes to merge the parts of a question, beside the parts
+// themselves.
 func MergeBytes(answers []*ebbv1.ShardAnswer) int {
 	const expansion = 10 // a short bin of a part, decoded and added up
 	n := 0

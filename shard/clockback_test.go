@@ -56,7 +56,8 @@ func TestAWrongDateRemovesNothing(t *testing.T) {
 						}
 					}
 					expire := &ebbv1.ExpireKeys{
-						Keys: [][]byte{[]byte("distribution3"), []byte("distinct3")}, Until: &ebbv1.ExpireKeys_TtlUs{TtlUs: hourLong},
+						Keys:  [][]byte{[]byte("distribution3"), []byte("distinct3")},
+						Until: &ebbv1.ExpireKeys_TtlUs{TtlUs: hourLong},
 					}
 					f.apply(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Expire{Expire: expire}})
 					before := f.keysThere(keys, kinds)
@@ -89,7 +90,10 @@ func TestWhatWasDeletedStaysSoWhenTheClockGoesBack(t *testing.T) {
 		f.apply(eventsAt(fmt.Sprint("k", i), 0, 1, 2, 3))
 	}
 	f.apply(eventsAt("wrong", 0, 10*hourLong))
-	f.apply(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k99")}}}})
+	f.apply(&ebbv1.Command{
+		Namespace: "n",
+		Body:      &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k99")}}},
+	})
 	if f.ask("k99").GetFound() {
 		t.Fatal("it is not deleted")
 	}

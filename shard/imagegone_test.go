@@ -176,7 +176,8 @@ func mergeWhatIsGone(t *testing.T, kind ebbv1.Kind, slow int64, behaviour uint32
 		if truth < low-slack || truth > high+slack+1e-8 {
 			right = false
 			if behaviour == BehaviourAdds {
-				t.Logf("seed %d, %v half-lives later: %v is not in %v to %v (put: %v)", seed, later, truth, low, high, r)
+				t.Logf("seed %d, %v half-lives later: %v is not in %v to %v (put: %v)", seed, later, truth, low, high,
+					r)
 			}
 		}
 	}
@@ -186,7 +187,10 @@ func mergeWhatIsGone(t *testing.T, kind ebbv1.Kind, slow int64, behaviour uint32
 // Bloom filters that have grown merge into one that a key holds: what either had is found, also after a restart, in
 // another shard, and when more is added. Before BehaviourAdds such a merge is refused.
 func TestGrownBloomsMerge(t *testing.T) {
-	def := &ebbv1.Namespace{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, Sizes: &ebbv1.Sizes{BloomCapacity: 100}}
+	def := &ebbv1.Namespace{
+		Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE,
+		Sizes: &ebbv1.Sizes{BloomCapacity: 100},
+	}
 	here, there, third := newMerging(t, def), newMerging(t, def), newMerging(t, def)
 	see := func(m *merging, from, to int) {
 		for i := from; i < to; i++ {

@@ -46,7 +46,8 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 	}
 	slow := s.companion(ns)
 	if slow != nil && img.other == nil {
-		return proto.ErrUnmergeable.Errorf("the image for key %s has one half-life, and its namespace has two", quote(name)).
+		return proto.ErrUnmergeable.Errorf("the image for key %s has one half-life, and its namespace has two",
+			quote(name)).
 			WithHint("export it from a namespace with the same settings")
 	}
 	if !s.isSlow(ns, key) {
@@ -62,8 +63,8 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 	return nil
 }
 
-// spentHalfLives is for how long nothing of an image counts any more until it is left out: what is left of it by then is
-// below a billionth of the threshold.
+// spentHalfLives is for how long nothing of an image counts any more until it is left out: what is left of it by then
+// is below a billionth of the threshold.
 const spentHalfLives = 30
 
 // spent says whether so little is left of an image that it makes no difference to a key that it is merged into.
@@ -144,18 +145,20 @@ func (s *State) affordMerge(key uint32) *proto.Error {
 		cost = s.held(b)
 	}
 	if s.compared > 0 && s.compared+cost > comparedMax {
-		return proto.ErrOverloaded.Errorf("an entry of the log of shard %d merges more than %d bytes", s.id, comparedMax).
+		return proto.ErrOverloaded.Errorf("an entry of the log of shard %d merges more than %d bytes", s.id,
+			comparedMax).
 			WithHint("try again, in a command of its own")
 	}
 	s.compared += max(cost, 1)
 	return nil
 }
 
-// affordUpload refuses an image in pieces in an entry of the log that compares and merges too much already: to decode it
-// costs as much as to merge it, and the command has few bytes.
+// affordUpload refuses an image in pieces in an entry of the log that compares and merges too much already: to decode
+// it costs as much as to merge it, and the command has few bytes.
 func (s *State) affordUpload(size int) *proto.Error {
 	if s.behaviour >= BehaviourAdds && s.compared > 0 && s.compared+size > comparedMax {
-		return proto.ErrOverloaded.Errorf("an entry of the log of shard %d merges more than %d bytes", s.id, comparedMax).
+		return proto.ErrOverloaded.Errorf("an entry of the log of shard %d merges more than %d bytes", s.id,
+			comparedMax).
 			WithHint("try again, in a command of its own")
 	}
 	return nil

@@ -31,8 +31,8 @@ func TestLargeSetsBeforeTheyAreKnown(t *testing.T) {
 	}
 }
 
-// A set of 65,536 members outlives snapshots and goes out as an image in one piece; in another shard it merges with what is
-// there, and that is one set.
+// A set of 65,536 members outlives snapshots and goes out as an image in one piece; in another shard it merges with
+// what is there, and that is one set.
 func TestLargeSetsTravel(t *testing.T) {
 	s, other := murmurShard(t, plainSets(65536)), murmurShard(t, plainSets(65536))
 	for i := range 70 {
@@ -83,10 +83,14 @@ func BenchmarkLargeSetApplied(b *testing.B) {
 				}
 				c := &ebbv1.Increments{}
 				for range 1000 {
-					in := &ebbv1.Increment{Key: []byte("k"), Bin: fmt.Append(nil, r.Uint64()), Kind: ebbv1.Kind_KIND_SET}
+					in := &ebbv1.Increment{
+						Key: []byte("k"), Bin: fmt.Append(nil, r.Uint64()),
+						Kind: ebbv1.Kind_KIND_SET,
+					}
 					c.Increments = append(c.Increments, in)
 				}
-				entry := encode(b, beginning, &ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: c}})
+				entry := encode(b, beginning,
+					&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: c}})
 				s.Apply(s.Applied()+1, entry, nil)
 				s.Freeze().Release()
 			}

@@ -78,7 +78,8 @@ func (s *State) keepPiece(namespace string, p *ebbv1.PutPiece) *proto.Error {
 	if at >= 0 {
 		one = s.uploads[at]
 	} else if room := s.uploads.room(); p.Bytes > room {
-		return proto.ErrOverloaded.Errorf("shard %d has room for %d bytes of images that come in pieces, and this one has %d",
+		return proto.ErrOverloaded.Errorf("shard %d has room for %d bytes of images that come in pieces, and this "+
+			"one has %d",
 			s.id, room, p.Bytes).
 			WithHint("try again when other imports are done")
 	}
@@ -104,14 +105,16 @@ func (u uploads) room() uint64 {
 }
 
 func errUpload(id ID, u *upload) *proto.Error {
-	return proto.ErrBadRequest.Errorf("shard %d has %d of %d bytes of an image that comes in pieces", id, len(u.data), u.bytes)
+	return proto.ErrBadRequest.Errorf("shard %d has %d of %d bytes of an image that comes in pieces", id, len(u.data),
+		u.bytes)
 }
 
 // uploaded returns an image that has come in pieces.
 func (s *State) uploaded(namespace []byte, id uint64) ([]byte, *proto.Error) {
 	at := s.uploads.find(namespace, id)
 	if at < 0 {
-		return nil, errUpload(s.id, new(upload)).WithHint("bring all pieces first; what waits for ten minutes is forgotten")
+		return nil, errUpload(s.id, new(upload)).
+			WithHint("bring all pieces first; what waits for ten minutes is forgotten")
 	}
 	if u := &s.uploads[at]; uint64(len(u.data)) != u.bytes {
 		return nil, errUpload(s.id, u).WithHint("bring all pieces first")
@@ -124,7 +127,8 @@ func (s *State) uploaded(namespace []byte, id uint64) ([]byte, *proto.Error) {
 }
 
 func uploadBins(bytes, bins int) *proto.Error {
-	return proto.ErrKeyTooLarge.Errorf("an image of %d bytes has %d bins: the limit of one of more than %d bytes is %d bins",
+	return proto.ErrKeyTooLarge.Errorf("an image of %d bytes has %d bins: the limit of one of more than %d bytes is "+
+		"%d bins",
 		bytes, bins, proto.LargeImageBytesMax, uploadBinsMax)
 }
 

@@ -18,10 +18,17 @@ func (m *merging) fill(bins, more int) {
 	for first := 0; first < bins; first += some {
 		var all []*ebbv1.Increment
 		for b := first; b < min(first+some, bins); b++ {
-			all = append(all, &ebbv1.Increment{Key: []byte("k"), Bin: fmt.Appendf(nil, "%s%06d", strings.Repeat("b", more), b)})
+			all = append(all, &ebbv1.Increment{
+				Key: []byte("k"),
+				Bin: fmt.Appendf(nil, "%s%06d", strings.Repeat("b", more), b),
+			})
 		}
-		c := &ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: all}}}
-		if r := m.Apply(m.Applied()+1, encodeEntry(m.t, m.now, []*ebbv1.Command{c}), nil)[0]; r.Error != nil || len(r.Refused) > 0 {
+		c := &ebbv1.Command{
+			Namespace: "n",
+			Body:      &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: all}},
+		}
+		if r := m.Apply(m.Applied()+1, encodeEntry(m.t, m.now, []*ebbv1.Command{c}), nil)[0]; r.Error != nil ||
+			len(r.Refused) > 0 {
 			m.t.Fatal(r)
 		}
 	}
@@ -62,9 +69,13 @@ func TestTheLargestDistributionTravels(t *testing.T) {
 	const piece = 120 << 10
 	for range 2 {
 		for at := 0; at < len(image); at += piece {
-			p := &ebbv1.PutPiece{Upload: 7, Offset: uint64(at), Data: image[at:min(at+piece, len(image))], Bytes: uint64(len(image))}
+			p := &ebbv1.PutPiece{
+				Upload: 7, Offset: uint64(at), Data: image[at:min(at+piece, len(image))],
+				Bytes: uint64(len(image)),
+			}
 			c := &ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_PutPiece{PutPiece: p}}
-			if r := there.Apply(there.Applied()+1, encodeEntry(t, there.now, []*ebbv1.Command{c}), nil)[0]; r.Error != nil {
+			if r := there.Apply(there.Applied()+1, encodeEntry(t, there.now, []*ebbv1.Command{c}),
+				nil)[0]; r.Error != nil {
 				t.Fatal(r.Error)
 			}
 		}
@@ -72,14 +83,18 @@ func TestTheLargestDistributionTravels(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		start := time.Now()
-		if r := there.put(&ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Upload{Upload: 7}, Merge: true}); r.Error != nil {
+		if r := there.put(&ebbv1.PutKey{
+			Key: []byte("k"), What: &ebbv1.PutKey_Upload{Upload: 7},
+			Merge: true,
+		}); r.Error != nil {
 			t.Fatal(r.Error)
 		}
 		took := time.Since(start)
 		runtime.ReadMemStats(&after)
 		t.Logf("%d bytes: %v, %d bytes allocated", len(image), took, after.TotalAlloc-before.TotalAlloc)
 	}
-	if got := there.describe("k").GetKey(); got.GetTotal().GetValue() != 2*proto.BinsMaxDefault || got.GetBins() != proto.BinsMaxDefault {
+	if got := there.describe("k").GetKey(); got.GetTotal().GetValue() != 2*proto.BinsMaxDefault ||
+		got.GetBins() != proto.BinsMaxDefault {
 		t.Errorf("%v", got)
 	}
 	if len(there.uploads) > 0 {
@@ -141,13 +156,17 @@ func TestUploadsOutliveARestart(t *testing.T) {
 	here, there := newMerging(t, def), newMerging(t, def)
 	here.fill(5_000, 120)
 	q := &ebbv1.ExportQuestion{Key: []byte("k"), Both: true, Large: true}
-	image := here.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "n", Ask: &ebbv1.Question_Export{Export: q}}}, 0).
+	image := here.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{
+		Namespace: "n",
+		Ask:       &ebbv1.Question_Export{Export: q},
+	}}, 0).
 		GetAnswer().GetExport().GetImage()
 	if len(image) <= blockBytesMax {
 		t.Fatalf("%d bytes", len(image))
 	}
 	there.bring(7, image, 200<<10)
-	if r := there.put(&ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Upload{Upload: 7}}); r.Error != nil || r.Applied != 1 {
+	if r := there.put(&ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Upload{Upload: 7}}); r.Error != nil ||
+		r.Applied != 1 {
 		t.Errorf("%v", r)
 	}
 }

@@ -2,13 +2,13 @@ package sketch
 
 import "slices"
 
-// A large set keeps what came lately apart. To insert a hash moves those behind it: in a list of 65,536 with members some
-// 800 KB, and a set that fills would spend its time on that. So hashes come into a short list, which is merged into the
-// long one when it is full: some 4 KB are moved for each.
+// A large set keeps what came lately apart. To insert a hash moves those behind it: in a list of 65,536 with members
+// some 800 KB, and a set that fills would spend its time on that. So hashes come into a short list, which is merged
+// into the long one when it is full: some 4 KB are moved for each.
 //
 // Late hashes are an affair of memory alone. Who reads the lists reads those of settled.
 const (
-	setLateFrom = 2048 // how long the list is of which inserting is cheap
+	setLateFrom = 2048 // up to this length a list is cheap to insert into
 	setLateMost = 512
 	setLateNear = 1024 // how many hashes may be moved in the long list
 )

@@ -187,7 +187,8 @@ func (s *session) bitLoad(ctx context.Context, c *client.Client, key string, fil
 func (s *session) loaded(path string, ids, changed int, rate float64, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w; run it again when that is mended: ids that are in change nothing", path, err)
-		return advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED, "run it again; of loads of one file into one key one goes on")
+		return advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED,
+			"run it again; of loads of one file into one key the last one continues")
 	}
 	switch s.output {
 	case "json":

@@ -41,7 +41,8 @@ func TestDemoPictureIsCommitted(t *testing.T) {
 	}
 }
 
-// recordedFrame is a moment of `ebb demo` that was written down from its screen: a surprise, with one node of three dead.
+// recordedFrame is a moment of `ebb demo` that was written down from its screen: a surprise, with one node of three
+// dead.
 func recordedFrame(t *testing.T) frame {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/demo/frame.json")

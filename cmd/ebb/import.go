@@ -58,7 +58,7 @@ says what they are.
 
 An import is an ordered source: the cluster remembers how far it is, so that one that
 was interrupted goes on where it was when it is run again, and counts nothing twice.
-Of imports of one file that run at the same time one goes on: the one that started last. The
+Of imports of one file that run at the same time one continues: the one that started last. The
 others end with SOURCE_FENCED and exit code 3, and no row counts twice.
 Rows that a shard refused are refused again then, and make the exit code 3 again; each
 shard remembers the last 10,000 it refused, and takes earlier ones for decided.
@@ -189,7 +189,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	}
 	err = roomForSources(err)
 	err = advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED,
-		"run it again; of imports of one source at the same time one goes on")
+		"run it again; of imports of one source at the same time the last one continues")
 	f.notes(s, r)
 	if err == nil && once {
 		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // all is counted: it must not look as if it were not

@@ -101,7 +101,8 @@ func checkADR(number int, text string) (title, status string, faults []string) {
 	}
 	var sections []string
 	for _, line := range lines {
-		if name, is := strings.CutPrefix(line, "## "); is && slices.Contains([]string{"Context", "Decision", "Consequences"}, name) {
+		if name, is := strings.CutPrefix(line, "## "); is &&
+			slices.Contains([]string{"Context", "Decision", "Consequences"}, name) {
 			sections = append(sections, name)
 		}
 	}
