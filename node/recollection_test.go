@@ -51,11 +51,12 @@ func (b *bubble) putBack(i int) (now func() *fs.Mem) {
 	}
 }
 
-// soon waits for what comes within two seconds, and may not last.
+// soon waits for what comes within five seconds, and may not last. Some of it comes with a try that is made again after
+// two seconds.
 func (b *bubble) soon(what string, so func() bool) {
 	b.Helper()
 	for start := time.Now(); !so(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 2*time.Second {
+		if time.Since(start) > 5*time.Second {
 			b.Errorf("%s: never seen", what)
 			return
 		}
