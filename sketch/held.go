@@ -105,9 +105,17 @@ func (q *Quantile) Held() int { return 128 + 12*q.d.Len() }
 // Held counts entries with their names.
 func (s *TopK) Held() int { return 272 + 25*s.Len() + len(s.arena) - s.waste }
 
+// listed is what hashes and members take, save for the members' names.
+func (s *Set) listed() int {
+	if s.p.Members {
+		return 24 * s.Len()
+	}
+	return 8 * s.Len()
+}
+
 // Held counts hashes with their members, and the signature.
 func (s *Set) Held() int {
-	return 128 + 8*s.Len() + 16*(len(s.members)+len(s.lateMembers)) + s.named + len(s.signature)
+	return 128 + s.listed() + s.named + len(s.signature)
 }
 
 // Held counts things with their members. Whenever something is added, what has faded has been forgotten.
@@ -155,7 +163,7 @@ func (s *TopK) Reserved() int {
 
 // Reserved is the Held of before.
 func (s *Set) Reserved() int {
-	return 128 + 8*s.Len() + 16*(len(s.members)+len(s.lateMembers)) + s.named + len(s.signature)
+	return 128 + s.listed() + s.named + len(s.signature)
 }
 
 // Reserved is the Held of before.

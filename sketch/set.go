@@ -48,14 +48,13 @@ type SetParams struct {
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type Set struct {
-	p           SetParams
-	hashes      []uint64 // rising, all below theta, with the late at most k
-	members     []string // as hashes, when they are kept
-	late        []uint64 // rising, none of them in hashes; see setlate.go
-	lateMembers []string // as late, when they are kept
-	named       int      // bytes of all members
-	theta       uint64   // the least hash that was left out; 0 when none was
-	signature   []uint8  // while theta is not 0
+	p         SetParams
+	hashes    []uint64 // rising, all below theta, with the late at most k
+	members   []string // as hashes, when they are kept
+	late      *lateSet // none of them in hashes; nil until a set is large
+	named     int      // bytes of all members
+	theta     uint64   // the least hash that was left out; 0 when none was
+	signature []uint8  // while theta is not 0
 }
 
 // NewSet is an empty Set. It answers ErrParams for parameters out of range.
@@ -84,7 +83,7 @@ func NewSet(p SetParams) (Set, error) {
 func (s *Set) Params() SetParams { return s.p }
 
 // Len is how many hashes are kept.
-func (s *Set) Len() int { return len(s.hashes) + len(s.late) }
+func (s *Set) Len() int { return len(s.hashes) + s.late.len() }
 
 // Hashes are the hashes kept, rising, good to be read until s changes, and theta, the least that was left out; 0 if
 // none was.
@@ -109,9 +108,11 @@ func (s *Set) Add(hash uint64, member []byte) {
 		s.rename(s.members, i, member)
 		return
 	}
-	if at, found := slices.BinarySearch(s.late, hash); found {
-		s.rename(s.lateMembers, at, member)
-		return
+	if s.late.len() > 0 {
+		if at, found := slices.BinarySearch(s.late.hashes, hash); found {
+			s.rename(s.late.members, at, member)
+			return
+		}
 	}
 	if s.Len() == s.p.K && !s.leaveOut(hash) {
 		return
@@ -142,7 +143,7 @@ func (s *Set) leaveOut(hash uint64) bool {
 		return false
 	}
 	if late {
-		s.late, s.lateMembers = s.drop(s.late, s.lateMembers)
+		s.late.hashes, s.late.members = s.drop(s.late.hashes, s.late.members)
 	} else {
 		s.hashes, s.members = s.drop(s.hashes, s.members)
 	}
@@ -395,7 +396,7 @@ func (s *Set) Named(n int) Set {
 // nameless is the set without members, to be read until s changes.
 func (s *Set) nameless() *Set {
 	c := *s
-	c.p.Members, c.members, c.lateMembers, c.named = false, nil, nil, 0
+	c.p.Members, c.members, c.named, c.late = false, nil, 0, s.late.nameless()
 	return &c
 }
 
@@ -403,17 +404,18 @@ func (s *Set) nameless() *Set {
 func (s *Set) Clone() Set {
 	c := *s
 	c.hashes, c.members, c.signature = slices.Clone(s.hashes), slices.Clone(s.members), slices.Clone(s.signature)
-	if len(s.late) > 0 {
-		c.late, c.lateMembers = slices.Clone(s.late), slices.Clone(s.lateMembers)
+	if s.late.len() > 0 {
+		late := s.late.clone()
+		c.late = &late
 		c.settle()
 	}
-	c.late, c.lateMembers = nil, nil
+	c.late = nil
 	return c
 }
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *Set) Size() int {
-	return 176 + 8*(cap(s.hashes)+cap(s.late)) + 16*(cap(s.members)+cap(s.lateMembers)) + cap(s.signature) + s.named
+	return 136 + 8*cap(s.hashes) + 16*cap(s.members) + s.late.size() + cap(s.signature) + s.named
 }
 
 // A Set in bytes. Every state has one encoding.

@@ -46,10 +46,8 @@ func (s *Set) signed() []uint8 {
 	c := Set{signature: make([]uint8, s.p.Signature)}
 	copy(c.signature, s.signature)
 	if s.theta == 0 {
-		for _, hashes := range [][]uint64{s.hashes, s.late} {
-			for _, h := range hashes {
-				c.sign(h)
-			}
+		for _, h := range s.settled().hashes {
+			c.sign(h)
 		}
 	}
 	return c.signature

@@ -13,6 +13,40 @@ const (
 	setLateNear = 1024 // how many hashes may be moved in the long list
 )
 
+// lateSet is what came lately: a list of hashes that rise, with their members when they are kept.
+type lateSet struct {
+	hashes  []uint64
+	members []string
+}
+
+func (l *lateSet) len() int {
+	if l == nil {
+		return 0
+	}
+	return len(l.hashes)
+}
+
+// size is the memory it takes, in bytes.
+func (l *lateSet) size() int {
+	if l == nil {
+		return 0
+	}
+	return 48 + 8*cap(l.hashes) + 16*cap(l.members)
+}
+
+// clone is a copy that shares nothing.
+func (l *lateSet) clone() lateSet {
+	return lateSet{hashes: slices.Clone(l.hashes), members: slices.Clone(l.members)}
+}
+
+// nameless is the list without members, to be read until l changes.
+func (l *lateSet) nameless() *lateSet {
+	if l == nil {
+		return nil
+	}
+	return &lateSet{hashes: l.hashes}
+}
+
 // insert puts a hash, which is in none of the lists, where it belongs: at i in the long one, or among the late.
 func (s *Set) insert(i int, hash uint64, member string) {
 	if s.p.Members {
@@ -25,19 +59,23 @@ func (s *Set) insert(i int, hash uint64, member string) {
 		}
 		return
 	}
-	i, _ = slices.BinarySearch(s.late, hash)
-	s.late = slices.Insert(roomier(s.late, setLateMost), i, hash)
-	if s.p.Members {
-		s.lateMembers = slices.Insert(roomier(s.lateMembers, setLateMost), i, member)
+	if s.late == nil {
+		s.late = new(lateSet)
 	}
-	if len(s.late) == setLateMost {
+	l := s.late
+	i, _ = slices.BinarySearch(l.hashes, hash)
+	l.hashes = slices.Insert(roomier(l.hashes, setLateMost), i, hash)
+	if s.p.Members {
+		l.members = slices.Insert(roomier(l.members, setLateMost), i, member)
+	}
+	if len(l.hashes) == setLateMost {
 		s.settle()
 	}
 }
 
 // settle merges the late hashes into the long list.
 func (s *Set) settle() {
-	n := len(s.late)
+	n, l := s.late.len(), s.late
 	if n == 0 {
 		return
 	}
@@ -48,8 +86,8 @@ func (s *Set) settle() {
 	}
 	for at := len(s.hashes) - 1; j >= 0; at-- { // from the end, where there is room
 		from, names, k := s.hashes, s.members, &i
-		if i < 0 || s.late[j] > s.hashes[i] {
-			from, names, k = s.late, s.lateMembers, &j
+		if i < 0 || l.hashes[j] > s.hashes[i] {
+			from, names, k = l.hashes, l.members, &j
 		}
 		s.hashes[at] = from[*k]
 		if s.p.Members {
@@ -57,9 +95,9 @@ func (s *Set) settle() {
 		}
 		*k--
 	}
-	s.late = s.late[:0]
-	clear(s.lateMembers)
-	s.lateMembers = s.lateMembers[:0]
+	l.hashes = l.hashes[:0]
+	clear(l.members)
+	l.members = l.members[:0]
 }
 
 // grown is a list with n more places. It takes no more memory than most of them need, or than a quarter more.
@@ -72,7 +110,7 @@ func grown[T any](v []T, n, most int) []T {
 
 // settled is the set without late hashes, to be read until s changes. It does not write.
 func (s *Set) settled() *Set {
-	if len(s.late) == 0 {
+	if s.late.len() == 0 {
 		return s
 	}
 	c := s.Clone()
@@ -90,8 +128,8 @@ func allSettled(sets []*Set) []*Set {
 
 // largest is the largest hash of a set that is not empty, and whether it is a late one.
 func (s *Set) largest() (hash uint64, late bool) {
-	if n := len(s.late); n > 0 && (len(s.hashes) == 0 || s.late[n-1] > s.hashes[len(s.hashes)-1]) {
-		return s.late[n-1], true
+	if n := s.late.len(); n > 0 && (len(s.hashes) == 0 || s.late.hashes[n-1] > s.hashes[len(s.hashes)-1]) {
+		return s.late.hashes[n-1], true
 	}
 	return s.hashes[len(s.hashes)-1], false
 }

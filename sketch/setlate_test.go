@@ -53,9 +53,9 @@ func TestLateHashesMakeNoDifference(t *testing.T) {
 			member := fmt.Sprint("m", r.IntN(100))
 			s.Add(h, []byte(member))
 			model.add(h, member)
-			late = max(late, len(s.late))
+			late = max(late, s.late.len())
 			if n := len(model); i%(k/4) == 1 {
-				sameSets(t, &s, model.set(t, k), fmt.Sprintf("k %d, %d hashes, %d late", k, n, len(s.late)))
+				sameSets(t, &s, model.set(t, k), fmt.Sprintf("k %d, %d hashes, %d late", k, n, s.late.len()))
 			}
 		}
 		if late < min(setLateMost-1, k-setLateFrom) {
@@ -68,7 +68,7 @@ func TestLateHashesMakeNoDifference(t *testing.T) {
 // sameSets compares all that two sets say, of which the second has no late hashes.
 func sameSets(t *testing.T, s, want *Set, what string) {
 	t.Helper()
-	if len(want.late) > 0 {
+	if want.late.len() > 0 {
 		t.Fatal("the model has late hashes")
 	}
 	encoded := want.AppendBinary(nil)
