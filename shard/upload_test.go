@@ -102,6 +102,25 @@ func TestTheLargestDistributionTravels(t *testing.T) {
 	}
 }
 
+// A key whose image fits without what is counted under the second half-life, and not with it, is not exported as if
+// there was no second count. In pieces it travels whole.
+func TestTheSecondHalfLifeIsNotLeftOut(t *testing.T) {
+	slow := int64(300 * dayLong)
+	def := &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: 30 * dayLong, SlowHalfLifeUs: &slow}
+	m := newLargest(t, def)
+	m.fill(16_000, 130)
+	a := m.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "n", Ask: &ebbv1.Question_Export{
+		Export: &ebbv1.ExportQuestion{Key: []byte("k"), Both: true, Large: true},
+	}}}, 0)
+	if got := a.GetError().GetCode(); got != ebbv1.Code_CODE_KEY_TOO_LARGE {
+		t.Errorf("in one piece: %d bytes, %v", len(a.GetAnswer().GetExport().GetImage()), got)
+	}
+	image, _, refused := m.pieces("k")
+	if refused != nil || image[1] != imageBothVersion || len(image) <= proto.LargeImageBytesMax {
+		t.Fatalf("in pieces: %d bytes, %v", len(image), refused)
+	}
+}
+
 // An image in pieces is bounded: by its bytes, and where it is larger than one of before, by its bins.
 func TestTheLargestImagesAreBounded(t *testing.T) {
 	def := &ebbv1.Namespace{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, BinsMax: proto.BinsMaxLimit}
