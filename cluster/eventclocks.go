@@ -17,6 +17,11 @@ const (
 	clockLag   = time.Second - clockAge - clockWait
 	// clockWait is how long a question, or a write, waits for the other shards to say how far they are.
 	clockWait = 300 * time.Millisecond
+	// clockFirst is how long questions and writes of a namespace wait for all shards to say how far they are, from the
+	// first one on. After a start, shards that answer already may be far behind those that do not answer yet.
+	// A shard that stays silent longer holds them up no more. clockAgain is the pause between two tries.
+	clockFirst = 4 * time.Second
+	clockAgain = 20 * time.Millisecond
 )
 
 // eventClocks is what a node knows of the event clocks of namespaces: how far each has come in any shard.
@@ -29,21 +34,33 @@ type knownClock struct {
 	clock  *ebbv1.EventClock // never changed
 	at     time.Time         // of the asking
 	asking chan struct{}     // closed when it ends; nil while none is under way
+	first  time.Time         // when the clock was looked for first
+	all    bool              // all shards have answered once
+}
+
+// incomplete reports whether shards that have not answered since the start are still waited for.
+func (k *knownClock) incomplete(now time.Time) bool {
+	since := now.Sub(k.first)
+	return !k.all && since >= 0 && since < clockFirst
 }
 
 // find returns what is known, and whether the caller is to ask all shards now. While another one asks, what is known is
-// used, however old; if there is nothing, there is something to wait for.
+// used, however old; if there is nothing, or not from all shards, there is something to wait for.
 func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventClock, ask bool, wait <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k := e.of(namespace)
+	if k.first.IsZero() {
+		k.first = now
+	}
 	old := k.at.IsZero() || now.Sub(k.at) >= clockAge || now.Before(k.at)
+	incomplete := k.incomplete(now)
 	switch {
-	case k.asking == nil && (old || now.Sub(k.at) >= clockRenew):
+	case k.asking == nil && (old || incomplete || now.Sub(k.at) >= clockRenew):
 		k.asking = make(chan struct{})
 		return k.clock, true, nil
-	case old && k.clock == nil:
-		return nil, false, k.asking
+	case incomplete || old && k.clock == nil:
+		return k.clock, false, k.asking
 	}
 	return k.clock, false, nil
 }
@@ -70,14 +87,16 @@ func (e *eventClocks) note(namespace string, clock *ebbv1.EventClock) {
 	}
 }
 
-// told notes what the shards said to who asked at a time, nil if they did not, and returns what is known then.
-func (e *eventClocks) told(namespace string, clock *ebbv1.EventClock, at time.Time) *ebbv1.EventClock {
+// told notes what the shards said to who asked at a time, nil if they did not, and returns what is known then. all says
+// that each of them has answered.
+func (e *eventClocks) told(namespace string, clock *ebbv1.EventClock, all bool, at time.Time) *ebbv1.EventClock {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k := e.clocks[namespace]
 	if k == nil {
 		return clock
 	}
+	k.all = k.all || all
 	if k.asking != nil {
 		close(k.asking)
 		k.asking = nil
@@ -91,6 +110,14 @@ func (e *eventClocks) told(namespace string, clock *ebbv1.EventClock, at time.Ti
 	return k.clock
 }
 
+// incomplete reports whether shards that have not answered since the start are still waited for.
+func (e *eventClocks) incomplete(namespace string, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	k := e.clocks[namespace]
+	return k != nil && k.incomplete(now)
+}
+
 // known returns what was last heard, however long ago; nil for nothing.
 func (e *eventClocks) known(namespace string) *ebbv1.EventClock {
 	e.mu.Lock()
@@ -102,7 +129,8 @@ func (e *eventClocks) known(namespace string) *ebbv1.EventClock {
 }
 
 // EventClock returns how far the event clock of a namespace has come in any shard, a second ago or later; nil if it has
-// none, or before storage version 11. If the shards do not answer in time, it is what was known before.
+// none, or before storage version 11. If the shards do not answer in time, it is what was known before. Until all shards
+// have answered once it waits for them, at most clockFirst.
 func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.EventClock {
 	table := c.cfg.Table()
 	ns := table.Namespace(namespace)
@@ -110,24 +138,52 @@ func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.E
 		return nil
 	}
 	namespace = ns.GetName()
-	at := c.cfg.Now()
-	known, ask, wait := c.clocks.find(namespace, at)
-	if !ask && wait == nil {
-		return known
-	}
-	ctx, cancel := context.WithTimeout(ctx, clockWait)
-	defer cancel()
-	if wait != nil {
-		select {
-		case <-wait:
-		case <-ctx.Done():
+	for ctx.Err() == nil {
+		at := c.cfg.Now()
+		known, ask, wait := c.clocks.find(namespace, at)
+		if ask {
+			clock, all := c.tryClock(ctx, table, namespace)
+			known = c.clocks.told(namespace, clock, all, at)
+		} else if wait != nil {
+			known = c.awaitClock(ctx, namespace, wait)
 		}
-		return c.clocks.known(namespace)
+		if !c.clocks.incomplete(namespace, c.cfg.Now()) {
+			return known
+		}
 	}
-	clock, _ := c.askClock(ctx, table, namespace, &ebbv1.AskRequest{
+	return c.clocks.known(namespace)
+}
+
+// tryClock asks all shards once. After a try that lacks some, while they are waited for, it pauses: whoever waits for
+// this try asks next.
+func (c *Coordinator) tryClock(
+	ctx context.Context, table *Table, namespace string,
+) (clock *ebbv1.EventClock, all bool) {
+	asking, cancel := context.WithTimeout(ctx, clockWait)
+	defer cancel()
+	clock, all = c.askClock(asking, table, namespace, &ebbv1.AskRequest{
 		Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED, MaxStalenessUs: clockLag.Microseconds(),
 	}, 0)
-	return c.clocks.told(namespace, clock, at)
+	if !all && c.clocks.incomplete(namespace, c.cfg.Now()) {
+		pause := time.NewTimer(clockAgain)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+	return clock, all
+}
+
+// awaitClock waits for what another one asks, and returns what is known then.
+func (c *Coordinator) awaitClock(ctx context.Context, namespace string, wait <-chan struct{}) *ebbv1.EventClock {
+	ctx, cancel := context.WithTimeout(ctx, clockWait+clockAgain)
+	defer cancel()
+	select {
+	case <-wait:
+	case <-ctx.Done():
+	}
+	return c.clocks.known(namespace)
 }
 
 // followsOneClock reports whether all shards of a namespace follow one event clock.
@@ -186,13 +242,23 @@ func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
 			continue
 		}
 		if ns != of {
-			of, clock = ns, p.seenClock(table, ns, c.EventClock(ctx, ns.GetName()))
+			of, clock = ns, p.seenClock(table, ns, c.clockFor(ctx, p.req, ns.GetName()))
 			if clock == nil && table.Version() >= proto.VersionEventClocks {
 				clock = &ebbv1.EventClock{} // a shard that has not heard of the namespace knows that it lives by events
 			}
 		}
 		q.Clock = clock
 	}
+}
+
+// clockFor is the event clock for a request. One that takes answers of any age does not wait for silent shards.
+func (c *Coordinator) clockFor(ctx context.Context, req *ebbv1.AskRequest, namespace string) *ebbv1.EventClock {
+	if req.GetConsistency() == ebbv1.Consistency_CONSISTENCY_ANY {
+		once, cancel := context.WithTimeout(ctx, clockWait)
+		defer cancel()
+		ctx = once
+	}
+	return c.EventClock(ctx, namespace)
 }
 
 // seenClock is the later of a clock and what the caller has seen of it.

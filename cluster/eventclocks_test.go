@@ -83,7 +83,7 @@ func TestWhatIsKnownOfEventClocks(t *testing.T) {
 	if _, ask, wait = e.find("n", now); ask || wait == nil {
 		t.Fatal("the second does not wait for the first")
 	}
-	if got := e.told("n", clock(2, 50), now); got.GetNowUs() != 50 {
+	if got := e.told("n", clock(2, 50), true, now); got.GetNowUs() != 50 {
 		t.Fatal(got)
 	}
 	<-wait
@@ -103,7 +103,7 @@ func TestWhatIsKnownOfEventClocks(t *testing.T) {
 		{clock(3, 5), clock(3, 5)},
 		{clock(2, 90), clock(3, 5)},
 	} {
-		if got := e.told("n", c.told, now.Add(time.Hour)); got.GetEpoch() != c.want.GetEpoch() || got.GetNowUs() != c.want.GetNowUs() {
+		if got := e.told("n", c.told, true, now.Add(time.Hour)); got.GetEpoch() != c.want.GetEpoch() || got.GetNowUs() != c.want.GetNowUs() {
 			t.Errorf("told %v: %v, not %v", c.told, got, c.want)
 		}
 	}

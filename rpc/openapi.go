@@ -159,6 +159,12 @@ func valueSchema(fd protoreflect.FieldDescriptor, schemas object) object {
 		return object{"type": "string", "enum": append([]string{"unspecified"}, enumNames(fd.Enum())...)}
 	case isBits(fd):
 		return object{"type": "string", "description": "64 random bits as a decimal number"}
+	case isID(fd):
+		schemas["Id"] = object{"description": "a number, or beyond 2^53 a string of digits", "oneOf": []object{
+			{"type": "integer", "format": "int64", "minimum": 0, "maximum": numberMax},
+			{"type": "string", "pattern": "^[0-9]{16,20}$"},
+		}}
+		return object{"$ref": "#/components/schemas/Id"}
 	}
 	switch fd.Kind() {
 	case protoreflect.BytesKind:

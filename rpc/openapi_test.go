@@ -84,6 +84,30 @@ func TestMessagesFitTheCodec(t *testing.T) {
 	}
 }
 
+// Integers that may come as strings are said to.
+func TestIdsOfTheSchema(t *testing.T) {
+	schemas := object{}
+	for _, m := range []protoreflect.ProtoMessage{new(ebbv1.BitmapAnswer), new(ebbv1.BitChange), new(ebbv1.BitRange)} {
+		schemaRef(m.ProtoReflect().Descriptor(), schemas)
+	}
+	for message, fields := range map[string][]string{
+		"BitmapAnswer": {"ids", "next"}, "BitChange": {"ids"}, "BitRange": {"first", "last"},
+	} {
+		for _, field := range fields {
+			schema := schemas[message].(object)["properties"].(object)[field].(object)
+			if items, is := schema["items"].(object); is {
+				schema = items
+			}
+			if schema["$ref"] != "#/components/schemas/Id" {
+				t.Errorf("%s.%s: %v", message, field, schema)
+			}
+		}
+	}
+	if count := schemas["BitmapAnswer"].(object)["properties"].(object)["count"].(object); count["type"] != "integer" {
+		t.Errorf("BitmapAnswer.count: %v", count)
+	}
+}
+
 func checkFits(t *testing.T, fd protoreflect.FieldDescriptor) {
 	t.Helper()
 	switch fd.Kind() {

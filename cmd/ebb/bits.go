@@ -170,11 +170,11 @@ type bitsJSON struct {
 	keyName
 	Count    *uint64      `json:"count,omitempty"`
 	StdError float64      `json:"std_error"`
-	IDs      []uint64     `json:"ids,omitzero"`    // of questions that list ids, not nil
+	IDs      []idJSON     `json:"ids,omitzero"`    // of questions that list ids, not nil
 	Names    []listedName `json:"names,omitempty"` // for which the ids stand, in a namespace with a dictionary
 	Contains []bool       `json:"contains,omitempty"`
 	More     bool         `json:"more,omitempty"`
-	Next     uint64       `json:"next,omitempty"`
+	Next     idJSON       `json:"next,omitempty"`
 	AsOfUS   int64        `json:"as_of_us"`
 	Coverage coverageJSON `json:"coverage"`
 }
@@ -221,14 +221,14 @@ func (s *session) bitsJSON(a *ebbv1.Answer, key string, q *ebbv1.BitmapQuestion)
 	w := a.GetBitmap()
 	out := bitsJSON{
 		Namespace: s.namespace, keyName: keyNameOf([]byte(key)), StdError: w.GetStdError(), Names: listedNames(w.GetNames()),
-		Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+		Contains: w.GetContains(), More: w.GetMore(), Next: idJSON(w.GetNext()), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 	}
 	counts, lists := answered(q)
 	if counts {
 		out.Count = new(w.GetCount())
 	}
 	if lists {
-		out.IDs = append([]uint64{}, w.GetIds()...)
+		out.IDs = idsJSON(w.GetIds())
 	}
 	return out
 }

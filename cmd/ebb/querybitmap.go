@@ -11,9 +11,9 @@ import (
 type bitmapJSON struct {
 	Namespace string       `json:"namespace"`
 	Count     *uint64      `json:"count,omitempty"` // of count
-	IDs       []uint64     `json:"ids,omitzero"`    // of ids, not nil
+	IDs       []idJSON     `json:"ids,omitzero"`    // of ids, not nil
 	Names     []listedName `json:"names,omitempty"` // of ids, in a namespace with a dictionary: for which they stand
-	Next      *uint64      `json:"next,omitempty"`  // there are more, from this one on
+	Next      *idJSON      `json:"next,omitempty"`  // there are more, from this one on
 	StdError  float64      `json:"std_error"`
 	AsOfUS    int64        `json:"as_of_us"`
 	Coverage  coverageJSON `json:"coverage"`
@@ -25,12 +25,13 @@ func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	if s.output == "json" {
 		out := bitmapJSON{Namespace: s.namespace, StdError: w.GetStdError(), Names: listedNames(w.GetNames()), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 		if ids {
-			out.IDs = append([]uint64{}, w.GetIds()...)
+			out.IDs = idsJSON(w.GetIds())
 		} else {
 			out.Count = &w.Count
 		}
 		if w.GetMore() {
-			out.Next = &w.Next
+			next := idJSON(w.GetNext())
+			out.Next = &next
 		}
 		return printJSON(s.term.out, out)
 	}
