@@ -90,7 +90,7 @@ func (c *Client) home(q *ebbv1.Question) uint32 {
 	if len(keys) == 0 {
 		return 0
 	}
-	return proto.ShardOf(namespaceOr(q.GetNamespace()), keys[0], c.chart.shards())
+	return proto.ShardOf(namespaceOr(q.GetNamespace()), keys[0], c.routing.shards())
 }
 
 func namespaceOr(ns string) string {
@@ -233,7 +233,7 @@ func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
 // that failed, or whose shard has no known leader, may wait long, and goes alone.
 func (r *round) shares(ctx context.Context, q *inquiry) bool {
 	return !r.asking.alone && len(r.client.cfg.grpc) == 0 && q.err == nil &&
-		coalescible(ctx, q.question) && r.client.chart.leads(q.shard, q.node)
+		coalescible(ctx, q.question) && r.client.routing.leads(q.shard, q.node)
 }
 
 // askRequest makes one request, within a limit. As many answers come as questions were asked.
@@ -285,9 +285,9 @@ func (r *round) failed(q *inquiry, err error) {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
 	case pe.Code == ebbv1.Code_CODE_NOT_LEADER:
-		r.client.chart.learn(q.shard, q.node, pe.Leader)
+		r.client.routing.learn(q.shard, q.node, pe.Leader)
 	case pe.Code == ebbv1.Code_CODE_UNREACHABLE:
-		r.client.chart.lost(q.shard, q.node, r.client.now())
+		r.client.routing.lost(q.shard, q.node, r.client.now())
 	case worthAnotherTry(pe.Code):
 	default:
 		r.settle(q, &ebbv1.Answer{Error: pe.Wire()})

@@ -24,10 +24,10 @@ import (
 // Client talks to one cluster. It is safe for use by many goroutines, and holds
 // none of its own while idle (gRPC's connections have theirs). Close it.
 type Client struct {
-	cfg   config
-	chart chart
-	awake *awake
-	seeds []string // the addresses that Dial was given
+	cfg     config
+	routing routingTable
+	awake   *awake
+	seeds   []string // the addresses that Dial was given
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -124,7 +124,7 @@ func (c *Client) firstTable(ctx context.Context) error {
 	asking.Wait()
 	select {
 	case t := <-answers:
-		c.chart.adopt(t, c.now())
+		c.routing.adopt(t, c.now())
 		return nil
 	default:
 	}

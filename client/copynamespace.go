@@ -626,7 +626,7 @@ func (c *Client) applyEach(ctx context.Context, ns string, puts []*copyPut, comm
 	for i, p := range puts {
 		p.all = &all
 		parcels[i] = &parcel{
-			shard: proto.ShardOf(ns, []byte(p.key), c.chart.shards()), buf: commands[i], entries: 1, ctx: ctx,
+			shard: proto.ShardOf(ns, []byte(p.key), c.routing.shards()), buf: commands[i], entries: 1, ctx: ctx,
 			deadline: deadline, made: c.now(), delivery: p,
 		}
 	}

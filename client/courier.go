@@ -53,7 +53,7 @@ func (c *Client) dispatch(parcels []*parcel) {
 func (c *Client) address(p *parcel) *peer {
 	node, peer := c.peerFor(p.shard, p.tries, p.node)
 	if p.unsure && node == p.node {
-		_, others, lost := c.chart.candidates(p.shard, c.now())
+		_, others, lost := c.routing.candidates(p.shard, c.now())
 		if name, other := c.replicaBut(others, p.tries, node, lost); other != nil {
 			node, peer = name, other
 		}
@@ -276,12 +276,12 @@ func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 	case redirect:
 		// Only a first redirection is followed at once: while there is no
 		// leader, nodes point at each other.
-		known := c.chart.learn(p.shard, p.node, coded(err).Leader)
+		known := c.routing.learn(p.shard, p.node, coded(err).Leader)
 		p.hurried = known && !hurried
 	case ambiguous:
 		p.tainted = p.tainted || sent
 		p.exposed.Store(p.tainted)
-		c.chart.lost(p.shard, p.node, c.now())
+		c.routing.lost(p.shard, p.node, c.now())
 	}
 	if end := p.over(c.awake.look()); end != nil || c.ctx.Err() != nil {
 		if end == nil {

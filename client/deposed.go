@@ -60,7 +60,7 @@ func (c *Client) whileItLeads(ctx context.Context, p *peer, parcels []*parcel) (
 		}
 	}
 	d := &doubted{peer: p, node: parcels[0].node}
-	d.shards = c.chart.led(make([]uint32, 0, len(parcels)), parcels)
+	d.shards = c.routing.led(make([]uint32, 0, len(parcels)), parcels)
 	if len(d.shards) == 0 {
 		return ctx, nil
 	}
@@ -102,7 +102,7 @@ func (c *Client) rival(p *peer) *peer {
 	defer b.mu.Unlock()
 	for _, d := range b.open {
 		for _, shard := range d.shards {
-			_, others, _ := c.chart.candidates(shard, now)
+			_, others, _ := c.routing.candidates(shard, now)
 			for _, name := range others {
 				q := c.nodePeer(name)
 				switch {
@@ -131,7 +131,7 @@ func (c *Client) dismiss(p *peer) {
 	b.mu.Lock()
 	had := len(b.open)
 	b.open = slices.DeleteFunc(b.open, func(d *doubted) bool {
-		deposed := c.chart.deposed(d.node, d.shards)
+		deposed := c.routing.deposed(d.node, d.shards)
 		if deposed {
 			d.cancel(errDeposed)
 		}

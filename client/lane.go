@@ -60,7 +60,7 @@ type lane struct {
 }
 
 func (c *Client) newProducer(ns string, window int) *producer {
-	shards := c.chart.shards()
+	shards := c.routing.shards()
 	p := &producer{client: c, ns: ns, window: window, room: roomSession, lanes: make([]lane, shards+1)}
 	p.ctx, p.cancel = context.WithCancelCause(c.ctx)
 	for i := range p.lanes {

@@ -299,7 +299,7 @@ func (c *Client) applyIn(
 	deadline, _ := ctx.Deadline()
 	all := &answers{heard: heard, done: make(chan struct{})}
 	var parcels []*parcel
-	for shard := from; shard <= c.chart.shards(); shard++ {
+	for shard := from; shard <= c.routing.shards(); shard++ {
 		if raw := command(shard); raw != nil {
 			parcels = append(parcels, &parcel{
 				shard: shard, buf: raw, ctx: ctx, deadline: deadline, made: c.now(), delivery: all,
