@@ -13,10 +13,10 @@ const (
 )
 
 // awake tells for how long the process stood still: while it is stopped, gets no turn, or its machine is paused, time
-// goes on, and no parcel was tried for that.
+// goes on, and no command was tried for that.
 //
-// Invariant "looks": while a parcel is with a courier somebody looks every lookEvery, and where parcels wait, one is with
-// a courier. Nobody looks in an idle client, which then seems to have stood still: of no concern to parcels made later.
+// Invariant "looks": while a sender has a command, a timer looks at the time every lookEvery. Where commands wait, a
+// sender has one. An idle client does not look, and then seems to have stood still: later commands do not count that.
 type awake struct {
 	now func() time.Time
 

@@ -78,9 +78,9 @@ type loadStep struct {
 	err    error
 }
 
-// hearing passes on the fate of one command.
-type hearing chan loadStep
+// resultChan receives the result of one command.
+type resultChan chan loadStep
 
-func (h hearing) delivered(_ *parcel, result *ebbv1.CommandResult, err error) {
+func (h resultChan) handleResult(_ *pendingCommand, result *ebbv1.CommandResult, err error) {
 	h <- loadStep{result, err}
 }

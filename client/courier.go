@@ -27,19 +27,19 @@ type postbox struct {
 	peer *peer
 
 	mu      sync.Mutex // guards all below
-	queue   []*parcel
+	queue   []*pendingCommand
 	senders int
 }
 
-// dispatch sends parcels to the nodes that lead their shards. It never blocks.
-func (c *Client) dispatch(parcels []*parcel) {
-	if len(parcels) == 1 {
-		p := parcels[0]
-		c.post(c.address(p), parcels)
+// dispatch sends commands to the nodes that lead their shards. It never blocks.
+func (c *Client) dispatch(commands []*pendingCommand) {
+	if len(commands) == 1 {
+		p := commands[0]
+		c.post(c.address(p), commands)
 		return
 	}
-	groups := map[*peer][]*parcel{}
-	for _, p := range parcels {
+	groups := map[*peer][]*pendingCommand{}
+	for _, p := range commands {
 		peer := c.address(p)
 		groups[peer] = append(groups[peer], p)
 	}
@@ -48,9 +48,9 @@ func (c *Client) dispatch(parcels []*parcel) {
 	}
 }
 
-// address chooses the node that a parcel goes to next: not the one that did not know last what became of it, which
+// address chooses the node that a command goes to next: not the one that did not know last what became of it, which
 // may not have noticed either that it leads no more, if another can pass it on.
-func (c *Client) address(p *parcel) *peer {
+func (c *Client) address(p *pendingCommand) *peer {
 	node, peer := c.peerFor(p.shard, p.tries, p.node)
 	if p.unsure && node == p.node {
 		_, others, lost := c.routing.candidates(p.shard, c.now())
@@ -62,17 +62,17 @@ func (c *Client) address(p *parcel) *peer {
 	return peer
 }
 
-func (c *Client) post(peer *peer, parcels []*parcel) {
+func (c *Client) post(peer *peer, commands []*pendingCommand) {
 	box := &peer.post
 	box.mu.Lock()
-	box.queue = append(box.queue, parcels...)
+	box.queue = append(box.queue, commands...)
 	start := box.senders < c.cfg.limits.Requests
 	if start {
 		box.senders++
 	}
 	box.mu.Unlock()
 	if start && !c.spawn(func() { c.empty(box) }) {
-		c.empty(box) // closed: each parcel is told so
+		c.empty(box) // closed: each command is told so
 	}
 }
 
@@ -87,25 +87,25 @@ func (c *Client) empty(box *postbox) {
 	c.awake.begin()
 	defer c.awake.end()
 	for {
-		parcels := box.take(&c.cfg.limits)
-		if parcels == nil {
+		commands := box.take(&c.cfg.limits)
+		if commands == nil {
 			return
 		}
-		c.deliver(box.peer, parcels)
+		c.deliver(box.peer, commands)
 	}
 }
 
 // clear removes all.
-func (b *postbox) clear() []*parcel {
+func (b *postbox) clear() []*pendingCommand {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	parcels := b.queue
+	commands := b.queue
 	b.queue = nil
-	return parcels
+	return commands
 }
 
 // take removes what fits into one request; nil ends the sender.
-func (b *postbox) take(of *Limits) []*parcel {
+func (b *postbox) take(of *Limits) []*pendingCommand {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
@@ -117,34 +117,34 @@ func (b *postbox) take(of *Limits) []*parcel {
 	for n < len(b.queue) {
 		p := b.queue[n]
 		ops += p.entries
-		size += len(p.command())
+		size += len(p.encoded())
 		if n > 0 && (p.solo || b.queue[0].solo || ops > of.RequestOps || size > of.RequestBytes) {
 			break
 		}
 		n++
 	}
-	parcels := b.queue[:n:n]
+	commands := b.queue[:n:n]
 	b.queue = b.queue[n:]
-	return parcels
+	return commands
 }
 
-// deliver makes one request and sees to each parcel's fate.
-func (c *Client) deliver(peer *peer, parcels []*parcel) {
-	parcels = c.dropDead(parcels)
-	if len(parcels) == 0 {
+// deliver makes one request and sees to each command's fate.
+func (c *Client) deliver(peer *peer, commands []*pendingCommand) {
+	commands = c.dropDead(commands)
+	if len(commands) == 0 {
 		return
 	}
-	req := &ebbv1.ApplyRequest{Commands: make([]*ebbv1.ShardCommand, len(parcels))}
-	commands := make([]ebbv1.ShardCommand, len(parcels))
-	for i, p := range parcels {
+	req := &ebbv1.ApplyRequest{Commands: make([]*ebbv1.ShardCommand, len(commands))}
+	wire := make([]ebbv1.ShardCommand, len(commands))
+	for i, p := range commands {
 		p.tries++
 		p.exposed.Store(true)
-		commands[i].Shard, commands[i].Command = p.shard, p.command()
-		req.Commands[i] = &commands[i]
+		wire[i].Shard, wire[i].Command = p.shard, p.encoded()
+		req.Commands[i] = &wire[i]
 	}
-	ctx, cancel := c.until(parcels)
+	ctx, cancel := c.until(commands)
 	defer cancel()
-	ctx, doubted := c.whileItLeads(ctx, peer, parcels)
+	ctx, doubted := c.whileItLeads(ctx, peer, commands)
 	defer doubted.answered()
 	var resp *ebbv1.ApplyResponse
 	start := time.Now()
@@ -152,22 +152,22 @@ func (c *Client) deliver(peer *peer, parcels []*parcel) {
 		resp, err = ebbv1grpc.NewShardsClient(conn).Apply(ctx, req)
 		return err
 	})
-	c.meter.applied(len(parcels), time.Since(start), err)
-	if err == nil && len(resp.GetResults()) != len(parcels) {
-		err = proto.ErrInternal.Errorf("%d results for %d commands", len(resp.GetResults()), len(parcels))
+	c.meter.applied(len(commands), time.Since(start), err)
+	if err == nil && len(resp.GetResults()) != len(commands) {
+		err = proto.ErrInternal.Errorf("%d results for %d commands", len(resp.GetResults()), len(commands))
 	}
 	if err != nil {
-		c.undelivered(parcels, sent, err)
+		c.undelivered(commands, sent, err)
 		return
 	}
-	c.sort(parcels, resp.GetResults())
+	c.sort(commands, resp.GetResults())
 }
 
-// dropDead tells those parcels that nobody waits for any more, and returns the rest.
-func (c *Client) dropDead(parcels []*parcel) []*parcel {
+// dropDead tells those commands that nobody waits for any more, and returns the rest.
+func (c *Client) dropDead(commands []*pendingCommand) []*pendingCommand {
 	at := c.awake.look()
-	rest := parcels[:0]
-	for _, p := range parcels {
+	rest := commands[:0]
+	for _, p := range commands {
 		end := p.over(at)
 		if c.ctx.Err() != nil {
 			end = ErrClosed
@@ -181,11 +181,11 @@ func (c *Client) dropDead(parcels []*parcel) []*parcel {
 	return rest
 }
 
-// until bounds a request by the last deadline of its parcels.
-func (c *Client) until(parcels []*parcel) (context.Context, context.CancelFunc) {
+// until bounds a request by the last deadline of its commands.
+func (c *Client) until(commands []*pendingCommand) (context.Context, context.CancelFunc) {
 	at := c.awake.look()
 	var last time.Duration
-	for _, p := range parcels {
+	for _, p := range commands {
 		if p.deadline.IsZero() {
 			return context.WithCancel(c.ctx)
 		}
@@ -195,18 +195,18 @@ func (c *Client) until(parcels []*parcel) (context.Context, context.CancelFunc) 
 }
 
 // undelivered handles an error of the whole request.
-func (c *Client) undelivered(parcels []*parcel, sent bool, err error) {
+func (c *Client) undelivered(commands []*pendingCommand, sent bool, err error) {
 	code := coded(err).Code
 	v := judge(code)
-	if v == final && len(parcels) > 1 {
-		for _, p := range parcels {
+	if v == final && len(commands) > 1 {
+		for _, p := range commands {
 			p.solo = true
 		}
-		c.dispatch(parcels)
+		c.dispatch(commands)
 		return
 	}
-	var again []*parcel
-	for _, p := range parcels {
+	var again []*pendingCommand
+	for _, p := range commands {
 		if c.consider(p, v, err, sent) {
 			again = append(again, p)
 		}
@@ -214,12 +214,12 @@ func (c *Client) undelivered(parcels []*parcel, sent bool, err error) {
 	c.retry(again, err)
 }
 
-// sort hands each parcel its result, and sends those again that were refused
+// sort hands each command its result, and sends those again that were refused
 // for a passing reason.
-func (c *Client) sort(parcels []*parcel, results []*ebbv1.CommandResult) {
-	var hurry, again []*parcel
+func (c *Client) sort(commands []*pendingCommand, results []*ebbv1.CommandResult) {
+	var redirectNow, again []*pendingCommand
 	var last error
-	for i, p := range parcels {
+	for i, p := range commands {
 		e := proto.FromWire(results[i].GetError())
 		if e == nil {
 			p.settle(results[i], nil)
@@ -232,15 +232,15 @@ func (c *Client) sort(parcels []*parcel, results []*ebbv1.CommandResult) {
 		if !c.consider(p, v, e, true) {
 			continue
 		}
-		if v == redirect && p.hurried {
-			hurry = append(hurry, p)
+		if v == redirect && p.followedRedirect {
+			redirectNow = append(redirectNow, p)
 			continue
 		}
 		again, last = append(again, p), e
 	}
-	if len(hurry) > 0 {
-		c.meter.redirects.Add(int64(len(hurry)))
-		c.dispatch(hurry)
+	if len(redirectNow) > 0 {
+		c.meter.redirects.Add(int64(len(redirectNow)))
+		c.dispatch(redirectNow)
 	}
 	c.retry(again, last)
 }
@@ -254,10 +254,10 @@ func reason(before, last error) error {
 }
 
 // consider notes what a failed try means, and reports whether to try again.
-func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
+func (c *Client) consider(p *pendingCommand, v verdict, err error, sent bool) bool {
 	p.err = reason(p.err, err)
-	hurried := p.hurried
-	p.hurried, p.unsure = false, v == ambiguous
+	hurried := p.followedRedirect
+	p.followedRedirect, p.unsure = false, v == ambiguous
 	p.exposed.Store(p.tainted)
 	switch v {
 	case final:
@@ -267,17 +267,17 @@ func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 		p.settle(nil, c.lastWord(p, err))
 		return false
 	case expired:
-		if p.lane == nil || p.session == 0 {
+		if p.stream == nil || p.session == 0 {
 			p.settle(nil, c.lastWord(p, err))
 		} else {
-			p.lane.expire(p, c.lastWord(p, err))
+			p.stream.expire(p, c.lastWord(p, err))
 		}
 		return false
 	case redirect:
 		// Only a first redirection is followed at once: while there is no
 		// leader, nodes point at each other.
 		known := c.routing.learn(p.shard, p.node, coded(err).Leader)
-		p.hurried = known && !hurried
+		p.followedRedirect = known && !hurried
 	case ambiguous:
 		p.tainted = p.tainted || sent
 		p.exposed.Store(p.tainted)
@@ -293,28 +293,28 @@ func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 	return true
 }
 
-// retry sends parcels again after a pause.
-func (c *Client) retry(parcels []*parcel, err error) {
-	if len(parcels) == 0 {
+// retry sends commands again after a pause.
+func (c *Client) retry(commands []*pendingCommand, err error) {
+	if len(commands) == 0 {
 		return
 	}
-	c.meter.retries.Add(int64(len(parcels)))
+	c.meter.retries.Add(int64(len(commands)))
 	c.renewIfOld(tableAgeMin)
-	pause := c.backoff(parcels[0].tries-1, err)
-	c.log().Debug("commands wait for another try", "commands", len(parcels), "pause", pause, "err", err)
+	pause := c.backoff(commands[0].tries-1, err)
+	c.log().Debug("commands wait for another try", "commands", len(commands), "pause", pause, "err", err)
 	resend := func() {
 		c.awake.begin()
 		defer c.awake.end()
 		_ = c.sleep(c.ctx, pause) // if it ends early, the client is closing and dispatch says so
-		c.dispatch(parcels)
+		c.dispatch(commands)
 	}
 	if !c.spawn(resend) {
-		c.dropDead(parcels)
+		c.dropDead(commands)
 	}
 }
 
-// giveUp settles a parcel that will not be tried again because of end.
-func (c *Client) giveUp(p *parcel, end error) {
+// giveUp settles a command that will not be tried again because of end.
+func (c *Client) giveUp(p *pendingCommand, end error) {
 	err := end
 	if p.err != nil {
 		err = &outlived{err: p.err, end: end}
@@ -322,24 +322,24 @@ func (c *Client) giveUp(p *parcel, end error) {
 	p.settle(nil, c.lastWord(p, err))
 }
 
-// lastWord is the error of a parcel that is given up.
-func (c *Client) lastWord(p *parcel, err error) error {
+// lastWord is the error of a command that is given up.
+func (c *Client) lastWord(p *pendingCommand, err error) error {
 	if p.tainted {
 		err = &unknown{err}
 	}
 	return c.fail(attempt{op: "apply", shard: p.shard, node: p.node, tries: p.tries, start: p.made}, err)
 }
 
-// settle ends a parcel's journey.
-func (p *parcel) settle(result *ebbv1.CommandResult, err error) {
-	if p.lane == nil {
-		p.delivery.delivered(p, result, err)
+// settle ends a command's journey.
+func (p *pendingCommand) settle(result *ebbv1.CommandResult, err error) {
+	if p.stream == nil {
+		p.handler.handleResult(p, result, err)
 		return
 	}
-	if p.lane.recall(p) {
-		p.delivery.delivered(p, result, err)
+	if p.stream.recall(p) {
+		p.handler.handleResult(p, result, err)
 	}
-	p.lane.producer.pump(p.lane)
+	p.stream.producer.pump(p.stream)
 }
 
 // isUnknown reports whether err leaves open if the write was applied.

@@ -53,14 +53,14 @@ func (d *doubted) answered() {
 // whileItLeads returns a context that ends when the client learns that other nodes lead those shards of a request which its node was believed to
 // lead: it may never answer, if it was cut off. A node that was not believed to lead passes the request on, and is waited for. So is one that was
 // sent a command which has no identity, which would be applied again.
-func (c *Client) whileItLeads(ctx context.Context, p *peer, parcels []*parcel) (context.Context, *doubted) {
-	for _, q := range parcels {
-		if q.lane == nil {
+func (c *Client) whileItLeads(ctx context.Context, p *peer, commands []*pendingCommand) (context.Context, *doubted) {
+	for _, q := range commands {
+		if q.stream == nil {
 			return ctx, nil
 		}
 	}
-	d := &doubted{peer: p, node: parcels[0].node}
-	d.shards = c.routing.led(make([]uint32, 0, len(parcels)), parcels)
+	d := &doubted{peer: p, node: commands[0].node}
+	d.shards = c.routing.led(make([]uint32, 0, len(commands)), commands)
 	if len(d.shards) == 0 {
 		return ctx, nil
 	}

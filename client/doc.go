@@ -23,10 +23,10 @@
 //
 // The way of a write:
 //
-//	Add ─> pen (one a shard: bytes in wire format, equal increments summed)
+//	Add ─> commandEncoder (one a shard: bytes in wire format, equal increments summed)
 //	         │ full, lingered or flushed
 //	         v
-//	       lane (one a shard: session, sequence, window of outstanding commands)
+//	       shardStream (one a shard: session, sequence, window of outstanding commands)
 //	         │ identity stamped in front of the bytes
 //	         v
 //	       courier ─> one ApplyRequest a node, many shards ─> leader

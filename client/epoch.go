@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// epoch counts the parcels sealed between two flushes. The lock of its writer guards all but done.
+// epoch counts the commands sealed between two flushes. The lock of its writer guards all but done.
 type epoch struct {
-	open   int // parcels on their way
+	open   int // commands on their way
 	closed bool
 	done   chan struct{} // closed when closed and open is 0
 	sum    Undelivered
@@ -22,13 +22,13 @@ func (e *epoch) note(lost, unknown, refused int64, err error) {
 	}
 }
 
-// settled notes the end of a parcel.
+// settled notes the end of a command.
 func (e *epoch) settled() {
 	e.open--
 	e.finish()
 }
 
-// finish announces that all parcels of a closed epoch are settled.
+// finish announces that all commands of a closed epoch are settled.
 func (e *epoch) finish() {
 	if e.closed && e.open == 0 {
 		close(e.done)

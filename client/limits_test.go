@@ -36,7 +36,7 @@ func TestLimitsOfRequests(t *testing.T) {
 	} {
 		box := &postbox{senders: 1}
 		for range 5 {
-			box.queue = append(box.queue, &parcel{entries: 3, buf: make([]byte, 10)})
+			box.queue = append(box.queue, &pendingCommand{entries: 3, buf: make([]byte, 10)})
 		}
 		var got []int
 		for box.senders > 0 {

@@ -160,11 +160,11 @@ func (rt *routingTable) leads(shard uint32, node string) bool {
 	return node != "" && int(shard) < len(rt.routes) && rt.routes[shard].leader == node
 }
 
-// led appends the shards of parcels that their node is believed to lead.
-func (rt *routingTable) led(shards []uint32, parcels []*parcel) []uint32 {
+// led appends the shards of commands that their node is believed to lead.
+func (rt *routingTable) led(shards []uint32, commands []*pendingCommand) []uint32 {
 	rt.mu.RLock()
 	defer rt.mu.RUnlock()
-	for _, p := range parcels {
+	for _, p := range commands {
 		if p.node != "" && int(p.shard) < len(rt.routes) && rt.routes[p.shard].leader == p.node {
 			shards = append(shards, p.shard)
 		}
