@@ -20,10 +20,10 @@ const (
 type awake struct {
 	now func() time.Time
 
-	mu       sync.Mutex // guards all below
-	last     moment
-	couriers int
-	ticks    bool // the timer of the next look is set
+	mu      sync.Mutex // guards all below
+	last    moment
+	senders int
+	ticks   bool // the timer of the next look is set
 }
 
 // moment is a time, and for how long the process had stood still by then.
@@ -48,19 +48,19 @@ func (a *awake) look() moment {
 func (a *awake) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.couriers++
+	a.senders++
 	a.arm()
 }
 
 func (a *awake) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.couriers--
+	a.senders--
 }
 
 // arm sets the timer, if it is needed and not set. The caller holds a.mu.
 func (a *awake) arm() {
-	if a.ticks || a.couriers == 0 {
+	if a.ticks || a.senders == 0 {
 		return
 	}
 	a.ticks = true

@@ -31,7 +31,7 @@ func (c *Client) Snapshot(ctx context.Context, shard uint32, have [][]byte, each
 	}
 	if e := coded(err); e.Code == ErrNotLeader.Code {
 		c.routing.learn(shard, node, e.Leader)
-	} else if judge(e.Code) == ambiguous {
+	} else if classify(e.Code) == ambiguous {
 		c.routing.lost(shard, node, c.now())
 	}
 	return nil, c.fail(a, err)
@@ -83,7 +83,7 @@ func (c *Client) RestoreStep(ctx context.Context, shard uint32, step *ebbv1.Rest
 		if e.Code == ErrNotLeader.Code {
 			c.routing.learn(shard, node, e.Leader)
 		}
-		if judge(e.Code) == final || e.Code == proto.ErrCorrupt.Code || ctx.Err() != nil {
+		if classify(e.Code) == final || e.Code == proto.ErrCorrupt.Code || ctx.Err() != nil {
 			return nil, c.fail(a, err)
 		}
 		if end := c.sleep(ctx, c.backoff(a.tries-1, err)); end != nil {

@@ -256,7 +256,7 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 		edits: map[*shardStream]*shardEdits{}, batches: map[string]*bitBatch{},
 		sliced: map[string]*slicedQueue{}, flights: make(chan struct{}, slicedFlights),
 	}
-	if !c.enlist(w.producer, w.abandon) {
+	if !c.registerProducer(w.producer, w.abandon) {
 		w.closed = true
 	}
 	return w
@@ -522,11 +522,11 @@ func (w *BitWriter) Close(ctx context.Context) error {
 		w.abandon(context.Cause(ctx))
 		err = w.Flush(context.WithoutCancel(ctx)) // everything is settled, it does not wait
 	} else {
-		bye, cancel := context.WithTimeout(ctx, farewellMax)
-		w.producer.retire(bye)
+		bye, cancel := context.WithTimeout(ctx, closeSessionsMax)
+		w.producer.closeSessions(bye)
 		cancel()
 	}
-	w.client.discharge(w.producer)
+	w.client.unregisterProducer(w.producer)
 	return err
 }
 

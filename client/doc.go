@@ -29,7 +29,7 @@
 //	       shardStream (one a shard: session, sequence, window of outstanding commands)
 //	         │ identity stamped in front of the bytes
 //	         v
-//	       courier ─> one ApplyRequest a node, many shards ─> leader
+//	       sender ─> one ApplyRequest a node, many shards ─> leader
 //	         ^                                                 │
 //	         └── not leader, overloaded, lost: same identity ──┘
 //

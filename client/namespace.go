@@ -459,10 +459,10 @@ func (c *Client) anywhere(
 			limit = longer(ctx, limit, c.now().Sub(began))
 		}
 		code := coded(err).Code
-		if judge(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
+		if classify(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
 			return c.fail(a, err) // for good: the tries before it are refused likewise
 		}
-		tainted = tainted || again != question && sent && judge(code) == ambiguous
+		tainted = tainted || again != question && sent && classify(code) == ambiguous
 		if tainted && again == changeOnce || !worthAnotherTry(code) || ctx.Err() != nil {
 			return giveUp(err)
 		}

@@ -127,7 +127,7 @@ func (c *Client) dropStrangers() {
 	var gone []*peer
 	c.mu.Lock()
 	for addr, p := range c.peers {
-		if !slices.Contains(known, addr) && p.post.idle() {
+		if !slices.Contains(known, addr) && p.queue.idle() {
 			gone = append(gone, p)
 			delete(c.peers, addr)
 		}

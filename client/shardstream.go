@@ -69,8 +69,8 @@ func (c *Client) newProducer(ns string, window int) *producer {
 	return p
 }
 
-// enlist makes Close of the client end the producer; false if it is closed.
-func (c *Client) enlist(p *producer, abandon func(error)) bool {
+// registerProducer makes Close of the client end the producer; false if it is closed.
+func (c *Client) registerProducer(p *producer, abandon func(error)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -80,7 +80,7 @@ func (c *Client) enlist(p *producer, abandon func(error)) bool {
 	return true
 }
 
-func (c *Client) discharge(p *producer) {
+func (c *Client) unregisterProducer(p *producer) {
 	c.mu.Lock()
 	delete(c.producers, p)
 	c.mu.Unlock()
@@ -303,7 +303,7 @@ func (o *openSessionHandler) handleResult(_ *pendingCommand, result *ebbv1.Comma
 // be opened: all, if no session ever will be; otherwise pump sorts out those
 // whose time is over, and the next in line tries again.
 func (st *shardStream) failWaiting(err error) []*pendingCommand {
-	if judge(coded(err).Code) != final {
+	if classify(coded(err).Code) != final {
 		return nil
 	}
 	var dead []*pendingCommand
@@ -378,9 +378,9 @@ func marshal(cmd *ebbv1.Command) []byte {
 	return b
 }
 
-// retire closes the sessions that are still open, so that the shards need not
-// remember them for an hour. It is a courtesy: whatever goes wrong is ignored.
-func (p *producer) retire(ctx context.Context) {
+// closeSessions closes the sessions that are still open, so that the shards need not
+// remember them for an hour. It ignores errors.
+func (p *producer) closeSessions(ctx context.Context) {
 	var closing []*pendingCommand
 	var done sync.WaitGroup
 	deadline, _ := ctx.Deadline()

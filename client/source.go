@@ -119,7 +119,7 @@ func (s *Source) takeOver(ctx context.Context, p *producer) (err error) {
 	token, last := newSecret(), make([]uint64, len(p.streams))
 	defer func() {
 		if errors.Is(err, ErrTooManySources) { // it is in no other shard, and takes the room of another
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellMax)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeSessionsMax)
 			defer cancel()
 			_ = p.discard(ctx, last) // what is left takes a place, and no more
 		}

@@ -98,7 +98,7 @@ func (c *Client) contest(q *pendingCommand, fenced error) bool {
 		c.awake.begin()
 		defer c.awake.end()
 		if !c.regain(q) {
-			q.settle(nil, c.lastWord(q, fenced))
+			q.settle(nil, c.finalError(q, fenced))
 			return
 		}
 		c.dispatch([]*pendingCommand{q})

@@ -215,7 +215,7 @@ func newOutbox(c *Client, p *producer, opts *WriterOptions) *outbox {
 
 func (o *outbox) open() {
 	o.producer.outbox = o
-	if !o.client.enlist(o.producer, o.abandon) {
+	if !o.client.registerProducer(o.producer, o.abandon) {
 		o.closed.Store(true)
 	}
 }
@@ -506,22 +506,22 @@ func (o *outbox) close(ctx context.Context) error {
 		o.abandon(context.Cause(ctx))
 		err = o.flush(context.WithoutCancel(ctx)) // everything is settled, it does not wait
 	} else {
-		o.goodbye(ctx)
+		o.closeSessions(ctx)
 	}
-	o.client.discharge(o.producer)
+	o.client.unregisterProducer(o.producer)
 	return err
 }
 
-// farewellMax bounds the courtesy of closing sessions.
-const farewellMax = 500 * time.Millisecond
+// closeSessionsMax bounds the time that closing sessions takes.
+const closeSessionsMax = 500 * time.Millisecond
 
-func (o *outbox) goodbye(ctx context.Context) {
+func (o *outbox) closeSessions(ctx context.Context) {
 	if o.producer.source != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, farewellMax)
+	ctx, cancel := context.WithTimeout(ctx, closeSessionsMax)
 	defer cancel()
-	o.producer.retire(ctx)
+	o.producer.closeSessions(ctx)
 }
 
 // abandon gives up all that is not acknowledged.

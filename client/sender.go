@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// sendersMax is how many ApplyRequests travel to one node at a time; what
-	// comes meanwhile shares the next ones.
+	// sendersMax is how many ApplyRequests are in flight to one node at a time;
+	// commands that arrive then share the next ones.
 	sendersMax = 8
 	// Limits of one ApplyRequest. A single command is within them.
 	requestOpsMax   = proto.BatchOpsMax
 	requestBytesMax = proto.BatchBytesMax - 64<<10
 )
 
-// postbox is what waits for one node.
-type postbox struct {
+// sendQueue holds the commands that wait for one node.
+type sendQueue struct {
 	peer *peer
 
 	mu      sync.Mutex // guards all below
-	queue   []*pendingCommand
+	waiting []*pendingCommand
 	senders int
 }
 
@@ -35,7 +35,7 @@ type postbox struct {
 func (c *Client) dispatch(commands []*pendingCommand) {
 	if len(commands) == 1 {
 		p := commands[0]
-		c.post(c.address(p), commands)
+		c.enqueue(c.address(p), commands)
 		return
 	}
 	groups := map[*peer][]*pendingCommand{}
@@ -44,7 +44,7 @@ func (c *Client) dispatch(commands []*pendingCommand) {
 		groups[peer] = append(groups[peer], p)
 	}
 	for peer, group := range groups {
-		c.post(peer, group)
+		c.enqueue(peer, group)
 	}
 }
 
@@ -62,75 +62,75 @@ func (c *Client) address(p *pendingCommand) *peer {
 	return peer
 }
 
-func (c *Client) post(peer *peer, commands []*pendingCommand) {
-	box := &peer.post
-	box.mu.Lock()
-	box.queue = append(box.queue, commands...)
-	start := box.senders < c.cfg.limits.Requests
+func (c *Client) enqueue(peer *peer, commands []*pendingCommand) {
+	queue := &peer.queue
+	queue.mu.Lock()
+	queue.waiting = append(queue.waiting, commands...)
+	start := queue.senders < c.cfg.limits.Requests
 	if start {
-		box.senders++
+		queue.senders++
 	}
-	box.mu.Unlock()
-	if start && !c.spawn(func() { c.empty(box) }) {
-		c.empty(box) // closed: each command is told so
+	queue.mu.Unlock()
+	if start && !c.spawn(func() { c.runSender(queue) }) {
+		c.runSender(queue) // closed: each command fails with ErrClosed
 	}
 }
 
-func (b *postbox) idle() bool {
+func (b *sendQueue) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.senders == 0 && len(b.queue) == 0
+	return b.senders == 0 && len(b.waiting) == 0
 }
 
-// empty delivers what is in the box until nothing is.
-func (c *Client) empty(box *postbox) {
+// runSender sends the commands of a queue until it is empty.
+func (c *Client) runSender(queue *sendQueue) {
 	c.awake.begin()
 	defer c.awake.end()
 	for {
-		commands := box.take(&c.cfg.limits)
+		commands := queue.takeRequest(&c.cfg.limits)
 		if commands == nil {
 			return
 		}
-		c.deliver(box.peer, commands)
+		c.sendRequest(queue.peer, commands)
 	}
 }
 
-// clear removes all.
-func (b *postbox) clear() []*pendingCommand {
+// takeAll removes all commands.
+func (b *sendQueue) takeAll() []*pendingCommand {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	commands := b.queue
-	b.queue = nil
+	commands := b.waiting
+	b.waiting = nil
 	return commands
 }
 
-// take removes what fits into one request; nil ends the sender.
-func (b *postbox) take(of *Limits) []*pendingCommand {
+// takeRequest removes the commands that fit into one request; nil ends the sender.
+func (b *sendQueue) takeRequest(of *Limits) []*pendingCommand {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.queue) == 0 {
-		b.queue = nil
+	if len(b.waiting) == 0 {
+		b.waiting = nil
 		b.senders--
 		return nil
 	}
 	n, ops, size := 0, 0, 0
-	for n < len(b.queue) {
-		p := b.queue[n]
+	for n < len(b.waiting) {
+		p := b.waiting[n]
 		ops += p.entries
 		size += len(p.encoded())
-		if n > 0 && (p.solo || b.queue[0].solo || ops > of.RequestOps || size > of.RequestBytes) {
+		if n > 0 && (p.solo || b.waiting[0].solo || ops > of.RequestOps || size > of.RequestBytes) {
 			break
 		}
 		n++
 	}
-	commands := b.queue[:n:n]
-	b.queue = b.queue[n:]
+	commands := b.waiting[:n:n]
+	b.waiting = b.waiting[n:]
 	return commands
 }
 
-// deliver makes one request and sees to each command's fate.
-func (c *Client) deliver(peer *peer, commands []*pendingCommand) {
-	commands = c.dropDead(commands)
+// sendRequest makes one request and handles the result of each command.
+func (c *Client) sendRequest(peer *peer, commands []*pendingCommand) {
+	commands = c.dropExpired(commands)
 	if len(commands) == 0 {
 		return
 	}
@@ -142,10 +142,10 @@ func (c *Client) deliver(peer *peer, commands []*pendingCommand) {
 		wire[i].Shard, wire[i].Command = p.shard, p.encoded()
 		req.Commands[i] = &wire[i]
 	}
-	ctx, cancel := c.until(commands)
+	ctx, cancel := c.requestContext(commands)
 	defer cancel()
-	ctx, doubted := c.whileItLeads(ctx, peer, commands)
-	defer doubted.answered()
+	ctx, check := c.untilDeposed(ctx, peer, commands)
+	defer check.answered()
 	var resp *ebbv1.ApplyResponse
 	start := time.Now()
 	sent, err := c.try(ctx, peer, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -157,14 +157,14 @@ func (c *Client) deliver(peer *peer, commands []*pendingCommand) {
 		err = proto.ErrInternal.Errorf("%d results for %d commands", len(resp.GetResults()), len(commands))
 	}
 	if err != nil {
-		c.undelivered(commands, sent, err)
+		c.requestFailed(commands, sent, err)
 		return
 	}
-	c.sort(commands, resp.GetResults())
+	c.handleResults(commands, resp.GetResults())
 }
 
-// dropDead tells those commands that nobody waits for any more, and returns the rest.
-func (c *Client) dropDead(commands []*pendingCommand) []*pendingCommand {
+// dropExpired settles commands whose time or context has ended, and returns the rest.
+func (c *Client) dropExpired(commands []*pendingCommand) []*pendingCommand {
 	at := c.awake.look()
 	rest := commands[:0]
 	for _, p := range commands {
@@ -181,8 +181,8 @@ func (c *Client) dropDead(commands []*pendingCommand) []*pendingCommand {
 	return rest
 }
 
-// until bounds a request by the last deadline of its commands.
-func (c *Client) until(commands []*pendingCommand) (context.Context, context.CancelFunc) {
+// requestContext bounds a request by the last deadline of its commands.
+func (c *Client) requestContext(commands []*pendingCommand) (context.Context, context.CancelFunc) {
 	at := c.awake.look()
 	var last time.Duration
 	for _, p := range commands {
@@ -194,10 +194,10 @@ func (c *Client) until(commands []*pendingCommand) (context.Context, context.Can
 	return context.WithTimeout(c.ctx, last)
 }
 
-// undelivered handles an error of the whole request.
-func (c *Client) undelivered(commands []*pendingCommand, sent bool, err error) {
+// requestFailed handles an error of the whole request.
+func (c *Client) requestFailed(commands []*pendingCommand, sent bool, err error) {
 	code := coded(err).Code
-	v := judge(code)
+	v := classify(code)
 	if v == final && len(commands) > 1 {
 		for _, p := range commands {
 			p.solo = true
@@ -207,16 +207,16 @@ func (c *Client) undelivered(commands []*pendingCommand, sent bool, err error) {
 	}
 	var again []*pendingCommand
 	for _, p := range commands {
-		if c.consider(p, v, err, sent) {
+		if c.shouldRetry(p, v, err, sent) {
 			again = append(again, p)
 		}
 	}
 	c.retry(again, err)
 }
 
-// sort hands each command its result, and sends those again that were refused
+// handleResults settles each command that has its result, and retries those that were refused
 // for a passing reason.
-func (c *Client) sort(commands []*pendingCommand, results []*ebbv1.CommandResult) {
+func (c *Client) handleResults(commands []*pendingCommand, results []*ebbv1.CommandResult) {
 	var redirectNow, again []*pendingCommand
 	var last error
 	for i, p := range commands {
@@ -225,11 +225,11 @@ func (c *Client) sort(commands []*pendingCommand, results []*ebbv1.CommandResult
 			p.settle(results[i], nil)
 			continue
 		}
-		v := judge(e.Code)
+		v := classify(e.Code)
 		if e.Code == ebbv1.Code_CODE_UNREACHABLE {
 			v = later // the node could not pass it on, and says that nothing was sent
 		}
-		if !c.consider(p, v, e, true) {
+		if !c.shouldRetry(p, v, e, true) {
 			continue
 		}
 		if v == redirect && p.followedRedirect {
@@ -253,8 +253,8 @@ func reason(before, last error) error {
 	return last
 }
 
-// consider notes what a failed try means, and reports whether to try again.
-func (c *Client) consider(p *pendingCommand, v verdict, err error, sent bool) bool {
+// shouldRetry records what a failed try means, and reports whether to try again.
+func (c *Client) shouldRetry(p *pendingCommand, v retryClass, err error, sent bool) bool {
 	p.err = reason(p.err, err)
 	hurried := p.followedRedirect
 	p.followedRedirect, p.unsure = false, v == ambiguous
@@ -264,13 +264,13 @@ func (c *Client) consider(p *pendingCommand, v verdict, err error, sent bool) bo
 		if c.contest(p, err) {
 			return false
 		}
-		p.settle(nil, c.lastWord(p, err))
+		p.settle(nil, c.finalError(p, err))
 		return false
 	case expired:
 		if p.stream == nil || p.session == 0 {
-			p.settle(nil, c.lastWord(p, err))
+			p.settle(nil, c.finalError(p, err))
 		} else {
-			p.stream.expire(p, c.lastWord(p, err))
+			p.stream.expire(p, c.finalError(p, err))
 		}
 		return false
 	case redirect:
@@ -309,7 +309,7 @@ func (c *Client) retry(commands []*pendingCommand, err error) {
 		c.dispatch(commands)
 	}
 	if !c.spawn(resend) {
-		c.dropDead(commands)
+		c.dropExpired(commands)
 	}
 }
 
@@ -319,18 +319,18 @@ func (c *Client) giveUp(p *pendingCommand, end error) {
 	if p.err != nil {
 		err = &outlived{err: p.err, end: end}
 	}
-	p.settle(nil, c.lastWord(p, err))
+	p.settle(nil, c.finalError(p, err))
 }
 
-// lastWord is the error of a command that is given up.
-func (c *Client) lastWord(p *pendingCommand, err error) error {
+// finalError is the error of a command that is given up.
+func (c *Client) finalError(p *pendingCommand, err error) error {
 	if p.tainted {
 		err = &unknown{err}
 	}
 	return c.fail(attempt{op: "apply", shard: p.shard, node: p.node, tries: p.tries, start: p.made}, err)
 }
 
-// settle ends a command's journey.
+// settle ends a command with its result or error.
 func (p *pendingCommand) settle(result *ebbv1.CommandResult, err error) {
 	if p.stream == nil {
 		p.handler.handleResult(p, result, err)
