@@ -29,13 +29,13 @@ func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...A
 		client: c, asking: a, start: c.now(), limit: c.cfg.attemptTimeout,
 		answers: make([]*ebbv1.Answer, len(questions)),
 	}
-	open := make([]*inquiry, 0, len(questions))
+	open := make([]*pendingQuestion, 0, len(questions))
 	for i, q := range questions {
 		if err := proto.CheckQuestion(q); err != nil {
 			round.answers[i] = &ebbv1.Answer{Error: err.Wire()}
 			continue
 		}
-		open = append(open, &inquiry{index: i, question: a.fill(q), shard: c.home(q)})
+		open = append(open, &pendingQuestion{index: i, question: a.fill(q), shard: c.home(q)})
 	}
 	err := round.run(ctx, open)
 	return round.answers, err
@@ -100,8 +100,8 @@ func namespaceOr(ns string) string {
 	return ns
 }
 
-// inquiry is a question on its way.
-type inquiry struct {
+// pendingQuestion is a question without an answer yet.
+type pendingQuestion struct {
 	index    int
 	question *ebbv1.Question
 	shard    uint32
@@ -120,7 +120,7 @@ type round struct {
 	answers []*ebbv1.Answer
 }
 
-func (r *round) run(ctx context.Context, open []*inquiry) error {
+func (r *round) run(ctx context.Context, open []*pendingQuestion) error {
 	tries := 0
 	for ; len(open) > 0; tries++ {
 		if r.client.ctx.Err() != nil {
@@ -146,7 +146,7 @@ func (r *round) run(ctx context.Context, open []*inquiry) error {
 	return nil
 }
 
-func all(open []*inquiry, is func(*proto.Error) bool) bool {
+func all(open []*pendingQuestion, is func(*proto.Error) bool) bool {
 	for _, q := range open {
 		if !is(coded(q.err)) {
 			return false
@@ -164,8 +164,8 @@ func redirected(e *proto.Error) bool {
 func crowdedOut(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE_TOO_LARGE }
 
 // askNodes asks every open question once and returns those that stay open.
-func (r *round) askNodes(ctx context.Context, open []*inquiry, tries int) []*inquiry {
-	groups := map[*peer][]*inquiry{}
+func (r *round) askNodes(ctx context.Context, open []*pendingQuestion, tries int) []*pendingQuestion {
+	groups := map[*peer][]*pendingQuestion{}
 	for _, q := range open {
 		node, p := r.client.peerFor(q.shard, tries, q.node)
 		q.node = node
@@ -185,7 +185,7 @@ func (r *round) askNodes(ctx context.Context, open []*inquiry, tries int) []*inq
 	return r.stillOpen(open)
 }
 
-func (r *round) stillOpen(open []*inquiry) []*inquiry {
+func (r *round) stillOpen(open []*pendingQuestion) []*pendingQuestion {
 	rest := open[:0]
 	for _, q := range open {
 		if r.answers[q.index] == nil {
@@ -196,7 +196,7 @@ func (r *round) stillOpen(open []*inquiry) []*inquiry {
 }
 
 // askPeer asks one node a group of questions, in requests that fit its limit.
-func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
+func (r *round) askPeer(ctx context.Context, p *peer, group []*pendingQuestion) {
 	for len(group) > 0 {
 		n := min(len(group), proto.QuestionsMax)
 		r.request(ctx, p, group[:n])
@@ -204,7 +204,7 @@ func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
 	}
 }
 
-func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
+func (r *round) request(ctx context.Context, p *peer, group []*pendingQuestion) {
 	t := terms{r.asking.consistency, r.asking.staleness, r.asking.partial, r.asking.strict}
 	if len(group) == 1 && r.shares(ctx, group[0]) {
 		a, first, err := p.asks.ask(ctx, group[0].shard, t, group[0].question)
@@ -231,7 +231,7 @@ func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
 
 // shares reports whether a question may travel with those of other callers. One
 // that failed, or whose shard has no known leader, may wait long, and goes alone.
-func (r *round) shares(ctx context.Context, q *inquiry) bool {
+func (r *round) shares(ctx context.Context, q *pendingQuestion) bool {
 	return !r.asking.alone && len(r.client.cfg.grpc) == 0 && q.err == nil &&
 		coalescible(ctx, q.question) && r.client.routing.leads(q.shard, q.node)
 }
@@ -263,7 +263,7 @@ func (c *Client) askRequest(
 
 // answered takes an answer, unless asking again may bring a better one. The
 // first of a response had all the room there is.
-func (r *round) answered(q *inquiry, a *ebbv1.Answer, first bool) {
+func (r *round) answered(q *pendingQuestion, a *ebbv1.Answer, first bool) {
 	e := proto.FromWire(a.GetError())
 	switch {
 	case e == nil:
@@ -279,7 +279,7 @@ func (r *round) answered(q *inquiry, a *ebbv1.Answer, first bool) {
 
 // failed keeps a question open if another try may help, and otherwise makes the
 // error its answer.
-func (r *round) failed(q *inquiry, err error) {
+func (r *round) failed(q *pendingQuestion, err error) {
 	pe := coded(err)
 	q.err = err
 	switch {
@@ -294,14 +294,14 @@ func (r *round) failed(q *inquiry, err error) {
 	}
 }
 
-func (r *round) settle(q *inquiry, a *ebbv1.Answer) {
+func (r *round) settle(q *pendingQuestion, a *ebbv1.Answer) {
 	r.mu.Lock()
 	r.answers[q.index] = a
 	r.mu.Unlock()
 }
 
 // giveUp makes the last error of each open question its answer.
-func (r *round) giveUp(ctx context.Context, open []*inquiry, tries int) error {
+func (r *round) giveUp(ctx context.Context, open []*pendingQuestion, tries int) error {
 	for _, q := range open {
 		if q.err == nil {
 			q.err = endOf(ctx, r.client)

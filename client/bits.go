@@ -222,7 +222,7 @@ type BitWriter struct {
 	stats    BitWriterStats
 	space    chan struct{} // closed when something was acknowledged; nil if nobody waits
 	timer    *time.Timer   // of Linger; nil when not set
-	epochs   epochs
+	flushes  flushGroups
 	encoder  bitEncoder
 	sliced   map[string]*slicedQueue // by key
 	flights  chan struct{}           // requests about those that are under way
@@ -252,7 +252,7 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
 	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not come after the next.
 	w := &BitWriter{
-		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, epochs: newEpochs(),
+		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, flushes: newFlushGroups(),
 		edits: map[*shardStream]*shardEdits{}, batches: map[string]*bitBatch{},
 		sliced: map[string]*slicedQueue{}, flights: make(chan struct{}, slicedFlights),
 	}
@@ -388,10 +388,10 @@ func (w *BitWriter) seal(st *shardStream, b *shardEdits) {
 		p := &pendingCommand{
 			shard: st.shard, stream: st, body: proto.FieldCommandBits,
 			buf: w.encoder.buf, room: w.encoder.room, entries: w.encoder.edits,
-			ctx: w.producer.ctx, handler: &bitHandler{writer: w, epoch: w.epochs.now, ids: ids},
+			ctx: w.producer.ctx, handler: &bitHandler{writer: w, group: w.flushes.now, ids: ids},
 		}
-		p.allow(w.client.awake.look(), w.opts.Timeout)
-		w.epochs.now.open++
+		p.allow(w.client.pauses.read(), w.opts.Timeout)
+		w.flushes.now.open++
 		st.mu.Lock()
 		st.waiting = append(st.waiting, p)
 		st.mu.Unlock()
@@ -441,7 +441,7 @@ func (w *BitWriter) linger(least time.Duration) {
 // bitHandler handles the result of a command of a BitWriter.
 type bitHandler struct {
 	writer *BitWriter
-	epoch  *epoch
+	group  *flushGroup
 	ids    int
 }
 
@@ -451,17 +451,17 @@ func (n *bitHandler) handleResult(p *pendingCommand, result *ebbv1.CommandResult
 	w.mu.Lock()
 	switch {
 	case err != nil && isUnknown(err):
-		n.epoch.note(0, int64(p.entries), 0, err)
+		n.group.note(0, int64(p.entries), 0, err)
 		failed = append(failed, err)
 	case err != nil:
-		n.epoch.note(int64(p.entries), 0, 0, err)
+		n.group.note(int64(p.entries), 0, 0, err)
 		failed = append(failed, err)
 	default:
 		w.stats.Changed += int64(result.GetChanged())
 		w.client.meter.increments.Add(int64(p.entries - len(result.GetRefused())))
 		for _, r := range result.GetRefused() {
 			err := w.client.fail(attempt{op: "bits", key: p.editKey(int(r.GetIndex())), shard: p.shard, node: p.node, tries: p.tries, start: p.made}, proto.FromWire(r.GetError()))
-			n.epoch.note(0, 0, 1, err)
+			n.group.note(0, 0, 1, err)
 			failed = append(failed, err)
 		}
 	}
@@ -470,7 +470,7 @@ func (n *bitHandler) handleResult(p *pendingCommand, result *ebbv1.CommandResult
 		close(w.space)
 		w.space = nil
 	}
-	n.epoch.settled()
+	n.group.settled()
 	w.mu.Unlock()
 	if w.opts.OnError != nil {
 		for _, err := range failed {
@@ -494,7 +494,7 @@ func (p *pendingCommand) editKey(index int) (key string) {
 func (w *BitWriter) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	streams := w.sealAll()
-	list := w.epochs.turn()
+	list := w.flushes.next()
 	w.mu.Unlock()
 	w.producer.pump(streams...)
 	if err := w.client.await(ctx, list); err != nil {
@@ -502,7 +502,7 @@ func (w *BitWriter) Flush(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.epochs.verdict(list)
+	return w.flushes.result(list)
 }
 
 // Close flushes and ends the BitWriter. When ctx ends first, what is still buffered is given up.

@@ -26,7 +26,7 @@ import (
 type Client struct {
 	cfg     config
 	routing routingTable
-	awake   *awake
+	pauses  *pauseDetector
 	seeds   []string // the addresses that Dial was given
 
 	ctx    context.Context // ends with Close
@@ -72,7 +72,7 @@ func DialOptions(ctx context.Context, addrs []string, opts ...Option) (*Client, 
 
 func newClient(addrs []string, cfg config) *Client {
 	c := &Client{
-		cfg: cfg, awake: newAwake(cfg.now), peers: map[string]*peer{},
+		cfg: cfg, pauses: newPauseDetector(cfg.now), peers: map[string]*peer{},
 		producers: map[*producer]func(error){}, direct: map[string]*producer{},
 	}
 	c.gate = newGate(cfg.now)

@@ -150,7 +150,7 @@ type directWrite struct {
 	mu      sync.Mutex // guards all below
 	open    int
 	done    chan struct{} // closed when open is 0
-	sum     epoch
+	sum     flushGroup
 	changed uint64 // ids of bitmaps
 }
 

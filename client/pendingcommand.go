@@ -27,11 +27,11 @@ type pendingCommand struct {
 
 	session, sequence, secret uint64
 
-	ctx      context.Context // of those who wait for it
-	deadline time.Time
-	lenient  bool          // what the process stands still is not held against it
-	stood    time.Duration // how long it had stood still when the deadline was set
-	made     time.Time
+	ctx            context.Context // of those who wait for it
+	deadline       time.Time
+	excludesPauses bool          // the deadline excludes pauses of the process
+	pausedBefore   time.Duration // how long it had been paused when the deadline was set
+	made           time.Time
 
 	tries            int
 	node             string      // tried last
@@ -55,21 +55,21 @@ type resultHandler interface {
 func (p *pendingCommand) encoded() []byte { return p.buf[p.start:] }
 
 // allow sets for how long the command may be tried, while the process runs.
-func (p *pendingCommand) allow(at moment, d time.Duration) {
-	p.made, p.deadline, p.lenient, p.stood = at.now, at.now.Add(d), true, at.stood
+func (p *pendingCommand) allow(at clockReading, d time.Duration) {
+	p.made, p.deadline, p.excludesPauses, p.pausedBefore = at.now, at.now.Add(d), true, at.paused
 }
 
 // left is how long the command may still be tried. It must have a deadline.
-func (p *pendingCommand) left(at moment) time.Duration {
+func (p *pendingCommand) left(at clockReading) time.Duration {
 	left := p.deadline.Sub(at.now)
-	if p.lenient {
-		left += at.stood - p.stood
+	if p.excludesPauses {
+		left += at.paused - p.pausedBefore
 	}
 	return left
 }
 
 // over says why a command need not be tried again; nil if it may.
-func (p *pendingCommand) over(at moment) error {
+func (p *pendingCommand) over(at clockReading) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
 	}

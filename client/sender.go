@@ -84,8 +84,8 @@ func (b *sendQueue) idle() bool {
 
 // runSender sends the commands of a queue until it is empty.
 func (c *Client) runSender(queue *sendQueue) {
-	c.awake.begin()
-	defer c.awake.end()
+	c.pauses.begin()
+	defer c.pauses.end()
 	for {
 		commands := queue.takeRequest(&c.cfg.limits)
 		if commands == nil {
@@ -165,7 +165,7 @@ func (c *Client) sendRequest(peer *peer, commands []*pendingCommand) {
 
 // dropExpired settles commands whose time or context has ended, and returns the rest.
 func (c *Client) dropExpired(commands []*pendingCommand) []*pendingCommand {
-	at := c.awake.look()
+	at := c.pauses.read()
 	rest := commands[:0]
 	for _, p := range commands {
 		end := p.over(at)
@@ -183,7 +183,7 @@ func (c *Client) dropExpired(commands []*pendingCommand) []*pendingCommand {
 
 // requestContext bounds a request by the last deadline of its commands.
 func (c *Client) requestContext(commands []*pendingCommand) (context.Context, context.CancelFunc) {
-	at := c.awake.look()
+	at := c.pauses.read()
 	var last time.Duration
 	for _, p := range commands {
 		if p.deadline.IsZero() {
@@ -283,7 +283,7 @@ func (c *Client) shouldRetry(p *pendingCommand, v retryClass, err error, sent bo
 		p.exposed.Store(p.tainted)
 		c.routing.lost(p.shard, p.node, c.now())
 	}
-	if end := p.over(c.awake.look()); end != nil || c.ctx.Err() != nil {
+	if end := p.over(c.pauses.read()); end != nil || c.ctx.Err() != nil {
 		if end == nil {
 			end = ErrClosed
 		}
@@ -303,8 +303,8 @@ func (c *Client) retry(commands []*pendingCommand, err error) {
 	pause := c.backoff(commands[0].tries-1, err)
 	c.log().Debug("commands wait for another try", "commands", len(commands), "pause", pause, "err", err)
 	resend := func() {
-		c.awake.begin()
-		defer c.awake.end()
+		c.pauses.begin()
+		defer c.pauses.end()
 		_ = c.sleep(c.ctx, pause) // if it ends early, the client is closing and dispatch says so
 		c.dispatch(commands)
 	}

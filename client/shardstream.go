@@ -129,7 +129,7 @@ func (p *producer) pump(streams ...*shardStream) {
 func (st *shardStream) ready(ready, dead []*pendingCommand) (_, _ []*pendingCommand) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	at := st.producer.client.awake.look()
+	at := st.producer.client.pauses.read()
 	if st.due && st.idle() {
 		st.producer.outbox.seal(st)
 	}
@@ -165,7 +165,7 @@ func (st *shardStream) ready(ready, dead []*pendingCommand) (_, _ []*pendingComm
 func (st *shardStream) idle() bool { return len(st.waiting) == 0 && st.span() == 0 }
 
 // unsendable says why a waiting command will never be sent. The caller holds st.mu.
-func (st *shardStream) unsendable(q *pendingCommand, at moment) error {
+func (st *shardStream) unsendable(q *pendingCommand, at clockReading) error {
 	if st.broken != nil {
 		return st.broken
 	}
@@ -257,7 +257,7 @@ func (st *shardStream) open(first *pendingCommand) *pendingCommand {
 	st.producer.client.meter.sessions.Add(1)
 	q := &pendingCommand{
 		shard: st.shard, ctx: first.ctx, made: first.made, handler: (*openSessionHandler)(st),
-		deadline: first.deadline, lenient: first.lenient, stood: first.stood,
+		deadline: first.deadline, excludesPauses: first.excludesPauses, pausedBefore: first.pausedBefore,
 	}
 	q.buf = marshal(&ebbv1.Command{
 		Namespace: st.producer.ns, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: st.secret}},
@@ -346,7 +346,7 @@ func (st *shardStream) expire(q *pendingCommand, err error) {
 func (st *shardStream) lost(q *pendingCommand) error {
 	c := st.producer.client
 	st.mu.Lock()
-	err := st.unsendable(q, c.awake.look())
+	err := st.unsendable(q, c.pauses.read())
 	if st.openErr != nil {
 		err = &outlived{err: st.openErr, end: err}
 	}

@@ -109,11 +109,11 @@ type slicedFlight struct {
 func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 	list := make([]slicedFlight, len(queues))
 	for i, q := range queues {
-		note := &bitHandler{writer: w, epoch: w.epochs.now, ids: len(q.batch.ids)}
+		note := &bitHandler{writer: w, group: w.flushes.now, ids: len(q.batch.ids)}
 		list[i] = slicedFlight{queue: q, batch: q.batch, handler: note}
 		q.batch = nil
 		q.flights++
-		w.epochs.now.open++
+		w.flushes.now.open++
 	}
 	go func() {
 		w.flights <- struct{}{}

@@ -95,8 +95,8 @@ func (c *Client) contest(q *pendingCommand, fenced error) bool {
 		return false
 	}
 	return c.spawn(func() {
-		c.awake.begin()
-		defer c.awake.end()
+		c.pauses.begin()
+		defer c.pauses.end()
 		if !c.regain(q) {
 			q.settle(nil, c.finalError(q, fenced))
 			return
@@ -107,7 +107,7 @@ func (c *Client) contest(q *pendingCommand, fenced error) bool {
 
 // regain opens the source again in the shard of a fenced command, if this producer is its holder.
 func (c *Client) regain(q *pendingCommand) bool {
-	ctx, cancel := context.WithTimeout(q.ctx, q.left(c.awake.look()))
+	ctx, cancel := context.WithTimeout(q.ctx, q.left(c.pauses.read()))
 	defer cancel()
 	st, p := q.stream, q.stream.producer
 	if p.holds(ctx) != nil {

@@ -193,11 +193,12 @@ func TestStopsDoNotKeepParcelsForEver(t *testing.T) {
 	})
 }
 
-// A node that does not answer and one that asks for patience are waited for, which is no stop: the time that it takes is up when it is.
+// The client waits for a node that does not answer, and for one that says when to retry. Neither is a pause of the
+// process: the timeout counts that time.
 func TestWaitingIsNoStop(t *testing.T) {
 	for name, begin := range map[string]func(*world){
 		"silence": func(w *world) { w.t.Cleanup(w.nodes[0].freeze()) },
-		"patience": func(w *world) {
+		"retry later": func(w *world) {
 			w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
 				e := proto.ErrOverloaded.Errorf("busy")
 				e.RetryAfterUS = 9_000_000

@@ -202,15 +202,15 @@ type outbox struct {
 		added, merged, applied, duplicates, refused, lost, unknown, dropped, commands, faded atomic.Int64
 	}
 
-	mu     sync.Mutex    // guards all below
-	timer  *time.Timer   // of Linger
-	space  chan struct{} // closed when there is room again; nil if nobody waits
-	epochs epochs
-	timers sync.WaitGroup
+	mu      sync.Mutex    // guards all below
+	timer   *time.Timer   // of Linger
+	space   chan struct{} // closed when there is room again; nil if nobody waits
+	flushes flushGroups
+	timers  sync.WaitGroup
 }
 
 func newOutbox(c *Client, p *producer, opts *WriterOptions) *outbox {
-	return &outbox{client: c, producer: p, opts: opts, epochs: newEpochs()}
+	return &outbox{client: c, producer: p, opts: opts, flushes: newFlushGroups()}
 }
 
 func (o *outbox) open() {
@@ -290,10 +290,10 @@ func (o *outbox) seal(st *shardStream) {
 		return
 	}
 	p := &pendingCommand{ctx: o.producer.ctx}
-	p.allow(o.client.awake.look(), o.opts.Timeout)
+	p.allow(o.client.pauses.read(), o.opts.Timeout)
 	o.mu.Lock()
-	o.epochs.now.open++
-	p.handler = &outboxHandler{outbox: o, epoch: o.epochs.now}
+	o.flushes.now.open++
+	p.handler = &outboxHandler{outbox: o, group: o.flushes.now}
 	o.mu.Unlock()
 	st.seal(p)
 	o.counts.merged.Add(int64(p.merged))
@@ -380,19 +380,19 @@ var errRoom = fmt.Errorf("room")
 // outboxHandler handles the result of an outbox's command.
 type outboxHandler struct {
 	outbox *outbox
-	epoch  *epoch
+	group  *flushGroup
 }
 
 func (n *outboxHandler) handleResult(p *pendingCommand, result *ebbv1.CommandResult, err error) {
 	o := n.outbox
 	switch {
 	case err == nil:
-		o.acknowledged(n.epoch, p, result)
+		o.acknowledged(n.group, p, result)
 	case o.producer.source == "" && isRefusal(err):
-		o.refuseAll(n.epoch, p, err)
+		o.refuseAll(n.group, p, err)
 	default:
 		o.producer.halt(err)
-		o.undelivered(n.epoch, p, err)
+		o.undelivered(n.group, p, err)
 	}
 	entries := int64(p.entries)
 	o.mu.Lock()
@@ -401,11 +401,11 @@ func (n *outboxHandler) handleResult(p *pendingCommand, result *ebbv1.CommandRes
 		close(o.space)
 		o.space = nil
 	}
-	n.epoch.settled()
+	n.group.settled()
 	o.mu.Unlock()
 }
 
-func (o *outbox) acknowledged(e *epoch, p *pendingCommand, result *ebbv1.CommandResult) {
+func (o *outbox) acknowledged(e *flushGroup, p *pendingCommand, result *ebbv1.CommandResult) {
 	if o.producer.source != "" {
 		p.stream.reach(p.last)
 	}
@@ -429,14 +429,14 @@ func isRefusal(err error) bool {
 }
 
 // refuseAll handles a command that was refused as a whole.
-func (o *outbox) refuseAll(e *epoch, p *pendingCommand, err error) {
+func (o *outbox) refuseAll(e *flushGroup, p *pendingCommand, err error) {
 	o.counts.refused.Add(int64(p.entries))
 	for i := range p.entries {
 		o.refuse(e, p, i, coded(err))
 	}
 }
 
-func (o *outbox) refuse(e *epoch, p *pendingCommand, index int, err error) {
+func (o *outbox) refuse(e *flushGroup, p *pendingCommand, index int, err error) {
 	wire, ok := p.increment(index)
 	if !ok {
 		return
@@ -455,7 +455,7 @@ func (o *outbox) refuse(e *epoch, p *pendingCommand, index int, err error) {
 	}
 }
 
-func (o *outbox) undelivered(e *epoch, p *pendingCommand, err error) {
+func (o *outbox) undelivered(e *flushGroup, p *pendingCommand, err error) {
 	n := int64(p.entries)
 	lost, unknown := n, int64(0)
 	if isUnknown(err) {
@@ -473,18 +473,18 @@ func (o *outbox) undelivered(e *epoch, p *pendingCommand, err error) {
 	}
 }
 
-// flush seals everything and waits for all epochs so far.
+// flush seals everything and waits for all groups so far.
 func (o *outbox) flush(ctx context.Context) error {
 	o.sealAll()
 	o.mu.Lock()
-	list := o.epochs.turn()
+	list := o.flushes.next()
 	o.mu.Unlock()
 	if err := o.client.await(ctx, list); err != nil {
 		return err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.epochs.verdict(list)
+	return o.flushes.result(list)
 }
 
 func (o *outbox) close(ctx context.Context) error {
