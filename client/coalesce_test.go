@@ -145,7 +145,7 @@ func TestCoalescerShares(t *testing.T) {
 	})
 }
 
-// A request that takes long delays those behind it by the patience, no more.
+// A request that takes long delays those behind it by coalesceWaitMax, no more.
 func TestCoalescerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, time.Hour, time.Millisecond)
