@@ -29,13 +29,13 @@ func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...A
 		client: c, asking: a, start: c.now(), limit: c.cfg.attemptTimeout,
 		answers: make([]*ebbv1.Answer, len(questions)),
 	}
-	open := make([]*inquiry, 0, len(questions))
+	open := make([]*pendingQuestion, 0, len(questions))
 	for i, q := range questions {
 		if err := proto.CheckQuestion(q); err != nil {
 			round.answers[i] = &ebbv1.Answer{Error: err.Wire()}
 			continue
 		}
-		open = append(open, &inquiry{index: i, question: a.fill(q), shard: c.home(q)})
+		open = append(open, &pendingQuestion{index: i, question: a.fill(q), shard: c.home(q)})
 	}
 	err := round.run(ctx, open)
 	return round.answers, err
@@ -90,7 +90,7 @@ func (c *Client) home(q *ebbv1.Question) uint32 {
 	if len(keys) == 0 {
 		return 0
 	}
-	return proto.ShardOf(namespaceOr(q.GetNamespace()), keys[0], c.chart.shards())
+	return proto.ShardOf(namespaceOr(q.GetNamespace()), keys[0], c.routing.shards())
 }
 
 func namespaceOr(ns string) string {
@@ -100,8 +100,8 @@ func namespaceOr(ns string) string {
 	return ns
 }
 
-// inquiry is a question on its way.
-type inquiry struct {
+// pendingQuestion is a question without an answer yet.
+type pendingQuestion struct {
 	index    int
 	question *ebbv1.Question
 	shard    uint32
@@ -120,7 +120,7 @@ type round struct {
 	answers []*ebbv1.Answer
 }
 
-func (r *round) run(ctx context.Context, open []*inquiry) error {
+func (r *round) run(ctx context.Context, open []*pendingQuestion) error {
 	tries := 0
 	for ; len(open) > 0; tries++ {
 		if r.client.ctx.Err() != nil {
@@ -146,7 +146,7 @@ func (r *round) run(ctx context.Context, open []*inquiry) error {
 	return nil
 }
 
-func all(open []*inquiry, is func(*proto.Error) bool) bool {
+func all(open []*pendingQuestion, is func(*proto.Error) bool) bool {
 	for _, q := range open {
 		if !is(coded(q.err)) {
 			return false
@@ -164,8 +164,8 @@ func redirected(e *proto.Error) bool {
 func crowdedOut(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE_TOO_LARGE }
 
 // askNodes asks every open question once and returns those that stay open.
-func (r *round) askNodes(ctx context.Context, open []*inquiry, tries int) []*inquiry {
-	groups := map[*peer][]*inquiry{}
+func (r *round) askNodes(ctx context.Context, open []*pendingQuestion, tries int) []*pendingQuestion {
+	groups := map[*peer][]*pendingQuestion{}
 	for _, q := range open {
 		node, p := r.client.peerFor(q.shard, tries, q.node)
 		q.node = node
@@ -185,7 +185,7 @@ func (r *round) askNodes(ctx context.Context, open []*inquiry, tries int) []*inq
 	return r.stillOpen(open)
 }
 
-func (r *round) stillOpen(open []*inquiry) []*inquiry {
+func (r *round) stillOpen(open []*pendingQuestion) []*pendingQuestion {
 	rest := open[:0]
 	for _, q := range open {
 		if r.answers[q.index] == nil {
@@ -196,7 +196,7 @@ func (r *round) stillOpen(open []*inquiry) []*inquiry {
 }
 
 // askPeer asks one node a group of questions, in requests that fit its limit.
-func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
+func (r *round) askPeer(ctx context.Context, p *peer, group []*pendingQuestion) {
 	for len(group) > 0 {
 		n := min(len(group), proto.QuestionsMax)
 		r.request(ctx, p, group[:n])
@@ -204,7 +204,7 @@ func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
 	}
 }
 
-func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
+func (r *round) request(ctx context.Context, p *peer, group []*pendingQuestion) {
 	t := terms{r.asking.consistency, r.asking.staleness, r.asking.partial, r.asking.strict}
 	if len(group) == 1 && r.shares(ctx, group[0]) {
 		a, first, err := p.asks.ask(ctx, group[0].shard, t, group[0].question)
@@ -231,9 +231,9 @@ func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
 
 // shares reports whether a question may travel with those of other callers. One
 // that failed, or whose shard has no known leader, may wait long, and goes alone.
-func (r *round) shares(ctx context.Context, q *inquiry) bool {
+func (r *round) shares(ctx context.Context, q *pendingQuestion) bool {
 	return !r.asking.alone && len(r.client.cfg.grpc) == 0 && q.err == nil &&
-		coalescible(ctx, q.question) && r.client.chart.leads(q.shard, q.node)
+		coalescible(ctx, q.question) && r.client.routing.leads(q.shard, q.node)
 }
 
 // askRequest makes one request, within a limit. As many answers come as questions were asked.
@@ -263,7 +263,7 @@ func (c *Client) askRequest(
 
 // answered takes an answer, unless asking again may bring a better one. The
 // first of a response had all the room there is.
-func (r *round) answered(q *inquiry, a *ebbv1.Answer, first bool) {
+func (r *round) answered(q *pendingQuestion, a *ebbv1.Answer, first bool) {
 	e := proto.FromWire(a.GetError())
 	switch {
 	case e == nil:
@@ -279,29 +279,29 @@ func (r *round) answered(q *inquiry, a *ebbv1.Answer, first bool) {
 
 // failed keeps a question open if another try may help, and otherwise makes the
 // error its answer.
-func (r *round) failed(q *inquiry, err error) {
+func (r *round) failed(q *pendingQuestion, err error) {
 	pe := coded(err)
 	q.err = err
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
 	case pe.Code == ebbv1.Code_CODE_NOT_LEADER:
-		r.client.chart.learn(q.shard, q.node, pe.Leader)
+		r.client.routing.learn(q.shard, q.node, pe.Leader)
 	case pe.Code == ebbv1.Code_CODE_UNREACHABLE:
-		r.client.chart.lost(q.shard, q.node, r.client.now())
+		r.client.routing.lost(q.shard, q.node, r.client.now())
 	case worthAnotherTry(pe.Code):
 	default:
 		r.settle(q, &ebbv1.Answer{Error: pe.Wire()})
 	}
 }
 
-func (r *round) settle(q *inquiry, a *ebbv1.Answer) {
+func (r *round) settle(q *pendingQuestion, a *ebbv1.Answer) {
 	r.mu.Lock()
 	r.answers[q.index] = a
 	r.mu.Unlock()
 }
 
 // giveUp makes the last error of each open question its answer.
-func (r *round) giveUp(ctx context.Context, open []*inquiry, tries int) error {
+func (r *round) giveUp(ctx context.Context, open []*pendingQuestion, tries int) error {
 	for _, q := range open {
 		if q.err == nil {
 			q.err = endOf(ctx, r.client)

@@ -30,9 +30,9 @@ func (c *Client) Snapshot(ctx context.Context, shard uint32, have [][]byte, each
 		return summary, nil
 	}
 	if e := coded(err); e.Code == ErrNotLeader.Code {
-		c.chart.learn(shard, node, e.Leader)
-	} else if judge(e.Code) == ambiguous {
-		c.chart.lost(shard, node, c.now())
+		c.routing.learn(shard, node, e.Leader)
+	} else if classify(e.Code) == ambiguous {
+		c.routing.lost(shard, node, c.now())
 	}
 	return nil, c.fail(a, err)
 }
@@ -81,9 +81,9 @@ func (c *Client) RestoreStep(ctx context.Context, shard uint32, step *ebbv1.Rest
 		}
 		e := coded(err)
 		if e.Code == ErrNotLeader.Code {
-			c.chart.learn(shard, node, e.Leader)
+			c.routing.learn(shard, node, e.Leader)
 		}
-		if judge(e.Code) == final || e.Code == proto.ErrCorrupt.Code || ctx.Err() != nil {
+		if classify(e.Code) == final || e.Code == proto.ErrCorrupt.Code || ctx.Err() != nil {
 			return nil, c.fail(a, err)
 		}
 		if end := c.sleep(ctx, c.backoff(a.tries-1, err)); end != nil {

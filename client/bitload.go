@@ -22,7 +22,7 @@ type BitLoad struct {
 // BitLoad takes a load over, by a name of at most 256 bytes that is another for other ids. Whoever held it before is fenced: their next step is ErrSourceFenced.
 func (c *Client) BitLoad(ctx context.Context, ns, key, name string) (*BitLoad, error) {
 	l := &BitLoad{client: c, ns: namespaceOr(ns), key: key, name: name}
-	l.shard = proto.ShardOf(l.ns, []byte(key), c.chart.shards())
+	l.shard = proto.ShardOf(l.ns, []byte(key), c.routing.shards())
 	open := &ebbv1.OpenSource{Name: name, Token: newSecret()}
 	result, err := l.apply(ctx, &ebbv1.Command{Namespace: l.ns, Body: &ebbv1.Command_OpenSource{OpenSource: open}})
 	if err != nil {
@@ -78,9 +78,9 @@ type loadStep struct {
 	err    error
 }
 
-// hearing passes on the fate of one command.
-type hearing chan loadStep
+// resultChan receives the result of one command.
+type resultChan chan loadStep
 
-func (h hearing) delivered(_ *parcel, result *ebbv1.CommandResult, err error) {
+func (h resultChan) handleResult(_ *pendingCommand, result *ebbv1.CommandResult, err error) {
 	h <- loadStep{result, err}
 }

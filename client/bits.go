@@ -54,17 +54,17 @@ func (c *Client) editBits(ctx context.Context, ns, key string, op ebbv1.BitOp, i
 	if c.placesBySlice(ctx, ns) {
 		return c.slicedEdits(ctx, ns, &ebbv1.BitChange{Key: []byte(key), Op: op, Ids: ids})
 	}
-	return c.sendEdits(ctx, ns, key, func(put func(*bitPen)) {
-		pen := new(bitPen)
-		pen.reset(roomSession)
+	return c.sendEdits(ctx, ns, key, func(put func(*bitEncoder)) {
+		enc := new(bitEncoder)
+		enc.reset(roomSession)
 		for len(ids) > 0 {
-			if ids = pen.write(key, op, ids); len(ids) > 0 {
-				put(pen)
-				pen = new(bitPen)
-				pen.reset(roomSession)
+			if ids = enc.write(key, op, ids); len(ids) > 0 {
+				put(enc)
+				enc = new(bitEncoder)
+				enc.reset(roomSession)
 			}
 		}
-		put(pen)
+		put(enc)
 	})
 }
 
@@ -76,19 +76,21 @@ func (c *Client) editRange(ctx context.Context, ns, key string, op ebbv1.BitOp, 
 	if c.placesBySlice(ctx, ns) {
 		return c.slicedEdits(ctx, ns, &ebbv1.BitChange{Key: []byte(key), Op: op, Range: &ebbv1.BitRange{First: first, Last: last}})
 	}
-	return c.sendEdits(ctx, ns, key, func(put func(*bitPen)) {
-		pen := new(bitPen)
-		pen.reset(roomSession)
-		pen.writeRange(key, op, first, last)
-		put(pen)
+	return c.sendEdits(ctx, ns, key, func(put func(*bitEncoder)) {
+		enc := new(bitEncoder)
+		enc.reset(roomSession)
+		enc.writeRange(key, op, first, last)
+		put(enc)
 	})
 }
 
 // sendEdits sends the commands that fill puts, and waits for them.
-func (c *Client) sendEdits(ctx context.Context, ns, key string, fill func(put func(*bitPen))) (changed int, err error) {
+func (c *Client) sendEdits(
+	ctx context.Context, ns, key string, fill func(put func(*bitEncoder)),
+) (changed int, err error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
-	e := &errand{client: c, start: c.now(), done: make(chan struct{}), key: key, op: "bits"}
+	e := &directWrite{client: c, start: c.now(), done: make(chan struct{}), key: key, op: "bits"}
 	if err := proto.CheckKey([]byte(key)); err != nil {
 		return 0, e.fail(err)
 	}
@@ -96,17 +98,17 @@ func (c *Client) sendEdits(ctx context.Context, ns, key string, fill func(put fu
 	if err != nil {
 		return 0, e.fail(err)
 	}
-	l := p.lane(key)
+	st := p.stream(key)
 	deadline, _ := ctx.Deadline()
-	fill(func(pen *bitPen) {
-		e.parcels = append(e.parcels, &parcel{
-			shard: l.shard, lane: l, body: proto.FieldCommandBits, buf: pen.buf, room: pen.room, entries: pen.edits,
-			ctx: ctx, deadline: deadline, made: e.start, delivery: e,
+	fill(func(enc *bitEncoder) {
+		e.commands = append(e.commands, &pendingCommand{
+			shard: st.shard, stream: st, body: proto.FieldCommandBits, buf: enc.buf, room: enc.room, entries: enc.edits,
+			ctx: ctx, deadline: deadline, made: e.start, handler: e,
 		})
 	})
-	e.single = len(e.parcels) == 1
+	e.single = len(e.commands) == 1
 	weight := 0
-	for _, q := range e.parcels {
+	for _, q := range e.commands {
 		weight += q.entries
 	}
 	e.run(ctx, p, weight)
@@ -114,8 +116,8 @@ func (c *Client) sendEdits(ctx context.Context, ns, key string, fill func(put fu
 	return int(e.changed), err
 }
 
-// bitPen writes the edits of one command, straight in wire format, behind room for the identity.
-type bitPen struct {
+// bitEncoder writes the edits of one command, straight in wire format, behind room for the identity.
+type bitEncoder struct {
 	buf     []byte
 	room    int
 	edits   int
@@ -130,32 +132,34 @@ const (
 	editHead = 1 + 3 + 1 + 2 + 2 + 1 + 3 + 1 + 1 + 2*11
 )
 
-func (p *bitPen) reset(room int) {
-	p.buf = append(p.buf[:0], make([]byte, room)...)
-	p.room, p.edits, p.ids = room, 0, 0
+func (e *bitEncoder) reset(room int) {
+	e.buf = append(e.buf[:0], make([]byte, room)...)
+	e.room, e.edits, e.ids = room, 0, 0
 }
 
 // write writes as many edits of ids, which ascend, as the command has room for, and answers the ids that are left.
-func (p *bitPen) write(key string, op ebbv1.BitOp, ids []uint64) (rest []uint64) {
+func (e *bitEncoder) write(key string, op ebbv1.BitOp, ids []uint64) (rest []uint64) {
 	for len(ids) > 0 {
 		n := min(len(ids), editIDs)
-		p.scratch = proto.AppendBitIDs(p.scratch[:0], ids[:n])
-		if p.edits > 0 && (len(p.buf)+editHead+len(key)+len(p.scratch) > commandBytesMax || p.ids+n > proto.BitIDsMax || p.edits == proto.BitEditsMax) {
+		e.scratch = proto.AppendBitIDs(e.scratch[:0], ids[:n])
+		full := len(e.buf)+editHead+len(key)+len(e.scratch) > commandBytesMax ||
+			e.ids+n > proto.BitIDsMax || e.edits == proto.BitEditsMax
+		if e.edits > 0 && full {
 			return ids
 		}
-		p.edit(key, op, func(b []byte) []byte {
+		e.edit(key, op, func(b []byte) []byte {
 			b = protowire.AppendTag(b, proto.FieldBitEditIDs, protowire.BytesType)
-			return protowire.AppendBytes(b, p.scratch)
-		}, 1+protowire.SizeBytes(len(p.scratch)))
-		p.ids += n
+			return protowire.AppendBytes(b, e.scratch)
+		}, 1+protowire.SizeBytes(len(e.scratch)))
+		e.ids += n
 		ids = ids[n:]
 	}
 	return nil
 }
 
-func (p *bitPen) writeRange(key string, op ebbv1.BitOp, first, last uint64) {
+func (e *bitEncoder) writeRange(key string, op ebbv1.BitOp, first, last uint64) {
 	size := 2 + protowire.SizeVarint(first) + protowire.SizeVarint(last)
-	p.edit(key, op, func(b []byte) []byte {
+	e.edit(key, op, func(b []byte) []byte {
 		b = protowire.AppendTag(b, proto.FieldBitEditRange, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(size))
 		b = protowire.AppendVarint(protowire.AppendTag(b, proto.FieldBitRangeFirst, protowire.VarintType), first)
@@ -164,13 +168,13 @@ func (p *bitPen) writeRange(key string, op ebbv1.BitOp, first, last uint64) {
 }
 
 // edit writes an edit, of which what takes size bytes.
-func (p *bitPen) edit(key string, op ebbv1.BitOp, what func(b []byte) []byte, size int) {
-	b := protowire.AppendTag(p.buf, proto.FieldBitEditsEdits, protowire.BytesType)
+func (e *bitEncoder) edit(key string, op ebbv1.BitOp, what func(b []byte) []byte, size int) {
+	b := protowire.AppendTag(e.buf, proto.FieldBitEditsEdits, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(1+protowire.SizeBytes(len(key))+2+size))
 	b = protowire.AppendString(protowire.AppendTag(b, proto.FieldBitEditKey, protowire.BytesType), key)
 	b = protowire.AppendVarint(protowire.AppendTag(b, proto.FieldBitEditOp, protowire.VarintType), uint64(op))
-	p.buf = what(b)
-	p.edits++
+	e.buf = what(b)
+	e.edits++
 }
 
 // Defaults of BitWriterOptions.
@@ -212,31 +216,31 @@ type BitWriter struct {
 
 	mu       sync.Mutex // guards all below
 	closed   bool
-	lanes    map[*lane]*bitLane
-	batches  map[string]*bitBatch // the last of each key, in lanes
-	buffered int                  // ids in lanes and parcels
+	edits    map[*shardStream]*shardEdits
+	batches  map[string]*bitBatch // the last of each key, in edits
+	buffered int                  // ids in edits and in commands
 	stats    BitWriterStats
 	space    chan struct{} // closed when something was acknowledged; nil if nobody waits
 	timer    *time.Timer   // of Linger; nil when not set
-	epochs   epochs
-	pen      bitPen
+	flushes  flushGroups
+	encoder  bitEncoder
 	sliced   map[string]*slicedQueue // by key
 	flights  chan struct{}           // requests about those that are under way
 }
 
-// bitLane is what waits for one shard.
-type bitLane struct {
-	lane  *lane
-	order []*bitBatch
-	ids   int
+// shardEdits is what waits for one shard.
+type shardEdits struct {
+	stream *shardStream
+	order  []*bitBatch
+	ids    int
 }
 
 // bitBatch is what waits for one key, of one operation.
 type bitBatch struct {
-	key  string
-	op   ebbv1.BitOp
-	ids  []uint64
-	lane *bitLane // nil of bitmaps that are placed by slice
+	key   string
+	op    ebbv1.BitOp
+	ids   []uint64
+	edits *shardEdits // nil of bitmaps that are placed by slice
 }
 
 // BitWriter returns a new BitWriter. Bad options are brought into their bounds.
@@ -248,10 +252,11 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
 	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not come after the next.
 	w := &BitWriter{
-		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, batches: map[string]*bitBatch{}, epochs: newEpochs(),
+		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, flushes: newFlushGroups(),
+		edits: map[*shardStream]*shardEdits{}, batches: map[string]*bitBatch{},
 		sliced: map[string]*slicedQueue{}, flights: make(chan struct{}, slicedFlights),
 	}
-	if !c.enlist(w.producer, w.abandon) {
+	if !c.registerProducer(w.producer, w.abandon) {
 		w.closed = true
 	}
 	return w
@@ -324,32 +329,32 @@ func (w *BitWriter) put(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 		batch = w.batch(key, op)
 	}
 	batch.ids = append(batch.ids, ids...)
-	b := batch.lane
+	b := batch.edits
 	b.ids += len(ids)
 	w.buffered += len(ids)
 	w.stats.Added += int64(len(ids))
 	full := b.ids >= w.opts.MaxBatch
 	if full {
-		w.seal(b.lane, b)
+		w.seal(b.stream, b)
 	} else {
 		w.linger(0)
 	}
 	w.mu.Unlock()
 	if full {
-		w.producer.pump(b.lane)
+		w.producer.pump(b.stream)
 	}
 	return nil
 }
 
 // batch begins another batch of a key. The caller holds w.mu.
 func (w *BitWriter) batch(key string, op ebbv1.BitOp) *bitBatch {
-	l := w.producer.lane(key)
-	b := w.lanes[l]
+	st := w.producer.stream(key)
+	b := w.edits[st]
 	if b == nil {
-		b = &bitLane{lane: l}
-		w.lanes[l] = b
+		b = &shardEdits{stream: st}
+		w.edits[st] = b
 	}
-	batch := &bitBatch{key: key, op: op, lane: b}
+	batch := &bitBatch{key: key, op: op, edits: b}
 	w.batches[key] = batch
 	b.order = append(b.order, batch)
 	return batch
@@ -375,47 +380,48 @@ func (b *bitBatch) sorted() []uint64 {
 	return out
 }
 
-// seal makes commands of what waits for a shard. The caller holds w.mu and pumps the lane.
-func (w *BitWriter) seal(l *lane, b *bitLane) {
+// seal makes commands of what waits for a shard. The caller holds w.mu and pumps the stream.
+func (w *BitWriter) seal(st *shardStream, b *shardEdits) {
 	left := b.ids
-	w.pen.reset(w.producer.room)
+	w.encoder.reset(w.producer.room)
 	end := func(ids int) {
-		p := &parcel{
-			shard: l.shard, lane: l, body: proto.FieldCommandBits, buf: w.pen.buf, room: w.pen.room, entries: w.pen.edits,
-			ctx: w.producer.ctx, delivery: &bitNote{writer: w, epoch: w.epochs.now, ids: ids},
+		p := &pendingCommand{
+			shard: st.shard, stream: st, body: proto.FieldCommandBits,
+			buf: w.encoder.buf, room: w.encoder.room, entries: w.encoder.edits,
+			ctx: w.producer.ctx, handler: &bitHandler{writer: w, group: w.flushes.now, ids: ids},
 		}
-		p.allow(w.client.awake.look(), w.opts.Timeout)
-		w.epochs.now.open++
-		l.mu.Lock()
-		l.waiting = append(l.waiting, p)
-		l.mu.Unlock()
-		w.pen = bitPen{scratch: w.pen.scratch}
-		w.pen.reset(w.producer.room)
+		p.allow(w.client.pauses.read(), w.opts.Timeout)
+		w.flushes.now.open++
+		st.mu.Lock()
+		st.waiting = append(st.waiting, p)
+		st.mu.Unlock()
+		w.encoder = bitEncoder{scratch: w.encoder.scratch}
+		w.encoder.reset(w.producer.room)
 	}
 	for _, batch := range b.order {
 		if w.batches[batch.key] == batch {
 			delete(w.batches, batch.key)
 		}
 		for ids := batch.sorted(); len(ids) > 0; {
-			if ids = w.pen.write(batch.key, batch.op, ids); len(ids) > 0 {
-				n := min(left, w.pen.ids)
+			if ids = w.encoder.write(batch.key, batch.op, ids); len(ids) > 0 {
+				n := min(left, w.encoder.ids)
 				left -= n
 				end(n)
 			}
 		}
 	}
 	end(left) // also what came several times
-	delete(w.lanes, l)
+	delete(w.edits, st)
 }
 
-// sealAll seals whatever waits, and answers the lanes to pump. The caller holds w.mu.
-func (w *BitWriter) sealAll() (lanes []*lane) {
+// sealAll seals whatever waits, and answers the streams to pump. The caller holds w.mu.
+func (w *BitWriter) sealAll() (streams []*shardStream) {
 	w.sealSliced()
-	for l, b := range w.lanes {
-		w.seal(l, b)
-		lanes = append(lanes, l)
+	for st, b := range w.edits {
+		w.seal(st, b)
+		streams = append(streams, st)
 	}
-	return lanes
+	return streams
 }
 
 // linger sets the timer, if it is not set. The caller holds w.mu.
@@ -426,36 +432,36 @@ func (w *BitWriter) linger(least time.Duration) {
 	w.timer = time.AfterFunc(max(w.opts.Linger, least), func() {
 		w.mu.Lock()
 		w.timer = nil
-		lanes := w.sealAll()
+		streams := w.sealAll()
 		w.mu.Unlock()
-		w.producer.pump(lanes...)
+		w.producer.pump(streams...)
 	})
 }
 
-// bitNote hears the fate of a command of a BitWriter.
-type bitNote struct {
+// bitHandler handles the result of a command of a BitWriter.
+type bitHandler struct {
 	writer *BitWriter
-	epoch  *epoch
+	group  *flushGroup
 	ids    int
 }
 
-func (n *bitNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
+func (n *bitHandler) handleResult(p *pendingCommand, result *ebbv1.CommandResult, err error) {
 	w := n.writer
 	var failed []error
 	w.mu.Lock()
 	switch {
 	case err != nil && isUnknown(err):
-		n.epoch.note(0, int64(p.entries), 0, err)
+		n.group.note(0, int64(p.entries), 0, err)
 		failed = append(failed, err)
 	case err != nil:
-		n.epoch.note(int64(p.entries), 0, 0, err)
+		n.group.note(int64(p.entries), 0, 0, err)
 		failed = append(failed, err)
 	default:
 		w.stats.Changed += int64(result.GetChanged())
 		w.client.meter.increments.Add(int64(p.entries - len(result.GetRefused())))
 		for _, r := range result.GetRefused() {
 			err := w.client.fail(attempt{op: "bits", key: p.editKey(int(r.GetIndex())), shard: p.shard, node: p.node, tries: p.tries, start: p.made}, proto.FromWire(r.GetError()))
-			n.epoch.note(0, 0, 1, err)
+			n.group.note(0, 0, 1, err)
 			failed = append(failed, err)
 		}
 	}
@@ -464,7 +470,7 @@ func (n *bitNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
 		close(w.space)
 		w.space = nil
 	}
-	n.epoch.settled()
+	n.group.settled()
 	w.mu.Unlock()
 	if w.opts.OnError != nil {
 		for _, err := range failed {
@@ -474,7 +480,7 @@ func (n *bitNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
 }
 
 // editKey is the key of an edit of a command.
-func (p *parcel) editKey(index int) (key string) {
+func (p *pendingCommand) editKey(index int) (key string) {
 	proto.BitEdits(p.buf[p.room:], func(e *proto.BitEditWire) bool {
 		key = string(e.Key)
 		index--
@@ -487,16 +493,16 @@ func (p *parcel) editKey(index int) (key string) {
 // *Undelivered, which counts edits of up to 4,096 ids, or the end of ctx.
 func (w *BitWriter) Flush(ctx context.Context) error {
 	w.mu.Lock()
-	lanes := w.sealAll()
-	list := w.epochs.turn()
+	streams := w.sealAll()
+	list := w.flushes.next()
 	w.mu.Unlock()
-	w.producer.pump(lanes...)
+	w.producer.pump(streams...)
 	if err := w.client.await(ctx, list); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.epochs.verdict(list)
+	return w.flushes.result(list)
 }
 
 // Close flushes and ends the BitWriter. When ctx ends first, what is still buffered is given up.
@@ -516,11 +522,11 @@ func (w *BitWriter) Close(ctx context.Context) error {
 		w.abandon(context.Cause(ctx))
 		err = w.Flush(context.WithoutCancel(ctx)) // everything is settled, it does not wait
 	} else {
-		bye, cancel := context.WithTimeout(ctx, farewellMax)
-		w.producer.retire(bye)
+		bye, cancel := context.WithTimeout(ctx, closeSessionsMax)
+		w.producer.closeSessions(bye)
 		cancel()
 	}
-	w.client.discharge(w.producer)
+	w.client.unregisterProducer(w.producer)
 	return err
 }
 
@@ -528,13 +534,13 @@ func (w *BitWriter) Close(ctx context.Context) error {
 func (w *BitWriter) abandon(err error) {
 	w.mu.Lock()
 	w.closed = true
-	lanes := w.sealAll()
+	streams := w.sealAll()
 	w.mu.Unlock()
 	w.producer.cancel(err)
-	w.producer.pump(lanes...)
-	for i := range w.producer.lanes {
-		for _, p := range w.producer.lanes[i].recallAll() {
-			p.delivery.delivered(p, nil, w.client.recalled(p, err))
+	w.producer.pump(streams...)
+	for i := range w.producer.streams {
+		for _, p := range w.producer.streams[i].recallAll() {
+			p.handler.handleResult(p, nil, w.client.recalled(p, err))
 		}
 	}
 }

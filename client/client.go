@@ -24,10 +24,10 @@ import (
 // Client talks to one cluster. It is safe for use by many goroutines, and holds
 // none of its own while idle (gRPC's connections have theirs). Close it.
 type Client struct {
-	cfg   config
-	chart chart
-	awake *awake
-	seeds []string // the addresses that Dial was given
+	cfg     config
+	routing routingTable
+	pauses  *pauseDetector
+	seeds   []string // the addresses that Dial was given
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -72,7 +72,7 @@ func DialOptions(ctx context.Context, addrs []string, opts ...Option) (*Client, 
 
 func newClient(addrs []string, cfg config) *Client {
 	c := &Client{
-		cfg: cfg, awake: newAwake(cfg.now), peers: map[string]*peer{},
+		cfg: cfg, pauses: newPauseDetector(cfg.now), peers: map[string]*peer{},
 		producers: map[*producer]func(error){}, direct: map[string]*producer{},
 	}
 	c.gate = newGate(cfg.now)
@@ -124,13 +124,13 @@ func (c *Client) firstTable(ctx context.Context) error {
 	asking.Wait()
 	select {
 	case t := <-answers:
-		c.chart.adopt(t, c.now())
+		c.routing.adopt(t, c.now())
 		return nil
 	default:
 	}
 	for i, err := range causes {
 		if ctx.Err() == nil {
-			causes[i] = c.whoListens(ctx, c.seeds[i], err)
+			causes[i] = c.diagnoseEndpoint(ctx, c.seeds[i], err)
 		}
 	}
 	return c.unreachableAll(start, causes)
@@ -141,7 +141,7 @@ func (c *Client) firstTable(ctx context.Context) error {
 func (c *Client) insist(ctx context.Context, p *peer) (*ebbv1.Table, error) {
 	for tries := 0; ; tries++ {
 		t, err := c.tableFrom(ctx, p)
-		if err == nil || judge(coded(err).Code) != later {
+		if err == nil || classify(coded(err).Code) != later {
 			return t, err
 		}
 		if c.sleep(ctx, c.backoff(tries, err)) != nil {
@@ -204,7 +204,7 @@ func (c *Client) Close() error {
 	if again {
 		return ErrClosed
 	}
-	c.farewell(direct)
+	c.closeSessions(direct)
 	c.mu.Lock()
 	c.closed = true
 	abandon := slices.Collect(maps.Values(c.producers))
@@ -224,12 +224,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// farewell closes the sessions of Increment.
-func (c *Client) farewell(direct []*producer) {
-	ctx, cancel := context.WithTimeout(c.ctx, farewellMax)
+// closeSessions closes the sessions of Increment.
+func (c *Client) closeSessions(direct []*producer) {
+	ctx, cancel := context.WithTimeout(c.ctx, closeSessionsMax)
 	defer cancel()
 	for _, p := range direct {
-		p.retire(ctx)
+		p.closeSessions(ctx)
 	}
 }
 

@@ -15,22 +15,22 @@ import (
 const (
 	// coalescedMax bounds the questions of a shared request, so that it fits a message.
 	coalescedMax = 256
-	// coalescePatience is how long a question waits for the request before its
-	// own to come back: one that is slow delays the others no longer.
-	coalescePatience = 2 * time.Millisecond
-	// sharedPatience is how long a caller waits for a shared request before it asks
+	// coalesceWaitMax is how long a question waits for the request before its
+	// own to come back, so that a slow one does not delay the others longer.
+	coalesceWaitMax = 2 * time.Millisecond
+	// sharedWaitMax is how long a caller waits for a shared request before it asks
 	// alone: one shard without a leader holds the whole request until it is given
 	// up. It is long enough that mere load does not undo the sharing.
-	sharedPatience = 250 * time.Millisecond
+	sharedWaitMax = 250 * time.Millisecond
 	// coalescedTop and coalescedBins are the most that a question of a shared
-	// request may ask for, so that no answer is a burden to those beside it.
+	// request may ask for, so that no answer delays the others of its request.
 	coalescedTop  = 100
 	coalescedBins = 16
 )
 
 // coalescer lets the single questions of many callers to one node share
-// requests. A question that finds none on its way leaves at once; those that
-// come meanwhile leave together when it is back. So the busier the node, the
+// requests. A question that finds none in flight leaves at once; those that
+// come before it is back leave together then. So the busier the node, the
 // fewer requests it gets for as many questions, and the idle pay nothing.
 type coalescer struct {
 	life  context.Context // ends with the client
@@ -38,10 +38,10 @@ type coalescer struct {
 	spawn func(func()) bool // runs it in a goroutine; false when the client is closed
 	most  int               // questions of one request
 
-	mu      sync.Mutex // guards all below, and what joint says
-	flying  int        // requests on their way
-	forming map[terms]*joint
-	slow    map[uint32]int // shards, with how many callers ask about them apart
+	mu       sync.Mutex // guards all below, and what sharedRequest says
+	inFlight int        // requests in flight
+	forming  map[terms]*sharedRequest
+	slow     map[uint32]int // shards, with how many callers ask about them apart
 }
 
 // terms are what the questions of one request have in common.
@@ -52,14 +52,14 @@ type terms struct {
 	strict      bool
 }
 
-// joint is one request with questions of several callers.
-type joint struct {
+// sharedRequest is one request with questions of several callers.
+type sharedRequest struct {
 	terms     terms
 	questions []*ebbv1.Question
 	waiting   int         // callers; guarded by coalescer.mu
 	late      *time.Timer // runs until it leaves, and then until it is slow
 	ctx       context.Context
-	cancel    context.CancelFunc // of ctx, when nobody waits any more
+	cancel    context.CancelFunc // of ctx, when no caller waits any more
 
 	slow    chan struct{} // closed when it takes long
 	done    chan struct{} // closed when what follows is set
@@ -97,16 +97,16 @@ func (co *coalescer) ask(ctx context.Context, shard uint32, t terms, q *ebbv1.Qu
 	j, place, suspect := co.enter(shard, t, q)
 	switch {
 	case suspect:
-		return co.apart(ctx, shard, t, q)
+		return co.askSeparately(ctx, shard, t, q)
 	case j == nil:
 		defer co.returned()
-		return co.alone(ctx, t, q)
+		return co.askAlone(ctx, t, q)
 	}
 	select {
 	case <-j.done:
 	case <-j.slow:
 		co.abandon(j)
-		return co.apart(ctx, shard, t, q)
+		return co.askSeparately(ctx, shard, t, q)
 	case <-ctx.Done():
 		co.abandon(j)
 		return nil, false, context.Cause(ctx)
@@ -115,12 +115,12 @@ func (co *coalescer) ask(ctx context.Context, shard uint32, t terms, q *ebbv1.Qu
 	case j.err == nil:
 		return j.answers[place], place == 0, nil
 	case len(j.questions) > 1 && !worthAnotherTry(coded(j.err).Code) && co.life.Err() == nil:
-		return co.alone(ctx, t, q) // it may not have been this one's fault
+		return co.askAlone(ctx, t, q) // it may not have been this one's fault
 	}
 	return nil, false, j.err
 }
 
-func (co *coalescer) alone(ctx context.Context, t terms, q *ebbv1.Question) (*ebbv1.Answer, bool, error) {
+func (co *coalescer) askAlone(ctx context.Context, t terms, q *ebbv1.Question) (*ebbv1.Answer, bool, error) {
 	answers, err := co.send(ctx, t, []*ebbv1.Question{q})
 	if err != nil {
 		return nil, false, err
@@ -128,34 +128,36 @@ func (co *coalescer) alone(ctx context.Context, t terms, q *ebbv1.Question) (*eb
 	return answers[0], true, nil
 }
 
-// apart asks alone about a shard that may be what made a shared request slow.
+// askSeparately asks alone about a shard that may be what made a shared request slow.
 // Until it has its answer, all others about the shard go alone as well.
-func (co *coalescer) apart(ctx context.Context, shard uint32, t terms, q *ebbv1.Question) (*ebbv1.Answer, bool, error) {
+func (co *coalescer) askSeparately(
+	ctx context.Context, shard uint32, t terms, q *ebbv1.Question,
+) (*ebbv1.Answer, bool, error) {
 	co.suspect(shard, 1)
 	defer co.suspect(shard, -1)
-	return co.alone(ctx, t, q)
+	return co.askAlone(ctx, t, q)
 }
 
 // enter joins the forming request of these terms and returns it with the
 // question's place in it; nil if the question shall leave at once, alone, and
 // call returned after that, or go apart since its shard is suspect.
-func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *joint, place int, suspect bool) {
+func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *sharedRequest, place int, suspect bool) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	if co.slow[shard] > 0 {
 		return nil, 0, true
 	}
-	if co.flying == 0 {
-		co.flying++
+	if co.inFlight == 0 {
+		co.inFlight++
 		return nil, 0, false
 	}
 	j = co.forming[t]
 	if j == nil {
-		j = &joint{terms: t, slow: make(chan struct{}), done: make(chan struct{})}
+		j = &sharedRequest{terms: t, slow: make(chan struct{}), done: make(chan struct{})}
 		j.ctx, j.cancel = context.WithCancel(co.life)
-		j.late = time.AfterFunc(coalescePatience, func() { co.overdue(j) })
+		j.late = time.AfterFunc(coalesceWaitMax, func() { co.overdue(j) })
 		if co.forming == nil {
-			co.forming = map[terms]*joint{}
+			co.forming = map[terms]*sharedRequest{}
 		}
 		co.forming[t] = j
 	}
@@ -163,29 +165,29 @@ func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *joint, 
 	j.questions = append(j.questions, protobuf.CloneOf(q)) // a caller that gives up may change its own
 	j.waiting++
 	if len(j.questions) >= co.most {
-		co.depart(j)
+		co.dispatch(j)
 	}
 	return j, place, false
 }
 
-// depart sends a forming request. co.mu is held.
-func (co *coalescer) depart(j *joint) {
+// dispatch sends a forming request. The caller holds co.mu.
+func (co *coalescer) dispatch(j *sharedRequest) {
 	delete(co.forming, j.terms)
 	j.late.Stop()
-	j.late = time.AfterFunc(sharedPatience, func() { close(j.slow) })
-	co.flying++
-	if !co.spawn(func() { co.fly(j) }) {
-		co.flying--
+	j.late = time.AfterFunc(sharedWaitMax, func() { close(j.slow) })
+	co.inFlight++
+	if !co.spawn(func() { co.sendShared(j) }) {
+		co.inFlight--
 		j.end(nil, ErrClosed)
 	}
 }
 
-func (co *coalescer) fly(j *joint) {
+func (co *coalescer) sendShared(j *sharedRequest) {
 	j.end(co.send(j.ctx, j.terms, j.questions))
 	co.returned()
 }
 
-func (j *joint) end(answers []*ebbv1.Answer, err error) {
+func (j *sharedRequest) end(answers []*ebbv1.Answer, err error) {
 	j.answers, j.err = answers, err
 	j.late.Stop()
 	j.cancel()
@@ -193,11 +195,11 @@ func (j *joint) end(answers []*ebbv1.Answer, err error) {
 }
 
 // overdue sends a request that has waited long enough.
-func (co *coalescer) overdue(j *joint) {
+func (co *coalescer) overdue(j *sharedRequest) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	if co.forming[j.terms] == j {
-		co.depart(j)
+		co.dispatch(j)
 	}
 }
 
@@ -205,15 +207,15 @@ func (co *coalescer) overdue(j *joint) {
 func (co *coalescer) returned() {
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	co.flying--
+	co.inFlight--
 	for _, j := range co.forming {
-		co.depart(j)
+		co.dispatch(j)
 	}
 }
 
-// abandon notes that a caller waits no longer. With the last, the request ends;
-// nobody joins it from then on.
-func (co *coalescer) abandon(j *joint) {
+// abandon notes that a caller waits no longer. With the last, the request ends,
+// and no caller joins it any more.
+func (co *coalescer) abandon(j *sharedRequest) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	if j.waiting--; j.waiting > 0 {

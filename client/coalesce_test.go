@@ -139,14 +139,14 @@ func TestCoalescerShares(t *testing.T) {
 		if got := w.sent(); got != "[[a] [b c d] [e f]]" {
 			t.Error(got)
 		}
-		if w.flying != 0 || len(w.forming) != 0 {
-			t.Errorf("%d on their way, %d forming", w.flying, len(w.forming))
+		if w.inFlight != 0 || len(w.forming) != 0 {
+			t.Errorf("%d on their way, %d forming", w.inFlight, len(w.forming))
 		}
 	})
 }
 
-// A request that takes long delays those behind it by the patience, no more.
-func TestCoalescerPatience(t *testing.T) {
+// A request that takes long delays those behind it by coalesceWaitMax, no more.
+func TestCoalescerWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, time.Hour, time.Millisecond)
 		w.work.Go(func() { w.answered(t, "slow") })
@@ -156,7 +156,7 @@ func TestCoalescerPatience(t *testing.T) {
 		for w.sent() != "[[slow] [a b]]" && time.Since(start) < time.Second {
 			time.Sleep(100 * time.Microsecond)
 		}
-		if took := time.Since(start); took > coalescePatience+100*time.Microsecond {
+		if took := time.Since(start); took > coalesceWaitMax+100*time.Microsecond {
 			t.Errorf("they left after %v: %s", took, w.sent())
 		}
 		w.work.Wait()
@@ -361,7 +361,7 @@ func TestCoalescerSlow(t *testing.T) {
 		}
 		w.crowd(t, "first")
 		hang()
-		if took := w.answered(t, "a"); took < sharedPatience || took > sharedPatience+20*time.Millisecond {
+		if took := w.answered(t, "a"); took < sharedWaitMax || took > sharedWaitMax+20*time.Millisecond {
 			t.Errorf("beside it: %v", took)
 		}
 		for range 3 {
@@ -374,8 +374,8 @@ func TestCoalescerSlow(t *testing.T) {
 		}
 		cancel()
 		w.work.Wait()
-		if len(w.slow) != 0 || w.flying != 0 || w.ended != 5 { // 4 alone, 1 shared
-			t.Errorf("%d shards are suspect, %d requests on their way, %d ended", len(w.slow), w.flying, w.ended)
+		if len(w.slow) != 0 || w.inFlight != 0 || w.ended != 5 { // 4 alone, 1 shared
+			t.Errorf("%d shards are suspect, %d requests on their way, %d ended", len(w.slow), w.inFlight, w.ended)
 		}
 	})
 }

@@ -597,7 +597,7 @@ type copyPut struct {
 	all   *sync.WaitGroup
 }
 
-func (p *copyPut) delivered(_ *parcel, _ *ebbv1.CommandResult, err error) {
+func (p *copyPut) handleResult(_ *pendingCommand, _ *ebbv1.CommandResult, err error) {
 	p.err = err
 	p.all.Done()
 }
@@ -622,15 +622,15 @@ func (c *Client) applyEach(ctx context.Context, ns string, puts []*copyPut, comm
 	deadline, _ := ctx.Deadline()
 	var all sync.WaitGroup
 	all.Add(len(puts))
-	parcels := make([]*parcel, len(puts))
+	pending := make([]*pendingCommand, len(puts))
 	for i, p := range puts {
 		p.all = &all
-		parcels[i] = &parcel{
-			shard: proto.ShardOf(ns, []byte(p.key), c.chart.shards()), buf: commands[i], entries: 1, ctx: ctx,
-			deadline: deadline, made: c.now(), delivery: p,
+		pending[i] = &pendingCommand{
+			shard: proto.ShardOf(ns, []byte(p.key), c.routing.shards()), buf: commands[i], entries: 1, ctx: ctx,
+			deadline: deadline, made: c.now(), handler: p,
 		}
 	}
-	c.dispatch(parcels)
+	c.dispatch(pending)
 	all.Wait()
 }
 

@@ -11,81 +11,86 @@ import (
 )
 
 const (
-	// doubtAfter is how long a node may take to answer a write before others are asked whether it still leads.
-	doubtAfter = 500 * time.Millisecond
-	// doubtPauseMin and doubtPauseMax bound how long one of the others may take before the next is asked: it doubles, so
-	// that a node which is just slow costs little.
-	doubtPauseMin = 250 * time.Millisecond
-	doubtPauseMax = time.Second
+	// leaderCheckAfter is how long a node may take to answer a write before the client asks others who leads.
+	leaderCheckAfter = 500 * time.Millisecond
+	// leaderCheckPauseMin and leaderCheckPauseMax bound how long one of the others may take before the client asks the
+	// next. The pause doubles, so that a node that is only slow costs little.
+	leaderCheckPauseMin = 250 * time.Millisecond
+	leaderCheckPauseMax = time.Second
 )
 
-// errDeposed is why a write is not waited for any more. It may be applied: what follows is the same command again.
+// errDeposed ends the wait for a write. It may be applied: the client sends the same command again.
 var errDeposed = proto.ErrUnknownOutcome.Errorf("another node leads meanwhile")
 
-// doubt is all the writes that one node has not answered for long. One goroutine asks for them all, while there are any.
-type doubt struct {
+// leaderCheck holds the writes that one node has not answered for leaderCheckAfter. While there are any, one goroutine
+// asks other nodes who leads.
+type leaderCheck struct {
 	mu      sync.Mutex // guards all below
-	open    []*doubted
-	running bool // whoever asks others about the node
-	turn    int  // of those who may be asked
+	open    []*checkedWrite
+	running bool // the goroutine that asks other nodes
+	next    int  // counts candidates
 }
 
-// doubted is one request that is waited for.
-type doubted struct {
+// checkedWrite is one request in flight.
+type checkedWrite struct {
 	peer   *peer
 	node   string
 	shards []uint32 // that node was believed to lead when the request was sent
 	cancel context.CancelCauseFunc
-	timer  *time.Timer // of the doubt
+	timer  *time.Timer // starts the check
 }
 
-// answered ends the doubt about a request; nil stands for one that is not doubted.
-func (d *doubted) answered() {
+// answered ends the check of a request; nil stands for a request without one.
+func (d *checkedWrite) answered() {
 	if d == nil {
 		return
 	}
-	d.cancel(nil) // before it is removed, so that nobody adds it afterwards
+	d.cancel(nil) // before it is removed, so that it is not added afterwards
 	if !d.timer.Stop() {
-		d.peer.doubt.remove(d)
+		d.peer.leaderCheck.remove(d)
 	}
 }
 
-// whileItLeads returns a context that ends when the client learns that other nodes lead those shards of a request which its node was believed to
-// lead: it may never answer, if it was cut off. A node that was not believed to lead passes the request on, and is waited for. So is one that was
-// sent a command which has no identity, which would be applied again.
-func (c *Client) whileItLeads(ctx context.Context, p *peer, parcels []*parcel) (context.Context, *doubted) {
-	for _, q := range parcels {
-		if q.lane == nil {
+// untilDeposed returns a context that ends when other nodes lead those shards of a request that its node led, as far as
+// the client knew. A node that is cut off may never answer. A node that did not lead forwards the request, and the
+// client waits for it. It also waits for commands without an identity: a second try would apply them again.
+func (c *Client) untilDeposed(
+	ctx context.Context, p *peer, commands []*pendingCommand,
+) (context.Context, *checkedWrite) {
+	for _, q := range commands {
+		if q.stream == nil {
 			return ctx, nil
 		}
 	}
-	d := &doubted{peer: p, node: parcels[0].node}
-	d.shards = c.chart.led(make([]uint32, 0, len(parcels)), parcels)
+	d := &checkedWrite{peer: p, node: commands[0].node}
+	d.shards = c.routing.led(make([]uint32, 0, len(commands)), commands)
 	if len(d.shards) == 0 {
 		return ctx, nil
 	}
 	waited, cancel := context.WithCancelCause(ctx)
 	d.cancel = cancel
-	d.timer = time.AfterFunc(doubtAfter, func() { c.spawn(func() { c.resolve(waited, d) }) })
+	d.timer = time.AfterFunc(leaderCheckAfter, func() { c.spawn(func() { c.checkLeader(waited, d) }) })
 	return waited, d
 }
 
-// resolve asks other replicas who leads, one at a time, while requests to a node are in doubt. If somebody does so already, it just adds one.
-func (c *Client) resolve(ctx context.Context, d *doubted) {
+// checkLeader asks other replicas who leads, one at a time, while a node has unanswered requests. If a goroutine does
+// so already, it only adds a request.
+func (c *Client) checkLeader(ctx context.Context, d *checkedWrite) {
 	p := d.peer
-	first := p.doubt.add(ctx, d)
-	c.dismiss(p)
+	first := p.leaderCheck.add(ctx, d)
+	c.cancelDeposed(p)
 	if !first {
 		return
 	}
-	for pause := doubtPauseMin; c.ctx.Err() == nil && !p.doubt.over(); pause = min(2*pause, doubtPauseMax) {
+	pause := leaderCheckPauseMin
+	for ; c.ctx.Err() == nil && !p.leaderCheck.over(); pause = min(2*pause, leaderCheckPauseMax) {
 		turn, cancel := context.WithTimeout(c.ctx, pause*3/4+rand.N(pause/2))
-		if other := c.rival(p); other != nil {
+		if other := c.nextCandidate(p); other != nil {
 			if t, err := c.tableFrom(turn, other); err == nil && c.adopt(t) == nil {
-				c.dismiss(p)
+				c.cancelDeposed(p)
 			}
 		}
-		if p.doubt.idle() { // what comes next is a doubt of its own
+		if p.leaderCheck.idle() { // the next request starts a check of its own
 			cancel()
 		}
 		<-turn.Done() // also when the client is closed, which ends all requests
@@ -93,16 +98,17 @@ func (c *Client) resolve(ctx context.Context, d *doubted) {
 	}
 }
 
-// rival returns whose turn it is to say who leads, of those with replicas of what is in doubt, and of those the ones that are up; nil if there is none.
-func (c *Client) rival(p *peer) *peer {
+// nextCandidate returns the next node to ask who leads: one with a replica of a checked shard, and one that is up if
+// possible; nil if there is none.
+func (c *Client) nextCandidate(p *peer) *peer {
 	now := c.now()
 	var up, down []*peer
-	b := &p.doubt
+	b := &p.leaderCheck
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, d := range b.open {
 		for _, shard := range d.shards {
-			_, others, _ := c.chart.candidates(shard, now)
+			_, others, _ := c.routing.candidates(shard, now)
 			for _, name := range others {
 				q := c.nodePeer(name)
 				switch {
@@ -121,17 +127,18 @@ func (c *Client) rival(p *peer) *peer {
 	if len(up) == 0 {
 		return nil
 	}
-	b.turn++
-	return up[b.turn%len(up)]
+	b.next++
+	return up[b.next%len(up)]
 }
 
-// dismiss ends the requests to a node that others are known to have followed, and takes back what waits for its turn there.
-func (c *Client) dismiss(p *peer) {
-	b := &p.doubt
+// cancelDeposed ends the requests to a node whose shards other nodes lead now, and sends the commands in its queue
+// elsewhere.
+func (c *Client) cancelDeposed(p *peer) {
+	b := &p.leaderCheck
 	b.mu.Lock()
 	had := len(b.open)
-	b.open = slices.DeleteFunc(b.open, func(d *doubted) bool {
-		deposed := c.chart.deposed(d.node, d.shards)
+	b.open = slices.DeleteFunc(b.open, func(d *checkedWrite) bool {
+		deposed := c.routing.deposed(d.node, d.shards)
 		if deposed {
 			d.cancel(errDeposed)
 		}
@@ -140,12 +147,12 @@ func (c *Client) dismiss(p *peer) {
 	deposed := len(b.open) < had
 	b.mu.Unlock()
 	if deposed {
-		c.dispatch(p.post.clear())
+		c.dispatch(p.queue.takeAll())
 	}
 }
 
 // add adds a request, unless it has ended. It reports whether the caller is the one to ask others.
-func (b *doubt) add(ctx context.Context, d *doubted) bool {
+func (b *leaderCheck) add(ctx context.Context, d *checkedWrite) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
@@ -158,21 +165,21 @@ func (b *doubt) add(ctx context.Context, d *doubted) bool {
 }
 
 // remove removes a request that has ended.
-func (b *doubt) remove(d *doubted) {
+func (b *leaderCheck) remove(d *checkedWrite) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.open = slices.DeleteFunc(b.open, func(o *doubted) bool { return o == d })
+	b.open = slices.DeleteFunc(b.open, func(o *checkedWrite) bool { return o == d })
 }
 
-// idle reports whether nothing is in doubt.
-func (b *doubt) idle() bool {
+// idle reports whether there is nothing to check.
+func (b *leaderCheck) idle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.open) == 0
 }
 
-// over reports whether nothing is in doubt any more, and nobody asks from now on.
-func (b *doubt) over() bool {
+// over reports whether there is nothing left to check; then the goroutine ends.
+func (b *leaderCheck) over() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.running = len(b.open) > 0

@@ -144,7 +144,7 @@ func TestReplicasSayWhoIsDeposed(t *testing.T) {
 	})
 }
 
-// Many writes that take long make few requests for the table: one node is in doubt, whatever waits for it.
+// Many writes that take long make few requests for the table: there is one check a node.
 func TestSlowWritesAskForFewTables(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -212,7 +212,7 @@ func TestForwarderIsWaitedFor(t *testing.T) {
 }
 
 // What has no identity would be done twice: it is waited for as long as a try lasts.
-func TestWritesWithoutIdentityAreNotDoubted(t *testing.T) {
+func TestWritesWithoutIdentityAreNotChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
 		var tap wiretap

@@ -23,13 +23,13 @@
 //
 // The way of a write:
 //
-//	Add ─> pen (one a shard: bytes in wire format, equal increments summed)
+//	Add ─> commandEncoder (one a shard: bytes in wire format, equal increments summed)
 //	         │ full, lingered or flushed
 //	         v
-//	       lane (one a shard: session, sequence, window of outstanding commands)
+//	       shardStream (one a shard: session, sequence, window of outstanding commands)
 //	         │ identity stamped in front of the bytes
 //	         v
-//	       courier ─> one ApplyRequest a node, many shards ─> leader
+//	       sender ─> one ApplyRequest a node, many shards ─> leader
 //	         ^                                                 │
 //	         └── not leader, overloaded, lost: same identity ──┘
 //

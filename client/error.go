@@ -195,12 +195,12 @@ func coded(err error) *proto.Error {
 	return proto.AsError(err)
 }
 
-// verdict is what a failure means for a write.
-type verdict uint8
+// retryClass is what a failure means for a write.
+type retryClass uint8
 
 const (
 	// final: it was not applied and trying again will not help.
-	final verdict = iota
+	final retryClass = iota
 	// redirect: it was not applied, another node leads.
 	redirect
 	// later: it was not applied, but may be in a while.
@@ -211,7 +211,7 @@ const (
 	expired
 )
 
-func judge(code Code) verdict {
+func classify(code Code) retryClass {
 	switch code {
 	case ebbv1.Code_CODE_NOT_LEADER:
 		return redirect
@@ -235,5 +235,5 @@ func worthAnotherTry(code Code) bool {
 	case ebbv1.Code_CODE_DISK, ebbv1.Code_CODE_INTERNAL:
 		return false
 	}
-	return code/1000 == 1 || judge(code) == ambiguous
+	return code/1000 == 1 || classify(code) == ambiguous
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // A gate bounds how many increments of a client's direct calls are on their way at once: about as many as the cluster
-// acknowledges in the time that it takes when it is quiet. What comes beyond waits here, where it costs the cluster
+// acknowledges in the time that it takes when it is idle. What comes beyond waits here, where it costs the cluster
 // nothing. In the queues of nodes it would be late by the time that it is applied: a cluster given ten times its load
 // would then do work that no caller waits for any more.
 //
@@ -21,28 +21,28 @@ type gate struct {
 	mu    sync.Mutex // guards all below
 	limit float64    // increments that may be on their way
 	open  int        // increments that are
-	first *passage   // calls on their way, the oldest first
-	last  *passage
-	queue []*passage // calls that wait, the oldest first
+	first *ticket    // calls on their way, the oldest first
+	last  *ticket
+	queue []*ticket // calls that wait, the oldest first
 	timer *time.Timer
 
-	quiet, quietNext time.Duration // the shortest that a call took in the last period, and in this one
-	period           time.Time     // when this period began
-	heldLately       bool          // the limit held a call back in this period
-	probe            probe
-	steady           bool      // the limit has shrunk before, so it grows slowly
-	held             bool      // the limit held a call back in this round
-	round            time.Time // when this round began
-	fast, slow       int       // increments of calls that began and ended in this round
+	minLatency, nextMinLatency time.Duration // the shortest that a call took in the last period, and in this one
+	period                     time.Time     // when this period began
+	heldLately                 bool          // the limit held a call back in this period
+	probe                      probe
+	steady                     bool      // the limit has shrunk before, so it grows slowly
+	held                       bool      // the limit held a call back in this round
+	round                      time.Time // when this round began
+	fast, slow                 int       // increments of calls that began and ended in this round
 }
 
-// passage is one call at a gate.
-type passage struct {
+// ticket is one call at a gate.
+type ticket struct {
 	weight     int       // increments
 	since      time.Time // when it came, and then when it got through
 	through    chan struct{}
-	prev, next *passage // on the way
-	counts     bool     // among those on their way
+	prev, next *ticket // on the way
+	counts     bool    // among those on their way
 }
 
 const (
@@ -73,9 +73,9 @@ func newGate(now func() time.Time) *gate {
 
 // enter waits until so many increments may go, and returns what leave takes, and whether it had to wait. It fails when
 // ctx ends.
-func (g *gate) enter(ctx context.Context, weight int) (p *passage, waited bool, err error) {
+func (g *gate) enter(ctx context.Context, weight int) (p *ticket, waited bool, err error) {
 	g.mu.Lock()
-	p = &passage{weight: weight, since: g.now()}
+	p = &ticket{weight: weight, since: g.now()}
 	if len(g.queue) == 0 && g.admits(p.since) {
 		g.begin(p, p.since)
 		g.mu.Unlock()
@@ -105,7 +105,7 @@ func (g *gate) enter(ctx context.Context, weight int) (p *passage, waited bool, 
 }
 
 // leave ends a call that got through.
-func (g *gate) leave(p *passage) {
+func (g *gate) leave(p *ticket) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
@@ -155,7 +155,7 @@ func (g *gate) look() {
 	}
 }
 
-func (g *gate) begin(p *passage, now time.Time) {
+func (g *gate) begin(p *ticket, now time.Time) {
 	p.since, p.counts, p.prev = now, true, g.last
 	if g.last != nil {
 		g.last.next = p
@@ -167,7 +167,7 @@ func (g *gate) begin(p *passage, now time.Time) {
 }
 
 // drop takes a call out of those on their way.
-func (g *gate) drop(p *passage) {
+func (g *gate) drop(p *ticket) {
 	if !p.counts {
 		return
 	}
@@ -187,22 +187,22 @@ func (g *gate) drop(p *passage) {
 }
 
 // target is how long a call may take that is not slow.
-func (g *gate) target() time.Duration { return max(gateTargetMin, gateTarget*g.quiet) }
+func (g *gate) target() time.Duration { return max(gateTargetMin, gateTarget*g.minLatency) }
 
 // note takes the time of a call down, and moves the limit when a round ends: when a call has ended that came after the
 // last move, and so tells of it.
-func (g *gate) note(now time.Time, p *passage) {
+func (g *gate) note(now time.Time, p *ticket) {
 	took := now.Sub(p.since)
-	if g.quiet == 0 || took < g.quiet {
-		g.quiet = took
+	if g.minLatency == 0 || took < g.minLatency {
+		g.minLatency = took
 	}
 	g.heldLately = g.heldLately || g.held
 	switch {
 	case !g.probe.began.IsZero():
 		g.probed(now, p)
 		return
-	case g.quietNext == 0 || took < g.quietNext:
-		g.quietNext = took
+	case g.nextMinLatency == 0 || took < g.nextMinLatency:
+		g.nextMinLatency = took
 	}
 	if now.Sub(g.period) > gatePeriod {
 		if g.heldLately {
@@ -210,7 +210,7 @@ func (g *gate) note(now time.Time, p *passage) {
 			g.limit = gateLimitMin
 			return
 		}
-		g.quiet, g.quietNext, g.period = g.quietNext, 0, now
+		g.minLatency, g.nextMinLatency, g.period = g.nextMinLatency, 0, now
 	}
 	if !p.since.After(g.round) {
 		return
@@ -220,7 +220,7 @@ func (g *gate) note(now time.Time, p *passage) {
 	} else {
 		g.fast += p.weight
 	}
-	if now.Sub(g.round) < g.quiet {
+	if now.Sub(g.round) < g.minLatency {
 		return
 	}
 	switch {
@@ -249,12 +249,12 @@ type probe struct {
 
 // probed takes down a call that ends while a probe is under way. The first one that came when the others had left ends
 // the probe.
-func (g *gate) probed(now time.Time, p *passage) {
+func (g *gate) probed(now time.Time, p *ticket) {
 	switch {
 	case !g.probe.drained.IsZero() && p.since.After(g.probe.drained):
-		before := g.quiet
-		g.quiet, g.quietNext, g.period, g.heldLately = now.Sub(p.since), 0, now, false
-		g.steady = g.steady && g.quiet < 2*before // otherwise the limit was found for another cluster
+		before := g.minLatency
+		g.minLatency, g.nextMinLatency, g.period, g.heldLately = now.Sub(p.since), 0, now, false
+		g.steady = g.steady && g.minLatency < 2*before // otherwise the limit was found for another cluster
 		g.limit, g.probe = g.probe.limit, probe{}
 		g.startRound(now)
 	case g.probe.drained.IsZero() && (g.first == nil || g.first.since.After(g.probe.began)):

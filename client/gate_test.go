@@ -49,7 +49,7 @@ func (l *gateLoad) drive(g *gate, s *service, writers, weight int, deadline, spa
 			for time.Now().Before(end) {
 				began := time.Now()
 				ctx, cancel := context.WithDeadline(context.Background(), began.Add(deadline))
-				var p *passage
+				var p *ticket
 				var err error
 				if g != nil {
 					p, _, err = g.enter(ctx, weight)

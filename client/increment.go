@@ -101,14 +101,14 @@ func (in *Increment) item() item {
 func (c *Client) Increment(ctx context.Context, ns string, increments ...Increment) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
-	e := &errand{client: c, start: c.now(), done: make(chan struct{}), single: len(increments) == 1}
+	e := &directWrite{client: c, start: c.now(), done: make(chan struct{}), single: len(increments) == 1}
 	if len(increments) == 0 {
 		return nil
 	}
 	e.key = increments[0].Key
 	p, err := c.directProducer(namespaceOr(ns))
 	if err == nil {
-		err = e.pack(ctx, p, increments)
+		err = e.encode(ctx, p, increments)
 	}
 	if err != nil {
 		return e.fail(err)
@@ -138,32 +138,32 @@ func (c *Client) directProducer(ns string) (*producer, error) {
 	return p, nil
 }
 
-// errand is one call of Increment: some parcels, and what became of them.
-type errand struct {
-	client  *Client
-	start   time.Time
-	key     string // of the first increment
-	single  bool
-	op      string // "increment" when empty
-	parcels []*parcel
+// directWrite is one call of Increment, SetBits or the like: its commands and their results.
+type directWrite struct {
+	client   *Client
+	start    time.Time
+	key      string // of the first increment
+	single   bool
+	op       string // "increment" when empty
+	commands []*pendingCommand
 
 	mu      sync.Mutex // guards all below
 	open    int
 	done    chan struct{} // closed when open is 0
-	sum     epoch
+	sum     flushGroup
 	changed uint64 // ids of bitmaps
 }
 
-// pack writes the increments into parcels, by shard. Nothing is sent if one is bad.
-func (e *errand) pack(ctx context.Context, p *producer, increments []Increment) error {
-	pens := map[*lane]*pen{}
+// encode writes the increments into commands, by shard. Nothing is sent if one is bad.
+func (e *directWrite) encode(ctx context.Context, p *producer, increments []Increment) error {
+	encoders := map[*shardStream]*commandEncoder{}
 	deadline, _ := ctx.Deadline()
-	seal := func(l *lane, n *pen) {
-		e.parcels = append(e.parcels, &parcel{
-			shard: l.shard, lane: l, buf: n.buf, room: n.room, entries: n.entries,
-			ctx: ctx, deadline: deadline, made: e.start, delivery: e,
+	seal := func(st *shardStream, n *commandEncoder) {
+		e.commands = append(e.commands, &pendingCommand{
+			shard: st.shard, stream: st, buf: n.buf, room: n.room, entries: n.entries,
+			ctx: ctx, deadline: deadline, made: e.start, handler: e,
 		})
-		delete(pens, l)
+		delete(encoders, st)
 	}
 	for i := range increments {
 		in := increments[i].item()
@@ -171,33 +171,33 @@ func (e *errand) pack(ctx context.Context, p *producer, increments []Increment) 
 			e.key = in.key
 			return err
 		}
-		l := p.lane(in.key)
-		n := pens[l]
+		st := p.stream(in.key)
+		n := encoders[st]
 		if n == nil {
-			n = &pen{}
+			n = &commandEncoder{}
 			n.reset(nil, p.room)
-			pens[l] = n
+			encoders[st] = n
 		}
 		n.write(&in, nil)
 		if n.entries >= proto.BatchOpsMax || len(n.buf) >= commandBytesMax {
-			seal(l, n)
+			seal(st, n)
 		}
 	}
-	for l, n := range pens {
-		seal(l, n)
+	for st, n := range encoders {
+		seal(st, n)
 	}
 	return nil
 }
 
-// run sends the parcels when the gate lets them through, and waits until all are settled.
-func (e *errand) run(ctx context.Context, p *producer, weight int) {
+// run sends the commands when the gate lets them through, and waits until all are settled.
+func (e *directWrite) run(ctx context.Context, p *producer, weight int) {
 	pass, waited, end := e.client.gate.enter(ctx, weight)
 	if waited {
 		e.client.meter.waited.Add(1)
 	}
 	if end != nil {
 		e.client.meter.unsent.Add(1)
-		e.sum.note(int64(weight), 0, 0, e.fail(&outlived{err: errNoTurn(e.client.now().Sub(e.start)), end: end}))
+		e.sum.note(int64(weight), 0, 0, e.fail(&outlived{err: errNotSent(e.client.now().Sub(e.start)), end: end}))
 		return
 	}
 	defer e.client.gate.leave(pass)
@@ -209,25 +209,25 @@ func (e *errand) run(ctx context.Context, p *producer, weight int) {
 	}
 }
 
-func errNoTurn(waited time.Duration) error {
+func errNotSent(waited time.Duration) error {
 	return proto.ErrOverloaded.Errorf("the cluster acknowledges less than this client writes: not sent in %v",
 		waited.Round(time.Millisecond)).
 		WithHint("write less at once, or use a Writer; `ebb status` shows what the nodes are busy with")
 }
 
-func (e *errand) send(p *producer) {
-	e.open = len(e.parcels)
-	lanes := make([]*lane, 0, len(e.parcels))
-	for _, q := range e.parcels {
-		q.lane.mu.Lock()
-		q.lane.waiting = append(q.lane.waiting, q)
-		q.lane.mu.Unlock()
-		lanes = append(lanes, q.lane)
+func (e *directWrite) send(p *producer) {
+	e.open = len(e.commands)
+	streams := make([]*shardStream, 0, len(e.commands))
+	for _, q := range e.commands {
+		q.stream.mu.Lock()
+		q.stream.waiting = append(q.stream.waiting, q)
+		q.stream.mu.Unlock()
+		streams = append(streams, q.stream)
 	}
-	p.pump(lanes...)
+	p.pump(streams...)
 }
 
-func (e *errand) delivered(q *parcel, result *ebbv1.CommandResult, err error) {
+func (e *directWrite) handleResult(q *pendingCommand, result *ebbv1.CommandResult, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -254,27 +254,27 @@ func (e *errand) delivered(q *parcel, result *ebbv1.CommandResult, err error) {
 }
 
 // recall gives up what is not settled when the caller's context ends.
-func (e *errand) recall(end error) {
-	for _, q := range e.parcels {
-		if q.lane.recall(q) {
-			e.delivered(q, nil, e.client.recalled(q, end))
+func (e *directWrite) recall(end error) {
+	for _, q := range e.commands {
+		if q.stream.recall(q) {
+			e.handleResult(q, nil, e.client.recalled(q, end))
 		}
 	}
-	<-e.done // whoever recalled a parcel before is about to say so
-	for _, q := range e.parcels {
-		q.lane.producer.pump(q.lane) // what waited for their place may go
+	<-e.done // whoever recalled a command before is about to say so
+	for _, q := range e.commands {
+		q.stream.producer.pump(q.stream) // what waited for their place may go
 	}
 }
 
-// recalled is the error of a parcel that is taken back because of end.
-func (c *Client) recalled(q *parcel, end error) error {
+// recalled is the error of a command that is taken back because of end.
+func (c *Client) recalled(q *pendingCommand, end error) error {
 	if q.exposed.Load() {
 		end = &unknown{end}
 	}
 	return c.fail(attempt{op: "apply", shard: q.shard, start: q.made}, end)
 }
 
-func (e *errand) outcome() error {
+func (e *directWrite) outcome() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.sum.sum.Err == nil {
@@ -286,7 +286,7 @@ func (e *errand) outcome() error {
 	return &e.sum.sum
 }
 
-func (e *errand) fail(err error) error {
+func (e *directWrite) fail(err error) error {
 	failed := e.client.fail(attempt{op: cmp.Or(e.op, "increment"), key: e.key, start: e.start}, err)
 	failed.Op, failed.Key = cmp.Or(e.op, "increment"), e.key
 	return failed

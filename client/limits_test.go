@@ -34,13 +34,13 @@ func TestLimitsOfRequests(t *testing.T) {
 		{Limits{RequestOps: 100, RequestBytes: 30}, []int{3, 2}},
 		{Limits{RequestOps: 1, RequestBytes: 1}, []int{1, 1, 1, 1, 1}},
 	} {
-		box := &postbox{senders: 1}
+		queue := &sendQueue{senders: 1}
 		for range 5 {
-			box.queue = append(box.queue, &parcel{entries: 3, buf: make([]byte, 10)})
+			queue.waiting = append(queue.waiting, &pendingCommand{entries: 3, buf: make([]byte, 10)})
 		}
 		var got []int
-		for box.senders > 0 {
-			if n := len(box.take(&c.limits)); n > 0 {
+		for queue.senders > 0 {
+			if n := len(queue.takeRequest(&c.limits)); n > 0 {
 				got = append(got, n)
 			}
 		}

@@ -399,7 +399,7 @@ func (c *Client) Table(ctx context.Context) (*ebbv1.Table, error) {
 	for tries := 0; ; tries++ {
 		err := c.renew(ctx)
 		if err == nil {
-			return c.chart.copyTable(), nil
+			return c.routing.copyTable(), nil
 		}
 		if c.sleep(ctx, c.backoff(tries, err)) != nil || !worthAnotherTry(coded(err).Code) {
 			return nil, c.fail(attempt{op: "table", tries: tries + 1, start: start}, err)
@@ -449,7 +449,7 @@ func (c *Client) anywhere(
 			return giveUp(ErrClosed)
 		}
 		p = c.anotherPeer(p)
-		a.node = c.chart.nodeAt(p.addr)
+		a.node = c.routing.nodeAt(p.addr)
 		began := c.now()
 		sent, err := c.tryFor(ctx, limit, p, func(ctx context.Context, conn *grpc.ClientConn) error { return call(ctx, conn) })
 		if err == nil {
@@ -459,10 +459,10 @@ func (c *Client) anywhere(
 			limit = longer(ctx, limit, c.now().Sub(began))
 		}
 		code := coded(err).Code
-		if judge(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
+		if classify(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
 			return c.fail(a, err) // for good: the tries before it are refused likewise
 		}
-		tainted = tainted || again != question && sent && judge(code) == ambiguous
+		tainted = tainted || again != question && sent && classify(code) == ambiguous
 		if tainted && again == changeOnce || !worthAnotherTry(code) || ctx.Err() != nil {
 			return giveUp(err)
 		}

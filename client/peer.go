@@ -49,9 +49,9 @@ type peer struct {
 	conn    *grpc.ClientConn
 	retired bool // nobody is at this address any more
 
-	post  postbox
-	asks  coalescer
-	doubt doubt
+	queue       sendQueue
+	asks        coalescer
+	leaderCheck leaderCheck
 }
 
 func (c *Client) newPeer(addr string) *peer {
@@ -63,7 +63,7 @@ func (c *Client) newPeer(addr string) *peer {
 		}
 		return grpc.NewClient("passthrough:///"+addr, options...)
 	}
-	p.post.peer = p
+	p.queue.peer = p
 	p.asks = coalescer{life: c.ctx, spawn: c.spawn, most: c.cfg.limits.Questions, send: func(ctx context.Context, t terms, q []*ebbv1.Question) ([]*ebbv1.Answer, error) {
 		return c.askRequest(ctx, p, t, q, c.cfg.attemptTimeout)
 	}}

@@ -38,7 +38,7 @@ func (c *Client) renew(ctx context.Context) error {
 
 // renewIfOld starts a renewal in the background when the table has aged.
 func (c *Client) renewIfOld(age time.Duration) {
-	if c.chart.age(c.now()) > age {
+	if c.routing.age(c.now()) > age {
 		c.renewal()
 	}
 }
@@ -110,10 +110,10 @@ func (c *Client) fetchTable() error {
 }
 
 func (c *Client) adopt(t *ebbv1.Table) error {
-	if have := c.chart.clusterID(); have != "" && t.GetClusterId() != "" && t.GetClusterId() != have {
+	if have := c.routing.clusterID(); have != "" && t.GetClusterId() != "" && t.GetClusterId() != have {
 		return proto.ErrWrongCluster.Errorf("node belongs to cluster %s, this client to %s", t.GetClusterId(), have)
 	}
-	c.chart.adopt(t, c.now())
+	c.routing.adopt(t, c.now())
 	c.dropStrangers()
 	return nil
 }
@@ -121,13 +121,13 @@ func (c *Client) adopt(t *ebbv1.Table) error {
 // dropStrangers closes the connections to addresses where no node is any more.
 func (c *Client) dropStrangers() {
 	known := slices.Clone(c.seeds)
-	for _, n := range c.chart.nodes() {
-		known = append(known, c.chart.addressOf(n))
+	for _, n := range c.routing.nodes() {
+		known = append(known, c.routing.addressOf(n))
 	}
 	var gone []*peer
 	c.mu.Lock()
 	for addr, p := range c.peers {
-		if !slices.Contains(known, addr) && p.post.idle() {
+		if !slices.Contains(known, addr) && p.queue.idle() {
 			gone = append(gone, p)
 			delete(c.peers, addr)
 		}
@@ -159,8 +159,8 @@ func (c *Client) anyPeers() []*peer {
 			down = append(down, p)
 		}
 	}
-	for _, n := range c.chart.nodes() {
-		add(c.chart.addressOf(n))
+	for _, n := range c.routing.nodes() {
+		add(c.routing.addressOf(n))
 	}
 	for _, a := range c.seeds {
 		add(a)
@@ -175,11 +175,11 @@ func (c *Client) anyPeers() []*peer {
 func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *peer) {
 	c.renewIfOld(c.cfg.limits.TableAge)
 	now := c.now()
-	leader, replicas, lost := c.chart.candidates(shard, now)
+	leader, replicas, lost := c.routing.candidates(shard, now)
 	if p := c.nodePeer(leader); p != nil && p.up(now) {
 		return leader, p
 	}
-	if leader == "" && c.chart.leaderless(shard, now) {
+	if leader == "" && c.routing.leaderless(shard, now) {
 		c.renewal()
 	}
 	if name, p := c.replicaBut(replicas, tries, last, lost); p != nil {
@@ -193,7 +193,7 @@ func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *
 	if others[0].up(now) {
 		q = others[0]
 	}
-	return c.chart.nodeAt(q.addr), q
+	return c.routing.nodeAt(q.addr), q
 }
 
 // replicaBut chooses in turn from replicas that are up, but for two; nil if there is none.
@@ -213,7 +213,7 @@ func (c *Client) replicaBut(replicas []string, tries int, last, lost string) (no
 
 // nodePeer returns the peer of a node; nil if its address is unknown.
 func (c *Client) nodePeer(name string) *peer {
-	addr := c.chart.addressOf(name)
+	addr := c.routing.addressOf(name)
 	if addr == "" {
 		return nil
 	}

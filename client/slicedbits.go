@@ -16,18 +16,18 @@ func (c *Client) placesBySlice(ctx context.Context, ns string) bool {
 
 // settings are those of a namespace as far as they never change; nil if there is no such namespace.
 func (c *Client) settings(ctx context.Context, ns string) *ebbv1.Namespace {
-	known := c.chart.namespace(namespaceOr(ns))
+	known := c.routing.namespace(namespaceOr(ns))
 	if known == nil && proto.CheckNamespaceName(namespaceOr(ns)) == nil && c.renew(ctx) == nil {
-		known = c.chart.namespace(namespaceOr(ns))
+		known = c.routing.namespace(namespaceOr(ns))
 	}
 	return known
 }
 
 // namespace returns the settings of a namespace; nil if the table does not have it, or it is deleted.
-func (ch *chart) namespace(name string) *ebbv1.Namespace {
-	ch.mu.RLock()
-	defer ch.mu.RUnlock()
-	for _, ns := range ch.table.GetNamespaces() {
+func (rt *routingTable) namespace(name string) *ebbv1.Namespace {
+	rt.mu.RLock()
+	defer rt.mu.RUnlock()
+	for _, ns := range rt.table.GetNamespaces() {
 		if ns.GetName() == name && ns.GetDeletion() == nil {
 			return ns
 		}

@@ -99,21 +99,21 @@ func (w *BitWriter) sealSliced() {
 
 // slicedFlight is what is under way for a bitmap.
 type slicedFlight struct {
-	queue *slicedQueue
-	batch *bitBatch
-	note  *bitNote
-	ids   []uint64 // that the request names
+	queue   *slicedQueue
+	batch   *bitBatch
+	handler *bitHandler
+	ids     []uint64 // that the request names
 }
 
 // sendSliced sends what waits for bitmaps, in one request. The caller holds w.mu.
 func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 	list := make([]slicedFlight, len(queues))
 	for i, q := range queues {
-		note := &bitNote{writer: w, epoch: w.epochs.now, ids: len(q.batch.ids)}
-		list[i] = slicedFlight{queue: q, batch: q.batch, note: note}
+		note := &bitHandler{writer: w, group: w.flushes.now, ids: len(q.batch.ids)}
+		list[i] = slicedFlight{queue: q, batch: q.batch, handler: note}
 		q.batch = nil
 		q.flights++
-		w.epochs.now.open++
+		w.flushes.now.open++
 	}
 	go func() {
 		w.flights <- struct{}{}
@@ -130,7 +130,7 @@ func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 		}
 		w.mu.Unlock()
 		for i, f := range list {
-			f.note.landed((len(f.ids)+editIDs-1)/editIDs, changed[i], errs[i])
+			f.handler.handleSliced((len(f.ids)+editIDs-1)/editIDs, changed[i], errs[i])
 		}
 	}()
 }
@@ -167,7 +167,7 @@ func (w *BitWriter) flySliced(ctx context.Context, list []slicedFlight) (changed
 	return changed, errs
 }
 
-// landed hears what became of a request.
-func (n *bitNote) landed(edits, changed int, err error) {
-	n.delivered(&parcel{entries: edits}, &ebbv1.CommandResult{Changed: uint64(changed)}, err)
+// handleSliced handles the result of a request.
+func (n *bitHandler) handleSliced(edits, changed int, err error) {
+	n.handleResult(&pendingCommand{entries: edits}, &ebbv1.CommandResult{Changed: uint64(changed)}, err)
 }

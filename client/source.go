@@ -116,22 +116,22 @@ func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*
 
 // takeOver raises the source's epoch in every shard, the arbiter first, and learns what is applied.
 func (s *Source) takeOver(ctx context.Context, p *producer) (err error) {
-	token, last := newSecret(), make([]uint64, len(p.lanes))
+	token, last := newSecret(), make([]uint64, len(p.streams))
 	defer func() {
 		if errors.Is(err, ErrTooManySources) { // it is in no other shard, and takes the room of another
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellMax)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeSessionsMax)
 			defer cancel()
 			_ = p.discard(ctx, last) // what is left takes a place, and no more
 		}
 	}()
-	first, err := p.client.applyTo(ctx, arbiter, p.opening(token))
+	first, err := p.client.applyTo(ctx, arbiter, p.openSource(token))
 	if err != nil {
 		return err
 	}
-	p.lanes[arbiter].hold(first)
+	p.streams[arbiter].hold(first)
 	last[arbiter] = first.GetLastOffset()
-	err = p.client.applyIn(ctx, arbiter+1, same(p.opening(token)), func(shard uint32, result *ebbv1.CommandResult) {
-		p.lanes[shard].hold(result)
+	err = p.client.applyIn(ctx, arbiter+1, same(p.openSource(token)), func(shard uint32, result *ebbv1.CommandResult) {
+		p.streams[shard].hold(result)
 		last[shard] = result.GetLastOffset()
 	})
 	if err != nil {
@@ -150,8 +150,8 @@ func resumeOf(last []uint64) Resume {
 	return r
 }
 
-// answers hears what became of commands in several shards.
-type answers struct {
+// resultCollector collects the results of commands in several shards.
+type resultCollector struct {
 	mu    sync.Mutex // guards all below
 	heard func(shard uint32, result *ebbv1.CommandResult)
 	open  int
@@ -159,7 +159,7 @@ type answers struct {
 	done  chan struct{}
 }
 
-func (a *answers) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
+func (a *resultCollector) handleResult(p *pendingCommand, result *ebbv1.CommandResult, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
@@ -175,7 +175,7 @@ func (a *answers) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
 }
 
 // cause ends the wait: no result is heard after it.
-func (a *answers) cause(end error) error {
+func (a *resultCollector) cause(end error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.heard = nil
@@ -223,7 +223,7 @@ func (s *Source) Add(ctx context.Context, offset uint64, in Increment) error {
 
 // Decided reports whether a row of a key had been decided, to be applied or refused, when the source was opened.
 func (s *Source) Decided(offset uint64, key string) bool {
-	return offset <= s.resume.Shards[s.out.producer.lane(key).shard]
+	return offset <= s.resume.Shards[s.out.producer.stream(key).shard]
 }
 
 // Flush sends what is buffered and waits until all that was added before is
@@ -297,20 +297,20 @@ func (c *Client) applyIn(
 	heard func(shard uint32, result *ebbv1.CommandResult),
 ) error {
 	deadline, _ := ctx.Deadline()
-	all := &answers{heard: heard, done: make(chan struct{})}
-	var parcels []*parcel
-	for shard := from; shard <= c.chart.shards(); shard++ {
+	all := &resultCollector{heard: heard, done: make(chan struct{})}
+	var commands []*pendingCommand
+	for shard := from; shard <= c.routing.shards(); shard++ {
 		if raw := command(shard); raw != nil {
-			parcels = append(parcels, &parcel{
-				shard: shard, buf: raw, ctx: ctx, deadline: deadline, made: c.now(), delivery: all,
+			commands = append(commands, &pendingCommand{
+				shard: shard, buf: raw, ctx: ctx, deadline: deadline, made: c.now(), handler: all,
 			})
 		}
 	}
-	if len(parcels) == 0 {
+	if len(commands) == 0 {
 		return nil
 	}
-	all.open = len(parcels)
-	c.dispatch(parcels)
+	all.open = len(commands)
+	c.dispatch(commands)
 	select {
 	case <-all.done:
 		return all.err

@@ -28,8 +28,8 @@ func (c *Client) applyTo(ctx context.Context, shard uint32, command *ebbv1.Comma
 func (c *Client) applyRaw(ctx context.Context, shard uint32, command []byte) (*ebbv1.CommandResult, error) {
 	deadline, _ := ctx.Deadline()
 	heard := make(chan loadStep, 1)
-	c.dispatch([]*parcel{{
-		shard: shard, buf: command, ctx: ctx, deadline: deadline, made: c.now(), delivery: hearing(heard),
+	c.dispatch([]*pendingCommand{{
+		shard: shard, buf: command, ctx: ctx, deadline: deadline, made: c.now(), handler: resultChan(heard),
 	}})
 	select {
 	case step := <-heard:
@@ -40,7 +40,7 @@ func (c *Client) applyRaw(ctx context.Context, shard uint32, command []byte) (*e
 }
 
 // opening is the command that takes over the producer's source.
-func (p *producer) opening(token uint64) *ebbv1.Command {
+func (p *producer) openSource(token uint64) *ebbv1.Command {
 	return &ebbv1.Command{
 		Namespace: p.ns,
 		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: p.source, Token: token}},
@@ -58,7 +58,7 @@ func (p *producer) asHolder(epoch uint64) *ebbv1.Command {
 // holds checks that the arbiter has the epoch of this producer. It returns nil if so. The check is a batch without
 // rows: a shard compares the epoch before it looks at the batch.
 func (p *producer) holds(ctx context.Context) error {
-	command := p.asHolder(p.lanes[arbiter].heldEpoch())
+	command := p.asHolder(p.streams[arbiter].heldEpoch())
 	command.Body = &ebbv1.Command_Increments{Increments: &ebbv1.Increments{}}
 	_, err := p.client.applyTo(ctx, arbiter, command)
 	if err != nil && isRefusal(err) {
@@ -67,64 +67,64 @@ func (p *producer) holds(ctx context.Context) error {
 	return err
 }
 
-func (l *lane) heldEpoch() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.epoch
+func (st *shardStream) heldEpoch() uint64 {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.epoch
 }
 
 // hold notes the epoch that a shard gave, and the last offset that it has decided.
-func (l *lane) hold(result *ebbv1.CommandResult) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.epoch, l.reached = result.GetEpoch(), max(l.reached, result.GetLastOffset())
+func (st *shardStream) hold(result *ebbv1.CommandResult) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.epoch, st.reached = result.GetEpoch(), max(st.reached, result.GetLastOffset())
 }
 
 // reach notes the last offset that the shard has acknowledged.
-func (l *lane) reach(offset uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.reached = max(l.reached, offset)
+func (st *shardStream) reach(offset uint64) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.reached = max(st.reached, offset)
 }
 
 // contest handles a command of a source that a shard other than the arbiter has fenced. The other writer may have
-// lost the source already, and not know it yet. It reports whether it took charge of the parcel.
-func (c *Client) contest(q *parcel, fenced error) bool {
-	if q.lane == nil || q.lane.producer.source == "" || q.shard == arbiter ||
+// lost the source already, and not know it yet. It reports whether it took charge of the command.
+func (c *Client) contest(q *pendingCommand, fenced error) bool {
+	if q.stream == nil || q.stream.producer.source == "" || q.shard == arbiter ||
 		!errors.Is(fenced, proto.ErrSourceFenced) {
 		return false
 	}
 	return c.spawn(func() {
-		c.awake.begin()
-		defer c.awake.end()
+		c.pauses.begin()
+		defer c.pauses.end()
 		if !c.regain(q) {
-			q.settle(nil, c.lastWord(q, fenced))
+			q.settle(nil, c.finalError(q, fenced))
 			return
 		}
-		c.dispatch([]*parcel{q})
+		c.dispatch([]*pendingCommand{q})
 	})
 }
 
 // regain opens the source again in the shard of a fenced command, if this producer is its holder.
-func (c *Client) regain(q *parcel) bool {
-	ctx, cancel := context.WithTimeout(q.ctx, q.left(c.awake.look()))
+func (c *Client) regain(q *pendingCommand) bool {
+	ctx, cancel := context.WithTimeout(q.ctx, q.left(c.pauses.read()))
 	defer cancel()
-	l, p := q.lane, q.lane.producer
+	st, p := q.stream, q.stream.producer
 	if p.holds(ctx) != nil {
 		return false
 	}
-	result, err := c.applyTo(ctx, l.shard, p.opening(newSecret()))
+	result, err := c.applyTo(ctx, st.shard, p.openSource(newSecret()))
 	if err != nil {
 		return false
 	}
-	l.mu.Lock()
-	dropped := result.GetLastOffset() < l.reached
-	l.mu.Unlock()
+	st.mu.Lock()
+	dropped := result.GetLastOffset() < st.reached
+	st.mu.Unlock()
 	if dropped || p.holds(ctx) != nil {
 		return false
 	}
-	l.hold(result)
-	q.stampSource(p.ns, p.source, l.heldEpoch())
+	st.hold(result)
+	q.stampSource(p.ns, p.source, st.heldEpoch())
 	return true
 }
 
@@ -145,7 +145,7 @@ func (s *Source) Discard(ctx context.Context) error {
 // first, and the others only if the arbiter agrees.
 func (p *producer) discard(ctx context.Context, before []uint64) error {
 	drop := func(shard uint32) []byte {
-		epoch := p.lanes[shard].heldEpoch()
+		epoch := p.streams[shard].heldEpoch()
 		if epoch == 0 || before[shard] > 0 {
 			return nil
 		}

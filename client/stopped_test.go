@@ -35,7 +35,8 @@ func isEdits(cmd *ebbv1.ShardCommand) bool {
 	return unmarshal(cmd.GetCommand(), &c) == nil && c.GetBits() != nil
 }
 
-// A client that is stopped for longer than its parcels may be tried delivers them when it goes on: the one whose answer was on its way, and those behind it.
+// A client that is stopped for longer than its commands may be tried delivers them when it continues: the one whose
+// answer was on its way, and those behind it.
 func TestStoppedClientDelivers(t *testing.T) {
 	type sink struct {
 		add   func(i int) error
@@ -149,7 +150,7 @@ func TestStoppedBeyondTheSession(t *testing.T) {
 	})
 }
 
-// However often a client is stopped, its parcels are given up when they have been tried for their time.
+// However often a client is stopped, its commands are given up when they have been tried for their time.
 func TestStopsDoNotKeepParcelsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -192,11 +193,12 @@ func TestStopsDoNotKeepParcelsForEver(t *testing.T) {
 	})
 }
 
-// A node that does not answer and one that asks for patience are waited for, which is no stop: the time that it takes is up when it is.
+// The client waits for a node that does not answer, and for one that says when to retry. Neither is a pause of the
+// process: the timeout counts that time.
 func TestWaitingIsNoStop(t *testing.T) {
 	for name, begin := range map[string]func(*world){
 		"silence": func(w *world) { w.t.Cleanup(w.nodes[0].freeze()) },
-		"patience": func(w *world) {
+		"retry later": func(w *world) {
 			w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
 				e := proto.ErrOverloaded.Errorf("busy")
 				e.RetryAfterUS = 9_000_000

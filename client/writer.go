@@ -184,7 +184,7 @@ func (u *Undelivered) Unwrap() []error {
 	return []error{u.Err}
 }
 
-// outbox is what Writer and Source have in common: pens, a bound on what is
+// outbox is what Writer and Source have in common: encoders, a bound on what is
 // unacknowledged, and the wait for it.
 type outbox struct {
 	client    *Client
@@ -194,7 +194,7 @@ type outbox struct {
 	// onRefused hears of refused increments; nil: they count as errors.
 	onRefused func(offset uint64, in Increment, err error)
 
-	buffered atomic.Int64 // increments in pens and parcels
+	buffered atomic.Int64 // increments in encoders and commands
 	lingers  atomic.Bool  // the timer is set
 	closed   atomic.Bool
 
@@ -202,20 +202,20 @@ type outbox struct {
 		added, merged, applied, duplicates, refused, lost, unknown, dropped, commands, faded atomic.Int64
 	}
 
-	mu     sync.Mutex    // guards all below
-	timer  *time.Timer   // of Linger
-	space  chan struct{} // closed when there is room again; nil if nobody waits
-	epochs epochs
-	timers sync.WaitGroup
+	mu      sync.Mutex    // guards all below
+	timer   *time.Timer   // of Linger
+	space   chan struct{} // closed when there is room again; nil if nobody waits
+	flushes flushGroups
+	timers  sync.WaitGroup
 }
 
 func newOutbox(c *Client, p *producer, opts *WriterOptions) *outbox {
-	return &outbox{client: c, producer: p, opts: opts, epochs: newEpochs()}
+	return &outbox{client: c, producer: p, opts: opts, flushes: newFlushGroups()}
 }
 
 func (o *outbox) open() {
 	o.producer.outbox = o
-	if !o.client.enlist(o.producer, o.abandon) {
+	if !o.client.registerProducer(o.producer, o.abandon) {
 		o.closed.Store(true)
 	}
 }
@@ -224,9 +224,9 @@ func (o *outbox) add(ctx context.Context, in *item) error {
 	if err := checkItem(in); err != nil {
 		return o.client.fail(attempt{op: "add", key: in.key}, err)
 	}
-	l := o.producer.lane(in.key)
+	st := o.producer.stream(in.key)
 	for {
-		full, err := o.put(l, in)
+		full, err := o.put(st, in)
 		if !full {
 			return err
 		}
@@ -238,93 +238,93 @@ func (o *outbox) add(ctx context.Context, in *item) error {
 }
 
 // put writes one increment, unless the buffer is full.
-func (o *outbox) put(l *lane, in *item) (full bool, err error) {
-	l.mu.Lock()
-	if err := o.shut(l); err != nil {
-		l.mu.Unlock()
+func (o *outbox) put(st *shardStream, in *item) (full bool, err error) {
+	st.mu.Lock()
+	if err := o.shut(st); err != nil {
+		st.mu.Unlock()
 		return false, o.client.fail(attempt{op: "add", key: in.key}, err)
 	}
-	if len(l.pen.buf) == 0 {
-		l.pen.reset(o.producer.buffer(), o.producer.room)
-		l.pen.aggregate(o.aggregate)
+	if len(st.encoder.buf) == 0 {
+		st.encoder.reset(o.producer.buffer(), o.producer.room)
+		st.encoder.aggregate(o.aggregate)
 	}
-	at, free := l.pen.find(in)
-	if at != 0 && l.pen.add(at, in.amount) {
-		l.mu.Unlock()
+	at, free := st.encoder.find(in)
+	if at != 0 && st.encoder.add(at, in.amount) {
+		st.mu.Unlock()
 		o.counts.added.Add(1)
 		return false, nil
 	}
 	if o.buffered.Add(1) > int64(o.opts.MaxBuffered) {
 		o.buffered.Add(-1)
-		l.mu.Unlock()
+		st.mu.Unlock()
 		return true, nil
 	}
-	l.pen.write(in, free)
-	sealed := l.pen.entries >= o.opts.MaxBatch || len(l.pen.buf) >= commandBytesMax
+	st.encoder.write(in, free)
+	sealed := st.encoder.entries >= o.opts.MaxBatch || len(st.encoder.buf) >= commandBytesMax
 	if sealed {
-		o.seal(l)
+		o.seal(st)
 	}
-	l.mu.Unlock()
+	st.mu.Unlock()
 	o.counts.added.Add(1)
 	if sealed {
-		o.producer.pump(l)
+		o.producer.pump(st)
 	} else {
 		o.linger()
 	}
 	return false, nil
 }
 
-// shut says why nothing more may be written. The caller holds l.mu.
-func (o *outbox) shut(l *lane) error {
+// shut says why nothing more may be written. The caller holds st.mu.
+func (o *outbox) shut(st *shardStream) error {
 	if o.closed.Load() {
 		return ErrClosed
 	}
-	return l.broken
+	return st.broken
 }
 
-// seal turns the lane's pen into a parcel, unless it is empty. The caller holds
-// l.mu.
-func (o *outbox) seal(l *lane) {
-	l.due = false
-	if l.pen.entries == 0 {
+// seal turns the stream's encoder into a command, unless it is empty. The caller holds
+// st.mu.
+func (o *outbox) seal(st *shardStream) {
+	st.due = false
+	if st.encoder.entries == 0 {
 		return
 	}
-	p := &parcel{ctx: o.producer.ctx}
-	p.allow(o.client.awake.look(), o.opts.Timeout)
+	p := &pendingCommand{ctx: o.producer.ctx}
+	p.allow(o.client.pauses.read(), o.opts.Timeout)
 	o.mu.Lock()
-	o.epochs.now.open++
-	p.delivery = &dispatchNote{outbox: o, epoch: o.epochs.now}
+	o.flushes.now.open++
+	p.handler = &outboxHandler{outbox: o, group: o.flushes.now}
 	o.mu.Unlock()
-	l.seal(p)
+	st.seal(p)
 	o.counts.merged.Add(int64(p.merged))
 }
 
-// sealAll sends whatever is in the pens.
-func (o *outbox) sealAll() { o.sealIf(func(*lane) bool { return true }) }
+// sealAll sends whatever is in the encoders.
+func (o *outbox) sealAll() { o.sealIf(func(*shardStream) bool { return true }) }
 
-// sealDue sends the pens of lanes that have nothing in flight. The others go as
+// sealDue sends the encoders of streams that have nothing in flight. The others go as
 // soon as that is answered: so batches grow with the load, and with it the time
 // that an answer takes, instead of many small ones queueing up.
 func (o *outbox) sealDue() {
-	o.sealIf(func(l *lane) bool {
-		l.due = true
-		return l.idle()
+	o.sealIf(func(st *shardStream) bool {
+		st.due = true
+		return st.idle()
 	})
 }
 
-func (o *outbox) sealIf(now func(*lane) bool) {
-	var lanes []*lane
-	for i := range o.producer.lanes {
-		l := &o.producer.lanes[i]
-		l.mu.Lock()
-		if l.pen.entries > 0 && now(l) {
-			o.seal(l)
-			lanes = append(lanes, l)
+func (o *outbox) sealIf(now func(*shardStream) bool) {
+	var streams []*shardStream
+	for i := range o.producer.streams {
+		st := &o.producer.streams[i]
+		st.mu.Lock()
+		if st.encoder.entries > 0 && now(st) {
+			o.seal(st)
+			streams = append(streams, st)
 		}
-		l.mu.Unlock()
+		st.mu.Unlock()
 	}
-	if len(lanes) > 0 {
-		o.producer.pump(lanes...)
+	if len(streams) > 0 {
+		o.producer.pump(streams...)
 	}
 }
 
@@ -377,22 +377,22 @@ func (o *outbox) room(ctx context.Context, in *item) error {
 // errRoom says that there may be room now.
 var errRoom = fmt.Errorf("room")
 
-// dispatchNote hears the fate of an outbox's parcel.
-type dispatchNote struct {
+// outboxHandler handles the result of an outbox's command.
+type outboxHandler struct {
 	outbox *outbox
-	epoch  *epoch
+	group  *flushGroup
 }
 
-func (n *dispatchNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
+func (n *outboxHandler) handleResult(p *pendingCommand, result *ebbv1.CommandResult, err error) {
 	o := n.outbox
 	switch {
 	case err == nil:
-		o.acknowledged(n.epoch, p, result)
+		o.acknowledged(n.group, p, result)
 	case o.producer.source == "" && isRefusal(err):
-		o.refuseAll(n.epoch, p, err)
+		o.refuseAll(n.group, p, err)
 	default:
 		o.producer.halt(err)
-		o.undelivered(n.epoch, p, err)
+		o.undelivered(n.group, p, err)
 	}
 	entries := int64(p.entries)
 	o.mu.Lock()
@@ -401,13 +401,13 @@ func (n *dispatchNote) delivered(p *parcel, result *ebbv1.CommandResult, err err
 		close(o.space)
 		o.space = nil
 	}
-	n.epoch.settled()
+	n.group.settled()
 	o.mu.Unlock()
 }
 
-func (o *outbox) acknowledged(e *epoch, p *parcel, result *ebbv1.CommandResult) {
+func (o *outbox) acknowledged(e *flushGroup, p *pendingCommand, result *ebbv1.CommandResult) {
 	if o.producer.source != "" {
-		p.lane.reach(p.last)
+		p.stream.reach(p.last)
 	}
 	refused := int64(len(result.GetRefused()))
 	duplicates := min(int64(result.GetDuplicates()), int64(p.entries)-refused)
@@ -429,14 +429,14 @@ func isRefusal(err error) bool {
 }
 
 // refuseAll handles a command that was refused as a whole.
-func (o *outbox) refuseAll(e *epoch, p *parcel, err error) {
+func (o *outbox) refuseAll(e *flushGroup, p *pendingCommand, err error) {
 	o.counts.refused.Add(int64(p.entries))
 	for i := range p.entries {
 		o.refuse(e, p, i, coded(err))
 	}
 }
 
-func (o *outbox) refuse(e *epoch, p *parcel, index int, err error) {
+func (o *outbox) refuse(e *flushGroup, p *pendingCommand, index int, err error) {
 	wire, ok := p.increment(index)
 	if !ok {
 		return
@@ -455,7 +455,7 @@ func (o *outbox) refuse(e *epoch, p *parcel, index int, err error) {
 	}
 }
 
-func (o *outbox) undelivered(e *epoch, p *parcel, err error) {
+func (o *outbox) undelivered(e *flushGroup, p *pendingCommand, err error) {
 	n := int64(p.entries)
 	lost, unknown := n, int64(0)
 	if isUnknown(err) {
@@ -473,18 +473,18 @@ func (o *outbox) undelivered(e *epoch, p *parcel, err error) {
 	}
 }
 
-// flush seals everything and waits for all epochs so far.
+// flush seals everything and waits for all groups so far.
 func (o *outbox) flush(ctx context.Context) error {
 	o.sealAll()
 	o.mu.Lock()
-	list := o.epochs.turn()
+	list := o.flushes.next()
 	o.mu.Unlock()
 	if err := o.client.await(ctx, list); err != nil {
 		return err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.epochs.verdict(list)
+	return o.flushes.result(list)
 }
 
 func (o *outbox) close(ctx context.Context) error {
@@ -506,22 +506,22 @@ func (o *outbox) close(ctx context.Context) error {
 		o.abandon(context.Cause(ctx))
 		err = o.flush(context.WithoutCancel(ctx)) // everything is settled, it does not wait
 	} else {
-		o.goodbye(ctx)
+		o.closeSessions(ctx)
 	}
-	o.client.discharge(o.producer)
+	o.client.unregisterProducer(o.producer)
 	return err
 }
 
-// farewellMax bounds the courtesy of closing sessions.
-const farewellMax = 500 * time.Millisecond
+// closeSessionsMax bounds the time that closing sessions takes.
+const closeSessionsMax = 500 * time.Millisecond
 
-func (o *outbox) goodbye(ctx context.Context) {
+func (o *outbox) closeSessions(ctx context.Context) {
 	if o.producer.source != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, farewellMax)
+	ctx, cancel := context.WithTimeout(ctx, closeSessionsMax)
 	defer cancel()
-	o.producer.retire(ctx)
+	o.producer.closeSessions(ctx)
 }
 
 // abandon gives up all that is not acknowledged.
@@ -529,9 +529,9 @@ func (o *outbox) abandon(err error) {
 	o.closed.Store(true)
 	o.producer.cancel(err)
 	o.sealAll()
-	for i := range o.producer.lanes {
-		for _, p := range o.producer.lanes[i].recallAll() {
-			p.delivery.delivered(p, nil, o.client.recalled(p, err))
+	for i := range o.producer.streams {
+		for _, p := range o.producer.streams[i].recallAll() {
+			p.handler.handleResult(p, nil, o.client.recalled(p, err))
 		}
 	}
 }
@@ -543,11 +543,11 @@ func (o *outbox) stats() WriterStats {
 		Refused: c.refused.Load(), Lost: c.lost.Load(), Unknown: c.unknown.Load(), Dropped: c.dropped.Load(),
 		Buffered: o.buffered.Load(), Commands: c.commands.Load(), Faded: c.faded.Load(),
 	}
-	for i := range o.producer.lanes {
-		l := &o.producer.lanes[i]
-		l.mu.Lock()
-		s.Merged += int64(l.pen.merged)
-		l.mu.Unlock()
+	for i := range o.producer.streams {
+		st := &o.producer.streams[i]
+		st.mu.Lock()
+		s.Merged += int64(st.encoder.merged)
+		st.mu.Unlock()
 	}
 	return s
 }

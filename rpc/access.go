@@ -37,7 +37,8 @@ type rule struct {
 	who audience
 	// check says which roles the caller lacks for what the request is about, element by element; of granted.
 	check func(c *caller, req any) error
-	// audit finds what the audit log has a line for: acts of administration, and all that can destroy; nil if a request never is either.
+	// audit finds what the audit log records: administrative actions, and all that can destroy data; nil if a request never
+	// is either.
 	audit auditRule
 	// harmless says why the method destroys nothing. A rule has either this or audit.
 	harmless string
@@ -48,32 +49,32 @@ type rule struct {
 
 // rules has every method that there is. One that it does not have is for nobody.
 var rules = map[string]rule{
-	ebbv1grpc.Ebb_Increment_FullMethodName:         in(writer, (*ebbv1.IncrementRequest).GetNamespace).audited(onKeys(incrementActs)),
-	ebbv1grpc.Ebb_Bits_FullMethodName:              in(writer, (*ebbv1.BitsRequest).GetNamespace).audited(onKeys(bitsActs)),
-	ebbv1grpc.Ebb_StoreBitmap_FullMethodName:       in(writer, (*ebbv1.StoreBitmapRequest).GetNamespace).audited(onKeys(storeActs)),
-	ebbv1grpc.Ebb_Delete_FullMethodName:            in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(onKeys(deleteActs)),
-	ebbv1grpc.Ebb_Expire_FullMethodName:            in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(expireActs)),
-	ebbv1grpc.Ebb_Rename_FullMethodName:            in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(renameActs)),
+	ebbv1grpc.Ebb_Increment_FullMethodName:         in(writer, (*ebbv1.IncrementRequest).GetNamespace).audited(onKeys(auditIncrement)),
+	ebbv1grpc.Ebb_Bits_FullMethodName:              in(writer, (*ebbv1.BitsRequest).GetNamespace).audited(onKeys(auditBits)),
+	ebbv1grpc.Ebb_StoreBitmap_FullMethodName:       in(writer, (*ebbv1.StoreBitmapRequest).GetNamespace).audited(onKeys(auditStore)),
+	ebbv1grpc.Ebb_Delete_FullMethodName:            in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(onKeys(auditDelete)),
+	ebbv1grpc.Ebb_Expire_FullMethodName:            in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(auditExpire)),
+	ebbv1grpc.Ebb_Rename_FullMethodName:            in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(auditRename)),
 	ebbv1grpc.Ebb_Feed_FullMethodName:              in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
-	ebbv1grpc.Ebb_SetNamespace_FullMethodName:      settings().audited(always(setNamespaceAct)),
-	ebbv1grpc.Ebb_DeleteNamespace_FullMethodName:   in(admin, (*ebbv1.DeleteNamespaceRequest).GetName).audited(always(deleteNamespaceAct)),
-	ebbv1grpc.Ebb_UndeleteNamespace_FullMethodName: in(admin, (*ebbv1.UndeleteNamespaceRequest).GetName).audited(always(undeleteNamespaceAct)),
+	ebbv1grpc.Ebb_SetNamespace_FullMethodName:      settings().audited(always(setNamespaceAction)),
+	ebbv1grpc.Ebb_DeleteNamespace_FullMethodName:   in(admin, (*ebbv1.DeleteNamespaceRequest).GetName).audited(always(deleteNamespaceAction)),
+	ebbv1grpc.Ebb_UndeleteNamespace_FullMethodName: in(admin, (*ebbv1.UndeleteNamespaceRequest).GetName).audited(always(undeleteNamespaceAction)),
 	ebbv1grpc.Ebb_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkAsk}.destroysNothing(readOnly),
-	ebbv1grpc.Ebb_Query_FullMethodName:             rule{who: granted, least: reader, check: checkQuery}.audited(queryActs),
+	ebbv1grpc.Ebb_Query_FullMethodName:             rule{who: granted, least: reader, check: checkQuery}.audited(auditQuery),
 	ebbv1grpc.Ebb_Watch_FullMethodName:             rule{who: granted, least: reader, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
 	ebbv1grpc.Ebb_ListNamespaces_FullMethodName:    rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
 	ebbv1grpc.Ebb_Table_FullMethodName:             rule{who: known}.destroysNothing(readOnly), // the same
 	ebbv1grpc.Ebb_Status_FullMethodName:            rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
-	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:     operators().audited(always(changeClusterAct)),
-	ebbv1grpc.Ebb_CreateToken_FullMethodName:       operators().audited(always(createTokenAct)),
+	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:     operators().audited(always(changeClusterAction)),
+	ebbv1grpc.Ebb_CreateToken_FullMethodName:       operators().audited(always(createTokenAction)),
 	ebbv1grpc.Ebb_ListTokens_FullMethodName:        operators().destroysNothing(readOnly),
-	ebbv1grpc.Ebb_RevokeToken_FullMethodName:       operators().audited(always(revokeTokenAct)),
+	ebbv1grpc.Ebb_RevokeToken_FullMethodName:       operators().audited(always(revokeTokenAction)),
 	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName:    rule{who: granted, check: checkNamespaceUsage}.destroysNothing(readOnly),
 
-	ebbv1grpc.Shards_Apply_FullMethodName:             rule{who: known, least: writer}.audited(applyActs), // command by command, see commandRules
+	ebbv1grpc.Shards_Apply_FullMethodName:             rule{who: known, least: writer}.audited(auditApply), // command by command, see commandRules
 	ebbv1grpc.Shards_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkShardAsk}.destroysNothing(readOnly),
-	ebbv1grpc.Shards_Snapshot_FullMethodName:          operators().audited(always(snapshotAct)),
-	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: rule{who: granted, least: admin, check: checkRestoreNamespaces}.audited(always(restoreNamespacesAct)),
+	ebbv1grpc.Shards_Snapshot_FullMethodName:          operators().audited(always(snapshotAction)),
+	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: rule{who: granted, least: admin, check: checkRestoreNamespaces}.audited(always(restoreNamespacesAction)),
 	ebbv1grpc.Shards_NodeStatus_FullMethodName:        rule{who: granted, check: checkStatus}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_NodeUsage_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_ReadIndex_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),

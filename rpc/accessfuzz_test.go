@@ -55,8 +55,8 @@ func FuzzMayApply(f *testing.F) {
 	f.Add(marshal(f, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Until: &ebbv1.ExpireKeys_AtUs{AtUs: -1}}}}))
 	writer := &caller{token: boxOf().tokens().Named("writer")}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, one := range applyActs(auditRequest{req: &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: 1, Command: raw}}}}) {
-			if one.what == "" || one.subject() == "" || len(one.at) != 1 {
+		for _, one := range auditApply(auditRequest{req: &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: 1, Command: raw}}}}) {
+			if one.action == "" || one.subject() == "" || len(one.at) != 1 {
 				t.Fatalf("%+v is no line of a log", one)
 			}
 		}

@@ -73,7 +73,7 @@ func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 				err = c.needs(operator, "")
 			}
 			if err != nil {
-				s.Access.deny(ctx, httpAct(r, r.Pattern), err)
+				s.Access.deny(ctx, httpAction(r, r.Pattern), err)
 			}
 		}
 		if err == nil && !s.Access.InForce() && !s.Access.known() && !fromHere(r) {

@@ -16,7 +16,7 @@ import (
 // record writes what a request did to the audit log: who did what, on what, from where, and what came of it. What another
 // node has passed on stands in that node's log; if it has not proven that it is a node, here too.
 func (a *Access) record(ctx context.Context, records []auditRecord, resp any, err error) {
-	if a.scribe == nil || callerOf(ctx).node {
+	if a.auditWriter == nil || callerOf(ctx).node {
 		return
 	}
 	for i := range records {
@@ -26,7 +26,7 @@ func (a *Access) record(ctx context.Context, records []auditRecord, resp any, er
 			a.auditor.merge(callerOf(ctx), fromOf(ctx), one, outcome)
 			continue
 		}
-		a.scribe.await(a.scribe.put(a.line(ctx, one.what, one.subject(), outcome)))
+		a.auditWriter.await(a.auditWriter.put(a.line(ctx, one.action, one.subject(), outcome)))
 	}
 }
 
@@ -42,7 +42,8 @@ func auditArgs(who, knownBy, from, what, on, outcome, node string) []any {
 	}
 }
 
-// deny counts a refusal of an act and writes it down, unless there are too many. It does not wait for the log, since the transport may wait for it.
+// deny counts a refused action and logs it, unless there are too many. It does not wait for the log, since the transport
+// may wait for it.
 func (a *Access) deny(ctx context.Context, what string, err error) {
 	e := proto.AsError(err)
 	if !e.Is(proto.ErrUnauthenticated) && !e.Is(proto.ErrPermissionDenied) {
@@ -50,23 +51,23 @@ func (a *Access) deny(ctx context.Context, what string, err error) {
 	}
 	a.denied.WithLabelValues(codeText(e.Code)).Inc()
 	unsaid, due := a.limit.due()
-	if a.scribe == nil || !due {
+	if a.auditWriter == nil || !due {
 		return
 	}
 	outcome := "denied: " + e.Error()
 	if unsaid > 0 {
 		outcome += fmt.Sprintf("; %d others are not written down", unsaid)
 	}
-	a.scribe.put(a.line(ctx, what, callerOf(ctx).path, outcome))
+	a.auditWriter.put(a.line(ctx, what, callerOf(ctx).path, outcome))
 }
 
 // Drain waits, for so long at most, until what is to be in the audit log is there, and returns how many lines are not. It is called when nobody asks for anything any more.
 func (a *Access) Drain(most time.Duration) (left int) {
-	if a.scribe == nil {
+	if a.auditWriter == nil {
 		return 0
 	}
 	a.auditor.flush()
-	return a.scribe.drain(most)
+	return a.auditWriter.drain(most)
 }
 
 // fromOf is the address of who asks.

@@ -18,7 +18,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Acts of administration are written down with who did what, and denials, but not more than some a second.
+// Administrative actions are written down with who did what, and denials, but not more than some a second.
 func TestAudit(t *testing.T) {
 	var lines lockedBuffer
 	box := boxOf()
@@ -147,7 +147,7 @@ func TestActsWithoutTheRest(t *testing.T) {
 	} {
 		raw := protowire.AppendBytes(protowire.AppendTag(nil, proto.FieldCommandSource, protowire.BytesType), source)
 		raw = append(raw, marshal(t, c)...)
-		if _, got := commandActs(raw); len(got) != 1 || got[0].what != what {
+		if _, got := auditCommand(raw); len(got) != 1 || got[0].action != what {
 			t.Errorf("%s is seen as %+v", what, got)
 		}
 	}

@@ -269,7 +269,7 @@ func TestLinesOfManyKeysAreBounded(t *testing.T) {
 	for i := range keys {
 		keys[i] = []byte(fmt.Sprintf("%05d%s", i, strings.Repeat("\x01", 500)))
 	}
-	records := deleteActs(&ebbv1.DeleteRequest{Keys: keys})
+	records := auditDelete(&ebbv1.DeleteRequest{Keys: keys})
 	records[0].data, records[0].namespace = true, inNamespace("")
 	const bytesMax = keysNamed*keyShownMax*4 + 200
 	if got := records[0].subject(); len(got) > bytesMax || !strings.HasPrefix(got, "10000 keys of namespace default: ") || !strings.HasSuffix(got, " and 9992 others") {
@@ -277,7 +277,8 @@ func TestLinesOfManyKeysAreBounded(t *testing.T) {
 	}
 }
 
-// A flood of acts has a bounded number of lines, in which each act is counted, and does not hide what another caller does.
+// A flood of actions has a bounded number of lines, in which each action is counted. It does not hide the actions of
+// another caller.
 func TestManyActsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines lockedBuffer
@@ -286,7 +287,7 @@ func TestManyActsAreMerged(t *testing.T) {
 			return context.WithValue(t.Context(), callerKey{}, &caller{token: a.cfg.Tokens().Named(name), from: from})
 		}
 		del := func(ns, key string) []auditRecord {
-			return []auditRecord{{what: actDelete, data: true, namespace: inNamespace(ns), keys: keysOf([]byte(key))}}
+			return []auditRecord{{action: actionDelete, data: true, namespace: inNamespace(ns), keys: keysOf([]byte(key))}}
 		}
 		const flood = 50_000
 		for i := range flood {
@@ -303,12 +304,12 @@ func TestManyActsAreMerged(t *testing.T) {
 		time.Sleep(mergedWait)
 		synctest.Wait()
 		said := lines.String()
-		if n := strings.Count(said, "\n"); n > actLinesMax+mergedMax+1 {
+		if n := strings.Count(said, "\n"); n > recordLinesMax+mergedMax+1 {
 			t.Errorf("%d lines of %d acts", n, flood)
 		}
 		for _, want := range []string{
 			fmt.Sprintf(`"on":"%d keys of namespace clicks: \"k\", \"k\", \"k\", \"k\", \"k\", \"k\", \"k\", \"k\" and %d others","outcome":"1 of %d requests not done wholly, the first: full`,
-				flood-actLinesMax, flood-actLinesMax-keysNamed, flood-actLinesMax),
+				flood-recordLinesMax, flood-recordLinesMax-keysNamed, flood-recordLinesMax),
 			`"who":"operator","from":"10.0.0.8:1","act":"delete","on":"key \"precious\" of namespace clicks","outcome":"done","node":"ebb-0","known_by":"token","requests":1`,
 			`"who":"several callers","from":"","act":"delete","on":"514 keys of several namespaces: `,
 		} {
@@ -319,7 +320,7 @@ func TestManyActsAreMerged(t *testing.T) {
 		if t.Failed() {
 			t.Log(said[max(0, len(said)-3000):])
 		}
-		time.Sleep(time.Second) // a second later acts have lines of their own again
+		time.Sleep(time.Second) // a second later actions have lines of their own again
 		before := strings.Count(said, "\n")
 		a.record(of("writer", "10.0.0.9:1"), del("clicks", "k"), nil, nil)
 		if n := strings.Count(lines.String(), "\n"); n != before+1 {
@@ -331,7 +332,7 @@ func TestManyActsAreMerged(t *testing.T) {
 // A batch of counts, which can destroy nothing, costs the audit no memory.
 func TestAuditOfCountsAllocatesNothing(t *testing.T) {
 	req := auditRequest{req: countsRequest(t)}
-	if n := testing.AllocsPerRun(100, func() { applyActs(req) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { auditApply(req) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -349,6 +350,6 @@ func countsRequest(t testing.TB) *ebbv1.ApplyRequest {
 func BenchmarkAuditOfCounts(b *testing.B) {
 	req := auditRequest{req: countsRequest(b)}
 	for b.Loop() {
-		applyActs(req)
+		auditApply(req)
 	}
 }

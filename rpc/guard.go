@@ -37,7 +37,7 @@ type AccessConfig struct {
 	Certified bool
 	// Node is the name of this node.
 	Node string
-	// Audit takes a line for each act of administration and each denial; none are kept when nil.
+	// Audit takes a line for each administrative action and each denial; none are kept when nil.
 	Audit *slog.Logger
 	// Now is time.Now when nil.
 	Now func() time.Time
@@ -52,12 +52,12 @@ type Access struct {
 	keys   peerKeys
 	denied *prometheus.CounterVec
 	// unproven counts callers that say that they are nodes and are not believed, by reason.
-	unproven *prometheus.CounterVec
-	doubts   map[doubtKind]prometheus.Counter // those of unproven
-	limit    limiter
-	scribe   *scribe // nil: nothing is written down
-	// auditor merges acts on data where there are many; nil as scribe is
-	auditor *actMerger
+	unproven    *prometheus.CounterVec
+	doubts      map[doubtKind]prometheus.Counter // those of unproven
+	limit       limiter
+	auditWriter *auditWriter // nil: nothing is written down
+	// auditor merges actions on data where there are many; nil if auditWriter is nil
+	auditor *recordMerger
 }
 
 // rootToken is whoever shows one of a file.
@@ -93,10 +93,10 @@ func NewAccess(cfg AccessConfig) *Access {
 		a.doubts[why] = a.unproven.WithLabelValues(string(why))
 	}
 	if cfg.Audit != nil {
-		a.scribe = newScribe(cfg.Audit, cfg.Registerer)
-		a.auditor = newActMerger(cfg.Now, func(id mergeID, from, on, outcome string, requests int) {
+		a.auditWriter = newAuditWriter(cfg.Audit, cfg.Registerer)
+		a.auditor = newRecordMerger(cfg.Now, func(id mergeID, from, on, outcome string, requests int) {
 			line := auditArgs(id.who, id.knownBy, from, id.what, on, outcome, cfg.Node)
-			a.scribe.put(append(line, "requests", requests))
+			a.auditWriter.put(append(line, "requests", requests))
 		})
 	}
 	return a
@@ -359,13 +359,13 @@ func (a *Access) identifyHTTP(r *http.Request, pattern string) (context.Context,
 		}
 	}
 	if err != nil {
-		a.deny(ctx, httpAct(r, pattern), err)
+		a.deny(ctx, httpAction(r, pattern), err)
 	}
 	return ctx, err
 }
 
-// httpAct is how the audit log names a request over HTTP.
-func httpAct(r *http.Request, pattern string) string { return clip(r.Method) + " " + pattern }
+// httpAction is how the audit log names a request over HTTP.
+func httpAction(r *http.Request, pattern string) string { return clip(r.Method) + " " + pattern }
 
 // admit refuses what a caller may not do.
 func (a *Access) admit(ctx context.Context, method string, req any) error {

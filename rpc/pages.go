@@ -118,7 +118,7 @@ func (p *pages) refuse(r *http.Request, pattern, reason string, status int, err 
 	p.refused.WithLabelValues(p.door, reason).Inc()
 	if p.access != nil {
 		ctx := context.WithValue(r.Context(), callerKey{}, &caller{from: r.RemoteAddr, path: pathOf(r)})
-		p.access.deny(ctx, httpAct(r, pattern), err)
+		p.access.deny(ctx, httpAction(r, pattern), err)
 	}
 	return &pageError{status, err}
 }

@@ -16,13 +16,13 @@ const (
 	lineWait = time.Second
 )
 
-// scribe writes lines one after the other, so that a disk that hangs holds up nobody for long. Lines that find no room are counted, and
-// the log says how many there were.
-type scribe struct {
+// auditWriter writes lines of the audit log one after the other, so that a disk that hangs delays no request for long.
+// It drops and counts lines beyond linesMax, and the log says how many it lacks.
+type auditWriter struct {
 	log  *slog.Logger
 	lost prometheus.Counter
 	late atomic.Bool  // a line has taken longer than lineWait, and none has been written since
-	left atomic.Int64 // lines that were handed over and are not written yet
+	left atomic.Int64 // lines that are queued and not written yet
 
 	mu      sync.Mutex // guards what follows
 	waiting []auditLine
@@ -36,39 +36,39 @@ type auditLine struct {
 	written chan struct{} // closed then, or when the line is lost
 }
 
-func newScribe(log *slog.Logger, r prometheus.Registerer) *scribe {
-	s := &scribe{log: log, lost: prometheus.NewCounter(prometheus.CounterOpts{
+func newAuditWriter(log *slog.Logger, r prometheus.Registerer) *auditWriter {
+	w := &auditWriter{log: log, lost: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "ebb_rpc_audit_lost_total", Help: "Lines that the audit log lacks, because too many waited for its disk.",
 	})}
 	if r != nil {
-		s.lost = registered(r, s.lost)
+		w.lost = registered(r, w.lost)
 	}
-	return s
+	return w
 }
 
-// put hands a line over. It never waits.
-func (s *scribe) put(args []any) (written <-chan struct{}) {
+// put queues a line. It never waits.
+func (w *auditWriter) put(args []any) (written <-chan struct{}) {
 	l := auditLine{args, make(chan struct{})}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) >= linesMax {
-		s.unsaid++
-		s.lost.Inc()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting) >= linesMax {
+		w.unsaid++
+		w.lost.Inc()
 		close(l.written)
 		return l.written
 	}
-	s.waiting = append(s.waiting, l)
-	s.left.Add(1)
-	if s.idle == nil {
-		s.idle = make(chan struct{})
-		go s.write() // until nothing waits
+	w.waiting = append(w.waiting, l)
+	w.left.Add(1)
+	if w.idle == nil {
+		w.idle = make(chan struct{})
+		go w.write() // until nothing waits
 	}
 	return l.written
 }
 
 // await waits for a line, unless the log is late anyway.
-func (s *scribe) await(written <-chan struct{}) {
-	if s.late.Load() {
+func (w *auditWriter) await(written <-chan struct{}) {
+	if w.late.Load() {
 		return
 	}
 	timer := time.NewTimer(lineWait)
@@ -76,46 +76,46 @@ func (s *scribe) await(written <-chan struct{}) {
 	select {
 	case <-written:
 	case <-timer.C:
-		s.late.Store(true)
+		w.late.Store(true)
 	}
 }
 
-func (s *scribe) write() {
+func (w *auditWriter) write() {
 	for {
-		lines, lost := s.take()
+		lines, lost := w.take()
 		if len(lines) == 0 {
 			return
 		}
 		for _, l := range lines {
-			s.log.Info("audit", l.args...)
-			s.late.Store(false)
-			s.left.Add(-1)
+			w.log.Info("audit", l.args...)
+			w.late.Store(false)
+			w.left.Add(-1)
 			close(l.written)
 		}
 		if lost > 0 {
-			s.log.Error("the audit log lacks lines: its disk was too slow for them", "lines", lost)
+			w.log.Error("the audit log lacks lines: its disk was too slow for them", "lines", lost)
 		}
 	}
 }
 
 // take returns what waits, and how many lines behind it were lost; nothing when the writer may go.
-func (s *scribe) take() (lines []auditLine, lost int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lines, lost = s.waiting, s.unsaid
-	s.waiting, s.unsaid = nil, 0
+func (w *auditWriter) take() (lines []auditLine, lost int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lines, lost = w.waiting, w.unsaid
+	w.waiting, w.unsaid = nil, 0
 	if len(lines) == 0 {
-		close(s.idle)
-		s.idle = nil
+		close(w.idle)
+		w.idle = nil
 	}
 	return lines, lost
 }
 
 // drain waits until nothing waits to be written, but no longer than most, and returns how many lines are not.
-func (s *scribe) drain(most time.Duration) (left int) {
-	s.mu.Lock()
-	idle := s.idle
-	s.mu.Unlock()
+func (w *auditWriter) drain(most time.Duration) (left int) {
+	w.mu.Lock()
+	idle := w.idle
+	w.mu.Unlock()
 	if idle == nil {
 		return 0
 	}
@@ -125,5 +125,5 @@ func (s *scribe) drain(most time.Duration) (left int) {
 	case <-idle:
 	case <-timer.C:
 	}
-	return int(s.left.Load())
+	return int(w.left.Load())
 }

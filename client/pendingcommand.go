@@ -12,11 +12,11 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// parcel is one command on its way to one shard. It has one owner at a time: the
-// lane while it waits, the courier while it travels.
-type parcel struct {
+// pendingCommand is one command on its way to one shard. It has one owner at a time: the stream while it waits, and a
+// sender while it is in flight.
+type pendingCommand struct {
 	shard   uint32
-	lane    *lane // nil for those that need no order
+	stream  *shardStream // nil for those that need no order
 	buf     []byte
 	start   int              // the command is buf[start:]
 	room    int              // the increments, or the edits, are buf[room:]
@@ -27,49 +27,49 @@ type parcel struct {
 
 	session, sequence, secret uint64
 
-	ctx      context.Context // of those who wait for it
-	deadline time.Time
-	lenient  bool          // what the process stands still is not held against it
-	stood    time.Duration // how long it had stood still when the deadline was set
-	made     time.Time
+	ctx            context.Context // of those who wait for it
+	deadline       time.Time
+	excludesPauses bool          // the deadline excludes pauses of the process
+	pausedBefore   time.Duration // how long it had been paused when the deadline was set
+	made           time.Time
 
-	tries    int
-	node     string      // tried last
-	err      error       // of the last try
-	tainted  bool        // an earlier try may have been applied
-	exposed  atomic.Bool // tainted, or a try is under way
-	unsure   bool        // the last try may have been applied, or not have arrived
-	hurried  bool        // the last try followed a redirection at once
-	solo     bool        // travels alone, to find out which of several is refused
-	settled  bool        // its owner has been told; guarded by the lane
-	delivery delivery
+	tries            int
+	node             string      // tried last
+	err              error       // of the last try
+	tainted          bool        // an earlier try may have been applied
+	exposed          atomic.Bool // tainted, or a try is under way
+	unsure           bool        // the last try may have been applied, or not have arrived
+	followedRedirect bool        // the last try followed a redirection at once
+	solo             bool        // alone in its request, to find out which of several is refused
+	settled          bool        // its handler has been called; guarded by the stream
+	handler          resultHandler
 }
 
-// delivery hears the fate of a parcel, exactly once.
-type delivery interface {
-	// delivered is told the result, or why there is none. After it returns the
-	// parcel's bytes may be reused.
-	delivered(p *parcel, result *ebbv1.CommandResult, err error)
+// resultHandler handles the result of a command, exactly once.
+type resultHandler interface {
+	// handleResult takes the result, or the error if there is none. After it
+	// returns the command's bytes may be reused.
+	handleResult(p *pendingCommand, result *ebbv1.CommandResult, err error)
 }
 
-func (p *parcel) command() []byte { return p.buf[p.start:] }
+func (p *pendingCommand) encoded() []byte { return p.buf[p.start:] }
 
-// allow sets for how long the parcel may be tried, while the process runs.
-func (p *parcel) allow(at moment, d time.Duration) {
-	p.made, p.deadline, p.lenient, p.stood = at.now, at.now.Add(d), true, at.stood
+// allow sets for how long the command may be tried, while the process runs.
+func (p *pendingCommand) allow(at clockReading, d time.Duration) {
+	p.made, p.deadline, p.excludesPauses, p.pausedBefore = at.now, at.now.Add(d), true, at.paused
 }
 
-// left is how long the parcel may still be tried. It must have a deadline.
-func (p *parcel) left(at moment) time.Duration {
+// left is how long the command may still be tried. It must have a deadline.
+func (p *pendingCommand) left(at clockReading) time.Duration {
 	left := p.deadline.Sub(at.now)
-	if p.lenient {
-		left += at.stood - p.stood
+	if p.excludesPauses {
+		left += at.paused - p.pausedBefore
 	}
 	return left
 }
 
-// over says why a parcel need not be tried again; nil if it may.
-func (p *parcel) over(at moment) error {
+// over says why a command need not be tried again; nil if it may.
+func (p *pendingCommand) over(at clockReading) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
 	}
@@ -79,8 +79,8 @@ func (p *parcel) over(at moment) error {
 	return nil
 }
 
-// increment returns the i-th increment of the parcel.
-func (p *parcel) increment(i int) (in proto.IncrementWire, ok bool) {
+// increment returns the i-th increment of the command.
+func (p *pendingCommand) increment(i int) (in proto.IncrementWire, ok bool) {
 	raw := p.buf[p.room:]
 	for ; len(raw) > 0; i-- {
 		v, n := protowire.ConsumeBytes(raw[1:])
@@ -96,7 +96,7 @@ func (p *parcel) increment(i int) (in proto.IncrementWire, ok bool) {
 }
 
 // stampSession writes namespace, session, sequence and secret in front of the increments.
-func (p *parcel) stampSession(ns string) {
+func (p *pendingCommand) stampSession(ns string) {
 	id := protowire.AppendVarint(append(make([]byte, 0, 32), tagSession), p.session)
 	id = protowire.AppendVarint(append(id, tagSequence), p.sequence)
 	id = protowire.AppendFixed64(append(id, tagSecret), p.secret)
@@ -104,13 +104,13 @@ func (p *parcel) stampSession(ns string) {
 }
 
 // stampSource writes namespace, source and epoch in front of the increments.
-func (p *parcel) stampSource(ns, name string, epoch uint64) {
+func (p *pendingCommand) stampSource(ns, name string, epoch uint64) {
 	id := protowire.AppendString(append(make([]byte, 0, 24+len(name)), tagSourceName), name)
 	id = protowire.AppendVarint(append(id, tagSourceEpoch), epoch)
 	p.stamp(ns, tagIdentitySource, id)
 }
 
-func (p *parcel) stamp(ns string, tag byte, id []byte) {
+func (p *pendingCommand) stamp(ns string, tag byte, id []byte) {
 	h := make([]byte, 0, p.room)
 	if ns != "" {
 		h = protowire.AppendString(append(h, tagNamespace), ns)

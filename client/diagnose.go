@@ -13,14 +13,16 @@ import (
 	"github.com/ebbdb/ebb/internal/trust"
 )
 
-// doorMax is how long it may take to find out what listens at an address that does not speak gRPC.
-const doorMax = time.Second
+// diagnoseTimeout bounds one connection to find out what listens at an address that does not speak gRPC.
+const diagnoseTimeout = time.Second
 
-// doorHint is what to do when it is another of a node's doors.
-const doorHint = "clients speak to the gRPC address of a node, port " + PortDefault + " unless `ebb serve --grpc` says otherwise: --addr names it"
+// endpointHint is what to do when it is another port of a node.
+const endpointHint = "clients speak to the gRPC address of a node, port " + PortDefault +
+	" unless `ebb serve --grpc` says otherwise: --addr names it"
 
-// whoListens makes of the error of an address that has never answered one that says what is there instead of gRPC, if that can be found out.
-func (c *Client) whoListens(ctx context.Context, addr string, err error) error {
+// diagnoseEndpoint returns an error that says what listens at an address that has never answered, instead of gRPC. It
+// returns err if it cannot find out.
+func (c *Client) diagnoseEndpoint(ctx context.Context, addr string, err error) error {
 	text := err.Error()
 	says := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
@@ -30,30 +32,30 @@ func (c *Client) whoListens(ctx context.Context, addr string, err error) error {
 	}
 	switch {
 	case says("looked like an HTTP/1.1 header", "unexpected HTTP status code", "received unexpected content-type"):
-		return fault(doorHint, "it speaks HTTP, not gRPC")
+		return fault(endpointHint, "it speaks HTTP, not gRPC")
 	case says("tls: no application protocol"):
-		return fault(doorHint, "it speaks TLS and no gRPC in it, as a node's HTTP does")
+		return fault(endpointHint, "it speaks TLS and no gRPC in it, as a node's HTTP does")
 	case !says("EOF", "connection reset", "broken pipe", "server preface", "does not speak TLS"):
 		return err
-	case c.gossips(ctx, addr):
-		return fault(doorHint, "it speaks gossip, not gRPC")
+	case c.speaksGossip(ctx, addr):
+		return fault(endpointHint, "it speaks gossip, not gRPC")
 	case c.cfg.tls != nil, says("server preface: http2"):
 		return err
-	case c.encrypts(ctx, addr):
+	case c.speaksTLS(ctx, addr):
 		return fault("--tls-ca names the file with the CA of the nodes", "it hangs up on connections that are not encrypted, as nodes with TLS do")
 	}
-	return fault(doorHint, "it hangs up on gRPC and on TLS")
+	return fault(endpointHint, "it hangs up on gRPC and on TLS")
 }
 
-// knock opens a connection of a second at most.
-func (c *Client) knock(ctx context.Context, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, doorMax)
+// dialRaw opens a connection that lasts at most diagnoseTimeout.
+func (c *Client) dialRaw(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
 	defer cancel()
 	conn, err := c.cfg.dialer(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Now().Add(doorMax))
+	return conn, conn.SetDeadline(time.Now().Add(diagnoseTimeout))
 }
 
 // gossipPing is a ping of memberlist for whoever is there: {"SeqNo": 1, "Node": ""}. gossipAnswers are what an answer may begin with: that it is an
@@ -63,9 +65,9 @@ const (
 	gossipAnswers = "\x02\x09\x0a\x0d"
 )
 
-// gossips reports whether an address answers a ping of gossip.
-func (c *Client) gossips(ctx context.Context, addr string) bool {
-	conn, err := c.knock(ctx, addr)
+// speaksGossip reports whether an address answers a ping of gossip.
+func (c *Client) speaksGossip(ctx context.Context, addr string) bool {
+	conn, err := c.dialRaw(ctx, addr)
 	if err != nil {
 		return false
 	}
@@ -78,9 +80,9 @@ func (c *Client) gossips(ctx context.Context, addr string) bool {
 	return err == nil && strings.IndexByte(gossipAnswers, first[0]) >= 0
 }
 
-// encrypts reports whether an address speaks TLS, whatever it thinks of us.
-func (c *Client) encrypts(ctx context.Context, addr string) bool {
-	conn, err := c.knock(ctx, addr)
+// speaksTLS reports whether an address speaks TLS, whether or not it accepts this client.
+func (c *Client) speaksTLS(ctx context.Context, addr string) bool {
+	conn, err := c.dialRaw(ctx, addr)
 	if err != nil {
 		return false
 	}

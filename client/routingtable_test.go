@@ -34,18 +34,18 @@ func TestLostLeader(t *testing.T) {
 		{name: "lost in a term that was not known, and elected again", heard: true, tables: []*ebbv1.Table{tells("a", 6), tells("a", 7)}, leading: "a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var ch chart
+			var rt routingTable
 			if c.heard {
-				ch.adopt(tells("b", 5), now)
-				ch.learn(1, "b", "a")
+				rt.adopt(tells("b", 5), now)
+				rt.learn(1, "b", "a")
 			} else {
-				ch.adopt(tells("a", 5), now)
+				rt.adopt(tells("a", 5), now)
 			}
-			ch.lost(1, "a", now)
+			rt.lost(1, "a", now)
 			for _, table := range c.tables {
-				ch.adopt(table, now.Add(c.after))
+				rt.adopt(table, now.Add(c.after))
 			}
-			if leader, _, _ := ch.candidates(1, now); leader != c.leading {
+			if leader, _, _ := rt.candidates(1, now); leader != c.leading {
 				t.Errorf("%q leads, and not %q", leader, c.leading)
 			}
 		})
@@ -55,23 +55,23 @@ func TestLostLeader(t *testing.T) {
 // A table may name nobody, or whom is not believed: it is asked for again, but not all the time.
 func TestLeaderlessShardsAreAskedAbout(t *testing.T) {
 	start := time.Unix(1000, 0)
-	var ch chart
+	var rt routingTable
 	table := &ebbv1.Table{Shards: 1, Placement: []*ebbv1.ShardRecord{{Shard: 1, Leader: "a", Term: 5}}}
-	ch.adopt(table, start)
-	if ch.leaderless(1, start.Add(time.Hour)) {
+	rt.adopt(table, start)
+	if rt.leaderless(1, start.Add(time.Hour)) {
 		t.Error("there is a leader")
 	}
-	ch.lost(1, "a", start)
-	ch.adopt(table, start.Add(lostFor/2))
+	rt.lost(1, "a", start)
+	rt.adopt(table, start.Add(lostFor/2))
 	for after, want := range map[time.Duration]bool{lostFor / 2: false, lostFor - 1: false, lostFor: true} {
-		if got := ch.leaderless(1, start.Add(after)); got != want {
+		if got := rt.leaderless(1, start.Add(after)); got != want {
 			t.Errorf("%s after: %v", after, got)
 		}
 	}
 	table.Placement[0].Leader = ""
-	ch.adopt(table, start.Add(lostFor))
+	rt.adopt(table, start.Add(lostFor))
 	for after, want := range map[time.Duration]bool{lostFor: false, 2 * lostFor: false, 2*lostFor + 1: true} {
-		if got := ch.leaderless(1, start.Add(after)); got != want {
+		if got := rt.leaderless(1, start.Add(after)); got != want {
 			t.Errorf("%s after: %v", after, got)
 		}
 	}

@@ -18,9 +18,10 @@ import (
 
 // auditRecord is what a line of the audit log says: what was done, and on what.
 type auditRecord struct {
-	what string
-	on   string // of an act of administration
-	// data is set where a request changed keys, sources or parts of bitmaps. Above actLinesMax a second such records are merged.
+	action string
+	on     string // of an administrative action
+	// data is set where a request changed keys, sources or parts of bitmaps. Above recordLinesMax a second such records
+	// are merged.
 	data      bool
 	namespace string
 	keys      keyList
@@ -37,7 +38,7 @@ type auditRequest struct {
 // auditRule finds the records of a request; none if it only asks.
 type auditRule func(auditRequest) []auditRecord
 
-// always makes the record of a request that is always an act of administration.
+// always makes the record of a request that is always an administrative action.
 func always[Req any](say func(Req) (what, on string)) auditRule {
 	return func(d auditRequest) []auditRecord {
 		r, _ := d.req.(Req)
@@ -45,7 +46,7 @@ func always[Req any](say func(Req) (what, on string)) auditRule {
 		if what == "" {
 			return nil
 		}
-		return []auditRecord{{what: what, on: on}}
+		return []auditRecord{{action: what, on: on}}
 	}
 }
 
@@ -61,7 +62,7 @@ func onKeys[Req interface{ GetNamespace() string }](find func(Req) []auditRecord
 	}
 }
 
-// outcome is the word for what came of an act.
+// outcome is the word for what came of an action.
 func (a *auditRecord) outcome(resp any, err error) string {
 	if err != nil {
 		return asError(err).Error()
@@ -106,7 +107,7 @@ func (a *auditRecord) applied(results []*ebbv1.CommandResult) string {
 	return fmt.Sprintf("%d of %d refused: %v", refused, len(a.at), proto.FromWire(first))
 }
 
-// subject is what the line says that the act was done on.
+// subject is what the line says that the action was done on.
 func (a *auditRecord) subject() string {
 	if a.on != "" || !a.data {
 		return a.on
@@ -129,7 +130,7 @@ const (
 	keyShownMax = 200
 )
 
-// keyList is the keys of an act: the first few, and how many there are. It points into the request.
+// keyList is the keys of an action: the first few, and how many there are. It points into the request.
 type keyList struct {
 	noun  string // "key" when empty
 	first [][]byte
@@ -174,55 +175,55 @@ func keysOf(keys ...[]byte) (list keyList) {
 	return list
 }
 
-// Names of acts on keys.
+// Names of actions on keys.
 const (
-	actDelete   = "delete"
-	actExpire   = "expire"
-	actRename   = "rename"
-	actPut      = "put key"
-	actText     = "set string"
-	actSubtract = "subtract"
-	actPhrases  = "remove phrases"
-	actClear    = "clear bits"
-	actFlip     = "flip bits"
-	actStore    = "store bitmap"
-	actSweep    = "sweep bitmap"
-	actDrop     = "drop source"
-	actAdvance  = "advance event clock"
+	actionDelete   = "delete"
+	actionExpire   = "expire"
+	actionRename   = "rename"
+	actionPut      = "put key"
+	actionText     = "set string"
+	actionSubtract = "subtract"
+	actionPhrases  = "remove phrases"
+	actionClear    = "clear bits"
+	actionFlip     = "flip bits"
+	actionStore    = "store bitmap"
+	actionSweep    = "sweep bitmap"
+	actionDrop     = "drop source"
+	actionAdvance  = "advance event clock"
 )
 
-func deleteActs(r *ebbv1.DeleteRequest) []auditRecord { return actOn(actDelete, r.GetKeys()) }
+func auditDelete(r *ebbv1.DeleteRequest) []auditRecord { return recordOf(actionDelete, r.GetKeys()) }
 
-// expireActs are those that set an end. One that takes an end back destroys nothing.
-func expireActs(r *ebbv1.ExpireRequest) []auditRecord {
+// auditExpire records requests that set an expiry. One that removes an expiry destroys nothing.
+func auditExpire(r *ebbv1.ExpireRequest) []auditRecord {
 	if r.GetAtUs() == 0 && r.GetTtlUs() == 0 {
 		return nil
 	}
-	return actOn(actExpire, r.GetKeys())
+	return recordOf(actionExpire, r.GetKeys())
 }
 
-func actOn(what string, keys [][]byte) []auditRecord {
+func recordOf(what string, keys [][]byte) []auditRecord {
 	if len(keys) == 0 {
 		return nil
 	}
-	return []auditRecord{{what: what, keys: keysOf(keys...)}}
+	return []auditRecord{{action: what, keys: keysOf(keys...)}}
 }
 
-// renameActs has every rename: the old name is gone, and with overwrite what the new one held.
-func renameActs(r *ebbv1.RenameRequest) []auditRecord {
-	what := actRename
+// auditRename records every rename: the old name is gone, and with overwrite what the new one held.
+func auditRename(r *ebbv1.RenameRequest) []auditRecord {
+	what := actionRename
 	if r.GetOverwrite() {
 		what += " over"
 	}
-	return []auditRecord{{what: what, keys: keysOf(r.GetKey(), r.GetTo())}}
+	return []auditRecord{{action: what, keys: keysOf(r.GetKey(), r.GetTo())}}
 }
 
-func storeActs(r *ebbv1.StoreBitmapRequest) []auditRecord {
-	return []auditRecord{{what: actStore, keys: keysOf(r.GetKey())}}
+func auditStore(r *ebbv1.StoreBitmapRequest) []auditRecord {
+	return []auditRecord{{action: actionStore, keys: keysOf(r.GetKey())}}
 }
 
-// queryActs has the one question that writes.
-func queryActs(d auditRequest) []auditRecord {
+// auditQuery records the one query that writes.
+func auditQuery(d auditRequest) []auditRecord {
 	r, _ := d.req.(*ebbv1.QueryRequest)
 	if r.GetExplain() || r.GetPlan().GetStore() == nil && !strings.Contains(r.GetText(), "store") {
 		return nil // without a second parse
@@ -233,66 +234,67 @@ func queryActs(d auditRequest) []auditRecord {
 		return nil
 	}
 	return []auditRecord{{
-		what: actStore, data: true, namespace: inNamespace(orName(to.GetNamespace(), plan.GetNamespace())), keys: keysOf(to.GetKey()),
+		action: actionStore, data: true, keys: keysOf(to.GetKey()),
+		namespace: inNamespace(orName(to.GetNamespace(), plan.GetNamespace())),
 	}}
 }
 
-// destroyedBits is the act of each operation on bits; "" if it destroys nothing. A test holds it to the enum.
+// destroyedBits is the action of each operation on bits; "" if it destroys nothing. A test holds it to the enum.
 var destroyedBits = map[ebbv1.BitOp]string{
 	ebbv1.BitOp_BIT_OP_UNSPECIFIED: "", // refused
 	ebbv1.BitOp_BIT_OP_SET:         "",
-	ebbv1.BitOp_BIT_OP_CLEAR:       actClear,
-	ebbv1.BitOp_BIT_OP_FLIP:        actFlip,
+	ebbv1.BitOp_BIT_OP_CLEAR:       actionClear,
+	ebbv1.BitOp_BIT_OP_FLIP:        actionFlip,
 }
 
-func bitsActs(r *ebbv1.BitsRequest) []auditRecord {
-	var found foundActs
+func auditBits(r *ebbv1.BitsRequest) []auditRecord {
+	var found foundRecords
 	for _, c := range r.GetChanges() {
 		found.add(destroyedBits[c.GetOp()], c.GetKey())
 	}
 	return found
 }
 
-func incrementActs(r *ebbv1.IncrementRequest) []auditRecord {
-	var found foundActs
+func auditIncrement(r *ebbv1.IncrementRequest) []auditRecord {
+	var found foundRecords
 	for _, in := range r.GetIncrements() {
 		if in.Text == nil && (in.Amount == nil || *in.Amount >= 0) {
 			continue
 		}
-		found.add(incrementAct(in.Text != nil, in.GetKind()), in.GetKey())
+		found.add(incrementAction(in.Text != nil, in.GetKind()), in.GetKey())
 	}
 	return found
 }
 
-// incrementAct is what an increment does that has text or a negative amount.
-func incrementAct(text bool, kind ebbv1.Kind) string {
+// incrementAction is what an increment does that has text or a negative amount.
+func incrementAction(text bool, kind ebbv1.Kind) string {
 	switch {
 	case text:
-		return actText
+		return actionText
 	case kind == ebbv1.Kind_KIND_PHRASES:
-		return actPhrases
+		return actionPhrases
 	}
-	return actSubtract
+	return actionSubtract
 }
 
-// foundActs are the records of one request, one for each kind of act.
-type foundActs []auditRecord
+// foundRecords are the records of one request, one for each kind of action.
+type foundRecords []auditRecord
 
-// add notes an act on a key, or nothing if the act has no name.
-func (f *foundActs) add(what string, key []byte) {
+// add notes an action on a key, or nothing if the action has no name.
+func (f *foundRecords) add(what string, key []byte) {
 	if what == "" {
 		return
 	}
 	for i := range *f {
-		if (*f)[i].what == what {
+		if (*f)[i].action == what {
 			(*f)[i].keys.add(key)
 			return
 		}
 	}
-	*f = append(*f, auditRecord{what: what, keys: keysOf(key)})
+	*f = append(*f, auditRecord{action: what, keys: keysOf(key)})
 }
 
-func setNamespaceAct(r *ebbv1.SetNamespaceRequest) (what, on string) {
+func setNamespaceAction(r *ebbv1.SetNamespaceRequest) (what, on string) {
 	what = "set namespace"
 	if r.GetCreate() {
 		what = "create namespace"
@@ -300,7 +302,7 @@ func setNamespaceAct(r *ebbv1.SetNamespaceRequest) (what, on string) {
 	return what, strings.TrimSuffix(r.GetNamespace().GetName()+": "+settingsText(r.GetNamespace()), ": ")
 }
 
-func deleteNamespaceAct(r *ebbv1.DeleteNamespaceRequest) (what, on string) {
+func deleteNamespaceAction(r *ebbv1.DeleteNamespaceRequest) (what, on string) {
 	grace := proto.GraceDefaultUS
 	if r.GraceUs != nil {
 		grace = r.GetGraceUs()
@@ -308,7 +310,7 @@ func deleteNamespaceAct(r *ebbv1.DeleteNamespaceRequest) (what, on string) {
 	return "delete namespace", clipTo(r.GetName(), proto.NamespaceLenMax) + ": grace " + (time.Duration(grace) * time.Microsecond).String()
 }
 
-func undeleteNamespaceAct(r *ebbv1.UndeleteNamespaceRequest) (what, on string) {
+func undeleteNamespaceAction(r *ebbv1.UndeleteNamespaceRequest) (what, on string) {
 	return "undelete namespace", clipTo(r.GetName(), proto.NamespaceLenMax)
 }
 
@@ -341,14 +343,14 @@ func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return v.String()
 }
 
-func changeClusterAct(r *ebbv1.ChangeClusterRequest) (what, on string) {
+func changeClusterAction(r *ebbv1.ChangeClusterRequest) (what, on string) {
 	if r.GetChange() == nil || r.GetDryRun() {
 		return "", "" // it only asks
 	}
 	return "change cluster", r.String()
 }
 
-func createTokenAct(r *ebbv1.CreateTokenRequest) (what, on string) {
+func createTokenAction(r *ebbv1.CreateTokenRequest) (what, on string) {
 	var roles []string
 	for _, g := range r.GetGrants() {
 		roles = append(roles, strings.TrimSuffix(proto.RoleName(g.GetRole())+"="+g.GetNamespaces(), "="))
@@ -356,15 +358,15 @@ func createTokenAct(r *ebbv1.CreateTokenRequest) (what, on string) {
 	return "create token", strconv.Quote(r.GetName()) + " with " + strings.Join(roles, ",")
 }
 
-func revokeTokenAct(r *ebbv1.RevokeTokenRequest) (what, on string) {
+func revokeTokenAction(r *ebbv1.RevokeTokenRequest) (what, on string) {
 	return "revoke token", strconv.Quote(r.GetName())
 }
 
-func snapshotAct(r *ebbv1.SnapshotRequest) (what, on string) {
+func snapshotAction(r *ebbv1.SnapshotRequest) (what, on string) {
 	return "read snapshot", fmt.Sprintf("shard %d", r.GetShard())
 }
 
-func restoreNamespacesAct(r *ebbv1.RestoreNamespacesRequest) (what, on string) {
+func restoreNamespacesAction(r *ebbv1.RestoreNamespacesRequest) (what, on string) {
 	var names []string
 	all := r.GetNamespaces()
 	for _, ns := range all[:min(len(all), namespacesNamed)] {
@@ -377,24 +379,24 @@ func restoreNamespacesAct(r *ebbv1.RestoreNamespacesRequest) (what, on string) {
 	return "restore namespaces", on
 }
 
-// namespacesNamed is how many namespaces of an act are named.
+// namespacesNamed is how many namespaces of an action are named.
 const namespacesNamed = 100
 
-// shardsNamed is how many shards of an act are named.
+// shardsNamed is how many shards of an action are named.
 const shardsNamed = 8
 
-// applyActs are those among commands, by commandRules. Commands that do the same in one namespace are one act.
-func applyActs(d auditRequest) []auditRecord {
+// auditApply records commands by commandRules. Commands that do the same in one namespace are one action.
+func auditApply(d auditRequest) []auditRecord {
 	r, _ := d.req.(*ebbv1.ApplyRequest)
 	if r.GetForwarded() && d.node {
 		return nil // it is in the log of the node that forwards it
 	}
 	var found []auditRecord
-	var places map[[2]string]int // by act and namespace; made when there is one
+	var places map[[2]string]int // by action and namespace; made when there is one
 	for i, c := range r.GetCommands() {
-		namespace, records := commandActs(c.GetCommand())
+		namespace, records := auditCommand(c.GetCommand())
 		for _, one := range records {
-			id := [2]string{one.what, namespace}
+			id := [2]string{one.action, namespace}
 			place, known := places[id]
 			if !known {
 				if places == nil {
@@ -402,11 +404,13 @@ func applyActs(d auditRequest) []auditRecord {
 				}
 				place = len(found)
 				places[id] = place
-				one.data = !strings.HasPrefix(one.what, actRestore)
+				one.data = !strings.HasPrefix(one.action, actRestore)
 				if namespace != "" {
 					one.namespace = inNamespace(namespace)
 				}
-				found = append(found, auditRecord{what: one.what, data: one.data, namespace: one.namespace, keys: keyList{noun: one.keys.noun}})
+				found = append(found, auditRecord{
+					action: one.action, data: one.data, namespace: one.namespace, keys: keyList{noun: one.keys.noun},
+				})
 			}
 			found[place].keys.join(one.keys)
 			found[place].at = append(found[place].at, i)
@@ -421,8 +425,8 @@ func applyActs(d auditRequest) []auditRecord {
 	return found
 }
 
-// commandActs is what one command does, and in which namespace; nothing if no line is written of it.
-func commandActs(raw []byte) (namespace string, records []auditRecord) {
+// auditCommand returns the records of one command, and its namespace; nothing if the log has no line for it.
+func auditCommand(raw []byte) (namespace string, records []auditRecord) {
 	name, field, body := proto.CommandBody(raw)
 	rule := commandRules[field]
 	if rule.audit == nil {
@@ -437,9 +441,9 @@ func commandActs(raw []byte) (namespace string, records []auditRecord) {
 	return "", records
 }
 
-// incrementsActs reads increments as they travel. Nearly all of them can destroy nothing, and are only passed over.
-func incrementsActs(body []byte) []auditRecord {
-	var found foundActs
+// auditIncrements reads increments in wire format. Nearly all of them can destroy nothing, and it skips these.
+func auditIncrements(body []byte) []auditRecord {
+	var found foundRecords
 	for len(body) > 0 {
 		one, rest, ok := proto.NextIncrement(body)
 		if !ok {
@@ -451,7 +455,7 @@ func incrementsActs(body []byte) []auditRecord {
 		}
 		var in proto.IncrementWire
 		if in.Parse(one) && (in.HasText || in.Amount < 0) {
-			found.add(incrementAct(in.HasText, in.Kind), in.Key)
+			found.add(incrementAction(in.HasText, in.Kind), in.Key)
 		}
 	}
 	return found
@@ -471,8 +475,8 @@ func onlyAdds(raw []byte) bool {
 	return len(raw) == 0
 }
 
-func bitEditsActs(body []byte) []auditRecord {
-	var found foundActs
+func auditBitEdits(body []byte) []auditRecord {
+	var found foundRecords
 	proto.BitEdits(body, func(e *proto.BitEditWire) bool {
 		found.add(destroyedBits[e.Op], e.Key)
 		return true
@@ -491,16 +495,16 @@ func keysIn(body []byte) (list keyList) {
 	return list
 }
 
-func deleteKeysActs(body []byte) []auditRecord {
-	return []auditRecord{{what: actDelete, keys: keysIn(body)}}
+func auditDeleteKeys(body []byte) []auditRecord {
+	return []auditRecord{{action: actionDelete, keys: keysIn(body)}}
 }
 
-func expireKeysActs(body []byte) []auditRecord {
+func auditExpireKeys(body []byte) []auditRecord {
 	var c ebbv1.ExpireKeys
 	if proto.Decode(body, &c) == nil && c.GetUntil() == nil {
 		return nil // it takes an end back
 	}
-	return []auditRecord{{what: actExpire, keys: keysIn(body)}}
+	return []auditRecord{{action: actionExpire, keys: keysIn(body)}}
 }
 
 // Fields of ebbv1.PutKey, of which the image may be large. A test holds them to the descriptor.
@@ -513,10 +517,10 @@ const (
 	fieldPutKMV       = 8
 )
 
-// putKeyActs has every put: from another key, which is gone then, or over one. Hashes that are added to a set take
+// auditPutKey records every put: from another key, which is gone then, or over one. Hashes that are added to a set take
 // nothing away.
-func putKeyActs(body []byte) []auditRecord {
-	what, keys := actPut, keyList{}
+func auditPutKey(body []byte) []auditRecord {
+	what, keys := actionPut, keyList{}
 	merges, adds, more := false, false, false
 	proto.WalkFields(body, func(num protowire.Number, v uint64, b []byte) bool {
 		switch num {
@@ -532,7 +536,7 @@ func putKeyActs(body []byte) []auditRecord {
 			keys.add(b)
 		case fieldPutOverwrite, fieldPutReplace:
 			if v != 0 || num == fieldPutReplace {
-				what = actPut + " over"
+				what = actionPut + " over"
 			}
 		}
 		return true
@@ -540,22 +544,22 @@ func putKeyActs(body []byte) []auditRecord {
 	if adds && merges && !more {
 		return nil
 	}
-	return []auditRecord{{what: what, keys: keys}}
+	return []auditRecord{{action: what, keys: keys}}
 }
 
-func storeBitmapActs(body []byte) []auditRecord {
-	return []auditRecord{{what: actStore, keys: keysIn(body)}}
+func auditStoreBitmap(body []byte) []auditRecord {
+	return []auditRecord{{action: actionStore, keys: keysIn(body)}}
 }
 
-// homeActs is what becomes of the number of a bitmap that is placed by slice. To reserve one changes no bitmap.
-func homeActs(body []byte) []auditRecord {
+// auditHome records what happens to the number of a bitmap that is placed by slice. To reserve one changes no bitmap.
+func auditHome(body []byte) []auditRecord {
 	var c ebbv1.HomeCommand
 	_ = proto.Decode(body, &c) // what is malformed has no step, and is refused
 	switch what := c.GetWhat().(type) {
 	case *ebbv1.HomeCommand_Put:
-		return []auditRecord{{what: actStore, keys: keysOf(what.Put.GetNumber().GetKey())}}
+		return []auditRecord{{action: actionStore, keys: keysOf(what.Put.GetNumber().GetKey())}}
 	case *ebbv1.HomeCommand_Swept:
-		return []auditRecord{{what: actSweep}}
+		return []auditRecord{{action: actionSweep}}
 	}
 	return nil
 }
@@ -563,30 +567,30 @@ func homeActs(body []byte) []auditRecord {
 // actRestore begins the name of each step of a restore.
 const actRestore = "restore: "
 
-// restoreActs has the steps of a restore, but for the pieces between the first and the last.
-func restoreActs(body []byte) []auditRecord {
+// auditRestore records the steps of a restore, but for the pieces between the first and the last.
+func auditRestore(body []byte) []auditRecord {
 	step := proto.RestoreStep(body)
 	if step == "" {
 		return nil
 	}
-	return []auditRecord{{what: actRestore + step}}
+	return []auditRecord{{action: actRestore + step}}
 }
 
-func dropSourceActs(body []byte) []auditRecord {
+func auditDropSource(body []byte) []auditRecord {
 	keys := keysIn(body)
 	keys.noun = "source"
-	return []auditRecord{{what: actDrop, keys: keys}}
+	return []auditRecord{{action: actionDrop, keys: keys}}
 }
 
-// eventClockActs says to which time a clock goes on: all that is there ages by it.
-func eventClockActs(body []byte) []auditRecord {
+// auditEventClock records to which time a clock advances: all that is there ages by it.
+func auditEventClock(body []byte) []auditRecord {
 	var clock ebbv1.EventClock
 	if proto.Decode(body, &clock) != nil {
 		return nil
 	}
 	keys := keysOf([]byte(time.UnixMicro(clock.GetNowUs()).UTC().Format(time.RFC3339)))
 	keys.noun = "time"
-	return []auditRecord{{what: actAdvance, keys: keys}}
+	return []auditRecord{{action: actionAdvance, keys: keys}}
 }
 
 // shardsOf names the shards of some commands.

@@ -11,9 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// pen writes the increments of one shard's next command, straight in wire
-// format. In front of them it leaves room for the identity, which is known only
-// when the command is sent:
+// commandEncoder writes the increments of one shard's next command, directly in wire format. It leaves room in front of
+// them for the identity, which is known only when the command is sent:
 //
 //	buf: [ room ........ ][increment][increment]...
 //
@@ -24,7 +23,7 @@ import (
 //	       ^start                      ^amount
 //
 // Those with a kind or a value are never added up.
-type pen struct {
+type commandEncoder struct {
 	buf     []byte
 	room    int
 	entries int    // increments in buf
@@ -61,24 +60,24 @@ type item struct {
 	texted   bool // there is a text
 }
 
-func (p *pen) reset(buf []byte, room int) {
-	p.buf = append(buf[:0], make([]byte, room)...)
-	p.room, p.entries, p.merged, p.last = room, 0, 0, 0
-	p.round++
-	if p.round == 0 {
-		clear(p.slots)
-		p.round = 1
+func (e *commandEncoder) reset(buf []byte, room int) {
+	e.buf = append(buf[:0], make([]byte, room)...)
+	e.room, e.entries, e.merged, e.last = room, 0, 0, 0
+	e.round++
+	if e.round == 0 {
+		clear(e.slots)
+		e.round = 1
 	}
 }
 
-// aggregate makes the pen merge equal increments, up to about n different ones;
+// aggregate makes the encoder merge equal increments, up to about n different ones;
 // none if n is 0.
-func (p *pen) aggregate(n int) {
+func (e *commandEncoder) aggregate(n int) {
 	if n == 0 {
 		return
 	}
-	p.slots = make([]slot, 1<<bits.Len(uint(max(n, 8))))
-	p.round = 1
+	e.slots = make([]slot, 1<<bits.Len(uint(max(n, 8))))
+	e.round = 1
 }
 
 // hash of what makes two increments equal.
@@ -90,8 +89,8 @@ func (in *item) hash() uint64 {
 
 // find returns the amount's position of an equal increment that in can be added
 // to, or 0 and the slot that in should take (nil: none is free).
-func (p *pen) find(in *item) (amount uint32, free *slot) {
-	if p.slots == nil || in.amount < 0 || in.offset != 0 || in.kind != 0 || in.valued {
+func (e *commandEncoder) find(in *item) (amount uint32, free *slot) {
+	if e.slots == nil || in.amount < 0 || in.offset != 0 || in.kind != 0 || in.valued {
 		return 0, nil // a negative one may be refused on its own
 	}
 	h := in.hash()
@@ -99,22 +98,22 @@ func (p *pen) find(in *item) (amount uint32, free *slot) {
 	if in.time != 0 {
 		tag |= 1
 	}
-	mask := uint64(len(p.slots) - 1)
+	mask := uint64(len(e.slots) - 1)
 	for i := range uint64(probesMax) {
-		s := &p.slots[(h+i)&mask]
-		if s.round != p.round {
+		s := &e.slots[(h+i)&mask]
+		if s.round != e.round {
 			s.tag = tag
 			return 0, s
 		}
-		if s.tag == tag && p.same(s, in) {
+		if s.tag == tag && e.same(s, in) {
 			return s.amount, nil
 		}
 	}
 	return 0, nil
 }
 
-func (p *pen) same(s *slot, in *item) bool {
-	b := p.buf[s.start:s.amount]
+func (e *commandEncoder) same(s *slot, in *item) bool {
+	b := e.buf[s.start:s.amount]
 	head := 1 + protowire.SizeVarint(uint64(len(in.key)))
 	bin := head + len(in.key) + 1 + protowire.SizeVarint(uint64(len(in.bin)))
 	if len(b) != bin+len(in.bin)+1 || string(b[head:head+len(in.key)]) != in.key || string(b[bin:bin+len(in.bin)]) != in.bin {
@@ -126,31 +125,31 @@ func (p *pen) same(s *slot, in *item) bool {
 	if in.time == 0 {
 		return true
 	}
-	t, _ := protowire.ConsumeVarint(p.buf[s.amount+9:])
+	t, _ := protowire.ConsumeVarint(e.buf[s.amount+9:])
 	return t == uint64(in.time)
 }
 
 // add sums n into the amount at a position; false if the sum is over the limit.
-func (p *pen) add(amount uint32, n float64) bool {
-	at := p.buf[amount : amount+8]
+func (e *commandEncoder) add(amount uint32, n float64) bool {
+	at := e.buf[amount : amount+8]
 	sum := math.Float64frombits(binary.LittleEndian.Uint64(at)) + n
 	if sum > proto.AmountMax {
 		return false
 	}
 	binary.LittleEndian.PutUint64(at, math.Float64bits(sum))
-	p.merged++
+	e.merged++
 	return true
 }
 
 // write appends one increment, and notes it in the slot found for it, if any.
-func (p *pen) write(in *item, free *slot) {
+func (e *commandEncoder) write(in *item, free *slot) {
 	size := 1 + protowire.SizeBytes(len(in.key)) + 1 + protowire.SizeBytes(len(in.bin)) + 9
 	if in.time != 0 {
 		size += 1 + protowire.SizeVarint(uint64(in.time))
 	}
 	if in.offset != 0 {
 		size += 1 + protowire.SizeVarint(in.offset)
-		p.last = in.offset
+		e.last = in.offset
 	}
 	if in.kind != 0 {
 		size += 1 + protowire.SizeVarint(uint64(in.kind))
@@ -161,7 +160,7 @@ func (p *pen) write(in *item, free *slot) {
 	if in.texted {
 		size += 1 + protowire.SizeBytes(len(in.text))
 	}
-	b := append(p.buf, tagIncrement)
+	b := append(e.buf, tagIncrement)
 	b = protowire.AppendVarint(b, uint64(size))
 	start := len(b)
 	b = append(b, tagKey)
@@ -186,10 +185,10 @@ func (p *pen) write(in *item, free *slot) {
 	if in.texted {
 		b = protowire.AppendString(append(b, tagText), in.text)
 	}
-	p.buf = b
-	p.entries++
+	e.buf = b
+	e.entries++
 	if free != nil {
-		free.round, free.start, free.amount = p.round, uint32(start), uint32(amount)
+		free.round, free.start, free.amount = e.round, uint32(start), uint32(amount)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// TestPenWritesWhatProtobufReads: whatever is written, a command parses to the
+// TestEncoderWritesWhatProtobufReads: whatever is written, a command parses to the
 // same sums, is accepted by every node's checks, and names what it was given.
-func TestPenWritesWhatProtobufReads(t *testing.T) {
+func TestEncoderWritesWhatProtobufReads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type place struct {
 			key, bin string
@@ -24,14 +24,14 @@ func TestPenWritesWhatProtobufReads(t *testing.T) {
 		ns := rapid.SampledFrom([]string{"", "default", "a-namespace-of-some-length"}).Draw(t, "ns")
 		aggregate := rapid.Bool().Draw(t, "aggregate")
 		fromSource := rapid.Bool().Draw(t, "source")
-		var p pen
+		var e commandEncoder
 		room := roomSession
 		if fromSource {
 			room = roomSource
 		}
-		p.reset(nil, room)
+		e.reset(nil, room)
 		if aggregate {
-			p.aggregate(rapid.SampledFrom([]int{1, 8, 1000}).Draw(t, "slots"))
+			e.aggregate(rapid.SampledFrom([]int{1, 8, 1000}).Draw(t, "slots"))
 		}
 		for round := range 2 {
 			want := map[place]float64{}
@@ -50,26 +50,28 @@ func TestPenWritesWhatProtobufReads(t *testing.T) {
 				if err := checkItem(&in); err != nil {
 					t.Fatal(err)
 				}
-				at, free := p.find(&in)
-				if at == 0 || !p.add(at, in.amount) {
-					p.write(&in, free)
+				at, free := e.find(&in)
+				if at == 0 || !e.add(at, in.amount) {
+					e.write(&in, free)
 				}
 				want[place{in.key, in.bin, in.time, in.amount < 0}] += in.amount
 			}
-			if p.entries+p.merged != n || fromSource && p.merged > 0 || !aggregate && p.merged > 0 {
-				t.Fatalf("%d written, %d merged of %d", p.entries, p.merged, n)
+			if e.entries+e.merged != n || fromSource && e.merged > 0 || !aggregate && e.merged > 0 {
+				t.Fatalf("%d written, %d merged of %d", e.entries, e.merged, n)
 			}
-			q := &parcel{buf: p.buf, room: p.room, entries: p.entries, session: 1 << 60, sequence: uint64(round)}
+			q := &pendingCommand{
+				buf: e.buf, room: e.room, entries: e.entries, session: 1 << 60, sequence: uint64(round),
+			}
 			if fromSource {
 				q.stampSource(ns, "a/source", 7)
 			} else {
 				q.stampSession(ns)
 			}
-			if err := proto.CheckCommand(q.command()); err != nil {
+			if err := proto.CheckCommand(q.encoded()); err != nil {
 				t.Fatal(err)
 			}
 			var cmd ebbv1.Command
-			if err := protobuf.Unmarshal(q.command(), &cmd); err != nil {
+			if err := protobuf.Unmarshal(q.encoded(), &cmd); err != nil {
 				t.Fatal(err)
 			}
 			if cmd.GetNamespace() != ns || cmd.GetSession().GetSequence() != uint64(round)*b2u(!fromSource) || cmd.GetSource().GetEpoch() != 7*b2u(fromSource) {
@@ -83,13 +85,13 @@ func TestPenWritesWhatProtobufReads(t *testing.T) {
 					t.Fatalf("increment %d: %+v, not %v", i, wire, in)
 				}
 			}
-			if len(cmd.GetIncrements().GetIncrements()) != p.entries || fmt.Sprint(got) != fmt.Sprint(want) {
+			if len(cmd.GetIncrements().GetIncrements()) != e.entries || fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("%v, not %v", got, want)
 			}
-			if _, ok := q.increment(p.entries); ok {
+			if _, ok := q.increment(e.entries); ok {
 				t.Fatal("an increment behind the last")
 			}
-			p.reset(p.buf, room)
+			e.reset(e.buf, room)
 		}
 	})
 }
@@ -102,35 +104,38 @@ func b2u(b bool) uint64 {
 }
 
 func TestSumsStayWithinTheLimit(t *testing.T) {
-	var p pen
-	p.reset(nil, roomSession)
-	p.aggregate(10)
+	var e commandEncoder
+	e.reset(nil, roomSession)
+	e.aggregate(10)
 	in := item{key: "k", bin: "b", amount: proto.AmountMax}
 	for range 3 {
-		at, free := p.find(&in)
-		if at == 0 || !p.add(at, in.amount) {
-			p.write(&in, free)
+		at, free := e.find(&in)
+		if at == 0 || !e.add(at, in.amount) {
+			e.write(&in, free)
 		}
 	}
-	if p.entries != 3 {
-		t.Errorf("%d increments", p.entries)
+	if e.entries != 3 {
+		t.Errorf("%d increments", e.entries)
 	}
 }
 
 func TestLongestNamesFitTheRoom(t *testing.T) {
 	long := func(n int) string { return string(make([]byte, n)) }
 	for _, source := range []bool{false, true} {
-		var p pen
+		var e commandEncoder
 		room := roomSession
 		if source {
 			room = roomSource
 		}
-		p.reset(nil, room)
-		p.write(&item{key: long(proto.KeyLenMax), bin: long(proto.BinLenMax), amount: 1, time: 1 << 62, offset: 1 << 63}, nil)
-		if n := len(p.buf) - room; n > entryBytesMax {
+		e.reset(nil, room)
+		longest := item{
+			key: long(proto.KeyLenMax), bin: long(proto.BinLenMax), amount: 1, time: 1 << 62, offset: 1 << 63,
+		}
+		e.write(&longest, nil)
+		if n := len(e.buf) - room; n > entryBytesMax {
 			t.Errorf("an increment of %d bytes", n)
 		}
-		q := &parcel{buf: p.buf, room: room, session: 1<<64 - 1, sequence: 1<<64 - 1}
+		q := &pendingCommand{buf: e.buf, room: room, session: 1<<64 - 1, sequence: 1<<64 - 1}
 		if source {
 			q.stampSource(long(proto.NamespaceLenMax), long(proto.SourceNameLenMax), 1<<64-1)
 		} else {
