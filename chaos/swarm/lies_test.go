@@ -26,8 +26,8 @@ func TestLiesAreNoticed(t *testing.T) {
 	}
 	told := math.Inf(1) // what a watch told first
 	for _, c := range []struct {
-		duty, lie, breaks string
-		about             func(a *ebbv1.Answer)
+		workload, lie, breaks string
+		about                 func(a *ebbv1.Answer)
 	}{
 		{"unites", "a union has more than was sent", "coverage-honest", func(a *ebbv1.Answer) { more(a.GetSummary().GetTotal()) }},
 		{"unites", "a union has nothing of a shard that it includes", "coverage-honest", func(a *ebbv1.Answer) {
@@ -150,8 +150,8 @@ func TestLiesAreNoticed(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(c.duty+"/"+c.lie, func(t *testing.T) {
-			v := Run(inBubble(t), quiet(3), Options{Crew: []string{c.duty}, Client: []ebb.Option{ebb.WithGRPC(lying(c.about)...)}})
+		t.Run(c.workload+"/"+c.lie, func(t *testing.T) {
+			v := Run(inBubble(t), quiet(3), Options{Workloads: []string{c.workload}, Client: []ebb.Option{ebb.WithGRPC(lying(c.about)...)}})
 			if !slices.Contains(v.breached(), c.breaks) {
 				t.Errorf("%s held, and not so %v", c.breaks, v.breached())
 			}
@@ -205,11 +205,11 @@ func (s lyingStream) RecvMsg(m any) error {
 
 // Commands that count twice are noticed one by one, and so are rows of an import whose place is forgotten; and bits that always say that they were changed.
 func TestRepeatedCommandsAreNoticed(t *testing.T) {
-	for _, c := range []struct{ duty, key, breaks string }{
+	for _, c := range []struct{ workload, key, breaks string }{
 		{"writes-log", "scribed-", "command-once"}, {"imports", "import-", "imported-once"}, {"switches", switchKey, "switches-in-order"},
 	} {
-		t.Run(c.duty, func(t *testing.T) {
-			v := Run(inBubble(t), quiet(4), Options{Crew: []string{c.duty}, Client: []ebb.Option{ebb.WithGRPC(grpc.WithUnaryInterceptor(twice(c.key)))}})
+		t.Run(c.workload, func(t *testing.T) {
+			v := Run(inBubble(t), quiet(4), Options{Workloads: []string{c.workload}, Client: []ebb.Option{ebb.WithGRPC(grpc.WithUnaryInterceptor(twice(c.key)))}})
 			if !slices.Contains(v.breached(), c.breaks) {
 				t.Errorf("%s held, and not so %v", c.breaks, v.breached())
 			}
