@@ -110,8 +110,8 @@ func TestLiesAreNoticed(t *testing.T) {
 				}
 			}
 		}},
-		{"ages", "a summary forgets too little", "aged-right", func(a *ebbv1.Answer) { more(a.GetSummary().GetTotal()) }},
-		{"ages", "a bloom does not forget", "aged-right", func(a *ebbv1.Answer) {
+		{"expiry", "a summary forgets too little", "aged-right", func(a *ebbv1.Answer) { more(a.GetSummary().GetTotal()) }},
+		{"expiry", "a bloom does not forget", "aged-right", func(a *ebbv1.Answer) {
 			for _, m := range a.GetSummary().GetMemberships() {
 				m.Contained = true
 			}
@@ -121,8 +121,8 @@ func TestLiesAreNoticed(t *testing.T) {
 				b.SlowRate = b.SlowRate*1.01 + 0.01
 			}
 		}},
-		{"names", "a string is not in", "names-kept", func(a *ebbv1.Answer) { clear(a.GetBitmap().GetContains()) }},
-		{"names", "a string gets another id", "names-kept", func(a *ebbv1.Answer) {
+		{"dictionary", "a string is not in", "names-kept", func(a *ebbv1.Answer) { clear(a.GetBitmap().GetContains()) }},
+		{"dictionary", "a string gets another id", "names-kept", func(a *ebbv1.Answer) {
 			for i := range a.GetNames().GetIds() {
 				a.GetNames().Ids[i] += rand.Uint64N(1 << 20)
 			}
@@ -299,7 +299,10 @@ func TestIDsOutOfOrder(t *testing.T) {
 		ids  []uint64
 		fine bool
 	}{{[]uint64{1, 3, 2, 5}, true}, {[]uint64{3, 2, 4, 1}, false}} {
-		n := &namer{w: &world{plan: Plan{Shards: 2}, begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}}, ids: map[string]uint64{}, of: map[uint64]string{}}
+		n := &dictionaryClient{
+			w:   &world{plan: Plan{Shards: 2}, begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}},
+			ids: map[string]uint64{}, of: map[uint64]string{},
+		}
 		for i, name := range []string{"a", "b", "c", "d"} {
 			n.batches = append(n.batches, []string{name})
 			n.ids[name], n.of[c.ids[i]] = c.ids[i], name

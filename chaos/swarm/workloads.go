@@ -41,15 +41,15 @@ var workloads = []workload{
 	{"owns", nil, func(w *world) []client { return []client{newOwner(w, 1)} }},
 	{"bits", nil, func(w *world) []client { return []client{newBitOwner(w, countsNamespace)} }},
 	{"slices", []ebb.Namespace{slicedSpace}, func(w *world) []client { return []client{newBitOwner(w, slicedNamespace)} }},
-	{"fades", []ebb.Namespace{fadingSpace}, func(w *world) []client { return []client{newFader(w)} }},
+	{"decay", []ebb.Namespace{fadingSpace}, func(w *world) []client { return []client{newDecayClient(w)} }},
 	{repeats, nil, func(w *world) []client { return []client{newRepeater(w)} }},
 	{"unites", nil, func(w *world) []client { return []client{newUniter(w)} }},
 	{"ranks", nil, func(w *world) []client { return []client{newRanker(w)} }},
 	{"compares", nil, func(w *world) []client { return []client{newComparer(w)} }},
 	{"computes", []ebb.Namespace{slicedSpace}, func(w *world) []client { return []client{newComputer(w)} }},
-	{"ages", []ebb.Namespace{fadingSpace, windowSpace}, func(w *world) []client { return []client{newAger(w)} }},
+	{"expiry", []ebb.Namespace{fadingSpace, windowSpace}, func(w *world) []client { return []client{newExpiryClient(w)} }},
 	{"trends", []ebb.Namespace{trendSpace}, func(w *world) []client { return []client{newTrender(w)} }},
-	{"names", []ebb.Namespace{namedSpace}, func(w *world) []client { return []client{newNamer(w)} }},
+	{"dictionary", []ebb.Namespace{namedSpace}, func(w *world) []client { return []client{newDictionaryClient(w)} }},
 	{"imports", nil, func(w *world) []client { return []client{newImporter(w)} }},
 	{"watches", nil, func(w *world) []client { return []client{newWatcher(w)} }},
 	{"switches", nil, newSwitchers},
@@ -61,8 +61,8 @@ var workloads = []workload{
 	{halfLives, []ebb.Namespace{changingSpace}, func(w *world) []client { return []client{newChanger(w)} }},
 }
 
-// deletes, dates, retries, unaided and half-lives are drawn by themselves, so that seeds keep the other workloads that they
-// had before these came. Seeds with small limits have those that reach them.
+// deletes, dates, retries, unaided and half-lives are drawn by themselves, so that seeds keep the other workloads that
+// they had before these came. Seeds with small limits have those that reach them.
 const (
 	deletes    = "deletes"
 	deletesOne = 3 // of so many seeds
