@@ -175,7 +175,7 @@ func (g *Group) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raf
 // manner is how a request travels.
 type manner struct {
 	timeout time.Duration
-	lazy    bool // may wait for company
+	lazy    bool // may wait for others
 	bulk    bool // on an append stream, within the budget of bytes
 }
 

@@ -162,7 +162,7 @@ func (in *inbound) welcome() {
 func (in *inbound) post(write func([]byte) []byte, lazy bool) {
 	d := newData()
 	*d = write(*d)
-	in.out.put(&parcel{data: d}, lazy)
+	in.out.put(&message{data: d}, lazy)
 }
 
 // watch returns when the stream should end.

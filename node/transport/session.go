@@ -305,7 +305,7 @@ func (s *session) ping() {
 func (s *session) post(write func([]byte) []byte) bool {
 	d := newData()
 	*d = write(*d)
-	return s.control.out.put(&parcel{data: d}, false)
+	return s.control.out.put(&message{data: d}, false)
 }
 
 // fail breaks the session; the first reason stands, except that a Mux which
