@@ -31,7 +31,7 @@
 //	ping     sent cluster                           the sender's monotonic time
 //	pong     sent held wall cluster                 the answerer's wall clock
 //	ask      round n (group replica term)*n         is your term exactly this?
-//	told     round n bits
+//	askreply round n bits
 //	install  group replica command                  first on a snapshot stream
 //	chunk    bytes
 //	end      size

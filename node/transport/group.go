@@ -335,7 +335,7 @@ func (g *Group) serve() {
 				resp, err = g.process(raft.RPC{Command: rest, RespChan: r.responses}, r.responses)
 			}
 			if err == nil {
-				g.heard(r.command)
+				g.recordSender(r.command)
 			}
 			r.respond(resp, err)
 		case <-g.ctx.Done():
