@@ -41,14 +41,14 @@ func (d door) close() error {
 	return err
 }
 
-// newDoors returns none yet. Without a seal they will be in the clear.
-func newDoors(dial func(ctx context.Context, addr string) (net.Conn, error), s *seal) (*doors, error) {
+// newDoors returns none yet. Without certificates they use no TLS.
+func newDoors(dial func(ctx context.Context, addr string) (net.Conn, error), c *certificates) (*doors, error) {
 	d := &doors{dial: dial, client: insecure.NewCredentials()}
-	if s == nil {
+	if c == nil {
 		return d, nil
 	}
 	of := func(name string) (credentials.TransportCredentials, error) {
-		cfg, err := s.config(name)
+		cfg, err := c.config(name)
 		return credentials.NewTLS(cfg), err
 	}
 	var err, nodeErr error

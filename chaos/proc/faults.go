@@ -17,8 +17,8 @@ type Family struct {
 	// Can says why this machine cannot have it; nil: it can.
 	Can func() error
 
-	network, disk, sealed bool // what the fleet must stand on
-	holdMin, holdMax      time.Duration
+	network, disk, tls bool // what the fleet must stand on
+	holdMin, holdMax   time.Duration
 	// holdLong is how long it may last one time in longOneIn, where the run is long enough: no more than a tenth of it. 0: never longer than holdMax.
 	holdLong time.Duration
 	// strike breaks something and returns how to mend it; nil if that is done. Processes that do not run are started again by whoever called, later. Both say errNothing of what has broken nothing.
@@ -129,9 +129,9 @@ var processFaults = []Family{
 		},
 	},
 	{
-		Name: "certificates", What: "nodes and clients get new certificates while they run, and one starts again", Can: can, sealed: true,
+		Name: "certificates", What: "nodes and clients get new certificates while they run, and one starts again", Can: can, tls: true,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			if err := w.seal.issue(ctx); err != nil {
+			if err := w.certs.issue(ctx); err != nil {
 				return nil, err
 			}
 			i := w.mortal(ctx)

@@ -166,21 +166,21 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 		}
 	}()
 	o := GroundOptions{Dir: filepath.Join(t.Dir, "disks"), Machines: t.Nodes + spareMachines}
-	sealed := false
+	secure := false
 	for _, f := range able {
-		o.Network, o.Disks, sealed = o.Network || f.network, o.Disks || f.disk, sealed || f.sealed
+		o.Network, o.Disks, secure = o.Network || f.network, o.Disks || f.disk, secure || f.tls
 	}
 	if w.ground, err = NewGround(o); err != nil {
 		return w, err
 	}
 	opts := Options{Binary: t.Binary, Dir: filepath.Join(t.Dir, "nodes"), Nodes: t.Nodes, Args: []string{"--shards", fmt.Sprint(t.Shards)}, Ground: w.ground}
 	dial := []client.Option{client.WithDialer(w.ground.Dial)}
-	if sealed {
-		if w.seal, err = newSeal(ctx, t.Binary, filepath.Join(t.Dir, "certs"), w.ground); err != nil {
+	if secure {
+		if w.certs, err = newCertificates(ctx, t.Binary, filepath.Join(t.Dir, "certs"), w.ground); err != nil {
 			return w, err
 		}
-		opts.Every = w.seal.serveArgs()
-		cfg, err := w.seal.config("client")
+		opts.Every = w.certs.serveArgs()
+		cfg, err := w.certs.config("client")
 		if err != nil {
 			return w, err
 		}
@@ -200,7 +200,7 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 	if _, err = w.admin.CreateNamespace(started, client.Namespace{Name: LedgerNamespace, Decay: client.DecayNone}); err != nil {
 		return w, err
 	}
-	if w.doors, err = newDoors(w.ground.Dial, w.seal); err != nil {
+	if w.doors, err = newDoors(w.ground.Dial, w.certs); err != nil {
 		return w, err
 	}
 	for i := range t.Nodes {

@@ -20,7 +20,7 @@ type world struct {
 	over    func() bool // whether the run is interrupted
 	began   time.Time
 	ground  *Ground
-	seal    *seal // nil: everything is in the clear
+	certs   *certificates // nil: no TLS
 	f       *Fleet
 	admin   *client.Client
 	doors   *doors

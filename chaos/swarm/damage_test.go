@@ -23,7 +23,7 @@ func TestMisdirectedWriteIsNoticed(t *testing.T) {
 	judged := 0
 	for pick := uint64(1); pick <= 3; pick++ {
 		dose := Dose{Way: "log", Pick: pick, Time: 500 * time.Millisecond}
-		v := Run(inBubble(t), damagePlan("misdirected-write", dose), Options{Crew: []string{}})
+		v := Run(inBubble(t), damagePlan("misdirected-write", dose), Options{Workloads: []string{}})
 		if v.Failed() {
 			t.Errorf("pick %d: %v", pick, v.Breaches)
 		}
@@ -36,7 +36,7 @@ func TestMisdirectedWriteIsNoticed(t *testing.T) {
 
 // TestZeroedLogIsNoticed: a node refuses a log whose end was zeroed.
 func TestZeroedLogIsNoticed(t *testing.T) {
-	v := Run(inBubble(t), damagePlan("zeroed-log", Dose{Part: 0.05}), Options{Crew: []string{}})
+	v := Run(inBubble(t), damagePlan("zeroed-log", Dose{Part: 0.05}), Options{Workloads: []string{}})
 	if v.Failed() || v.Checks["damage-seen"] == 0 {
 		t.Errorf("damage was judged %d times: %v", v.Checks["damage-seen"], v.Breaches)
 	}
@@ -50,7 +50,7 @@ func TestZeroedLogThatIsNotNoticed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	v := Run(inBubble(t), damagePlan("zeroed-log", Dose{Part: 0.05}), Options{Crew: []string{}, Configure: forget})
+	v := Run(inBubble(t), damagePlan("zeroed-log", Dose{Part: 0.05}), Options{Workloads: []string{}, Configure: forget})
 	for _, b := range v.Breaches {
 		if b.Invariant == "damage-seen" {
 			return

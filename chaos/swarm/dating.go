@@ -43,7 +43,7 @@ type dater struct {
 
 type datedKey struct {
 	name   string
-	events []faded
+	events []timedAmount
 }
 
 func newDater(w *world) *dater {
@@ -76,7 +76,7 @@ func (d *dater) work(c *ebb.Client) {
 		d.now = time.Now().Add(-d.past).Truncate(time.Second)
 	}
 	step := time.Duration(d.rng.Int64N(int64(3*time.Hour))) - time.Hour
-	e := faded{d.now.Add(step).Truncate(time.Microsecond), float64(1 + d.rng.IntN(5))}
+	e := timedAmount{d.now.Add(step).Truncate(time.Microsecond), float64(1 + d.rng.IntN(5))}
 	err := c.Increment(ctx, datedNamespace, ebb.Increment{Key: key.name, Bin: "b", Amount: e.amount, Time: e.at})
 	d.w.done(outcomeOf(err))
 	key.events = append(key.events, e)
@@ -136,13 +136,13 @@ func (d *dater) look(ctx context.Context, c *ebb.Client, key *datedKey, doubtful
 }
 
 // left says whether an answer is what is left of events.
-func left(got ebb.Distribution, events []faded) bool {
+func left(got ebb.Distribution, events []timedAmount) bool {
 	want := datedSum(events, got.AsOf)
 	return got.Z <= want*(1+1e-9) && got.Z+got.Lost >= want*(1-1e-9)
 }
 
 // datedSum is what is left of events at a time.
-func datedSum(events []faded, at time.Time) (sum float64) {
+func datedSum(events []timedAmount, at time.Time) (sum float64) {
 	for _, e := range events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(datedHalfLife))
 	}

@@ -21,7 +21,7 @@ type changer struct {
 	unknown int
 	life    int
 	key     string
-	events  []faded
+	events  []timedAmount
 }
 
 const (
@@ -82,7 +82,7 @@ func (k *changer) change(ctx context.Context, c *ebb.Client) {
 
 func (k *changer) add(ctx context.Context, c *ebb.Client) {
 	at := time.Now().Add(-time.Duration(k.rng.Int64N(int64(3 * time.Hour)))).Truncate(time.Microsecond)
-	e := faded{at, float64(1 + k.rng.IntN(5))}
+	e := timedAmount{at, float64(1 + k.rng.IntN(5))}
 	in := ebb.Increment{Key: k.key, Bin: "b", Amount: e.amount, Time: e.at}
 	err := c.Increment(ctx, changingNamespace, in)
 	k.w.done(outcomeOf(err))

@@ -12,7 +12,7 @@ import (
 // TestLimitsAreHeld has nodes use the limits of production where the plan says smaller ones: the clients that come to a
 // limit must notice.
 func TestLimitsAreHeld(t *testing.T) {
-	for _, c := range []struct{ knob, with, duty, breaks string }{
+	for _, c := range []struct{ knob, with, workload, breaks string }{
 		{knobSessions, knobSessionExpiry, retries, "room-kept"},
 		{knobKeys, knobKeyWindow, repeats, "room-kept"},
 		{knobHalfLives, "", halfLives, "changes-counted"},
@@ -25,7 +25,7 @@ func TestLimitsAreHeld(t *testing.T) {
 			if c.with != "" {
 				plan.Knobs[c.with] = knobNamed(c.with).Values[0]
 			}
-			v := Run(inBubble(t), plan, Options{Crew: []string{c.duty}, Configure: func(_ int, cfg *node.Config) {
+			v := Run(inBubble(t), plan, Options{Workloads: []string{c.workload}, Configure: func(_ int, cfg *node.Config) {
 				cfg.ShardLimits.Sessions = shard.DefaultLimits().Sessions
 				cfg.ShardLimits.IdempotencyKeys = shard.DefaultLimits().IdempotencyKeys
 				cfg.ControlLimits = cluster.DefaultControlLimits()

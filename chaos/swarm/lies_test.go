@@ -26,8 +26,8 @@ func TestLiesAreNoticed(t *testing.T) {
 	}
 	told := math.Inf(1) // what a watch told first
 	for _, c := range []struct {
-		duty, lie, breaks string
-		about             func(a *ebbv1.Answer)
+		workload, lie, breaks string
+		about                 func(a *ebbv1.Answer)
 	}{
 		{"unites", "a union has more than was sent", "coverage-honest", func(a *ebbv1.Answer) { more(a.GetSummary().GetTotal()) }},
 		{"unites", "a union has nothing of a shard that it includes", "coverage-honest", func(a *ebbv1.Answer) {
@@ -110,8 +110,8 @@ func TestLiesAreNoticed(t *testing.T) {
 				}
 			}
 		}},
-		{"ages", "a summary forgets too little", "aged-right", func(a *ebbv1.Answer) { more(a.GetSummary().GetTotal()) }},
-		{"ages", "a bloom does not forget", "aged-right", func(a *ebbv1.Answer) {
+		{"expiry", "a summary forgets too little", "aged-right", func(a *ebbv1.Answer) { more(a.GetSummary().GetTotal()) }},
+		{"expiry", "a bloom does not forget", "aged-right", func(a *ebbv1.Answer) {
 			for _, m := range a.GetSummary().GetMemberships() {
 				m.Contained = true
 			}
@@ -121,8 +121,8 @@ func TestLiesAreNoticed(t *testing.T) {
 				b.SlowRate = b.SlowRate*1.01 + 0.01
 			}
 		}},
-		{"names", "a string is not in", "names-kept", func(a *ebbv1.Answer) { clear(a.GetBitmap().GetContains()) }},
-		{"names", "a string gets another id", "names-kept", func(a *ebbv1.Answer) {
+		{"dictionary", "a string is not in", "names-kept", func(a *ebbv1.Answer) { clear(a.GetBitmap().GetContains()) }},
+		{"dictionary", "a string gets another id", "names-kept", func(a *ebbv1.Answer) {
 			for i := range a.GetNames().GetIds() {
 				a.GetNames().Ids[i] += rand.Uint64N(1 << 20)
 			}
@@ -150,8 +150,8 @@ func TestLiesAreNoticed(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(c.duty+"/"+c.lie, func(t *testing.T) {
-			v := Run(inBubble(t), quiet(3), Options{Crew: []string{c.duty}, Client: []ebb.Option{ebb.WithGRPC(lying(c.about)...)}})
+		t.Run(c.workload+"/"+c.lie, func(t *testing.T) {
+			v := Run(inBubble(t), quiet(3), Options{Workloads: []string{c.workload}, Client: []ebb.Option{ebb.WithGRPC(lying(c.about)...)}})
 			if !slices.Contains(v.breached(), c.breaks) {
 				t.Errorf("%s held, and not so %v", c.breaks, v.breached())
 			}
@@ -205,11 +205,11 @@ func (s lyingStream) RecvMsg(m any) error {
 
 // Commands that count twice are noticed one by one, and so are rows of an import whose place is forgotten; and bits that always say that they were changed.
 func TestRepeatedCommandsAreNoticed(t *testing.T) {
-	for _, c := range []struct{ duty, key, breaks string }{
+	for _, c := range []struct{ workload, key, breaks string }{
 		{"writes-log", "scribed-", "command-once"}, {"imports", "import-", "imported-once"}, {"switches", switchKey, "switches-in-order"},
 	} {
-		t.Run(c.duty, func(t *testing.T) {
-			v := Run(inBubble(t), quiet(4), Options{Crew: []string{c.duty}, Client: []ebb.Option{ebb.WithGRPC(grpc.WithUnaryInterceptor(twice(c.key)))}})
+		t.Run(c.workload, func(t *testing.T) {
+			v := Run(inBubble(t), quiet(4), Options{Workloads: []string{c.workload}, Client: []ebb.Option{ebb.WithGRPC(grpc.WithUnaryInterceptor(twice(c.key)))}})
 			if !slices.Contains(v.breached(), c.breaks) {
 				t.Errorf("%s held, and not so %v", c.breaks, v.breached())
 			}
@@ -299,7 +299,10 @@ func TestIDsOutOfOrder(t *testing.T) {
 		ids  []uint64
 		fine bool
 	}{{[]uint64{1, 3, 2, 5}, true}, {[]uint64{3, 2, 4, 1}, false}} {
-		n := &namer{w: &world{plan: Plan{Shards: 2}, begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}}, ids: map[string]uint64{}, of: map[uint64]string{}}
+		n := &dictionaryClient{
+			w:   &world{plan: Plan{Shards: 2}, begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}},
+			ids: map[string]uint64{}, of: map[uint64]string{},
+		}
 		for i, name := range []string{"a", "b", "c", "d"} {
 			n.batches = append(n.batches, []string{name})
 			n.ids[name], n.of[c.ids[i]] = c.ids[i], name

@@ -15,7 +15,7 @@ type trender struct {
 	w      *world
 	rng    *rand.Rand
 	life   int
-	events map[string][]faded // by bin
+	events map[string][]timedAmount // by bin
 }
 
 func newTrender(w *world) *trender {
@@ -26,7 +26,7 @@ func newTrender(w *world) *trender {
 
 func (t *trender) move() {
 	t.life++
-	t.events = map[string][]faded{}
+	t.events = map[string][]timedAmount{}
 }
 
 func (t *trender) key() string { return fmt.Sprintf("trend-%d", t.life) }
@@ -39,7 +39,7 @@ func (t *trender) work(c *ebb.Client) {
 		return
 	}
 	in := ebb.Increment{Key: t.key(), Bin: fmt.Sprintf("b%d", t.rng.IntN(3)), Amount: float64(1 + t.rng.IntN(5)), Time: time.Now().Truncate(time.Microsecond)}
-	t.events[in.Bin] = append(t.events[in.Bin], faded{in.Time, in.Amount})
+	t.events[in.Bin] = append(t.events[in.Bin], timedAmount{in.Time, in.Amount})
 	err := c.Increment(ctx, trendNamespace, in)
 	t.w.done(outcomeOf(err))
 	if err != nil {
@@ -48,7 +48,7 @@ func (t *trender) work(c *ebb.Client) {
 }
 
 // rate is how many events a second come, of what is left and of the time for which it was counted.
-func rate(events []faded, halfLife time.Duration, since, at time.Time) float64 {
+func rate(events []timedAmount, halfLife time.Duration, since, at time.Time) float64 {
 	sum := 0.0
 	for _, e := range events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(halfLife))
@@ -78,7 +78,7 @@ func (t *trender) look(ctx context.Context, c *ebb.Client) error {
 	}
 	t.w.complete(got.Coverage, false)
 	ok := got.Found && got.Fast == trendFast && got.Slow == trendSlow && len(got.Bins) == len(bins)
-	var all []faded
+	var all []timedAmount
 	for i := 0; ok && i < len(bins); i++ {
 		all = append(all, t.events[bins[i]]...)
 		ok = got.Bins[i].Name == bins[i] && t.rated(got, got.Bins[i], t.events[bins[i]])
@@ -88,7 +88,7 @@ func (t *trender) look(ctx context.Context, c *ebb.Client) error {
 }
 
 // rated reports whether a change has the rates of these events, and says of them what it must.
-func (t *trender) rated(got ebb.Trend, c ebb.Change, events []faded) bool {
+func (t *trender) rated(got ebb.Trend, c ebb.Change, events []timedAmount) bool {
 	fast, slow := rate(events, trendFast, got.Since, got.AsOf), rate(events, trendSlow, got.Since, got.AsOf)
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+b) }
 	return near(c.FastRate, fast) && near(c.SlowRate, slow) && c.Low <= c.Bits && c.Bits <= c.High && c.PValue >= 0 && c.PValue <= 1

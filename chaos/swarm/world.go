@@ -24,7 +24,7 @@ type Options struct {
 	Configure func(i int, cfg *node.Config)             // changes a node's configuration before each of its lives
 	Client    []ebb.Option                              // of every client
 	Inject    func(ctx context.Context, c *sim.Cluster) // is called once the cluster serves, to plant something
-	Crew      []string                                  // names of the duties that clients have; drawn of the seed if nil
+	Workloads []string                                  // names of the workloads to run; drawn from the seed if nil
 }
 
 // Bubble runs f in virtual time, and returns when all that f began has ended: synctest.Test, given a test.
@@ -164,8 +164,8 @@ func (w *world) live() {
 		return
 	}
 	defer w.admin.Close()
-	crew := w.crew()
-	for _, ns := range spaces(crew) {
+	chosen := w.drawWorkloads()
+	for _, ns := range spaces(chosen) {
 		if _, err = w.admin.CreateNamespace(ctx, ns); !w.hold("healed-writes", err == nil, "create namespace %s: %v", ns.Name, err) {
 			return
 		}
@@ -173,7 +173,7 @@ func (w *world) live() {
 	if w.opts.Inject != nil {
 		w.opts.Inject(ctx, w.c)
 	}
-	finish, err := w.employ(crew)
+	finish, err := w.startClients(chosen)
 	if !w.hold("healed-reads", err == nil, "dial: %v", err) {
 		return
 	}
@@ -213,15 +213,15 @@ type client interface {
 // pauseMax is how long a client rests at most between two things.
 const pauseMax = 300
 
-// employ starts all clients. finish ends their work, and returns them for their last reckoning.
-func (w *world) employ(crew []duty) (finish func() []client, err error) {
+// startClients starts all clients. finish stops them, and returns them for their last check.
+func (w *world) startClients(chosen []workload) (finish func() []client, err error) {
 	w.counts, w.texts = newCounts(w), newTexts(w)
 	workers := []client{
 		&writer{w.counts, w.rng(1)}, &writer{w.counts, w.rng(2)}, &writer{w.counts, w.rng(3)}, &reader{w.counts, w.rng(4)}, &reader{w.counts, w.rng(5)},
 		newOwner(w, 0), newSurveyor(w), newTexter(w.texts, 0), newTexter(w.texts, 1), newTexter(w.texts, 2),
 	}
-	for _, d := range crew {
-		workers = append(workers, d.employ(w)...)
+	for _, l := range chosen {
+		workers = append(workers, l.clients(w)...)
 	}
 	var hosts []*ebb.Client
 	for host := range clientHosts - 1 {

@@ -344,7 +344,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestMisdirected: a write lands elsewhere, and not behind the end of the file there; its own place keeps what it had,
+// TestMisdirected: a write goes elsewhere, and not behind the end of the file there; its own place keeps what it had,
 // and the file is as long as if it had been written.
 func TestMisdirected(t *testing.T) {
 	m := fs.NewMem()

@@ -43,17 +43,17 @@ const (
 type Mem struct {
 	crashed chan struct{} // closed by Crash and Kill
 
-	mu       sync.Mutex // guards what follows and all inodes; never held across a wait
-	dead     bool
-	root     *inode
-	locks    map[string]bool
-	inject   func(op Op, name string) error
-	hang     <-chan struct{} // Sync waits for it
-	lie      func(op Op, name string) (done float64)
-	stray    func(name string, offset int64, bytes int) (to string, at int64, ok bool)
-	readOnly bool
-	capacity int64 // bytes; 0 is no limit
-	used     int64 // bytes of all files
+	mu        sync.Mutex // guards what follows and all inodes; never held across a wait
+	dead      bool
+	root      *inode
+	locks     map[string]bool
+	inject    func(op Op, name string) error
+	hang      <-chan struct{} // Sync waits for it
+	lie       func(op Op, name string) (done float64)
+	misdirect func(name string, offset int64, bytes int) (to string, at int64, ok bool)
+	readOnly  bool
+	capacity  int64 // bytes; 0 is no limit
+	used      int64 // bytes of all files
 }
 
 // NewMem returns an empty file system.
@@ -89,12 +89,12 @@ func (m *Mem) Lie(f func(op Op, name string) (done float64)) {
 }
 
 // Misdirect sets a function that sees every write before it takes effect, without a lock. Where it returns true, the
-// write lands at that offset of that file, as far as the file has bytes there, and reports success; the place that it
+// write goes to that offset of that file, as far as the file has bytes there, and reports success; the place that it
 // was for keeps what it had, or gets zeros where it is behind the end of its file. nil ends that.
 func (m *Mem) Misdirect(f func(name string, offset int64, bytes int) (to string, at int64, ok bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stray = f
+	m.misdirect = f
 }
 
 // part is how many of n changes a sync makes durable. m.mu is held.
@@ -593,7 +593,7 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	if err := f.m.begin(OpWrite, f.name); err != nil {
 		return 0, err
 	}
-	to := f.stray(p, off)
+	to := f.misdirected(p, off)
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	return f.write(p, off, to)
@@ -606,7 +606,7 @@ func (f *memFile) Write(p []byte) (int, error) {
 	f.m.mu.Lock()
 	off := f.pos
 	f.m.mu.Unlock()
-	to := f.stray(p, off)
+	to := f.misdirected(p, off)
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	n, err := f.write(p, f.pos, to)
@@ -614,21 +614,21 @@ func (f *memFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// place is where a write lands that was for another place.
+// place is where a misdirected write goes.
 type place struct {
 	name string
 	off  int64
 }
 
-// stray asks where a write lands; nil: where it should.
-func (f *memFile) stray(p []byte, off int64) *place {
+// misdirected returns where a write goes instead; nil: it is not misdirected.
+func (f *memFile) misdirected(p []byte, off int64) *place {
 	f.m.mu.Lock()
-	stray := f.m.stray
+	misdirect := f.m.misdirect
 	f.m.mu.Unlock()
-	if stray == nil {
+	if misdirect == nil {
 		return nil
 	}
-	name, at, ok := stray(f.name, off, len(p))
+	name, at, ok := misdirect(f.name, off, len(p))
 	if !ok {
 		return nil
 	}
@@ -641,7 +641,7 @@ func (f *memFile) write(p []byte, off int64, to *place) (int, error) {
 	}
 	fits, err := f.room(p, off)
 	if to != nil && err == nil {
-		f.m.land(p, to)
+		f.m.writeMisdirected(p, to)
 		f.m.resize(f.n, max(f.n.size, off+int64(len(p))))
 		return len(p), nil
 	}
@@ -651,8 +651,8 @@ func (f *memFile) write(p []byte, off int64, to *place) (int, error) {
 	return fits, err
 }
 
-// land writes to what a file has at a place, and not behind its end. m.mu is held.
-func (m *Mem) land(p []byte, to *place) {
+// writeMisdirected writes at a place of a file, and not behind the file's end. m.mu is held.
+func (m *Mem) writeMisdirected(p []byte, to *place) {
 	n, err := m.file("write", to.name)
 	if err != nil || to.off >= n.size {
 		return // what was written is lost

@@ -19,8 +19,8 @@ const (
 	// those mapped. Beside a snapshot each page that is written takes another and gives one back.
 	warmLeast = 128
 	warmShare = 16
-	// letGoMost is how many runs are looked at, or given back, at a time.
-	letGoMost = 128
+	// discardRunsMax is how many runs are looked at, or given back, at a time.
+	discardRunsMax = 128
 	// runMax is the largest run, in pages, that is cut from a chunk; larger ones are mapped and unmapped one by one.
 	runMax = 16
 )
@@ -132,14 +132,14 @@ func (m *Memory) release(number uint64) {
 		m.holds = slices.Delete(m.holds, i, i+1)
 	}
 	m.mu.Unlock()
-	excess := make([][]byte, 0, letGoMost)
+	excess := make([][]byte, 0, discardRunsMax)
 	for more := true; more; {
 		excess, more = m.seen(excess[:0])
-		m.letGo(excess)
+		m.discardRuns(excess)
 	}
 	for more := true; more; {
 		excess, more = m.shrink(excess[:0])
-		more = m.letGo(excess) && more
+		more = m.discardRuns(excess) && more
 	}
 }
 
@@ -150,15 +150,15 @@ func (m *Memory) shrink(excess [][]byte) (_ [][]byte, more bool) {
 	defer m.mu.Unlock()
 	m.untouch()
 	for pages := range m.free {
-		for m.warm > m.warmMost() && len(m.free[pages]) > 0 && len(excess) < letGoMost {
+		for m.warm > m.warmMost() && len(m.free[pages]) > 0 && len(excess) < discardRunsMax {
 			last := len(m.free[pages]) - 1
 			excess = append(excess, m.free[pages][last])
 			m.free[pages] = m.free[pages][:last]
 			m.warm -= pages
-			m.maps.count(0, -int64(pages*shard.PageBytes)) // letGo does not know that it was free
+			m.maps.count(0, -int64(pages*shard.PageBytes)) // discardRuns does not know that it was free
 		}
 	}
-	return excess, len(excess) == letGoMost
+	return excess, len(excess) == discardRunsMax
 }
 
 // untouch gives back what rest and ahead take, unless the memory is large or may soon be so again. They go on being what
@@ -183,7 +183,7 @@ func (m *Memory) warmMost() int { return max(warmLeast, int(m.Mapped()/shard.Pag
 func (m *Memory) seen(excess [][]byte) (_ [][]byte, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for range letGoMost {
+	for range discardRunsMax {
 		if len(m.waiting) == 0 {
 			m.waiting = nil // it was a long one
 			return excess, false
@@ -212,7 +212,7 @@ func (m *Memory) give(run []byte) {
 	}
 	m.mu.Unlock()
 	if !kept {
-		m.letGo([][]byte{run})
+		m.discardRuns([][]byte{run})
 	}
 }
 
@@ -233,9 +233,9 @@ func (m *Memory) keep(run []byte) {
 	m.maps.count(0, int64(len(run)))
 }
 
-// letGo gives the memory of runs back to the system. That takes a microsecond for each, in which nobody waits for the lock; and it is asked for once for
-// all of them, since whoever applies an entry asks for it for every page. It reports whether the system took any.
-func (m *Memory) letGo(runs [][]byte) bool {
+// discardRuns gives the memory of runs back to the system. Each takes a microsecond, in which m.mu is free. One call
+// takes all runs, since each applied entry may give up many pages. It reports whether the system took any.
+func (m *Memory) discardRuns(runs [][]byte) bool {
 	gone := runs[:0]
 	var stay [][]byte
 	for _, run := range runs {

@@ -10,7 +10,7 @@ import (
 
 // call is one request on its way, and the wait for its answer.
 type call struct {
-	parcel
+	message
 	id    uint64
 	reply []byte        // the answer's payload, set before done
 	err   error         // why there will be none, set before done
@@ -35,7 +35,7 @@ func (m *Mux) newCall(timeout time.Duration) *call {
 func (m *Mux) freeCall(c *call) {
 	c.timer.Stop()
 	c.err = nil
-	if cap(c.reply) <= parcelBytesKept {
+	if cap(c.reply) <= pooledBytesMax {
 		m.calls.Put(c)
 	}
 }
@@ -54,7 +54,7 @@ func newLink(stream grpc.ClientStream, coalesce time.Duration) *link {
 	return &link{stream: stream, out: newOutbox(coalesce), pending: map[uint64]*call{}}
 }
 
-// send queues a call's parcel. From here on the call ends with a token in done,
+// send queues a call's message. From here on the call ends with a token in done,
 // unless forget takes it back.
 func (l *link) send(c *call, lazy bool) error {
 	l.mu.Lock()
@@ -66,7 +66,7 @@ func (l *link) send(c *call, lazy bool) error {
 	}
 	l.pending[c.id] = c
 	l.mu.Unlock()
-	l.out.put(&c.parcel, lazy)
+	l.out.put(&c.message, lazy)
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (l *link) forget(c *call) bool {
 	delete(l.pending, c.id)
 	l.mu.Unlock()
 	if waits {
-		l.out.drop(&c.parcel)
+		l.out.drop(&c.message)
 	}
 	return waits
 }

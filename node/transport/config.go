@@ -48,7 +48,7 @@ type Config struct {
 
 	// AppendStreams is how many streams to a peer carry log entries.
 	AppendStreams int
-	// Coalesce is how long a heartbeat, or its answer, waits for company.
+	// Coalesce is how long a heartbeat, or its answer, waits for others.
 	Coalesce time.Duration
 	// ControlTimeout is the deadline of heartbeats, votes and TimeoutNow.
 	ControlTimeout time.Duration

@@ -20,7 +20,7 @@
 // back to back. Many requests are outstanding on a stream and answers come in
 // any order; whatever waits for a stream goes into its next frame. On the
 // control stream heartbeats and their answers wait a few milliseconds for
-// company, everything else leaves at once and takes along what waits.
+// others. All other messages leave at once, with the ones that wait.
 //
 //	message  word(kind<<24 | len) payload[len]      little-endian
 //	hello    version oldest session stream from to cluster
@@ -31,7 +31,7 @@
 //	ping     sent cluster                           the sender's monotonic time
 //	pong     sent held wall cluster                 the answerer's wall clock
 //	ask      round n (group replica term)*n         is your term exactly this?
-//	told     round n bits
+//	askreply round n bits
 //	install  group replica command                  first on a snapshot stream
 //	chunk    bytes
 //	end      size

@@ -127,20 +127,20 @@ func frameBody(b []byte) ([]byte, error) {
 	return b[1+k:], nil
 }
 
-// parcel is one encoded message on its way into a frame. Whoever takes data
-// out of it, under the outbox's lock, owns it.
-type parcel struct{ data *[]byte }
+// message is one encoded message that waits for its frame. The caller that takes data out of it, under the outbox's
+// lock, owns the data.
+type message struct{ data *[]byte }
 
-var parcels = sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }}
+var messageBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }}
 
-// parcelBytesKept bounds what the pool keeps.
-const parcelBytesKept = 128 << 10
+// pooledBytesMax bounds the size of a buffer in the pool.
+const pooledBytesMax = 128 << 10
 
-func newData() *[]byte { return parcels.Get().(*[]byte) }
+func newData() *[]byte { return messageBuffers.Get().(*[]byte) }
 
 func freeData(b *[]byte) {
-	if cap(*b) <= parcelBytesKept {
+	if cap(*b) <= pooledBytesMax {
 		*b = (*b)[:0]
-		parcels.Put(b)
+		messageBuffers.Put(b)
 	}
 }

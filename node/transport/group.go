@@ -175,7 +175,7 @@ func (g *Group) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raf
 // manner is how a request travels.
 type manner struct {
 	timeout time.Duration
-	lazy    bool // may wait for company
+	lazy    bool // may wait for others
 	bulk    bool // on an append stream, within the budget of bytes
 }
 
@@ -335,7 +335,7 @@ func (g *Group) serve() {
 				resp, err = g.process(raft.RPC{Command: rest, RespChan: r.responses}, r.responses)
 			}
 			if err == nil {
-				g.heard(r.command)
+				g.recordSender(r.command)
 			}
 			r.respond(resp, err)
 		case <-g.ctx.Done():

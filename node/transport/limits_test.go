@@ -59,9 +59,9 @@ func (w *watched) send(f *frame) error {
 	return nil
 }
 
-func parcelOf(n int) *parcel {
+func messageOf(n int) *message {
 	b := make([]byte, n)
-	return &parcel{data: &b}
+	return &message{data: &b}
 }
 
 func TestFramesStayWithinTheLimit(t *testing.T) {
@@ -74,7 +74,7 @@ func TestFramesStayWithinTheLimit(t *testing.T) {
 				n = 1 + rng.IntN(100)
 			}
 			total += n
-			o.put(parcelOf(n), rng.IntN(2) == 0)
+			o.put(messageOf(n), rng.IntN(2) == 0)
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -99,7 +99,7 @@ func TestCoalescing(t *testing.T) {
 		wg.Go(func() { _ = o.run(done, seen.send) })
 		for range 200 { // 200 ms of ten heartbeats a millisecond
 			for range 10 {
-				o.put(parcelOf(30), true)
+				o.put(messageOf(30), true)
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -109,8 +109,8 @@ func TestCoalescing(t *testing.T) {
 			t.Errorf("2000 heartbeats went out as %d bytes in %d frames", seen.bytes, seen.frames)
 		}
 		before := seen.frames
-		o.put(parcelOf(30), true)
-		o.put(parcelOf(1), false)
+		o.put(messageOf(30), true)
+		o.put(messageOf(1), false)
 		synctest.Wait() // no time passes
 		if seen.frames != before+1 || seen.bytes != 2001*30+1 {
 			t.Errorf("a vote waited, or left what waited behind: %d frames", seen.frames-before)
@@ -124,14 +124,14 @@ func TestCoalescing(t *testing.T) {
 func TestOutboxLetsGo(t *testing.T) {
 	o := newOutbox(0)
 	for range 3 {
-		o.put(parcelOf(FrameBytesMax/2+1), true)
+		o.put(messageOf(FrameBytesMax/2+1), true)
 	}
 	f, more := o.take()
 	if f == nil || !more {
 		t.Fatalf("the first frame of three: %v, more %v", f != nil, more)
 	}
 	f.free()
-	if gone := o.queue[len(o.queue):cap(o.queue)]; slices.ContainsFunc(gone, func(p *parcel) bool { return p != nil }) {
+	if gone := o.queue[len(o.queue):cap(o.queue)]; slices.ContainsFunc(gone, func(m *message) bool { return m != nil }) {
 		t.Error("the queue holds on to what was sent")
 	}
 	left := slices.Clone(o.queue)
@@ -142,9 +142,9 @@ func TestOutboxLetsGo(t *testing.T) {
 	if n := o.size(); n != 0 {
 		t.Errorf("%d bytes wait in a queue that is closed", n)
 	}
-	late := parcelOf(1)
+	late := messageOf(1)
 	if o.put(late, false) || late.data != nil {
-		t.Error("a queue that is closed takes a parcel, or leaves it its data")
+		t.Error("a queue that is closed takes a message, or leaves it its data")
 	}
 }
 
@@ -159,7 +159,7 @@ func TestWhenAFrameIsDue(t *testing.T) {
 	} {
 		o := newOutbox(time.Second)
 		for _, lazy := range c.lazy {
-			o.put(parcelOf(1), lazy)
+			o.put(messageOf(1), lazy)
 		}
 		if o.due() != c.due {
 			t.Errorf("%s: due %v", name, o.due())
@@ -173,7 +173,7 @@ func TestCallsThatAreGivenUp(t *testing.T) {
 	defer m.Close()
 	l := newLink(nil, 0)
 	c := m.newCall(time.Hour)
-	c.data = parcelOf(100).data
+	c.data = messageOf(100).data
 	if err := l.send(c, false); err != nil || l.out.size() != 100 {
 		t.Fatalf("%d bytes wait: %v", l.out.size(), err)
 	}

@@ -218,7 +218,7 @@ func (m *Mux) Silent(atLeast time.Duration) []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for node, p := range m.peers {
-		if spoke := time.Duration(p.spoke.Load()); spoke > 0 && m.mono()-spoke >= atLeast {
+		if last := time.Duration(p.lastRequest.Load()); last > 0 && m.mono()-last >= atLeast {
 			out = append(out, node)
 		}
 	}
@@ -236,7 +236,7 @@ func (m *Mux) Linked(node string) bool {
 	p.mu.Lock()
 	s := p.sess
 	p.mu.Unlock()
-	return s != nil && m.mono()-time.Duration(s.heard.Load()) < max(time.Second, 3*m.cfg.PingInterval)
+	return s != nil && m.mono()-time.Duration(s.lastContact.Load()) < max(time.Second, 3*m.cfg.PingInterval)
 }
 
 // PeerStatus says how a peer looks from here.

@@ -9,11 +9,11 @@ import (
 // outbox collects what is to be sent on a stream and sends it in frames. Putting
 // never waits; one goroutine runs the sending.
 type outbox struct {
-	coalesce time.Duration // how long a lazy parcel waits for company
+	coalesce time.Duration // how long a lazy message waits for a frame with others
 	wake     chan struct{} // holds a token when the sender must look again
 
 	mu     sync.Mutex // guards what follows
-	queue  []*parcel
+	queue  []*message
 	bytes  int  // in queue
 	urgent bool // something in queue must not wait
 	closed bool
@@ -23,18 +23,18 @@ func newOutbox(coalesce time.Duration) *outbox {
 	return &outbox{coalesce: coalesce, wake: make(chan struct{}, 1)}
 }
 
-// put queues a parcel. A lazy one waits for company, or for anything that is
+// put queues a message. A lazy one waits for others, or for one that is
 // not lazy. It returns false, and frees the data, when the stream is gone.
-func (o *outbox) put(p *parcel, lazy bool) bool {
+func (o *outbox) put(m *message, lazy bool) bool {
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
-		freeData(p.data)
-		p.data = nil
+		freeData(m.data)
+		m.data = nil
 		return false
 	}
-	o.queue = append(o.queue, p)
-	o.bytes += len(*p.data)
+	o.queue = append(o.queue, m)
+	o.bytes += len(*m.data)
 	news := len(o.queue) == 1 || !lazy && !o.urgent
 	o.urgent = o.urgent || !lazy
 	o.mu.Unlock()
@@ -51,14 +51,14 @@ func (o *outbox) signal() {
 	}
 }
 
-// drop takes back a parcel that was not sent yet.
-func (o *outbox) drop(p *parcel) {
+// drop removes a message that was not sent yet.
+func (o *outbox) drop(m *message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if p.data != nil {
-		o.bytes -= len(*p.data)
-		freeData(p.data)
-		p.data = nil
+	if m.data != nil {
+		o.bytes -= len(*m.data)
+		freeData(m.data)
+		m.data = nil
 	}
 }
 
@@ -74,10 +74,10 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	for _, p := range o.queue {
-		if p.data != nil {
-			freeData(p.data)
-			p.data = nil
+	for _, m := range o.queue {
+		if m.data != nil {
+			freeData(m.data)
+			m.data = nil
 		}
 	}
 	o.queue, o.bytes = nil, 0
@@ -145,14 +145,14 @@ func (o *outbox) take() (f *frame, more bool) {
 	size := 0
 	o.mu.Lock()
 	n := 0
-	for _, p := range o.queue {
-		if p.data != nil {
-			if size > 0 && size+len(*p.data) > FrameBytesMax {
+	for _, m := range o.queue {
+		if m.data != nil {
+			if size > 0 && size+len(*m.data) > FrameBytesMax {
 				break
 			}
-			size += len(*p.data)
-			datas = append(datas, p.data)
-			p.data = nil
+			size += len(*m.data)
+			datas = append(datas, m.data)
+			m.data = nil
 		}
 		n++
 	}

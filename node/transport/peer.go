@@ -19,20 +19,20 @@ const snapshotStreamsMax = 2
 
 // peer is another node, as this node asks it.
 type peer struct {
-	mux       *Mux
-	node      string
-	ctx       context.Context // ends with the Mux, or when the peer is forgotten
-	cancel    context.CancelFunc
-	used      atomic.Int64 // when it was asked for last, on the monotonic clock
-	clock     clock
-	full      atomic.Bool  // it said so last
-	pressed   atomic.Bool  // likewise
-	diskFull  atomic.Bool  // likewise
-	met       atomic.Bool  // a replica of its has asked one of ours, or answered
-	spoke     atomic.Int64 // when it asked us last, on the monotonic clock; 0: no replica of its ever did
-	reads     readQueue
-	snapshots chan struct{} // a token for each snapshot on its way
-	urgent    chan struct{} // likewise, to those that are needed
+	mux         *Mux
+	node        string
+	ctx         context.Context // ends with the Mux, or when the peer is forgotten
+	cancel      context.CancelFunc
+	used        atomic.Int64 // when it was asked for last, on the monotonic clock
+	clock       clock
+	full        atomic.Bool  // it said so last
+	pressed     atomic.Bool  // likewise
+	diskFull    atomic.Bool  // likewise
+	met         atomic.Bool  // a replica of its has asked one of ours, or answered
+	lastRequest atomic.Int64 // when it asked us last, on the monotonic clock; 0: no replica of its ever did
+	reads       readQueue
+	snapshots   chan struct{} // a token for each snapshot on its way
+	urgent      chan struct{} // likewise, to those that are needed
 
 	mu      sync.Mutex // guards what follows
 	sess    *session
@@ -96,7 +96,7 @@ const forgetAfter = time.Minute
 
 // idle is how long nobody has asked for the peer, and nothing has come from its replicas.
 func (p *peer) idle() time.Duration {
-	return p.mux.mono() - time.Duration(max(p.used.Load(), p.spoke.Load()))
+	return p.mux.mono() - time.Duration(max(p.used.Load(), p.lastRequest.Load()))
 }
 
 // run keeps a session to the peer until it is forgotten, or the Mux closes.

@@ -31,7 +31,7 @@ type barrier struct {
 	need    int        // confirmations that are still missing
 	spare   int        // voters that may still fail
 	denials int
-	doubted bool
+	hedged  bool
 	ended   bool
 	ok      bool
 }
@@ -59,7 +59,7 @@ func (b *barrier) vote(v verdict) {
 		b.spare--
 	}
 	if v != confirmed {
-		b.doubt()
+		b.hedge()
 	}
 	if b.need <= 0 || b.spare < 0 {
 		b.ended, b.ok = true, b.need <= 0
@@ -71,13 +71,13 @@ func (b *barrier) vote(v verdict) {
 func (b *barrier) late() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.doubt()
+	b.hedge()
 }
 
-// doubt has the other voters asked. b.mu is held.
-func (b *barrier) doubt() {
-	if !b.doubted {
-		b.doubted = true
+// hedge has the other voters asked. b.mu is held.
+func (b *barrier) hedge() {
+	if !b.hedged {
+		b.hedged = true
 		close(b.more)
 	}
 }
@@ -245,7 +245,7 @@ type round struct {
 	asks    []ask
 	waiting [][]*barrier // by ask
 	index   map[ask]int
-	told    chan []verdict // gets the answer
+	reply   chan []verdict // gets the answer
 }
 
 // readQueue is what read barriers want to know of one peer.
@@ -275,7 +275,7 @@ func (q *readQueue) add(a ask, b *barrier) bool {
 	}
 	if q.forming == nil {
 		q.ids++
-		q.forming = &round{id: q.ids, index: map[ask]int{}, told: make(chan []verdict, 1)}
+		q.forming = &round{id: q.ids, index: map[ask]int{}, reply: make(chan []verdict, 1)}
 		select {
 		case q.wake <- struct{}{}:
 		default:
@@ -304,9 +304,9 @@ func (q *readQueue) take() *round {
 	return q.sent
 }
 
-// told hands an answer to the round on its way. The answer to an earlier
+// deliver hands an answer to the round on its way. The answer to an earlier
 // round, which was given up, says nothing about this one.
-func (q *readQueue) told(t *told) {
+func (q *readQueue) deliver(t *askReply) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.sent
@@ -321,7 +321,7 @@ func (q *readQueue) told(t *told) {
 			verdicts[i] = confirmed
 		}
 	}
-	r.told <- verdicts
+	r.reply <- verdicts
 }
 
 // delay tells all who wait for the peer that it is late.
@@ -408,7 +408,7 @@ func (p *peer) readRound(timer <-chan time.Time) (answered bool) {
 	var verdicts []verdict
 	if s.post(func(b []byte) []byte { return appendAsks(b, r.id, r.asks) }) {
 		select {
-		case verdicts = <-r.told:
+		case verdicts = <-r.reply:
 		case <-timer:
 		case <-s.broken:
 		}

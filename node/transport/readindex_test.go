@@ -403,9 +403,9 @@ func TestReadIndexDoesNotJoinARoundThatHasLeft(t *testing.T) {
 	q.add(question, one)
 	left := q.take()
 	q.add(question, two)
-	yes := &told{round: left.id, n: 1, bits: []byte{1}}
-	q.told(yes)
-	left.end(<-left.told)
+	yes := &askReply{round: left.id, n: 1, bits: []byte{1}}
+	q.deliver(yes)
+	left.end(<-left.reply)
 	if one.need != 1 || two.need != 2 {
 		t.Fatalf("the read that came later was confirmed by the earlier round: %d %d", one.need, two.need)
 	}
@@ -420,15 +420,15 @@ func TestReadIndexIgnoresLateAnswers(t *testing.T) {
 	q.giveUp()
 	q.add(question, newBarrier(2))
 	next := q.take()
-	q.told(&told{round: late.id, n: 1, bits: []byte{1}})
-	q.told(&told{round: next.id, n: 2, bits: []byte{3}}) // answers another number of asks
+	q.deliver(&askReply{round: late.id, n: 1, bits: []byte{1}})
+	q.deliver(&askReply{round: next.id, n: 2, bits: []byte{3}}) // answers another number of asks
 	select {
-	case <-next.told:
+	case <-next.reply:
 		t.Fatal("a late answer was taken for the round's own")
 	default:
 	}
-	q.told(&told{round: next.id, n: 1, bits: []byte{0}})
-	if got := <-next.told; got[0] != denied {
+	q.deliver(&askReply{round: next.id, n: 1, bits: []byte{0}})
+	if got := <-next.reply; got[0] != denied {
 		t.Fatalf("got %v", got)
 	}
 }

@@ -75,16 +75,16 @@ func (m *Mux) leave(key sessionKey, in *incoming) {
 
 // inbound is one stream of a peer that asks us.
 type inbound struct {
-	mux     *Mux
-	stream  grpc.ServerStream
-	of      kind
-	peer    string // its node, after the greeting
-	out     *outbox
-	greeted chan hello // gets the greeting
-	heard   atomic.Int64
-	working atomic.Int64 // bytes of requests that Raft has not answered
-	asks    []ask        // reused by the reader
-	met     *peer        // it, once it knows that it has met us; the reader's own
+	mux         *Mux
+	stream      grpc.ServerStream
+	of          kind
+	peer        string // its node, after the greeting
+	out         *outbox
+	greeted     chan hello // gets the greeting
+	lastContact atomic.Int64
+	working     atomic.Int64 // bytes of requests that Raft has not answered
+	asks        []ask        // reused by the reader
+	met         *peer        // it, once it knows that it has met us; the reader's own
 }
 
 // answer serves a control or append stream until it or its session ends.
@@ -162,7 +162,7 @@ func (in *inbound) welcome() {
 func (in *inbound) post(write func([]byte) []byte, lazy bool) {
 	d := newData()
 	*d = write(*d)
-	in.out.put(&parcel{data: d}, lazy)
+	in.out.put(&message{data: d}, lazy)
 }
 
 // watch returns when the stream should end.
@@ -178,7 +178,7 @@ func (in *inbound) watch(session *incoming, ended <-chan error) error {
 		case <-in.mux.ctx.Done():
 			return errClosing
 		case <-tick.C:
-			if in.of == kindPing && in.mux.mono()-time.Duration(in.heard.Load()) > silences*in.mux.cfg.PingTimeout {
+			if in.of == kindPing && in.mux.mono()-time.Duration(in.lastContact.Load()) > silences*in.mux.cfg.PingTimeout {
 				return proto.ErrUnreachable.Errorf("node %s is silent", in.peer)
 			}
 		}
@@ -198,9 +198,9 @@ func (in *inbound) read() error {
 		if err != nil {
 			return err
 		}
-		in.heard.Store(int64(in.mux.mono()))
+		in.lastContact.Store(int64(in.mux.mono()))
 		if in.met != nil {
-			in.met.spoke.Store(in.heard.Load())
+			in.met.lastRequest.Store(in.lastContact.Load())
 		}
 		if err := in.frame(f.body); err != nil {
 			return err
@@ -281,7 +281,7 @@ func (in *inbound) asked(payload []byte) error {
 	}
 	in.asks = asks
 	in.post(func(b []byte) []byte {
-		return appendTold(b, id, len(asks), func(i int) bool { return in.mux.confirm(asks[i]) == confirmed })
+		return appendAskReply(b, id, len(asks), func(i int) bool { return in.mux.confirm(asks[i]) == confirmed })
 	}, false)
 	return nil
 }
@@ -336,7 +336,7 @@ func (in *inbound) meets(ttl time.Duration) error {
 	if err := p.meet(in.mux.ctx, ttl); err != nil {
 		return err
 	}
-	p.spoke.Store(in.heard.Load())
+	p.lastRequest.Store(in.lastContact.Load())
 	in.met = p
 	return nil
 }

@@ -38,13 +38,13 @@ type session struct {
 	fault  sync.Once
 	err    error // why, set before broken is closed
 
-	heads   *grpc.ClientConn // control: never behind a megabyte of entries
-	bulk    *grpc.ClientConn // entries and snapshots
-	control *link
-	appends []*link
-	budget  budget // of bytes on appends
-	heard   atomic.Int64
-	wg      sync.WaitGroup // readers, writers, pulse
+	heads       *grpc.ClientConn // control: never behind a megabyte of entries
+	bulk        *grpc.ClientConn // entries and snapshots
+	control     *link
+	appends     []*link
+	budget      budget // of bytes on appends
+	lastContact atomic.Int64
+	wg          sync.WaitGroup // readers, writers, pulse
 }
 
 // open dials a peer and greets it on all streams. Its error is coded.
@@ -210,7 +210,7 @@ func (s *session) explainSend(stream grpc.ClientStream, err error) error {
 }
 
 func (s *session) start() {
-	s.heard.Store(int64(s.peer.mux.mono()))
+	s.lastContact.Store(int64(s.peer.mux.mono()))
 	for _, l := range append([]*link{s.control}, s.appends...) {
 		s.wg.Go(func() {
 			if err := l.out.run(s.ctx.Done(), func(f *frame) error { return l.stream.SendMsg(f) }); err != nil && !errors.Is(err, io.EOF) {
@@ -231,7 +231,7 @@ func (s *session) read(l *link) error {
 			return s.explain(err)
 		}
 		if l == s.control {
-			s.heard.Store(int64(s.peer.mux.mono()))
+			s.lastContact.Store(int64(s.peer.mux.mono()))
 		}
 		for rest := f.body; len(rest) > 0; {
 			k, payload, tail, err := nextMessage(rest)
@@ -252,12 +252,12 @@ func (s *session) receive(l *link, k kind, payload []byte) error {
 		return l.answered(payload)
 	case kindPong:
 		return s.ponged(payload)
-	case kindTold:
-		var t told
+	case kindAskReply:
+		var t askReply
 		if err := t.decode(payload); err != nil {
 			return err
 		}
-		s.peer.reads.told(&t)
+		s.peer.reads.deliver(&t)
 		return nil
 	}
 	return errMalformed
@@ -288,7 +288,7 @@ func (s *session) pulse() {
 		case <-s.ctx.Done():
 			return
 		}
-		if silent := m.mono() - time.Duration(s.heard.Load()); silent > m.cfg.PingTimeout {
+		if silent := m.mono() - time.Duration(s.lastContact.Load()); silent > m.cfg.PingTimeout {
 			s.fail(proto.ErrUnreachable.Errorf("node %s has been silent for %s", s.peer.node, silent.Round(time.Millisecond)))
 			return
 		}
@@ -305,7 +305,7 @@ func (s *session) ping() {
 func (s *session) post(write func([]byte) []byte) bool {
 	d := newData()
 	*d = write(*d)
-	return s.control.out.put(&parcel{data: d}, false)
+	return s.control.out.put(&message{data: d}, false)
 }
 
 // fail breaks the session; the first reason stands, except that a Mux which

@@ -750,10 +750,10 @@ func TestEndOfALink(t *testing.T) {
 		t.Errorf("an answer that comes too late: %v", err)
 	}
 	l.fail(gone)
-	if err := l.send(&call{parcel: *parcelOf(1)}, false); !errors.Is(err, gone) {
+	if err := l.send(&call{message: *messageOf(1)}, false); !errors.Is(err, gone) {
 		t.Errorf("a call: %v", err)
 	}
-	if l.out.put(parcelOf(1), false) {
+	if l.out.put(messageOf(1), false) {
 		t.Error("a message is queued for a stream that is gone")
 	}
 }
@@ -886,9 +886,9 @@ func TestStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.control.out.put(&parcel{data: new([]byte)}, false)
+		s.control.out.put(&message{data: new([]byte)}, false)
 		junk := []byte{9, 9, 9, 9, 9}
-		s.appends[0].out.put(&parcel{data: &junk}, false)
+		s.appends[0].out.put(&message{data: &junk}, false)
 		<-s.broken
 		isCode(t, s.err, proto.ErrInternal)
 		s.close()

@@ -28,7 +28,7 @@ func TestSilent(t *testing.T) {
 		within(t, time.Minute, "a is silent for 20s", func() bool {
 			return slices.Equal(b.Silent(20*time.Second), []string{"a"})
 		})
-		silent := b.mono() - time.Duration(b.peer("a").spoke.Load())
+		silent := b.mono() - time.Duration(b.peer("a").lastRequest.Load())
 		if silent > 21*time.Second {
 			t.Errorf("a is said to be silent for 20s after %s", silent)
 		}

@@ -27,7 +27,7 @@ const (
 	kindPing       kind = 8
 	kindPong       kind = 9
 	kindAsk        kind = 10
-	kindTold       kind = 11
+	kindAskReply   kind = 11
 	kindInstall    kind = 12
 	kindChunk      kind = 13
 	kindEnd        kind = 14
@@ -684,8 +684,8 @@ func decodeAsks(p []byte, asks []ask) (round uint64, out []ask, err error) {
 	return round, asks, f.end()
 }
 
-// appendTold answers asks, in their order, one bit each.
-func appendTold(b []byte, round uint64, n int, ok func(i int) bool) []byte {
+// appendAskReply answers asks, in their order, one bit each.
+func appendAskReply(b []byte, round uint64, n int, ok func(i int) bool) []byte {
 	b, at := begin(b)
 	b = binary.AppendUvarint(b, round)
 	b = binary.AppendUvarint(b, uint64(n))
@@ -696,16 +696,16 @@ func appendTold(b []byte, round uint64, n int, ok func(i int) bool) []byte {
 			b[bits+i/8] |= 1 << (i % 8)
 		}
 	}
-	return finish(b, at, kindTold)
+	return finish(b, at, kindAskReply)
 }
 
-type told struct {
+type askReply struct {
 	round uint64
 	n     int
 	bits  []byte // part of the payload
 }
 
-func (t *told) decode(p []byte) error {
+func (t *askReply) decode(p []byte) error {
 	f := fields{b: p}
 	t.round = f.uint()
 	n := f.uint()
@@ -716,7 +716,7 @@ func (t *told) decode(p []byte) error {
 	return nil
 }
 
-func (t *told) ok(i int) bool { return t.bits[i/8]>>(i%8)&1 == 1 }
+func (t *askReply) ok(i int) bool { return t.bits[i/8]>>(i%8)&1 == 1 }
 
 // appendEnd closes a snapshot of size bytes.
 func appendEnd(b []byte, size int64) []byte {

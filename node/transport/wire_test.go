@@ -124,7 +124,7 @@ func TestToldIsExact(t *testing.T) {
 		"no round":        {nil, false},
 		"too many":        {append(binary.AppendUvarint([]byte{1}, math.MaxUint64), 5), false},
 	} {
-		var a told
+		var a askReply
 		if err := a.decode(c.p); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -373,7 +373,7 @@ func FuzzFrame(f *testing.F) {
 		add(write(nil))
 	}
 	add(appendAsks(nil, 4, []ask{{1, 2, 3}, {4, 5, 6}}))
-	add(appendTold(nil, 4, 9, func(i int) bool { return i%2 == 0 }))
+	add(appendAskReply(nil, 4, 9, func(i int) bool { return i%2 == 0 }))
 	add(appendEnd(nil, 12))
 	f.Add(all)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -459,8 +459,8 @@ func checkSmall(t *testing.T, k kind, p []byte) {
 			same(asks, asks2, err)
 			same(id, id2, nil)
 		}
-	case kindTold:
-		var a told
+	case kindAskReply:
+		var a askReply
 		if a.decode(p) == nil {
 			for i := range a.n {
 				a.ok(i)

@@ -34,9 +34,9 @@ func reaches(args *raft.AppendEntriesRequest) acked.Position {
 	return acked.Position{Term: args.PrevLogTerm, Index: args.PrevLogEntry}
 }
 
-// heard notes what a request that Raft has answered says of its sender. A leader stores entries before it sends them,
-// and a candidate its term; what asks for a pre-vote names a term that it has not entered.
-func (g *Group) heard(command any) {
+// recordSender records what a request that Raft has answered says of its sender. A leader stores entries before it
+// sends them, and a candidate its term. A request for a pre-vote names a term that its sender has not entered.
+func (g *Group) recordSender(command any) {
 	switch c := command.(type) {
 	case *raft.AppendEntriesRequest:
 		g.saw(g.sender(c.Addr), acked.Mark{Position: reaches(c), Ballot: c.Term})

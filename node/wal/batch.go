@@ -41,8 +41,8 @@ func (b *batch) addRecord(salt uint32, r *record) {
 	b.add(buf, crc)
 }
 
-// seal writes the header.
-func (b *batch) seal(sequence uint64, salt uint32) batchHeader {
+// writeHeader writes the header, with the checksum of the records.
+func (b *batch) writeHeader(sequence uint64, salt uint32) batchHeader {
 	h := batchHeader{sequence: sequence, length: len(b.buf) - batchHeaderLen, count: b.count, sum: b.sum}
 	h.put(b.buf, salt)
 	return h
@@ -62,7 +62,7 @@ func (l *Log) write(records ...record) error {
 		b.addRecord(l.salt, &records[i])
 	}
 	l.queue.Unlock()
-	l.nudge()
+	l.signal()
 	return b.wait()
 }
 
@@ -80,7 +80,7 @@ func (l *Log) writeEntries(group uint32, logs []*raft.Log) error {
 		b.add(appendEntry(b.buf, l.salt, group, e))
 	}
 	l.queue.Unlock()
-	l.nudge()
+	l.signal()
 	return b.wait()
 }
 
@@ -120,8 +120,8 @@ func (l *Log) reserve(b *batch, size int) {
 	b.buf = chunk
 }
 
-// nudge wakes the writer.
-func (l *Log) nudge() {
+// signal wakes the writer.
+func (l *Log) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default:

@@ -131,7 +131,7 @@ func TestBatchIsWhatWasWritten(t *testing.T) {
 	for i := range uint64(2) {
 		b.addRecord(salt, &record{kind: kindEntry, index: i + 1, body: make([]byte, appendedLen)})
 	}
-	h := b.seal(1, salt)
+	h := b.writeHeader(1, salt)
 	body := b.buf[batchHeaderLen:]
 	if err := h.verify(body, salt); err != nil {
 		t.Error(err)

@@ -35,9 +35,9 @@ const crashGroups = 4
 
 // history is what one group did.
 type history struct {
-	acked *model
-	doing *model // with the operation under way, which failed
-	op    operation
+	acked   *model
+	pending *model // with the operation under way, which failed
+	op      operation
 }
 
 func (c crashTest) run(t *testing.T) {
@@ -111,14 +111,14 @@ func workload(l *wal.Log, seed uint64, operations int, points *fail.Points) []*h
 func (h *history) work(g *wal.Group, r *rand.Rand, operations int) {
 	for range operations {
 		h.op = draw(r, h.acked)
-		h.doing = h.acked.clone()
-		if err := h.op.do(h.doing); err != nil {
+		h.pending = h.acked.clone()
+		if err := h.op.do(h.pending); err != nil {
 			panic(err)
 		}
 		if err := h.op.do(g); err != nil {
 			return
 		}
-		h.acked, h.doing = h.doing, nil
+		h.acked, h.pending = h.pending, nil
 	}
 }
 
@@ -127,16 +127,16 @@ func (h *history) check(t *testing.T, g *wal.Group) {
 	t.Helper()
 	d := differ(g, h.acked, h.acked.reach())
 	if d == "" {
-		h.doing = nil
+		h.pending = nil
 		return
 	}
-	if h.doing == nil {
+	if h.pending == nil {
 		t.Fatalf("group %d lost what was acknowledged: %s", g.ID(), d)
 	}
-	if d2 := differ(g, h.doing, max(h.acked.reach(), h.doing.reach())); d2 != "" {
+	if d2 := differ(g, h.pending, max(h.acked.reach(), h.pending.reach())); d2 != "" {
 		t.Fatalf("group %d is neither before nor after %v: %s; %s", g.ID(), h.op, d, d2)
 	}
-	h.acked, h.doing = h.doing, nil
+	h.acked, h.pending = h.pending, nil
 }
 
 func powerCut(disk *fs.Mem, seed uint64) *fs.Mem { return disk.Crash(seed) }

@@ -152,7 +152,7 @@ func (l *Log) syncEnds() {
 			if err := l.end.sync(); err != nil {
 				err = fmt.Errorf("sync %s: %w", l.cfg.EndFile, err)
 				l.unread.CompareAndSwap(nil, &err)
-				l.nudge()
+				l.signal()
 				return
 			}
 		}

@@ -42,7 +42,7 @@ func (k *keeper) prepare(number uint32) {
 	k.want = number
 	k.mu.Unlock()
 	if !asked {
-		k.nudge()
+		k.signal()
 	}
 }
 
@@ -52,7 +52,7 @@ func (k *keeper) next(number uint32) (*segment, error) {
 	k.prepare(number)
 	m := <-k.made
 	if m.err != nil {
-		k.nudge()
+		k.signal()
 		m = <-k.made
 	}
 	return m.segment, m.err
@@ -63,10 +63,10 @@ func (k *keeper) remove(segments []*segment) {
 	k.mu.Lock()
 	k.doomed = append(k.doomed, segments...)
 	k.mu.Unlock()
-	k.nudge()
+	k.signal()
 }
 
-func (k *keeper) nudge() {
+func (k *keeper) signal() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -95,7 +95,7 @@ func (k *keeper) run(ready *segment) {
 			if out != nil && offer.segment != nil {
 				doomed = append(doomed, offer.segment) // stays on disk, prepared
 			}
-			k.letGo(doomed)
+			k.closeSegments(doomed)
 			return
 		}
 	}
@@ -163,8 +163,8 @@ func (k *keeper) discardOne(s *segment) error {
 	return nil
 }
 
-// letGo closes segments that stay on disk.
-func (k *keeper) letGo(segments []*segment) {
+// closeSegments closes segments that stay on disk.
+func (k *keeper) closeSegments(segments []*segment) {
 	for _, s := range segments {
 		if s.abandoned {
 			continue

@@ -186,7 +186,7 @@ func (l *Log) Close() error {
 		return nil
 	}
 	defer close(l.closed)
-	l.nudge()
+	l.signal()
 	<-l.written
 	<-l.ends
 	l.keeper.close()

@@ -62,7 +62,7 @@ func appendRecord(b []byte, salt uint32, r *record) ([]byte, uint32) {
 	start := len(b)
 	b = appendHeader(b, r, len(r.body))
 	b = append(b, r.body...)
-	return sealRecord(b, start, salt)
+	return finishRecord(b, start, salt)
 }
 
 func appendHeader(b []byte, r *record, body int) []byte {
@@ -75,8 +75,8 @@ func appendHeader(b []byte, r *record, body int) []byte {
 	return le.AppendUint64(b, r.term)
 }
 
-// sealRecord writes the crc of the record that starts at start and pads it.
-func sealRecord(b []byte, start int, salt uint32) ([]byte, uint32) {
+// finishRecord writes the checksum of the record that starts at start, and pads the record.
+func finishRecord(b []byte, start int, salt uint32) ([]byte, uint32) {
 	crc := crc32.Update(salt, castagnoli, b[start+4:])
 	le.PutUint32(b[start:], crc)
 	for len(b)%8 != 0 {
@@ -113,7 +113,7 @@ func appendEntry(b []byte, salt, group uint32, e *raft.Log) ([]byte, uint32) {
 		b = append(b, e.Extensions...)
 	}
 	b = append(b, e.Data...)
-	return sealRecord(b, start, salt)
+	return finishRecord(b, start, salt)
 }
 
 // decodeRecord reads and verifies the record at the front of b. It returns what

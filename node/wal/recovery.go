@@ -93,18 +93,18 @@ func (l *Log) recover() (spare *segment, err error) {
 	}
 	opened, err := l.openAll(found)
 	if err != nil {
-		return nil, errors.Join(err, letGo(opened))
+		return nil, errors.Join(err, closeSegments(opened))
 	}
 	r := recovery{log: l, found: opened}
 	if err := r.run(); err != nil {
-		return nil, errors.Join(err, letGo(opened[len(l.segments):]))
+		return nil, errors.Join(err, closeSegments(opened[len(l.segments):]))
 	}
 	l.cfg.Logger.Info("log read", "dir", l.cfg.Dir, "segments", len(l.segments), "bytes", r.bytes,
 		"groups", len(l.groups), "took", l.now()-began)
 	return r.spare, nil
 }
 
-func letGo(segments []*segment) (err error) {
+func closeSegments(segments []*segment) (err error) {
 	for _, s := range segments {
 		err = errors.Join(err, s.release())
 	}

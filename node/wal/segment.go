@@ -85,7 +85,7 @@ func (l *Log) create(number uint32, size int64) (_ *segment, err error) {
 	if err := l.fill(tmp, number, size); err != nil {
 		return nil, fmt.Errorf("create segment %s: %w", s.name, err)
 	}
-	if err := l.christen(tmp, s.name); err != nil {
+	if err := l.renameDurably(tmp, s.name); err != nil {
 		return nil, fmt.Errorf("create segment %s: %w", s.name, err)
 	}
 	s.file, err = l.cfg.FS.OpenFile(s.name, os.O_RDWR)
@@ -120,8 +120,8 @@ func (l *Log) fill(name string, number uint32, size int64) (err error) {
 	return f.Sync()
 }
 
-// christen gives a segment its name, durably.
-func (l *Log) christen(tmp, name string) error {
+// renameDurably renames a new segment to its final name and syncs the directory.
+func (l *Log) renameDurably(tmp, name string) error {
 	if err := l.hit("wal.create.rename"); err != nil {
 		return err
 	}

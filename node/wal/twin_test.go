@@ -186,7 +186,7 @@ func runTwin(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	disk, twinDisk := fs.NewMem(), vfs.NewMem()
 	l := open(t, disk)
-	db, err := pebble.Open("twin", &pebble.Options{FS: twinDisk, Logger: quiet{}})
+	db, err := pebble.Open("twin", &pebble.Options{FS: twinDisk, Logger: discardLogger{}})
 	must(t, err)
 	defer func() { must(t, db.Close()) }()
 	var twins [groups]*twin
@@ -204,7 +204,7 @@ func runTwin(t *testing.T, seed uint64) {
 			l = open(t, disk)
 		case 1:
 			must(t, db.Close())
-			db, err = pebble.Open("twin", &pebble.Options{FS: twinDisk, Logger: quiet{}})
+			db, err = pebble.Open("twin", &pebble.Options{FS: twinDisk, Logger: discardLogger{}})
 			must(t, err)
 			for _, tw := range twins {
 				tw.db = db
@@ -222,7 +222,7 @@ func runTwin(t *testing.T, seed uint64) {
 	must(t, l.Close())
 }
 
-type quiet struct{}
+type discardLogger struct{}
 
-func (quiet) Infof(string, ...any)           {}
-func (quiet) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+func (discardLogger) Infof(string, ...any)           {}
+func (discardLogger) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }

@@ -46,7 +46,7 @@ func (l *Log) writeAll() error {
 func (l *Log) unreadable(group uint32, err error) {
 	l.cfg.Logger.Error("end a raft group that cannot read its log", "group", group, "error", err)
 	l.unread.CompareAndSwap(nil, &err)
-	l.nudge()
+	l.signal()
 	runtime.Goexit()
 }
 
@@ -66,7 +66,7 @@ func (l *Log) commit(b *batch) error {
 		}
 		s = l.active()
 	}
-	h := b.seal(l.sequence, l.salt)
+	h := b.writeHeader(l.sequence, l.salt)
 	at := s.end
 	if err := l.persist(s, b.buf); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (l *Log) commit(b *batch) error {
 	return nil
 }
 
-// persist writes a sealed batch at the end of a segment and syncs it. A failed
+// persist writes a batch with its header at the end of a segment and syncs it. A failed
 // sync is never repeated: the second would succeed without the data.
 func (l *Log) persist(s *segment, buf []byte) error {
 	if err := l.hit("wal.write"); err != nil {
@@ -199,7 +199,7 @@ func (l *Log) roll(batch int) error {
 		return err
 	}
 	b := l.state()
-	b.seal(l.sequence, l.salt)
+	b.writeHeader(l.sequence, l.salt)
 	if need := int64(segmentHeaderLen + len(b.buf) + batch + batchHeaderLen); need > s.size {
 		if err := s.release(); err != nil {
 			return err

@@ -10,58 +10,62 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// fader adds to distributions that forget, with the times of events, and knows exactly what is left of them at any time. After a command without an
-// answer it takes another key, as an owner does.
-type fader struct {
+// decayClient checks decayed sums. It adds to distributions with the times of events, and computes exactly what is
+// left of them at any time. After a command without an answer it takes another key, as an owner does.
+type decayClient struct {
 	w      *world
 	rng    *rand.Rand
 	life   int
 	key    string
-	events []faded
-	left   []faint
+	events []timedAmount
+	left   []uncertainKey
 }
 
-type faded struct {
+// timedAmount is one event of a key that decays.
+type timedAmount struct {
 	at     time.Time
 	amount float64
 }
 
-// faint is a key that was left behind: it holds all of its events, or all but the last.
-type faint struct {
+// uncertainKey is a key that the client has left: it holds all of its events, or all but the last.
+type uncertainKey struct {
 	key    string
-	events []faded
+	events []timedAmount
 }
 
-func newFader(w *world) *fader {
-	f := &fader{w: w, rng: w.rng(3000)}
+func newDecayClient(w *world) *decayClient {
+	f := &decayClient{w: w, rng: w.rng(3000)}
 	f.move()
 	return f
 }
 
-func (f *fader) move() {
+func (f *decayClient) move() {
 	f.life++
 	f.key, f.events = fmt.Sprintf("fading-%d", f.life), nil
 }
 
-func (f *fader) work(c *ebb.Client) {
+func (f *decayClient) work(c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), millis(f.rng, 1000, 9000))
 	defer cancel()
 	if f.rng.IntN(2) == 0 && len(f.events) > 0 {
 		f.look(ctx, c, f.key, f.events, false)
 		return
 	}
-	e := faded{time.Now().Add(-2*time.Hour - time.Duration(f.rng.Int64N(int64(3*time.Hour)))).Truncate(time.Microsecond), float64(1 + f.rng.IntN(5))}
+	e := timedAmount{
+		time.Now().Add(-2*time.Hour - time.Duration(f.rng.Int64N(int64(3*time.Hour)))).Truncate(time.Microsecond),
+		float64(1 + f.rng.IntN(5)),
+	}
 	err := c.Increment(ctx, fadingNamespace, ebb.Increment{Key: f.key, Bin: "b", Amount: e.amount, Time: e.at})
 	f.w.done(outcomeOf(err))
 	f.events = append(f.events, e)
 	if err != nil {
-		f.left = append(f.left, faint{f.key, f.events})
+		f.left = append(f.left, uncertainKey{f.key, f.events})
 		f.move()
 	}
 }
 
 // look reads a key. Its last event may be missing if that is doubtful.
-func (f *fader) look(ctx context.Context, c *ebb.Client, key string, events []faded, doubtful bool) {
+func (f *decayClient) look(ctx context.Context, c *ebb.Client, key string, events []timedAmount, doubtful bool) {
 	d, err := c.Distribution(ctx, fadingNamespace, key)
 	f.w.read(err == nil)
 	if err != nil {
@@ -76,7 +80,7 @@ func (f *fader) look(ctx context.Context, c *ebb.Client, key string, events []fa
 }
 
 // sumAt is what is left of events at a time.
-func sumAt(events []faded, at time.Time) (sum float64) {
+func sumAt(events []timedAmount, at time.Time) (sum float64) {
 	for _, e := range events {
 		sum += e.amount * math.Exp2(-float64(at.Sub(e.at))/float64(fadingHalfLife))
 	}
@@ -86,7 +90,7 @@ func sumAt(events []faded, at time.Time) (sum float64) {
 // near allows an error of 1e-9, and nothing where a clock's jump has left nothing that can be told from nothing.
 func near(got, want float64) bool { return math.Abs(got-want) <= 1e-9*want+1e-300 }
 
-func (f *fader) settle(ctx context.Context, c *ebb.Client) {
+func (f *decayClient) settle(ctx context.Context, c *ebb.Client) {
 	if len(f.events) > 0 {
 		f.look(ctx, c, f.key, f.events, false)
 	}

@@ -11,26 +11,28 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// ager puts members into summaries that forget, with the times of events, and knows what is left of them at any time: by half-life in a distinct, a set, a count-min and a bloom, by a window in
-// another distinct. After a command without an answer it takes another key. Where a clock was wrong nobody knows what is left, for a shard's clock never goes back.
-type ager struct {
+// expiryClient checks that members expire. It adds members with the times of events, and computes what is left of them
+// at any time: by half-life in a distinct, a set, a count-min and a bloom, by a window in another distinct. After a
+// command without an answer it takes another key. After a wrong clock the remainder is unknown, because a shard's
+// clock never goes back.
+type expiryClient struct {
 	w    *world
 	rng  *rand.Rand
-	olds []*old
+	keys []*expiringKey
 }
 
-// old is a key that forgets.
-type old struct {
+// expiringKey is a key whose members expire.
+type expiringKey struct {
 	namespace string
 	kind      ebb.Kind
 	life      int
 	latest    map[string]time.Time // by member
-	events    []faded              // all of them
+	events    []timedAmount        // all of them
 }
 
 const (
-	// agedMembers is how many members there are to draw from.
-	agedMembers = 40
+	// expiryMembers is how many members there are to draw from.
+	expiryMembers = 40
 	// bloomGone is after how many half-lives no bloom has a member: one from before the cluster's storage version was
 	// in force is gone after 1.2, all others after 1.125.
 	bloomGone = 1.5
@@ -39,9 +41,9 @@ const (
 	windowSlack = windowLength / 30
 )
 
-func newAger(w *world) *ager {
-	a := &ager{w: w, rng: w.rng(7500)}
-	for _, o := range []old{
+func newExpiryClient(w *world) *expiryClient {
+	a := &expiryClient{w: w, rng: w.rng(7500)}
+	for _, o := range []expiringKey{
 		{namespace: fadingNamespace, kind: ebb.KindDistinct},
 		{namespace: fadingNamespace, kind: ebb.KindSet},
 		{namespace: fadingNamespace, kind: ebb.KindBloom},
@@ -49,34 +51,34 @@ func newAger(w *world) *ager {
 		{namespace: windowNamespace, kind: ebb.KindDistinct},
 	} {
 		o.move()
-		a.olds = append(a.olds, &o)
+		a.keys = append(a.keys, &o)
 	}
 	return a
 }
 
-func (o *old) move() {
+func (o *expiringKey) move() {
 	o.life++
 	o.latest, o.events = map[string]time.Time{}, nil
 }
 
-func (o *old) key() string { return fmt.Sprintf("aging-%s-%d", proto.KindName(o.kind), o.life) }
+func (o *expiringKey) key() string { return fmt.Sprintf("aging-%s-%d", proto.KindName(o.kind), o.life) }
 
-func (a *ager) work(c *ebb.Client) {
+func (a *expiryClient) work(c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), millis(a.rng, 1000, 6000))
 	defer cancel()
-	o := a.olds[a.rng.IntN(len(a.olds))]
+	o := a.keys[a.rng.IntN(len(a.keys))]
 	if a.rng.IntN(3) == 0 {
 		a.w.read(a.look(ctx, c, o) == nil)
 		return
 	}
 	var events []ebb.Increment
 	for range 1 + a.rng.IntN(4) {
-		in := ebb.Increment{Key: o.key(), Kind: o.kind, Bin: fmt.Sprintf("m%d", a.rng.IntN(agedMembers)), Amount: 1}
+		in := ebb.Increment{Key: o.key(), Kind: o.kind, Bin: fmt.Sprintf("m%d", a.rng.IntN(expiryMembers)), Amount: 1}
 		in.Time = time.Now().Add(-time.Minute - time.Duration(a.rng.Int64N(int64(2*fadingHalfLife)))).Truncate(time.Microsecond)
 		if in.Time.After(o.latest[in.Bin]) {
 			o.latest[in.Bin] = in.Time
 		}
-		o.events = append(o.events, faded{in.Time, 1})
+		o.events = append(o.events, timedAmount{in.Time, 1})
 		events = append(events, in)
 	}
 	err := c.Increment(ctx, o.namespace, events...)
@@ -87,7 +89,7 @@ func (a *ager) work(c *ebb.Client) {
 }
 
 // look asks a key for what is left.
-func (a *ager) look(ctx context.Context, c *ebb.Client, o *old) error {
+func (a *expiryClient) look(ctx context.Context, c *ebb.Client, o *expiringKey) error {
 	if len(o.events) == 0 {
 		return nil
 	}
@@ -96,7 +98,7 @@ func (a *ager) look(ctx context.Context, c *ebb.Client, o *old) error {
 		q.Window = time.Duration(1+a.rng.IntN(int(windowLength/time.Minute))) * time.Minute
 	}
 	if o.kind == ebb.KindBloom {
-		for i := range agedMembers {
+		for i := range expiryMembers {
 			q.Bins = append(q.Bins, fmt.Sprintf("m%d", i))
 		}
 	}
@@ -124,7 +126,7 @@ func (a *ager) look(ctx context.Context, c *ebb.Client, o *old) error {
 }
 
 // left is what is left of a key at a time, at least and at most: of a window, what lies in what the answer covers too.
-func (o *old) left(window, span time.Duration, at time.Time) (low, high float64) {
+func (o *expiringKey) left(window, span time.Duration, at time.Time) (low, high float64) {
 	if o.kind == ebb.KindCountMin {
 		sum := sumAt(o.events, at)
 		return sum, sum
@@ -144,8 +146,9 @@ func (o *old) left(window, span time.Duration, at time.Time) (low, high float64)
 	return low, high
 }
 
-// contained reports whether a bloom has who was seen within a half-life, and nobody else but who may not have left yet. It is so empty that it takes nobody for another.
-func (o *old) contained(members []string, s ebb.Summary) bool {
+// contained reports whether a bloom has each member that was seen within a half-life, and no member that must be gone.
+// The bloom is almost empty, so it has no false positives.
+func (o *expiringKey) contained(members []string, s ebb.Summary) bool {
 	if len(s.Memberships) != len(members) {
 		return false
 	}
@@ -160,8 +163,8 @@ func (o *old) contained(members []string, s ebb.Summary) bool {
 }
 
 // settle asks all of them once more.
-func (a *ager) settle(ctx context.Context, c *ebb.Client) {
-	for _, o := range a.olds {
+func (a *expiryClient) settle(ctx context.Context, c *ebb.Client) {
+	for _, o := range a.keys {
 		err := a.look(ctx, c, o)
 		a.w.hold("healed-reads", err == nil, "read %s when all was mended: %v", o.key(), err)
 	}

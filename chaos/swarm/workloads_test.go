@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Without faults every duty finds all right, and evaluates what it is there for.
-func TestDutiesWithoutFaults(t *testing.T) {
-	for _, d := range duties {
-		t.Run(d.name, func(t *testing.T) {
-			v := Run(inBubble(t), quiet(1), Options{Crew: []string{d.name}})
+// Without faults every workload finds no violation, and evaluates its invariants.
+func TestWorkloadsWithoutFaults(t *testing.T) {
+	for _, l := range workloads {
+		t.Run(l.name, func(t *testing.T) {
+			v := Run(inBubble(t), quiet(1), Options{Workloads: []string{l.name}})
 			if v.Failed() {
 				t.Fatal(v.Tell())
 			}

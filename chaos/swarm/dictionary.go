@@ -9,8 +9,9 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// namer puts strings into a bitmap of a namespace with a dictionary, new ones each time. Ids are handed out in the order of the logs of its parts, and for ever: they are witnesses of that order.
-type namer struct {
+// dictionaryClient checks ids of strings. It adds new strings to a bitmap of a namespace with a dictionary. The parts
+// of the dictionary assign ids in the order of their logs, and for ever, so the ids show that order.
+type dictionaryClient struct {
 	w       *world
 	rng     *rand.Rand
 	next    int
@@ -22,11 +23,11 @@ type namer struct {
 
 const namedKey = "people"
 
-func newNamer(w *world) *namer {
-	return &namer{w: w, rng: w.rng(7700), ids: map[string]uint64{}, of: map[uint64]string{}}
+func newDictionaryClient(w *world) *dictionaryClient {
+	return &dictionaryClient{w: w, rng: w.rng(7700), ids: map[string]uint64{}, of: map[uint64]string{}}
 }
 
-func (n *namer) work(c *ebb.Client) {
+func (n *dictionaryClient) work(c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), millis(n.rng, 1000, 6000))
 	defer cancel()
 	if n.rng.IntN(2) == 0 && len(n.batches) > 0 {
@@ -49,7 +50,7 @@ func (n *namer) work(c *ebb.Client) {
 }
 
 // look asks whether strings are in, and for their ids.
-func (n *namer) look(ctx context.Context, c *ebb.Client, batch []string) error {
+func (n *dictionaryClient) look(ctx context.Context, c *ebb.Client, batch []string) error {
 	in, err := c.Bitmap(namedNamespace, ebb.Bits(namedKey)).ContainsNames(ctx, batch...)
 	if err != nil {
 		return err
@@ -78,8 +79,8 @@ func (n *namer) look(ctx context.Context, c *ebb.Client, batch []string) error {
 	return nil
 }
 
-// settle asks for all strings, lists them, and looks whether ids were handed out in order.
-func (n *namer) settle(ctx context.Context, c *ebb.Client) {
+// settle asks for all strings, lists them, and checks that ids were assigned in order.
+func (n *dictionaryClient) settle(ctx context.Context, c *ebb.Client) {
 	for _, batch := range n.batches {
 		if err := n.look(ctx, c, batch); !n.w.hold("healed-reads", err == nil, "ask for strings when all was mended: %v", err) {
 			return
@@ -104,8 +105,8 @@ func (n *namer) settle(ctx context.Context, c *ebb.Client) {
 	n.ordered()
 }
 
-// ordered sees that of each part, whose ids have one remainder, strings of later commands have larger ids.
-func (n *namer) ordered() {
+// ordered checks that in each part, whose ids have one remainder, strings of later commands have larger ids.
+func (n *dictionaryClient) ordered() {
 	last := make([]uint64, n.w.plan.Shards)
 	for _, batch := range n.batches {
 		now := slices.Clone(last)

@@ -8,15 +8,16 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// duty is what some of the clients may be there for. A seed has a few of them: with all it would cost several times as much, and faults do not mind who is hit.
-type duty struct {
-	name   string
-	spaces []ebb.Namespace // that it works in, beside counts
-	employ func(w *world) []client
+// workload is an optional kind of client. A seed has a few of them: all together would cost several times as much, and
+// faults hit whatever runs.
+type workload struct {
+	name    string
+	spaces  []ebb.Namespace // that it works in, in addition to counts
+	clients func(w *world) []client
 }
 
-// dutiesDrawn is how many of them a seed has.
-const dutiesDrawn = 5
+// workloadsDrawn is how many of them a seed has.
+const workloadsDrawn = 5
 
 var (
 	fadingSpace = ebb.Namespace{Name: fadingNamespace, HalfLife: fadingHalfLife}
@@ -35,20 +36,20 @@ const (
 	trendSlow       = 5 * time.Minute
 )
 
-// duties are all of them, in the order in which they are employed.
-var duties = []duty{
+// workloads are all of them, in the order in which they start.
+var workloads = []workload{
 	{"owns", nil, func(w *world) []client { return []client{newOwner(w, 1)} }},
 	{"bits", nil, func(w *world) []client { return []client{newBitOwner(w, countsNamespace)} }},
 	{"slices", []ebb.Namespace{slicedSpace}, func(w *world) []client { return []client{newBitOwner(w, slicedNamespace)} }},
-	{"fades", []ebb.Namespace{fadingSpace}, func(w *world) []client { return []client{newFader(w)} }},
+	{"decay", []ebb.Namespace{fadingSpace}, func(w *world) []client { return []client{newDecayClient(w)} }},
 	{repeats, nil, func(w *world) []client { return []client{newRepeater(w)} }},
 	{"unites", nil, func(w *world) []client { return []client{newUniter(w)} }},
 	{"ranks", nil, func(w *world) []client { return []client{newRanker(w)} }},
 	{"compares", nil, func(w *world) []client { return []client{newComparer(w)} }},
 	{"computes", []ebb.Namespace{slicedSpace}, func(w *world) []client { return []client{newComputer(w)} }},
-	{"ages", []ebb.Namespace{fadingSpace, windowSpace}, func(w *world) []client { return []client{newAger(w)} }},
+	{"expiry", []ebb.Namespace{fadingSpace, windowSpace}, func(w *world) []client { return []client{newExpiryClient(w)} }},
 	{"trends", []ebb.Namespace{trendSpace}, func(w *world) []client { return []client{newTrender(w)} }},
-	{"names", []ebb.Namespace{namedSpace}, func(w *world) []client { return []client{newNamer(w)} }},
+	{"dictionary", []ebb.Namespace{namedSpace}, func(w *world) []client { return []client{newDictionaryClient(w)} }},
 	{"imports", nil, func(w *world) []client { return []client{newImporter(w)} }},
 	{"watches", nil, func(w *world) []client { return []client{newWatcher(w)} }},
 	{"switches", nil, newSwitchers},
@@ -60,8 +61,8 @@ var duties = []duty{
 	{halfLives, []ebb.Namespace{changingSpace}, func(w *world) []client { return []client{newChanger(w)} }},
 }
 
-// deletes, dates, retries, unaided and half-lives are drawn by themselves, so that seeds keep the other duties that they
-// had before these came. Seeds with small limits have those that reach them.
+// deletes, dates, retries, unaided and half-lives are drawn by themselves, so that seeds keep the other workloads that
+// they had before these came. Seeds with small limits have those that reach them.
 const (
 	deletes    = "deletes"
 	deletesOne = 3 // of so many seeds
@@ -77,13 +78,15 @@ const (
 	halfLivesOne = 12
 )
 
-// crew draws the duties of a seed, or takes those that a test wants.
-func (w *world) crew() []duty {
-	if w.opts.Crew != nil {
-		return slices.DeleteFunc(slices.Clone(duties), func(d duty) bool { return !slices.Contains(w.opts.Crew, d.name) })
+// drawWorkloads draws the workloads of a seed, or takes those that a test wants.
+func (w *world) drawWorkloads() []workload {
+	if w.opts.Workloads != nil {
+		return slices.DeleteFunc(slices.Clone(workloads), func(l workload) bool {
+			return !slices.Contains(w.opts.Workloads, l.name)
+		})
 	}
-	others := len(duties) - 5
-	drawn := w.rng(7000).Perm(others)[:dutiesDrawn]
+	others := len(workloads) - 5
+	drawn := w.rng(7000).Perm(others)[:workloadsDrawn]
 	slices.Sort(drawn)
 	if w.rng(7001).IntN(deletesOne) == 0 {
 		drawn = append(drawn, others)
@@ -100,22 +103,22 @@ func (w *world) crew() []duty {
 	if w.plan.turned(knobHalfLives) || w.rng(7005).IntN(halfLivesOne) == 0 {
 		drawn = append(drawn, others+4)
 	}
-	again := slices.IndexFunc(duties, func(d duty) bool { return d.name == repeats })
+	again := slices.IndexFunc(workloads, func(l workload) bool { return l.name == repeats })
 	if w.plan.Knobs[knobKeyWindow] != 0 && !slices.Contains(drawn, again) {
 		drawn = append(drawn, again)
 	}
-	var crew []duty
+	var chosen []workload
 	for _, i := range drawn {
-		crew = append(crew, duties[i])
+		chosen = append(chosen, workloads[i])
 	}
-	return crew
+	return chosen
 }
 
-// spaces are the namespaces that a crew needs.
-func spaces(crew []duty) []ebb.Namespace {
+// spaces are the namespaces that workloads need.
+func spaces(chosen []workload) []ebb.Namespace {
 	all := []ebb.Namespace{{Name: countsNamespace, Decay: ebb.DecayNone}}
-	for _, d := range crew {
-		for _, space := range d.spaces {
+	for _, l := range chosen {
+		for _, space := range l.spaces {
 			if !slices.ContainsFunc(all, func(s ebb.Namespace) bool { return s.Name == space.Name }) {
 				all = append(all, space)
 			}
