@@ -192,6 +192,9 @@ func indexOf(header []string, name string) int {
 	return -1
 }
 
+// errEmptyColumn says that a row lacks a part of a key or bin.
+var errEmptyColumn = errors.New("is empty (--skip-empty leaves such rows out)")
+
 // value builds the value from a row's fields. In a template an empty column is
 // an error: it would make one key of many.
 func (s *spec) value(fields []string) (string, error) {
@@ -206,7 +209,7 @@ func (s *spec) value(fields []string) (string, error) {
 			return "", err
 		}
 		if v == "" && !p.isLiteral() {
-			return "", fmt.Errorf("column %s is empty", p.field)
+			return "", fmt.Errorf("column %s %w", p.field, errEmptyColumn)
 		}
 		b.WriteString(v)
 	}

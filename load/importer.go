@@ -55,7 +55,7 @@ type Progress struct {
 	Rows    uint64 // read, those refused and skipped included
 	Resumed uint64 // of Rows: decided by an earlier run, which counted or refused them
 	Refused uint64 // of Rows
-	Empty   uint64 // left out because their bin, value or amount is empty; not in Rows
+	Empty   uint64 // left out because their key, bin, value or amount is empty; not in Rows
 	Applied uint64 // acknowledged
 	Faded   uint64 // of Applied: so old, or of so small an amount, that they weigh less than the namespace keeps
 	Bytes   int64  // read from the file, before decompression

@@ -155,7 +155,7 @@ func TestReader(t *testing.T) {
 				"refused line 3: not enough columns: 2, and g is number 3\n" +
 				"refused line 4: bad time \"-5\": it is before 1970\n" +
 				"refused line 5: bad time: it is empty\n" +
-				"refused line 6: column g is empty\n" +
+				"refused line 6: column g is empty (--skip-empty leaves such rows out)\n" +
 				"refused line 7: malformed: not a text file: there is a NUL byte in it\n" +
 				"refused line 8: bin of 257 bytes: the limit is 256 (EBB-2003)\n" +
 				"refused line 9: key of 607 bytes: the limit is 512 (EBB-2002)\n" +

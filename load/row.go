@@ -35,7 +35,10 @@ func (r *Reader) parse(line string) (row Row, err error) {
 	if err = r.parseBin(&row, missing); err != nil {
 		return row, err
 	}
-	if row.Key, err = r.take(r.key, missing); err != nil {
+	switch row.Key, err = r.take(r.key, missing); {
+	case r.leftOut(row.Key, err):
+		return row, errSkip
+	case err != nil:
 		return row, err
 	}
 	if err = r.parseNumbers(&row, missing); err != nil {
@@ -82,7 +85,7 @@ func (r *Reader) parseBin(row *Row, missing []error) (err error) {
 // leftOut reports whether SkipEmpty leaves out a row for a value of it: one that is empty, or a field that is missing.
 func (r *Reader) leftOut(text string, err error) bool {
 	if err != nil {
-		return r.opts.SkipEmpty && errors.Is(err, errNoField)
+		return r.opts.SkipEmpty && (errors.Is(err, errNoField) || errors.Is(err, errEmptyColumn))
 	}
 	return r.opts.SkipEmpty && strings.TrimSpace(text) == ""
 }

@@ -129,7 +129,7 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 	f.columns.addTimes(fl)
 	f.columns.addHeader(fl)
 	fl.BoolVar(&f.opts.SkipEmpty, "skip-empty", false,
-		"leave out rows with an empty bin, value or amount, or in JSON lines without it, instead of counting an empty "+
+		"leave out rows with an empty key, bin, value or amount, or in JSON lines without it, instead of counting an empty "+
 			"bin as - and refusing the others")
 	fl.Float64Var(&f.rate, "rate", 0, "at most this many rows per second; those that an earlier run has decided are not held back")
 	fl.StringVar(&f.source, "source", "", "`name` under which the cluster remembers this import (by default of the file and the options)")

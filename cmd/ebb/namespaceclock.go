@@ -85,7 +85,8 @@ func (s *session) mustHaveEventClock(ctx context.Context, c *client.Client, name
 
 func noEventClock(name string) error {
 	return proto.ErrBadNamespace.Errorf("namespace %s has no event clock: it lives by wall clock, the time of the nodes", name).
-		WithHint("ebb namespace create NAME --clock event makes one that lives by the times of its events")
+		WithHint("ebb namespace set " + name + " --clock event has it live by the times of its events from now on; " +
+			"what is there counts as old as the wall clock says")
 }
 
 func (s *session) printClock(name string, clock *client.EventClock) error {

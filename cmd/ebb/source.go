@@ -122,7 +122,7 @@ func (s *session) dropSources(cmd *cobra.Command, names []string) error {
 		}
 		dropped = append(dropped, droppedJSON{name, known})
 		if !known {
-			unknown = append(unknown, fmt.Errorf("source %q: no row was counted or refused under that name", name))
+			unknown = append(unknown, fmt.Errorf("source %q: no row was counted or refused under that name: `ebb source list` has the names", name))
 		} else if s.output != "json" {
 			fmt.Fprintf(s.term.out, "dropped %s\n", name)
 		}
