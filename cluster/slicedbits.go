@@ -21,7 +21,7 @@ import (
 func (r *Router) lease() int64 { return r.cfg.Now().UnixMicro() + proto.SliceLeaseUS }
 
 // homeNumbers asks the homes of bitmaps for their numbers, 0 for those that are not there.
-func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
+func (c *Coordinator) homeGenerations(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
 	p := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
 	for _, key := range keys {
 		p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: table.ShardOf(namespace, key), Question: homeQuestion(namespace, key)}})
@@ -31,7 +31,7 @@ func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace s
 	}
 	out := make([]uint64, len(keys))
 	for i := range p.parts {
-		number, err := homeNumber(p.parts[i].answer)
+		number, err := homeGeneration(p.parts[i].answer)
 		if err != nil {
 			return nil, err.WithShard(p.parts[i].question.Shard)
 		}
@@ -49,7 +49,7 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 		}
 	}
 	until := r.lease()
-	numbers, err := r.makeNumbers(ctx, table, namespace, req)
+	numbers, err := r.createGenerations(ctx, table, namespace, req)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func errorIn(result *ebbv1.CommandResult) *ebbv1.Error {
 }
 
 // makeNumbers returns the numbers of the bitmaps that a request changes, by key. Those that are not there are made, unless they are only to be cleared.
-func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (map[string]uint64, error) {
+func (r *Router) createGenerations(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (map[string]uint64, error) {
 	var keys [][]byte
 	filled := map[string]bool{} // by key: something is put in
 	for _, change := range req.GetChanges() {
@@ -122,7 +122,7 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 		}
 		filled[key] = filled[key] || change.GetOp() != ebbv1.BitOp_BIT_OP_CLEAR
 	}
-	numbers, err := r.ask.homeNumbers(ctx, table, namespace, keys)
+	numbers, err := r.ask.homeGenerations(ctx, table, namespace, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +139,10 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 		make.Commands = append(make.Commands, &ebbv1.ShardCommand{Shard: table.ShardOf(namespace, key), Command: cmd})
 	}
 	if len(make.Commands) > 0 {
-		if err := refusedIn(r.apply(ctx, table, make, untilLeader)); err != nil {
+		if err := refusedIn(r.apply(ctx, table, make, retryUntilLeader)); err != nil {
 			return nil, err
 		}
-		if numbers, err = r.ask.homeNumbers(ctx, table, namespace, keys); err != nil { // another may have been faster
+		if numbers, err = r.ask.homeGenerations(ctx, table, namespace, keys); err != nil { // another may have been faster
 			return nil, err
 		}
 	}
@@ -187,14 +187,14 @@ func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []sh
 	for number := uint32(1); number <= table.Shards(); number++ {
 		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: number, Command: cmd})
 	}
-	if err := refusedIn(r.apply(ctx, table, apply, untilLeader)); err != nil {
+	if err := refusedIn(r.apply(ctx, table, apply, retryUntilLeader)); err != nil {
 		return err
 	}
 	body := &ebbv1.Command{Body: &ebbv1.Command_Home{Home: &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Swept{Swept: done}}}}
 	if cmd, err = encoded(body, list[0].Namespace, nil); err != nil {
 		return err
 	}
-	return refusedIn(r.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, untilLeader))
+	return refusedIn(r.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, retryUntilLeader))
 }
 
 // refusedIn is the error of commands that are of use only if all are applied: one that leaves it open what became of a command before others.

@@ -31,7 +31,7 @@ func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, 
 	if id == nil {
 		id = s.step(0)
 	}
-	numbers, err := k.coordinator.homeNumbers(ctx, table, namespace, keys)
+	numbers, err := k.coordinator.homeGenerations(ctx, table, namespace, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (s *slicedStore) atHome(ctx context.Context, id *ebbv1.IdempotencyKey, h *e
 
 // insist applies commands that bear identities, and sends those again of which nobody knows what became, as long as the context lasts.
 func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyRequest) *ebbv1.ApplyResponse {
-	resp := r.apply(ctx, table, req, untilLeader)
+	resp := r.apply(ctx, table, req, retryUntilLeader)
 	for try := 1; pause(ctx, try+1); try++ {
 		var open []int
 		again := &ebbv1.ApplyRequest{}
@@ -112,7 +112,7 @@ func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyReque
 		if len(open) == 0 {
 			break
 		}
-		for j, result := range r.apply(ctx, table, again, untilLeader).GetResults() {
+		for j, result := range r.apply(ctx, table, again, retryUntilLeader).GetResults() {
 			if e := proto.FromWire(result.GetError()); e == nil || e.Code/1000 != 1 { // else the first try may still be applied
 				resp.Results[open[j]] = result
 			}
