@@ -328,13 +328,13 @@ func (d *layout) unbalanced(count map[string]int, mean float64) bool {
 
 // balanceOnce moves one from the most loaded node that can give to the least loaded that can take; false if there is
 // nothing to gain.
-func (d *layout) balanceOnce(count map[string]int, move func(rich, poor string) bool) bool {
-	poor := slices.Clone(d.get)
-	slices.SortStableFunc(poor, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
-	rich := slices.Clone(d.stay)
-	slices.SortStableFunc(rich, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
-	for _, p := range poor {
-		for _, r := range rich {
+func (d *layout) balanceOnce(count map[string]int, move func(from, to string) bool) bool {
+	to := slices.Clone(d.get)
+	slices.SortStableFunc(to, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+	from := slices.Clone(d.stay)
+	slices.SortStableFunc(from, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
+	for _, p := range to {
+		for _, r := range from {
 			if count[r]-count[p] >= 2 && move(r, p) {
 				return true
 			}
@@ -345,15 +345,15 @@ func (d *layout) balanceOnce(count map[string]int, move func(rich, poor string) 
 
 // moveReplica moves a shard from a node with more load to one with less, if no zone gets more of its replicas. It
 // takes the shard for which the receiving node has the highest hash.
-func (d *layout) moveReplica(rich, poor string) bool {
+func (d *layout) moveReplica(from, to string) bool {
 	var best *shardPlan
 	for _, s := range d.shards {
 		holders := s.holders()
-		if !slices.Contains(holders, rich) || slices.Contains(holders, poor) || best != nil && weight(poor, s.id) <= weight(poor, best.id) {
+		if !slices.Contains(holders, from) || slices.Contains(holders, to) || best != nil && weight(to, s.id) <= weight(to, best.id) {
 			continue
 		}
 		after := slices.Clone(holders)
-		after[slices.Index(after, rich)] = poor
+		after[slices.Index(after, from)] = to
 		if d.sharedZones(after) <= d.sharedZones(holders) {
 			best = s
 		}
@@ -361,7 +361,7 @@ func (d *layout) moveReplica(rich, poor string) bool {
 	if best == nil {
 		return false
 	}
-	d.swap(best, rich, poor, fmt.Sprintf("%s has room: it holds less than its share", poor))
+	d.swap(best, from, to, fmt.Sprintf("%s has room: it holds less than its share", to))
 	return true
 }
 
@@ -394,20 +394,20 @@ func (d *layout) balanceLeaders() {
 
 // moveLeadership lets the less loaded node lead a shard that the other leads and both hold. It takes the one for
 // which that node has the highest hash.
-func (d *layout) moveLeadership(rich, poor string) bool {
+func (d *layout) moveLeadership(from, to string) bool {
 	var best *shardPlan
 	for _, s := range d.shards {
-		if s.nodes[0] == rich && slices.Contains(s.nodes, poor) && (best == nil || weight(poor, s.id) > weight(poor, best.id)) {
+		if s.nodes[0] == from && slices.Contains(s.nodes, to) && (best == nil || weight(to, s.id) > weight(to, best.id)) {
 			best = s
 		}
 	}
 	if best == nil {
 		return false
 	}
-	at := slices.Index(best.nodes, poor)
-	best.nodes[0], best.nodes[at] = poor, rich
-	d.led[rich]--
-	d.led[poor]++
+	at := slices.Index(best.nodes, to)
+	best.nodes[0], best.nodes[at] = to, from
+	d.led[from]--
+	d.led[to]++
 	return true
 }
 

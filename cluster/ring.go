@@ -137,19 +137,19 @@ func balanceLeaders(names, leaders []string) {
 	}
 	mean := float64(len(leaders)) / float64(len(names))
 	for {
-		poor := leastLoaded(names, led)
-		if float64(led[poor]) >= math.Floor(mean*leastLoad) {
+		to := leastLoaded(names, led)
+		if float64(led[to]) >= math.Floor(mean*leastLoad) {
 			return
 		}
 		best := -1
 		for i, leader := range leaders {
-			if float64(led[leader]) > mean && (best < 0 || weight(poor, uint32(i+1)) > weight(poor, uint32(best+1))) {
+			if float64(led[leader]) > mean && (best < 0 || weight(to, uint32(i+1)) > weight(to, uint32(best+1))) {
 				best = i
 			}
 		}
 		led[leaders[best]]--
-		led[poor]++
-		leaders[best] = poor
+		led[to]++
+		leaders[best] = to
 	}
 }
 
@@ -167,32 +167,32 @@ func balanceFollowers(names []string, records []*ebbv1.ShardRecord) {
 	}
 	mean := float64(total) / float64(len(names))
 	for {
-		poor, rich := leastLoaded(names, held), mostLoaded(names, held)
+		to, from := leastLoaded(names, held), mostLoaded(names, held)
 		over := mean // nodes that hold more may give
-		if float64(held[poor]) >= math.Floor(mean*leastLoad) {
-			if float64(held[rich]) <= math.Ceil(mean*replicaLoad) {
+		if float64(held[to]) >= math.Floor(mean*leastLoad) {
+			if float64(held[from]) <= math.Ceil(mean*replicaLoad) {
 				return
 			}
-			over = float64(held[rich] - 1)
+			over = float64(held[from] - 1)
 		}
-		gift := bestTransfer(poor, records, held, over)
-		if gift == nil {
+		moved := bestTransfer(to, records, held, over)
+		if moved == nil {
 			return
 		}
-		held[gift.Node]--
-		held[poor]++
-		gift.Node = poor
+		held[moved.Node]--
+		held[to]++
+		moved.Node = to
 	}
 }
 
-// bestTransfer finds the follower that poor should take over: in the shard of
-// highest hash that has one on a node that holds over so many, and none on poor.
-func bestTransfer(poor string, records []*ebbv1.ShardRecord, held map[string]int, over float64) *ebbv1.ReplicaRecord {
+// bestTransfer finds the follower that a node should take over: in the shard of
+// highest hash that has one on a node that holds over so many, and none on that node.
+func bestTransfer(to string, records []*ebbv1.ShardRecord, held map[string]int, over float64) *ebbv1.ReplicaRecord {
 	var best *ebbv1.ReplicaRecord
 	var bestWeight uint64
 	for _, record := range records {
-		w := weight(poor, record.Shard)
-		if best != nil && w <= bestWeight || holds(record, poor) {
+		w := weight(to, record.Shard)
+		if best != nil && w <= bestWeight || holds(record, to) {
 			continue
 		}
 		for _, replica := range record.Replicas[1:] {

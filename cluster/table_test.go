@@ -125,7 +125,7 @@ func TestLeadersKeepTheNewest(t *testing.T) {
 	l.Observe(2, "d", 8)
 	<-ended
 	if l.leadershipEnd("c", only) != nil || l.leadershipEnd("d", only) == nil {
-		t.Error("who reigns is not who leads")
+		t.Error("a node that does not lead has a leadership that ends")
 	}
 
 	l.Observe(99, "a", 1)
