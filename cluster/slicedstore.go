@@ -14,12 +14,13 @@ const storedIDsMax = math.MaxUint32
 
 // storeSliced makes a bitmap that is placed by slice of an expression. Nobody sees any of it before all of it is there:
 //
-//	home         reserve number ----------------------------------------> put number in place of the old one
+//	home         reserve generation ------------------------------------> put generation in place of the old one
 //	all shards                   each evaluates its slices and stores
-//	                             them under the number
+//	                             them under the generation
 //
-// What stops in between leaves a number that is swept, and so does a bitmap that is replaced. The last step bears the identity of the request: one that is repeated stores parts again,
-// which nobody gets to see, and hears what the first has stored.
+// What stops in between leaves a generation that is swept, and so does a bitmap that is replaced. The last step bears
+// the identity of the request: one that is repeated stores parts again, which nobody gets to see, and hears what the
+// first has stored.
 func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	keys := proto.ExprKeys(req.GetExpr())
 	s := &slicedStore{
@@ -31,14 +32,14 @@ func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, 
 	if id == nil {
 		id = s.step(0)
 	}
-	numbers, err := k.coordinator.homeGenerations(ctx, table, namespace, keys)
+	generations, err := k.coordinator.homeGenerations(ctx, table, namespace, keys)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.atHome(ctx, s.step(1), &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: s.number}}); err != nil {
 		return nil, err
 	}
-	count, err := s.parts(ctx, partsOf(keys, numbers, table.Shards()).expr(req.GetExpr()))
+	count, err := s.parts(ctx, partsOf(keys, generations, table.Shards()).expr(req.GetExpr()))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,7 @@ func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, 
 	return &ebbv1.StoreBitmapResponse{Count: result.GetChanged()}, nil
 }
 
-// slicedStore is a bitmap that is being stored under a number.
+// slicedStore is a bitmap that is being stored under a generation.
 type slicedStore struct {
 	*Keys
 	table     *Table

@@ -149,20 +149,20 @@ type bitmapName struct{ namespace, key string }
 // generationsMax is how many generations are remembered: some 10 MB.
 const generationsMax = 1 << 16
 
-func (n *generationCache) get(of bitmapName) (number uint64, known bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	number, known = n.known[of]
-	return number, known
+func (c *generationCache) get(of bitmapName) (generation uint64, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	generation, known = c.known[of]
+	return generation, known
 }
 
-func (n *generationCache) set(of bitmapName, number uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.known == nil || len(n.known) >= generationsMax {
-		n.known = map[bitmapName]uint64{}
+func (c *generationCache) set(of bitmapName, generation uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= generationsMax {
+		c.known = map[bitmapName]uint64{}
 	}
-	n.known[of] = number
+	c.known[of] = generation
 }
 
 // slicedAsk is one question about bitmaps that are placed by slice, while it is asked.
@@ -173,8 +173,8 @@ type slicedAsk struct {
 
 	homes []*askPart // of the keys
 	parts []*askPart // of all shards
-	used  []uint64   // the numbers that the parts were asked for; nil: they were not
-	late  bool       // the parts are here, and count if the homes still say these numbers; see overdue
+	used  []uint64   // the generations that the parts were asked for; nil: they were not
+	late  bool       // the parts are here, and count if the homes still say these generations; see overdue
 	err   *proto.Error
 }
 
@@ -184,8 +184,9 @@ const slicesTries = 8
 // slicedPartsMax is how many answers of shards one round of a request is about.
 const slicedPartsMax = 8192
 
-// askSlices answers the questions at these positions. Each goes to all shards, which have a part of every bitmap, and what they say is added up. In the same call the homes are asked
-// for the numbers of the bitmaps: when they are not those that the parts were asked for, the parts are asked again.
+// askSlices answers the questions at these positions. Each goes to all shards, which have a part of every bitmap, and
+// what they say is added up. In the same call the homes are asked for the generations of the bitmaps: when they are not
+// those that the parts were asked for, the parts are asked again.
 func (c *Coordinator) askSlices(ctx context.Context, table *Table, req *ebbv1.AskRequest, at []int, answers []*ebbv1.Answer) error {
 	for len(at) > 0 {
 		n, parts := 0, 0
@@ -296,7 +297,7 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 	return answers
 }
 
-// slicedScatter asks the homes of all keys and, of questions whose keys' numbers are known, the shards.
+// slicedScatter asks the homes of all keys and, of questions whose keys' generations are known, the shards.
 func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv1.AskRequest, asks []*slicedAsk) {
 	p := &askPlan{req: req, consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)}
 	homes := map[bitmapName]int{}
@@ -348,7 +349,7 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 	}
 }
 
-// homeQuestion asks the home of a bitmap for its number.
+// homeQuestion asks the home of a bitmap for its generation.
 func homeQuestion(namespace string, key []byte) *ebbv1.Question {
 	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{
 		Expr:   &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}},
@@ -401,10 +402,10 @@ type parts struct {
 	shards uint32
 }
 
-func partsOf(keys [][]byte, numbers []uint64, shards uint32) parts {
+func partsOf(keys [][]byte, generations []uint64, shards uint32) parts {
 	p := parts{map[string][]byte{}, shards}
 	for i, key := range keys {
-		p.names[string(key)] = proto.PartName(numbers[i], key)
+		p.names[string(key)] = proto.PartName(generations[i], key)
 	}
 	return p
 }
@@ -422,29 +423,31 @@ func (p parts) expr(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	})
 }
 
-// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the right numbers, or it has failed. Where a home does not answer it
-// has failed even if partial answers are allowed: what is remembered may be a number from before the bitmap was made, or made anew, and the other shards, asked for that, would be
-// counted as included with nothing in them. tookUS is how long it took to ask, by the wall clock.
+// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the
+// right generations, or it has failed. Where a home does not answer it has failed even if partial answers are allowed:
+// what is remembered may be a generation from before the bitmap was made, or made anew, and the other shards, asked for
+// that, would be counted as included with nothing in them. tookUS is how long it took to ask, by the wall clock.
 func (a *slicedAsk) settle(known *generationCache, tookUS int64) (done bool) {
 	same := a.used != nil
 	for i, home := range a.homes {
-		number, err := homeGeneration(home.answer)
+		generation, err := homeGeneration(home.answer)
 		if err != nil {
 			a.err = failedHome(err, home.question.Shard)
 			return true
 		}
-		if a.used == nil || a.used[i] != number {
+		if a.used == nil || a.used[i] != generation {
 			same = false
-			known.set(bitmapName{a.ns, string(a.keys[i])}, number)
+			known.set(bitmapName{a.ns, string(a.keys[i])}, generation)
 		}
 	}
 	a.late = same && !a.late && (tookUS > proto.SliceLeaseUS || a.overdue())
 	return same && !a.late
 }
 
-// overdue reports whether a part may have been swept between the answers of the homes and its own: its shard's clock, without which nothing is swept (see Sweep), is ahead of theirs by
-// more than a lease. It may be if this node stood still meanwhile, and its clocks with it. Then the homes are asked again: if they still say the same numbers, no part under them had
-// been swept when it answered.
+// overdue reports whether a part may have been swept between the answers of the homes and its own: its shard's clock,
+// without which nothing is swept (see Sweep), is ahead of theirs by more than a lease. It may be if this node stood
+// still meanwhile, and its clocks with it. Then the homes are asked again: if they still say the same generations, no
+// part under them had been swept when it answered.
 func (a *slicedAsk) overdue() bool {
 	if len(a.homes) == 0 {
 		return false
