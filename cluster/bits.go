@@ -113,7 +113,7 @@ func (b *bitCommands) make(ctx context.Context, r *Router, table *Table) (*ebbv1
 		merged.Results[i] = &ebbv1.CommandResult{}
 	}
 	if len(apply.Commands) > 0 {
-		for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
+		for j, result := range r.apply(ctx, table, apply, retryUntilLeader).GetResults() {
 			b.list[j].share(result, merged.Results)
 		}
 	}

@@ -40,7 +40,7 @@ func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 		if cmd.GetTakesPlace() {
 			return 0, ErrRemoved(record.GetName(), table.ClusterID())
 		}
-		return c.welcome(record)
+		return c.addNode(record)
 	}
 	if have.GetDisk() == record.GetDisk() {
 		id, _ := table.ReplicaOn(have.GetName(), ControlShard)
@@ -71,31 +71,31 @@ func errNodeExists(have *ebbv1.NodeRecord) *proto.Error {
 		WithHint("give this node a name of its own, with --node; or stop the other one first, if its disk is lost")
 }
 
-// welcome adds a node that is new.
-func (c *Control) welcome(record *ebbv1.NodeRecord) (uint64, *proto.Error) {
+// addNode adds a node that is new.
+func (c *Control) addNode(record *ebbv1.NodeRecord) (uint64, *proto.Error) {
 	table := c.Table()
 	if len(table.Nodes()) >= int(table.Shards()) {
 		return 0, proto.ErrBadRequest.Errorf("node %s: the cluster has %d shards and as many nodes, so there is nothing for it to hold", record.GetName(), table.Shards())
 	}
 	wire := edit(table)
-	wire.Nodes = put(wire.Nodes, newcomer(record), (*ebbv1.NodeRecord).GetName)
+	wire.Nodes = put(wire.Nodes, newNodeRecord(record), (*ebbv1.NodeRecord).GetName)
 	wire.Removed = slices.DeleteFunc(slices.Clone(wire.Removed), func(name string) bool { return name == record.GetName() })
-	replica := c.number(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: true, Joining: true})
+	replica := c.assignReplicaID(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: true, Joining: true})
 	control := editShard(wire, ControlShard)
 	control.Replicas = append(control.Replicas, replica)
 	c.swap(wire)
 	return replica.Id, nil
 }
 
-func newcomer(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
+func newNodeRecord(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 	want := pb.Clone(record).(*ebbv1.NodeRecord)
 	want.ProtoReflect().SetUnknown(nil)
 	want.Alive, want.Enrolled, want.State = false, false, ebbv1.NodeState_NODE_STATE_UNSPECIFIED
 	return want
 }
 
-// number gives a replica an id that none had before.
-func (c *Control) number(wire *ebbv1.Table, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
+// assignReplicaID gives a replica an id that none had before.
+func (c *Control) assignReplicaID(wire *ebbv1.Table, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
 	wire.ReplicasGiven++
 	r.Id = wire.ReplicasGiven
 	return r
@@ -112,18 +112,19 @@ func editShard(wire *ebbv1.Table, shard uint32) *ebbv1.ShardRecord {
 	return wire.Placement[shard]
 }
 
-// prefer chooses who should lead: whom the target names first, if it has the data; or else who was preferred, or another that stays.
-func prefer(record *ebbv1.ShardRecord) {
+// choosePreferred chooses who should lead: the first node of the target, if it has the data.
+// Otherwise it keeps the preferred node, or takes another that stays.
+func choosePreferred(record *ebbv1.ShardRecord) {
 	best := -1
 	for i, r := range record.Replicas {
-		if best < 0 || preference(record, r) > preference(record, record.Replicas[best]) {
+		if best < 0 || preferenceRank(record, r) > preferenceRank(record, record.Replicas[best]) {
 			best = i
 		}
 	}
 	record.Preferred = record.Replicas[best].GetNode()
 }
 
-func preference(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) (rank int) {
+func preferenceRank(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) (rank int) {
 	if r.GetLost() {
 		return -1
 	}
@@ -153,7 +154,7 @@ func (c *Control) setNodeState(cmd *ebbv1.SetNodeState) *proto.Error {
 		return nil
 	}
 	if cmd.GetState() != ebbv1.NodeState_NODE_STATE_UNSPECIFIED {
-		if err := table.spares(cmd.GetNode()); err != nil {
+		if err := table.checkSpare(cmd.GetNode()); err != nil {
 			return err
 		}
 	}
@@ -165,8 +166,8 @@ func (c *Control) setNodeState(cmd *ebbv1.SetNodeState) *proto.Error {
 	return nil
 }
 
-// spares refuses to do without a node that the replicas need.
-func (t *Table) spares(node string) *proto.Error {
+// checkSpare refuses to do without a node that the replicas need.
+func (t *Table) checkSpare(node string) *proto.Error {
 	left := 0
 	for _, n := range t.Nodes() {
 		if n.GetName() != node && n.GetState() == ebbv1.NodeState_NODE_STATE_UNSPECIFIED {
@@ -227,7 +228,7 @@ func (c *Control) setTargets(cmd *ebbv1.SetTargets) *proto.Error {
 				record.Replicas[i].Nonvoter = !slices.Contains(record.Target, r.Node)
 			}
 		}
-		prefer(record)
+		choosePreferred(record)
 	}
 	if len(cmd.GetTargets()) > 0 {
 		c.swap(wire)
@@ -257,7 +258,7 @@ func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
 	case have == nil:
 		return proto.ErrBadRequest.Errorf("there is no shard %d", cmd.GetShard())
 	case cmd.GetKeep() != 0:
-		return c.takeBack(have, cmd.GetKeep())
+		return c.cancelMove(have, cmd.GetKeep())
 	case underWay(have) && !mayLeave(have, cmd.GetFrom()):
 		return proto.ErrBadRequest.Errorf("shard %d is being moved already", cmd.GetShard())
 	case cmd.GetTo() != "" && (table.Node(cmd.GetTo()) == nil || holds(have, cmd.GetTo())):
@@ -275,24 +276,25 @@ func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
 		record.Replicas[at].Joining, record.Replicas[at].Leaving = false, true
 	}
 	if cmd.GetTo() != "" {
-		record.Replicas = append(record.Replicas, c.number(wire, &ebbv1.ReplicaRecord{Node: cmd.GetTo(), Joining: true}))
+		record.Replicas = append(record.Replicas, c.assignReplicaID(wire, &ebbv1.ReplicaRecord{Node: cmd.GetTo(), Joining: true}))
 	}
-	prefer(record)
+	choosePreferred(record)
 	c.swap(wire)
 	return nil
 }
 
-// takeBack makes a replica that leaves one that joins. Whether it is still a member the record cannot say; the group's leader finds that out.
-func (c *Control) takeBack(have *ebbv1.ShardRecord, replica uint64) *proto.Error {
+// cancelMove makes a replica that leaves one that joins. The record cannot say whether it is still a member;
+// the group's leader finds that out.
+func (c *Control) cancelMove(have *ebbv1.ShardRecord, replica uint64) *proto.Error {
 	at := slices.IndexFunc(have.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetId() == replica })
-	if at < 0 || kept(have, have.Replicas[at]) == have.Replicas[at] {
+	if at < 0 || asMember(have, have.Replicas[at]) == have.Replicas[at] {
 		return proto.ErrBadRequest.Errorf("shard %d has no replica %d that leaves and could stay", have.GetShard(), replica)
 	}
 	wire := edit(c.Table())
 	record := editShard(wire, have.GetShard())
 	record.Replicas = slices.Clone(record.Replicas)
-	record.Replicas[at] = kept(record, record.Replicas[at])
-	prefer(record)
+	record.Replicas[at] = asMember(record, record.Replicas[at])
+	choosePreferred(record)
 	c.swap(wire)
 	return nil
 }
@@ -335,14 +337,14 @@ func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
 	if !slices.ContainsFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return !r.GetNonvoter() }) {
 		return proto.ErrBadRequest.Errorf("shard %d would have no voter", cmd.GetShard())
 	}
-	prefer(record)
-	dismiss(wire)
+	choosePreferred(record)
+	dropRemovedNodes(wire)
 	c.swap(wire)
 	return nil
 }
 
-// dismiss drops nodes that were to be removed and hold nothing.
-func dismiss(wire *ebbv1.Table) {
+// dropRemovedNodes drops nodes that were to be removed and hold nothing.
+func dropRemovedNodes(wire *ebbv1.Table) {
 	holding := make(map[string]bool)
 	for _, record := range wire.Placement {
 		for _, r := range record.GetReplicas() {

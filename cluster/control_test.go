@@ -274,7 +274,7 @@ func TestControlKeepsNodeRecords(t *testing.T) {
 		t.Error("the same record counts as a change")
 	}
 	if e := s.apply(putCommand(&ebbv1.NodeRecord{Name: "ebb-3"})).GetError(); e.GetCode() != ebbv1.Code_CODE_BAD_REQUEST {
-		t.Errorf("a stranger's record: %v", e)
+		t.Errorf("the record of an unknown node: %v", e)
 	}
 	if e := s.apply(putCommand(nil)).GetError(); e == nil {
 		t.Error("no record at all was accepted")

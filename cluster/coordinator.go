@@ -62,11 +62,11 @@ func (l Limits) filled() Limits {
 // question did, so all writes acknowledged before it are included; it is not
 // one atomic cut over the shards.
 type Coordinator struct {
-	cfg     CoordinatorConfig
-	numbers numbers
-	words   words
-	hedges  hedges
-	clocks  eventClocks
+	cfg          CoordinatorConfig
+	generations  generationCache
+	dictionaries dictionaryCache
+	hedges       hedges
+	clocks       eventClocks
 }
 
 // NewCoordinator returns a Coordinator. It panics if a required field of cfg is missing.
@@ -79,7 +79,7 @@ func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
 	}
 	cfg.Limits = cfg.Limits.filled()
 	c := &Coordinator{cfg: cfg}
-	c.words.ids.most, c.words.names.most = cfg.Limits.RecentNames, cfg.Limits.RecentNames
+	c.dictionaries.ids.most, c.dictionaries.names.most = cfg.Limits.RecentNames, cfg.Limits.RecentNames
 	return c
 }
 
@@ -170,7 +170,7 @@ func (c *Coordinator) askBy(
 	strict := req.GetStrict()
 	req, repeats := distinctRequest(req)
 	asked := req.GetQuestions()
-	req, refused := spelledFor(table, req)
+	req, refused := expandRequest(table, req)
 	req, unknown := c.withIDs(ctx, table, req)
 	answers, err := c.answer(ctx, table, req)
 	if err != nil {
@@ -364,7 +364,7 @@ func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 	}
-	ctx, answered := whileItLeads(ctx, c.cfg.Leaders, call.node, call.shards())
+	ctx, answered := untilDeposed(ctx, c.cfg.Leaders, call.node, call.shards())
 	defer answered()
 	call.resp, call.err = c.hedged(ctx, table, backend, call)
 	if call.err != nil && context.Cause(ctx) == errDeposed {
@@ -401,10 +401,10 @@ func (c *Coordinator) collect(table *Table, p *askPlan, calls []askCall) (again 
 func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebbv1.Error) bool {
 	switch e.GetCode() {
 	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_NO_LEADER, ebbv1.Code_CODE_UNREACHABLE:
-		learn(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, e)
+		learnLeader(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, e)
 	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_SHUTTING_DOWN, ebbv1.Code_CODE_STARTING:
 		if part.node != c.cfg.Node {
-			correct(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, table.after(shard, part.node), false)
+			correctLeader(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, table.after(shard, part.node), false)
 		}
 	case ebbv1.Code_CODE_OVERLOADED:
 		return asksAgain(e) // of the same node: with the others there was too much to say at once

@@ -8,39 +8,40 @@ import (
 )
 
 const (
-	// doubtAfter is how long a node may take to answer before it is watched whether it still leads.
-	doubtAfter = 50 * time.Millisecond
-	// lastWords is how long it is still waited for when it leads no more: whoever hands its lead over, or is told of another, answers what waits there.
-	lastWords = 50 * time.Millisecond
+	// leaderCheckAfter is how long a node may take to answer before this node watches whether it still leads.
+	leaderCheckAfter = 50 * time.Millisecond
+	// deposedGrace is how long to wait for a deposed leader: it may still answer requests that it has queued.
+	deposedGrace = 50 * time.Millisecond
 )
 
 // errDeposed is why a request to another node is not waited for any more.
 var errDeposed = errors.New("another node leads meanwhile, or nobody")
 
-// whileItLeads returns a context that ends lastWords after this node learns that the one that is asked leads none of the shards any more, unless that
-// leads again by then: cut off, it may never answer, and who asks knows better whom to ask. Where it was not known to lead when it was asked, there is nothing to learn.
-func whileItLeads(ctx context.Context, leaders *Leaders, node string, shards iter.Seq[uint32]) (context.Context, func()) {
-	if leaders.reign(node, shards) == nil {
+// untilDeposed returns a context that ends deposedGrace after this node learns that the other node leads none of the
+// shards any more. It does not end if that node leads again by then. A node that is cut off may never answer, and the
+// caller knows better where to retry. If the node was not known to lead, the context does not end early.
+func untilDeposed(ctx context.Context, leaders *Leaders, node string, shards iter.Seq[uint32]) (context.Context, func()) {
+	if leaders.leadershipEnd(node, shards) == nil {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	doubt := time.AfterFunc(doubtAfter, func() {
-		for leads := true; leads; leads = leaders.reign(node, shards) != nil {
-			if !untilDeposed(ctx, leaders, node, shards) || !sleep(ctx, lastWords) {
+	check := time.AfterFunc(leaderCheckAfter, func() {
+		for leads := true; leads; leads = leaders.leadershipEnd(node, shards) != nil {
+			if !awaitDeposed(ctx, leaders, node, shards) || !sleep(ctx, deposedGrace) {
 				return
 			}
 		}
 		cancel(errDeposed)
 	})
 	return ctx, func() {
-		doubt.Stop()
+		check.Stop()
 		cancel(nil)
 	}
 }
 
-// untilDeposed waits until a node leads none of the shards, as far as is known; false when the context ends first.
-func untilDeposed(ctx context.Context, leaders *Leaders, node string, shards iter.Seq[uint32]) bool {
-	for over := leaders.reign(node, shards); over != nil; over = leaders.reign(node, shards) {
+// awaitDeposed waits until a node leads none of the shards, as far as is known; false when the context ends first.
+func awaitDeposed(ctx context.Context, leaders *Leaders, node string, shards iter.Seq[uint32]) bool {
+	for over := leaders.leadershipEnd(node, shards); over != nil; over = leaders.leadershipEnd(node, shards) {
 		select {
 		case <-ctx.Done():
 			return false

@@ -62,9 +62,9 @@ type GossipConfig struct {
 	// Proven reports whether another node is connected now, and at the gRPC address of this start. It is called under
 	// locks of memberlist. Nil: none is.
 	Proven func(Member) bool
-	// OnStrangers is told when those of the Join addresses that answer are all of
+	// OnForeignCluster is called when those of the Join addresses that answer are all of
 	// another cluster.
-	OnStrangers func(Strangers)
+	OnForeignCluster func(ForeignCluster)
 	// OnDuplicate is called when two living processes seem to go by one node's name, again with each look while it is
 	// so. One whose disk was given up is none of them. It is the word of whoever can send gossip: without keys, of
 	// anybody.
@@ -93,8 +93,8 @@ func (d Duplicate) Err() *proto.Error {
 		WithHint("give every node a name of its own, or stop one of the two")
 }
 
-// Strangers are nodes of another cluster at addresses that were to be joined.
-type Strangers struct {
+// ForeignCluster is a node of another cluster at an address that was to be joined.
+type ForeignCluster struct {
 	Addr   string // of one of them
 	Node   string // its name
 	GRPC   string // where that one says it answers
@@ -103,7 +103,7 @@ type Strangers struct {
 }
 
 // Err returns WRONG_CLUSTER with both clusters.
-func (s Strangers) Err() *proto.Error {
+func (s ForeignCluster) Err() *proto.Error {
 	return proto.ErrWrongCluster.Errorf("the node to join at %s is of cluster %s...: this node's data is of cluster %s...", s.Addr, s.Theirs, s.Ours).
 		WithHint("join nodes of its own cluster, or start with an empty --data-dir")
 }
@@ -139,14 +139,14 @@ type Gossip struct {
 	evictions *rate.Limiter // of starts that made room for others of their node
 
 	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
-	roster    *roster
-	strangers map[string]Member // by gossip address, of those that are of another cluster
+	known     *knownMembers
+	foreign   map[string]Member // of another cluster, by gossip address
 	warned    map[string]bool   // addresses of which something was said
 	tried     map[string]string // address -> why it could not be joined when that was tried last
 	announced Member            // what the others were told of this node
 
 	opened   time.Time
-	changed  chan struct{} // holds one: there is news in the roster
+	changed  chan struct{} // holds one: the known members changed
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
@@ -162,11 +162,11 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	}
 	logger := cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip")
 	g := &Gossip{
-		cfg: cfg, roster: newRoster(), opened: time.Now(), arrivals: rate.NewLimiter(newStartsRate, newStartsBurst),
+		cfg: cfg, known: newKnownMembers(), opened: time.Now(), arrivals: rate.NewLimiter(newStartsRate, newStartsBurst),
 		evictions: rate.NewLimiter(evictRate, evictBurst),
 		changed:   make(chan struct{}, 1), reported: make(map[[2]string]bool),
-		strangers: make(map[string]Member),
-		warned:    make(map[string]bool), tried: make(map[string]string),
+		foreign: make(map[string]Member),
+		warned:  make(map[string]bool), tried: make(map[string]string),
 		log: logger, refused: newRefusals(logger),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -182,7 +182,7 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	}
 	g.transport = &gossipTransport{
 		network: cfg.Network, sums: g.keys == nil, keys: g.openedWith, refuse: g.refused.note,
-		damaged: func(from net.Addr) { logger.Warn("a packet is dropped: it was damaged on its way", "from", from) },
+		damaged: func(from net.Addr) { logger.Warn("dropping gossip packet: damaged on its way", "from", from) },
 	}
 	if err := g.transport.listen(ctx, cfg.Listen, cfg.Addr); err != nil {
 		g.cancel()
@@ -283,14 +283,14 @@ func (g *Gossip) Addr() string { return g.self.Gossip }
 func (g *Gossip) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.roster.members()
+	return g.known.members()
 }
 
 // Member returns what is known of a node, and whether anything is.
 func (g *Gossip) Member(node string) (Member, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if best := g.roster.best(node); best != nil {
+	if best := g.known.best(node); best != nil {
 		return best.member, true
 	}
 	return Member{}, false
@@ -340,7 +340,7 @@ func (g *Gossip) watch() {
 		case <-g.changed:
 		}
 		told = g.tell(told)
-		if g.compareRivals() {
+		if g.checkDuplicates() {
 			told = g.tell(told)
 		}
 	}
@@ -359,23 +359,23 @@ func (g *Gossip) tell(told []Member) []Member {
 	return now
 }
 
-// compareRivals asks all starts of a node that seem to be alive. A process that
-// died answers no more, though memberlist takes seconds to find out; if two
-// answer, there are two, unless one is an outcast, which must not end its
-// successor however long it has lived. It reports whether there was anything to compare.
-func (g *Gossip) compareRivals() bool {
+// checkDuplicates asks all starts of a node that seem to be alive. A process that
+// died answers no more, though memberlist takes seconds to find out. If two
+// answer, there are two, unless the disk of one was replaced: that one must not end
+// its successor. It reports whether there was anything to compare.
+func (g *Gossip) checkDuplicates() bool {
 	g.mu.Lock()
-	rivals := g.roster.rivals()
+	duplicates := g.known.duplicates()
 	g.mu.Unlock()
-	for _, starts := range rivals {
+	for _, starts := range duplicates {
 		var answering []Member
 		for _, m := range starts {
 			answered := g.answers(m)
-			if answered && !m.outcast(g.diskOf(m.Node)) {
+			if answered && !m.diskReplaced(g.diskOf(m.Node)) {
 				answering = append(answering, m)
 			}
 			g.mu.Lock()
-			g.roster.heard(m, answered)
+			g.known.noteAnswer(m, answered)
 			g.mu.Unlock()
 		}
 		sort.SliceStable(answering, func(i, j int) bool { return answering[i].outranks(answering[j]) })
@@ -383,7 +383,7 @@ func (g *Gossip) compareRivals() bool {
 			g.reportDuplicate(Duplicate{Stays: answering[i-1], Goes: answering[i]})
 		}
 	}
-	return len(rivals) > 0
+	return len(duplicates) > 0
 }
 
 func (g *Gossip) diskOf(node string) string {
@@ -447,7 +447,7 @@ func (g *Gossip) rejoin() {
 			timer.Stop()
 			return
 		}
-		g.wake() // rivals that were not answered may answer now
+		g.wake() // duplicates that did not answer may answer now
 	}
 }
 
@@ -465,24 +465,24 @@ func (g *Gossip) join(most int) {
 		}
 		g.tries(addr, err)
 		g.mu.Lock()
-		theirs, strange := g.strangers[addr]
-		news := strange && !g.warned[addr]
+		theirs, foreign := g.foreign[addr]
+		news := foreign && !g.warned[addr]
 		if news {
 			g.warned[addr] = true
 		}
 		g.mu.Unlock()
 		if news {
-			g.warn(Strangers{Addr: addr, Node: theirs.Node, GRPC: theirs.GRPC, Theirs: theirs.Cluster, Ours: g.now().Cluster})
+			g.warn(ForeignCluster{Addr: addr, Node: theirs.Node, GRPC: theirs.GRPC, Theirs: theirs.Cluster, Ours: g.now().Cluster})
 		}
 	}
 }
 
 // warn says that an address has nodes of another cluster; and tells, if it was
 // to be joined and no node of this cluster is where others were to be.
-func (g *Gossip) warn(s Strangers) {
-	g.log.Error("a node of another cluster", "err", s.Err())
+func (g *Gossip) warn(s ForeignCluster) {
+	g.log.Error("found a node of another cluster", "err", s.Err())
 	g.mu.Lock()
-	alive, _ := g.roster.addresses()
+	alive, _ := g.known.addresses()
 	g.mu.Unlock()
 	meant := false
 	for _, name := range g.cfg.Join {
@@ -493,15 +493,15 @@ func (g *Gossip) warn(s Strangers) {
 			meant = meant || at == s.Addr
 		}
 	}
-	if meant && g.cfg.OnStrangers != nil {
-		g.cfg.OnStrangers(s)
+	if meant && g.cfg.OnForeignCluster != nil {
+		g.cfg.OnForeignCluster(s)
 	}
 }
 
-// strangerError refuses a member of another cluster.
-type strangerError struct{ member, theirs string }
+// foreignClusterError refuses a member of another cluster.
+type foreignClusterError struct{ member, theirs string }
 
-func (e strangerError) Error() string {
+func (e foreignClusterError) Error() string {
 	return fmt.Sprintf("%s is of cluster %s...", e.member, e.theirs)
 }
 
@@ -509,7 +509,7 @@ func (e strangerError) Error() string {
 // records or seen before, less those where somebody lives.
 func (g *Gossip) missing() []string {
 	g.mu.Lock()
-	alive, missing := g.roster.addresses()
+	alive, missing := g.known.addresses()
 	g.mu.Unlock()
 	named := slices.Clone(g.cfg.Join)
 	if g.cfg.Known != nil {
@@ -572,7 +572,7 @@ func (d gossipDelegate) note(n *memberlist.Node, alive bool) {
 	m := Member{Node: node, Boot: boot, Gossip: net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port))), Alive: alive}
 	m.parseMeta(n.Meta)
 	d.g.mu.Lock()
-	d.g.roster.put(m)
+	d.g.known.put(m)
 	d.g.mu.Unlock()
 	d.g.wake()
 }
@@ -602,9 +602,9 @@ func (d gossipDelegate) ours(n *memberlist.Node) error {
 	m := Member{Gossip: net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))}
 	m.Node, m.Boot, _ = parseMemberName(n.Name)
 	m.parseMeta(n.Meta)
-	if d.g.now().strange(m) {
-		d.g.noteStranger(m)
-		return strangerError{n.Name, m.Cluster}
+	if d.g.now().foreign(m) {
+		d.g.noteForeign(m)
+		return foreignClusterError{n.Name, m.Cluster}
 	}
 	return nil
 }
@@ -622,17 +622,17 @@ func (d gossipDelegate) NotifyMerge(peers []*memberlist.Node) error {
 	return nil
 }
 
-// strangersMax is how many addresses of other clusters are remembered.
-const strangersMax = 256
+// foreignMax is how many addresses of other clusters are remembered.
+const foreignMax = 256
 
 // reportedMax is how many pairs of one name are logged.
 const reportedMax = 256
 
-func (g *Gossip) noteStranger(m Member) {
+func (g *Gossip) noteForeign(m Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.strangers) < strangersMax {
-		g.strangers[m.Gossip] = m
+	if len(g.foreign) < foreignMax {
+		g.foreign[m.Gossip] = m
 	}
 }
 

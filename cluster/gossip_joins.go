@@ -43,7 +43,7 @@ func (g *Gossip) tries(addr string, err error) {
 	defer g.mu.Unlock()
 	if err == nil {
 		delete(g.tried, addr)
-	} else if _, known := g.tried[addr]; known || len(g.tried) < strangersMax {
+	} else if _, known := g.tried[addr]; known || len(g.tried) < foreignMax {
 		g.tried[addr] = joinFault(err)
 	}
 }

@@ -18,8 +18,8 @@ import (
 const (
 	gossipKeyBytes = 32 // AES-256
 	gossipKeysMax  = 8
-	// strangersSaid is how often at most it is said that somebody gossips with other keys.
-	strangersSaid = time.Minute
+	// warnEvery is how often at most a warning about gossip with other keys is logged.
+	warnEvery = time.Minute
 )
 
 // ParseGossipKeys reads the keys of gossip, one in base64 a line: with the first a node seals what it says, with all of them it opens
@@ -125,7 +125,7 @@ var keyless = [][]byte{
 func (w *lineWriter) Write(line []byte) (int, error) {
 	text := string(bytes.TrimSpace(line))
 	if slices.ContainsFunc(keyless, func(words []byte) bool { return bytes.Contains(line, words) }) && w.due(time.Now()) {
-		w.log.Warn("somebody gossips with other keys, or without any, and is not heard", "memberlist", text)
+		w.log.Warn("dropping gossip: encrypted with an unknown key, or not encrypted", "memberlist", text)
 	} else {
 		w.log.Debug(text)
 	}
@@ -135,7 +135,7 @@ func (w *lineWriter) Write(line []byte) (int, error) {
 func (w *lineWriter) due(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.said.IsZero() && now.Sub(w.said) < strangersSaid {
+	if !w.said.IsZero() && now.Sub(w.said) < warnEvery {
 		return false
 	}
 	w.said = now

@@ -50,7 +50,7 @@ func TestGossipKeysInAFile(t *testing.T) {
 }
 
 // Nodes with a key meet; those with another, or with none, hear nothing and are not heard.
-func TestStrangersToTheKeysAreNotHeard(t *testing.T) {
+func TestUnknownKeysAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
 		for i := range 2 {
@@ -58,7 +58,7 @@ func TestStrangersToTheKeysAreNotHeard(t *testing.T) {
 			v.openSealed([][]byte{gossipKey('a')}, name, name, 1, ip(i), ip(0)+gossipPort)
 		}
 		v.within(10*time.Second, "two meet", v.allSee("ebb-0", "ebb-1"))
-		strangers := []*cluster.Gossip{
+		outsiders := []*cluster.Gossip{
 			v.openSealed([][]byte{gossipKey('x')}, "other key", "ebb-2", 1, ip(2), ip(0)+gossipPort, ip(1)+gossipPort),
 			v.open("no key", "ebb-3", 1, ip(3), ip(0)+gossipPort, ip(1)+gossipPort),
 		}
@@ -68,19 +68,19 @@ func TestStrangersToTheKeysAreNotHeard(t *testing.T) {
 				t.Errorf("%s sees %v, want %v", name, got, want)
 			}
 		}
-		for _, s := range strangers {
+		for _, s := range outsiders {
 			if err := s.SetKeys(nil); !errors.Is(err, proto.ErrBadRequest) {
 				t.Errorf("no keys at all: %v", err)
 			}
 		}
-		if err := strangers[1].SetKeys([][]byte{gossipKey('a')}); !errors.Is(err, proto.ErrBadRequest) {
+		if err := outsiders[1].SetKeys([][]byte{gossipKey('a')}); !errors.Is(err, proto.ErrBadRequest) {
 			t.Errorf("keys for gossip that was opened without: %v", err)
 		}
 	})
 }
 
 // A key is replaced in three steps, node by node and with a pause in each: added behind the old one, put before it, the old one taken out. All nodes
-// see each other all the time, and in the end whoever has only the old key is a stranger.
+// see each other all the time, and in the end whoever has only the old key is refused.
 func TestKeysAreRotatedWhileNodesGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)

@@ -17,9 +17,9 @@ const (
 	// stream lasts 2 seconds for each direction at most.
 	gossipStreamsMax       = 48
 	gossipStreamsOfHostMax = 16
-	// strangersMembersMax is how many starts may be known before those of nodes without a record in the control group
+	// unknownStartsMax is how many starts may be known before those of nodes without a record in the control group
 	// are refused.
-	strangersMembersMax = 256
+	unknownStartsMax = 256
 	// startsMax bounds living starts of one node that count, and evictedMax those of all nodes that made room for
 	// others: memberlist keeps them as long as they live. evictRate and evictBurst bound how fast.
 	startsMax  = 8
@@ -156,7 +156,7 @@ func (r *refusals) note(why GossipRefusal, from net.Addr) {
 	now := time.Now()
 	r.mu.Lock()
 	last, said := r.said[why]
-	due := !said || now.Sub(last) >= strangersSaid
+	due := !said || now.Sub(last) >= warnEvery
 	if due {
 		r.said[why] = now
 	}
@@ -180,19 +180,19 @@ func (g *Gossip) admits(name string) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if node == g.cfg.Node && start == g.cfg.Boot || g.roster.living(node, start) {
+	if node == g.cfg.Node && start == g.cfg.Boot || g.known.living(node, start) {
 		return true
 	}
-	if g.roster.starts(node) >= startsMax {
+	if g.known.starts(node) >= startsMax {
 		// Starts that were made up must not keep a restarted node out.
-		return known(node) && g.roster.evicted() < evictedMax && g.evictions.Allow() &&
-			g.roster.evict(node, g.cfg.Proven, own)
+		return known(node) && g.known.evicted() < evictedMax && g.evictions.Allow() &&
+			g.known.evict(node, g.cfg.Proven, own)
 	}
 	if known(node) {
-		return true // startsMax bounds them, and a flood of strangers must not keep a restarted node out
+		return true // startsMax bounds them, and a flood of unknown nodes must not keep a restarted node out
 	}
-	if g.roster.all() >= strangersMembersMax {
-		if g.roster.forget(known); g.roster.all() >= strangersMembersMax {
+	if g.known.all() >= unknownStartsMax {
+		if g.known.forget(known); g.known.all() >= unknownStartsMax {
 			return false
 		}
 	}

@@ -345,13 +345,13 @@ func TestAnotherClusterIsNotJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
 		var mu sync.Mutex
-		var told []cluster.Strangers
+		var told []cluster.ForeignCluster
 		open := func(key, node, id string, boot uint64, ip string, join ...string) {
 			g, err := cluster.OpenGossip(t.Context(), cluster.GossipConfig{
 				Node: node, Boot: boot, GRPC: ip + ":7070", HTTP: ip + ":7080", Version: "v1",
 				Network: v.net.Host(ip), Listen: ip + gossipPort, Join: join,
 				Cluster: func() string { return id },
-				OnStrangers: func(s cluster.Strangers) {
+				OnForeignCluster: func(s cluster.ForeignCluster) {
 					mu.Lock()
 					defer mu.Unlock()
 					told = append(told, s)

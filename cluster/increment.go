@@ -47,7 +47,7 @@ func (r *Router) Increment(ctx context.Context, req *ebbv1.IncrementRequest) (*e
 	if err != nil {
 		return nil, err
 	}
-	resp := r.apply(ctx, table, split.request, untilLeader)
+	resp := r.apply(ctx, table, split.request, retryUntilLeader)
 	return split.merge(resp)
 }
 

@@ -125,7 +125,7 @@ func (k *Keys) each(
 		s.at = append(s.at, at)
 		order = order[n:]
 	}
-	return s.merge(k.router.apply(ctx, table, s.request, untilLeader))
+	return s.merge(k.router.apply(ctx, table, s.request, retryUntilLeader))
 }
 
 func (k *Keys) known(ctx context.Context, namespace string) (*Table, string, error) {
@@ -227,7 +227,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 			return 0, m.halfway(put, err)
 		}
 		if !export.GetFound() {
-			m.takeBack(ctx, put.Replace)
+			m.undo(ctx, put.Replace)
 			return 0, m.notFound(ctx, repeated && put.Replace == nil)
 		}
 		if overwrite && try == 0 {
@@ -237,7 +237,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		}
 		if put.Replace == nil || *put.Replace != export.GetChecksum() {
 			if err := m.put(ctx, put, export.GetImage()); errors.Is(err, proto.ErrKeyNotFound) { // it has faded
-				m.takeBack(ctx, put.Replace)
+				m.undo(ctx, put.Replace)
 				return 0, m.notFound(ctx, repeated && put.Replace == nil)
 			} else if err != nil {
 				return 0, m.halfway(put, err)
@@ -258,7 +258,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		tried = export.GetChecksum()
 		put.Overwrite = false
 	}
-	m.takeBack(ctx, put.Replace)
+	m.undo(ctx, put.Replace)
 	return 0, proto.ErrKeyBusy.Errorf("key %q was written each of the %d times that it was to move from shard %d to shard %d", m.key, movesMax, m.source, m.target).
 		WithHint("try again, or stop writing it for a moment")
 }
@@ -377,9 +377,9 @@ func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum ui
 	}
 }
 
-// takeBack removes what was put, if it is still that, and puts there again what it went over. That it may fail is no worse than that the
-// caller's time ends.
-func (m *move) takeBack(ctx context.Context, checksum *uint64) {
+// undo removes what was put, if it is still that, and puts there again what it went over.
+// That it may fail is no worse than that the caller's time ends.
+func (m *move) undo(ctx context.Context, checksum *uint64) {
 	switch {
 	case checksum == nil:
 	case m.over.GetFound() && m.put(ctx, &ebbv1.PutKey{Key: m.to, Replace: checksum}, m.over.GetImage()) == nil:
@@ -402,7 +402,7 @@ func (m *move) apply(ctx context.Context, shard uint32, cmd *ebbv1.Command, id *
 	req := &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: raw}}}
 	var unknown *proto.Error // of a try that may have been applied: that a later one was not says nothing of it
 	for try := 1; ; try++ {
-		r := m.router.apply(ctx, m.table, req, untilLeader).GetResults()[0]
+		r := m.router.apply(ctx, m.table, req, retryUntilLeader).GetResults()[0]
 		e := proto.FromWire(r.GetError())
 		switch {
 		case e == nil:

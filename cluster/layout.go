@@ -12,44 +12,45 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Standing is what may become of a node's share.
-type Standing int
+// Disposition is what may become of a node's share.
+type Disposition int
 
 const (
-	Keeps    Standing = iota // it does not answer: it keeps what it has, and gets nothing
-	Receives                 // it lives and is wanted
-	Gives                    // it is drained, leaves, or has been dead for long: it is to hold nothing
+	DispositionHold     Disposition = iota // it does not answer: it keeps what it has, and gets nothing
+	DispositionAccept                      // it lives and is wanted
+	DispositionEvacuate                    // it is drained, leaves, or has been dead for long: it is to hold nothing
 )
 
-// Outlook is how a node stands, and why if it gives. A node that none is known of Keeps.
-type Outlook struct {
-	Standing Standing
-	Why      string
+// NodeDisposition is the disposition of a node, with a reason if it is DispositionEvacuate. The zero value, of a node
+// that is not listed, is DispositionHold.
+type NodeDisposition struct {
+	Disposition Disposition
+	Why         string
 }
 
-// Outlooks returns how the nodes of a table stand: those that were drained or are to be removed give, and
-// so do those that have been dead for long; of the others those receive that live.
-func Outlooks(t *Table, alive, longDead func(node string) bool) map[string]Outlook {
-	all := make(map[string]Outlook)
+// Dispositions returns the dispositions of the nodes of a table. Nodes that were drained, are to be removed or have
+// been dead for long evacuate. Of the others, those that live accept replicas.
+func Dispositions(t *Table, alive, longDead func(node string) bool) map[string]NodeDisposition {
+	all := make(map[string]NodeDisposition)
 	for _, n := range t.Nodes() {
 		name := n.GetName()
 		switch {
 		case n.GetState() == ebbv1.NodeState_NODE_STATE_DRAINING:
-			all[name] = Outlook{Gives, name + " is drained"}
+			all[name] = NodeDisposition{DispositionEvacuate, name + " is drained"}
 		case n.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING:
-			all[name] = Outlook{Gives, name + " is to be removed"}
+			all[name] = NodeDisposition{DispositionEvacuate, name + " is to be removed"}
 		case longDead(name):
-			all[name] = Outlook{Gives, name + " is dead"}
+			all[name] = NodeDisposition{DispositionEvacuate, name + " is dead"}
 		case alive(name):
-			all[name] = Outlook{Standing: Receives}
+			all[name] = NodeDisposition{Disposition: DispositionAccept}
 		}
 	}
 	return all
 }
 
-// Calm returns why nothing may move: a third of the nodes look dead, so that it is more likely that this one
-// sees little than that they are gone. Nodes that are to be removed do not count. "" if things may move.
-func Calm(t *Table, alive func(node string) bool) string {
+// RebalanceHalted returns why no replicas may move: a third of the nodes look dead. Then it is more likely that this
+// node sees little than that they are gone. Nodes that are to be removed do not count. "" if replicas may move.
+func RebalanceHalted(t *Table, alive func(node string) bool) string {
 	dead, all := 0, 0
 	for _, n := range t.Nodes() {
 		if n.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING {
@@ -63,23 +64,24 @@ func Calm(t *Table, alive func(node string) bool) string {
 	if 3*dead < all || dead == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d nodes do not answer: nothing moves while a third of the nodes look dead", dead, all)
+	return fmt.Sprintf("%d of %d nodes do not answer: rebalancing is paused while a third of the nodes look dead", dead, all)
 }
 
-// Lay returns new targets for the groups that should lie elsewhere than they do or are about to, each with its reason:
+// ComputePlacement returns new targets for the groups that should lie elsewhere than they do or are about to, each with
+// its reason:
 //
-//   - no target on a node that gives, and on others as many as the table's replication says, if there are so many;
+//   - no target on a node that evacuates, and on others as many as the table's replication says, if there are so many;
 //   - in as many zones as there are; a node that names none is a zone of its own;
 //   - on each node within 10% of the mean, and within one of it if level is set, if its zones allow that;
 //   - the leaders among them likewise.
 //
 // It starts from the present targets and moves little else. What it returns and the table with it
 // depends on its arguments alone; with them as targets it returns none.
-func Lay(t *Table, outlooks map[string]Outlook, level bool) []*ebbv1.SetTargets_Target {
+func ComputePlacement(t *Table, dispositions map[string]NodeDisposition, level bool) []*ebbv1.SetTargets_Target {
 	if t.Shards() == 0 {
 		return nil
 	}
-	d := newLayout(t, outlooks, level)
+	d := newLayout(t, dispositions, level)
 	for _, s := range d.shards {
 		d.evict(s)
 	}
@@ -89,9 +91,9 @@ func Lay(t *Table, outlooks map[string]Outlook, level bool) []*ebbv1.SetTargets_
 	for _, s := range d.shards {
 		d.spread(s)
 	}
-	d.levelHeld()
-	d.appoint()
-	d.levelLed()
+	d.balanceReplicas()
+	d.assignLeaders()
+	d.balanceLeaders()
 	changed := d.voters(t)
 	for _, s := range d.shards {
 		if !slices.Equal(s.nodes, targetOf(t.Shard(s.id))) {
@@ -121,33 +123,33 @@ func targetOf(record *ebbv1.ShardRecord) []string {
 
 // layout is a plan in the making.
 type layout struct {
-	outlooks map[string]Outlook
-	zone     map[string]string
-	stay     []string // nodes that do not give, by name
-	get      []string // of them, those that receive
-	zones    int      // of stay
-	want     int      // replicas of a shard
-	level    bool
-	shards   []*laid
-	held     map[string]int
-	led      map[string]int
+	dispositions map[string]NodeDisposition
+	zone         map[string]string
+	stay         []string // nodes that do not evacuate, by name
+	get          []string // of them, those that accept
+	zones        int      // of stay
+	want         int      // replicas of a shard
+	level        bool
+	shards       []*shardPlan
+	held         map[string]int
+	led          map[string]int
 }
 
-// laid is one shard of it. Its first node is to lead.
-type laid struct {
+// shardPlan is one shard of a layout. Its first node is to lead.
+type shardPlan struct {
 	id    uint32
 	nodes []string
 	why   string
 }
 
-func (s *laid) because(why string) {
+func (s *shardPlan) because(why string) {
 	if s.why == "" {
 		s.why = why
 	}
 }
 
-func newLayout(t *Table, outlooks map[string]Outlook, level bool) *layout {
-	d := &layout{outlooks: outlooks, level: level, zone: make(map[string]string), held: make(map[string]int), led: make(map[string]int)}
+func newLayout(t *Table, dispositions map[string]NodeDisposition, level bool) *layout {
+	d := &layout{dispositions: dispositions, level: level, zone: make(map[string]string), held: make(map[string]int), led: make(map[string]int)}
 	zones := make(map[string]bool)
 	for _, n := range t.Nodes() {
 		name := n.GetName()
@@ -155,19 +157,19 @@ func newLayout(t *Table, outlooks map[string]Outlook, level bool) *layout {
 		if n.GetZone() == "" {
 			d.zone[name] = "node " + name
 		}
-		if outlooks[name].Standing == Gives {
+		if dispositions[name].Disposition == DispositionEvacuate {
 			continue
 		}
 		zones[d.zone[name]] = true
 		d.stay = append(d.stay, name)
-		if outlooks[name].Standing == Receives {
+		if dispositions[name].Disposition == DispositionAccept {
 			d.get = append(d.get, name)
 		}
 	}
 	d.zones = len(zones)
 	d.want = min(int(t.Replication()), len(d.stay))
 	for id := uint32(1); id <= t.Shards(); id++ {
-		s := &laid{id: id, nodes: slices.Clone(targetOf(t.Shard(id)))}
+		s := &shardPlan{id: id, nodes: slices.Clone(targetOf(t.Shard(id)))}
 		d.shards = append(d.shards, s)
 		for _, n := range s.nodes {
 			d.held[n]++
@@ -176,20 +178,20 @@ func newLayout(t *Table, outlooks map[string]Outlook, level bool) *layout {
 	return d
 }
 
-// evict takes a shard from nodes that give, unless nobody else is there.
-func (d *layout) evict(s *laid) {
+// evict takes a shard from nodes that evacuate, unless no other node is there.
+func (d *layout) evict(s *shardPlan) {
 	if len(d.get) == 0 {
 		return
 	}
 	for _, n := range slices.Clone(s.nodes) {
-		if o := d.outlooks[n]; o.Standing == Gives {
+		if o := d.dispositions[n]; o.Disposition == DispositionEvacuate {
 			d.drop(s, n, o.Why)
 		}
 	}
 }
 
-// drop takes a shard from a node. If that was to lead, appoint finds another.
-func (d *layout) drop(s *laid, node, why string) {
+// drop takes a shard from a node. If that was to lead, assignLeaders finds another.
+func (d *layout) drop(s *shardPlan, node, why string) {
 	at := slices.Index(s.nodes, node)
 	s.nodes[at] = ""
 	if at > 0 {
@@ -199,7 +201,7 @@ func (d *layout) drop(s *laid, node, why string) {
 	s.because(why)
 }
 
-func (d *layout) give(s *laid, node, why string) {
+func (d *layout) give(s *shardPlan, node, why string) {
 	if s.nodes == nil {
 		s.nodes = []string{""}
 	}
@@ -209,7 +211,7 @@ func (d *layout) give(s *laid, node, why string) {
 }
 
 // holders are the nodes of a shard; its first may be missing.
-func (s *laid) holders() []string {
+func (s *shardPlan) holders() []string {
 	if len(s.nodes) > 0 && s.nodes[0] == "" {
 		return s.nodes[1:]
 	}
@@ -217,9 +219,9 @@ func (s *laid) holders() []string {
 }
 
 // fit gives a shard as many replicas as it should have. Those on nodes that do not answer go first.
-func (d *layout) fit(s *laid) {
+func (d *layout) fit(s *shardPlan) {
 	for len(s.holders()) > d.want && d.want > 0 {
-		d.drop(s, d.expendable(s, d.silent(s)), fmt.Sprintf("it is to have %d replicas", d.want))
+		d.drop(s, d.expendable(s, d.unreachable(s)), fmt.Sprintf("it is to have %d replicas", d.want))
 	}
 	for len(s.holders()) < d.want {
 		node := d.candidate(s)
@@ -230,9 +232,9 @@ func (d *layout) fit(s *laid) {
 	}
 }
 
-// silent are the holders of a shard that do not answer, or all if there are none.
-func (d *layout) silent(s *laid) []string {
-	silent := slices.DeleteFunc(slices.Clone(s.holders()), func(n string) bool { return d.outlooks[n].Standing == Receives })
+// unreachable are the holders of a shard that do not answer, or all if there are none.
+func (d *layout) unreachable(s *shardPlan) []string {
+	silent := slices.DeleteFunc(slices.Clone(s.holders()), func(n string) bool { return d.dispositions[n].Disposition == DispositionAccept })
 	if len(silent) == 0 {
 		return s.holders()
 	}
@@ -240,7 +242,7 @@ func (d *layout) silent(s *laid) []string {
 }
 
 // expendable is that of some holders which a shard can do without: one whose zone has another, then the fullest, then that of the lowest hash.
-func (d *layout) expendable(s *laid, some []string) string {
+func (d *layout) expendable(s *shardPlan, some []string) string {
 	holders := s.holders()
 	return slices.MinFunc(some, func(a, b string) int {
 		return cmp.Or(
@@ -252,7 +254,7 @@ func (d *layout) expendable(s *laid, some []string) string {
 
 // candidate is the node that a shard should be given to: one of a zone that has none, with room left, of the highest hash;
 // when none has room, the emptiest. "" if there is none.
-func (d *layout) candidate(s *laid) string {
+func (d *layout) candidate(s *shardPlan) string {
 	holders := s.holders()
 	free := slices.DeleteFunc(slices.Clone(d.get), func(n string) bool { return slices.Contains(holders, n) })
 	if len(free) == 0 {
@@ -280,8 +282,8 @@ func (d *layout) inZone(nodes []string, of string) (n int) {
 	return n
 }
 
-// crowd is how many replicas of a shard share a zone with another.
-func (d *layout) crowd(nodes []string) int {
+// sharedZones is how many replicas of a shard share a zone with another.
+func (d *layout) sharedZones(nodes []string) int {
 	seen := make(map[string]bool)
 	for _, n := range nodes {
 		seen[d.zone[n]] = true
@@ -290,8 +292,8 @@ func (d *layout) crowd(nodes []string) int {
 }
 
 // spread moves replicas of a shard out of a zone that has several, as long as there is a zone that has none.
-func (d *layout) spread(s *laid) {
-	for d.crowd(s.holders()) > 0 {
+func (d *layout) spread(s *shardPlan) {
+	for d.sharedZones(s.holders()) > 0 {
 		from, to := d.expendable(s, s.holders()), d.candidate(s)
 		if to == "" || d.inZone(s.holders(), to) > 0 || d.inZone(s.holders(), from) < 2 {
 			return
@@ -301,19 +303,19 @@ func (d *layout) spread(s *laid) {
 }
 
 // swap puts a node in another's place.
-func (d *layout) swap(s *laid, from, to, why string) {
+func (d *layout) swap(s *shardPlan, from, to, why string) {
 	d.drop(s, from, why)
 	d.give(s, to, why)
 }
 
-// levelHeld moves replicas from nodes that hold too many to those that hold too few.
-func (d *layout) levelHeld() {
-	for d.uneven(d.held, d.mean()) && d.levelOnce(d.held, d.relieve) {
+// balanceReplicas moves replicas from nodes that hold too many to those that hold too few.
+func (d *layout) balanceReplicas() {
+	for d.unbalanced(d.held, d.mean()) && d.balanceOnce(d.held, d.moveReplica) {
 	}
 }
 
-// uneven reports whether a count is out of bounds somewhere.
-func (d *layout) uneven(count map[string]int, mean float64) bool {
+// unbalanced reports whether a count is out of bounds somewhere.
+func (d *layout) unbalanced(count map[string]int, mean float64) bool {
 	if len(d.get) == 0 {
 		return false
 	}
@@ -321,17 +323,18 @@ func (d *layout) uneven(count map[string]int, mean float64) bool {
 	if d.level {
 		low, high = math.Floor(mean), math.Ceil(mean)
 	}
-	return float64(count[poorest(d.get, count)]) < low || float64(count[richest(d.stay, count)]) > high
+	return float64(count[leastLoaded(d.get, count)]) < low || float64(count[mostLoaded(d.stay, count)]) > high
 }
 
-// levelOnce moves one from the richest node that can give to the poorest that can take; false if there is nothing to gain.
-func (d *layout) levelOnce(count map[string]int, move func(rich, poor string) bool) bool {
-	poor := slices.Clone(d.get)
-	slices.SortStableFunc(poor, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
-	rich := slices.Clone(d.stay)
-	slices.SortStableFunc(rich, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
-	for _, p := range poor {
-		for _, r := range rich {
+// balanceOnce moves one from the most loaded node that can give to the least loaded that can take; false if there is
+// nothing to gain.
+func (d *layout) balanceOnce(count map[string]int, move func(from, to string) bool) bool {
+	to := slices.Clone(d.get)
+	slices.SortStableFunc(to, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+	from := slices.Clone(d.stay)
+	slices.SortStableFunc(from, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
+	for _, p := range to {
+		for _, r := range from {
 			if count[r]-count[p] >= 2 && move(r, p) {
 				return true
 			}
@@ -340,29 +343,30 @@ func (d *layout) levelOnce(count map[string]int, move func(rich, poor string) bo
 	return false
 }
 
-// relieve moves the shard of the poor node's highest hash from a rich one to it, if that crowds no zone.
-func (d *layout) relieve(rich, poor string) bool {
-	var best *laid
+// moveReplica moves a shard from a node with more load to one with less, if no zone gets more of its replicas. It
+// takes the shard for which the receiving node has the highest hash.
+func (d *layout) moveReplica(from, to string) bool {
+	var best *shardPlan
 	for _, s := range d.shards {
 		holders := s.holders()
-		if !slices.Contains(holders, rich) || slices.Contains(holders, poor) || best != nil && weight(poor, s.id) <= weight(poor, best.id) {
+		if !slices.Contains(holders, from) || slices.Contains(holders, to) || best != nil && weight(to, s.id) <= weight(to, best.id) {
 			continue
 		}
 		after := slices.Clone(holders)
-		after[slices.Index(after, rich)] = poor
-		if d.crowd(after) <= d.crowd(holders) {
+		after[slices.Index(after, from)] = to
+		if d.sharedZones(after) <= d.sharedZones(holders) {
 			best = s
 		}
 	}
 	if best == nil {
 		return false
 	}
-	d.swap(best, rich, poor, fmt.Sprintf("%s has room: it holds less than its share", poor))
+	d.swap(best, from, to, fmt.Sprintf("%s has room: it holds less than its share", to))
 	return true
 }
 
-// appoint counts leaders, and finds one for each shard that has lost it: of its nodes that which leads least.
-func (d *layout) appoint() {
+// assignLeaders counts leaders, and gives each shard that has lost its leader the node of its holders that leads least.
+func (d *layout) assignLeaders() {
 	for _, s := range d.shards {
 		if len(s.nodes) > 0 && s.nodes[0] != "" {
 			d.led[s.nodes[0]]++
@@ -381,40 +385,41 @@ func (d *layout) appoint() {
 	}
 }
 
-// levelLed does for leaders what levelHeld does for replicas. No data moves for that.
-func (d *layout) levelLed() {
+// balanceLeaders does for leaders what balanceReplicas does for replicas. No data moves for that.
+func (d *layout) balanceLeaders() {
 	mean := float64(len(d.shards)) / float64(max(1, len(d.stay)))
-	for d.uneven(d.led, mean) && d.levelOnce(d.led, d.promote) {
+	for d.unbalanced(d.led, mean) && d.balanceOnce(d.led, d.moveLeadership) {
 	}
 }
 
-// promote lets the poor node lead the shard of its highest hash among those of both that the rich one leads.
-func (d *layout) promote(rich, poor string) bool {
-	var best *laid
+// moveLeadership lets the less loaded node lead a shard that the other leads and both hold. It takes the one for
+// which that node has the highest hash.
+func (d *layout) moveLeadership(from, to string) bool {
+	var best *shardPlan
 	for _, s := range d.shards {
-		if s.nodes[0] == rich && slices.Contains(s.nodes, poor) && (best == nil || weight(poor, s.id) > weight(poor, best.id)) {
+		if s.nodes[0] == from && slices.Contains(s.nodes, to) && (best == nil || weight(to, s.id) > weight(to, best.id)) {
 			best = s
 		}
 	}
 	if best == nil {
 		return false
 	}
-	at := slices.Index(best.nodes, poor)
-	best.nodes[0], best.nodes[at] = poor, rich
-	d.led[rich]--
-	d.led[poor]++
+	at := slices.Index(best.nodes, to)
+	best.nodes[0], best.nodes[at] = to, from
+	d.led[from]--
+	d.led[to]++
 	return true
 }
 
 // voters returns the control group's new target: an odd number of nodes, at most five, that vote (of two nodes both).
 func (d *layout) voters(t *Table) []*ebbv1.SetTargets_Target {
 	have := targetOf(t.Shard(ControlShard))
-	voters := slices.DeleteFunc(slices.Clone(have), func(n string) bool { return d.outlooks[n].Standing == Gives && len(d.get) > 0 })
+	voters := slices.DeleteFunc(slices.Clone(have), func(n string) bool { return d.dispositions[n].Disposition == DispositionEvacuate && len(d.get) > 0 })
 	want := controlVoters(len(d.stay))
-	s := &laid{id: ControlShard}
+	s := &shardPlan{id: ControlShard}
 	better := func(a, b string) int {
 		return cmp.Or(
-			cmp.Compare(d.outlooks[b].Standing, d.outlooks[a].Standing),
+			cmp.Compare(d.dispositions[b].Disposition, d.dispositions[a].Disposition),
 			cmp.Compare(weight(b, s.id), weight(a, s.id)))
 	}
 	for len(voters) > want && want > 0 {
@@ -449,7 +454,7 @@ func controlVoters(nodes int) int {
 
 // Foresee returns the table as it would be after a command, with the targets that would follow from it; nil for no command. The
 // command's own refusal is returned as an error. Nothing is changed.
-func Foresee(t *Table, cmd *ebbv1.ControlCommand, outlooks func(*Table) map[string]Outlook, level bool) (*Table, error) {
+func Foresee(t *Table, cmd *ebbv1.ControlCommand, dispositions func(*Table) map[string]NodeDisposition, level bool) (*Table, error) {
 	c := NewControl()
 	c.table.Store(t)
 	if cmd != nil {
@@ -461,7 +466,7 @@ func Foresee(t *Table, cmd *ebbv1.ControlCommand, outlooks func(*Table) map[stri
 			return nil, err
 		}
 	}
-	if err := c.setTargets(&ebbv1.SetTargets{Targets: Lay(c.Table(), outlooks(c.Table()), level)}); err != nil {
+	if err := c.setTargets(&ebbv1.SetTargets{Targets: ComputePlacement(c.Table(), dispositions(c.Table()), level)}); err != nil {
 		return nil, err
 	}
 	return c.Table(), nil

@@ -108,7 +108,7 @@ func stateCommand(node string, state ebbv1.NodeState) *ebbv1.ControlCommand {
 
 // plan does what the control leader does when it looks.
 func (e *estate) plan(level bool) []*ebbv1.SetTargets_Target {
-	targets := Lay(e.table(), Outlooks(e.table(), e.alive, func(node string) bool { return e.dead[node] }), level)
+	targets := ComputePlacement(e.table(), Dispositions(e.table(), e.alive, func(node string) bool { return e.dead[node] }), level)
 	if len(targets) > 0 {
 		e.must(&ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: targets}}})
 	}
@@ -131,20 +131,20 @@ func (e *estate) step(shard uint32) bool {
 	step := NextStep(record, e.conf[shard], leader, func(node string, _ uint64) bool { return e.alive(node) }, func(id uint64) bool { return !e.dead[nodeOf(record, id)] })
 	at := slices.IndexFunc(e.conf[shard], func(s Server) bool { return s.Replica == step.Replica })
 	switch step.Action {
-	case Nothing, Wait:
+	case StepNone, StepWait:
 		return false
-	case Add:
+	case StepAdd:
 		e.conf[shard] = append(e.conf[shard], Server{step.Replica, false})
 		e.moved++
-	case Promote:
+	case StepPromote:
 		e.conf[shard][at].Voter = true
-	case Demote:
+	case StepDemote:
 		e.conf[shard][at].Voter = false
-	case Remove:
+	case StepRemove:
 		e.conf[shard] = slices.Delete(slices.Clone(e.conf[shard]), at, at+1)
-	case HandOver:
+	case StepTransferLeadership:
 		// leader chooses another at once
-	case Settle:
+	case StepSettle:
 		var ids []uint64
 		for _, s := range e.conf[shard] {
 			ids = append(ids, s.Replica)
@@ -256,7 +256,7 @@ func TestClusterChanges(t *testing.T) {
 				if len(e.dead) > 0 || len(Moves(e.table())) > 0 {
 					continue // two failures at once are more than three replicas bear
 				}
-				record := newcomer(e.table().Node(name))
+				record := newNodeRecord(e.table().Node(name))
 				record.Disk += "'"
 				e.apply(joinCommand(record, true))
 			case "kill":
@@ -395,7 +395,7 @@ func TestNothingMovesAtRest(t *testing.T) {
 		e.join("")
 		e.run(false)
 		e.run(true)
-		if targets := Lay(e.table(), Outlooks(e.table(), e.alive, func(string) bool { return false }), true); len(targets) > 0 {
+		if targets := ComputePlacement(e.table(), Dispositions(e.table(), e.alive, func(string) bool { return false }), true); len(targets) > 0 {
 			t.Fatalf("a level cluster is to be changed: %v", targets)
 		}
 		if moves := Moves(e.table()); len(moves) > 0 {
@@ -411,11 +411,11 @@ func TestShortOutageMovesNothing(t *testing.T) {
 		e.run(false)
 		e.dead["ebb-2"] = true
 		never := func(string) bool { return false }
-		if targets := Lay(e.table(), Outlooks(e.table(), e.alive, never), false); len(targets) > 0 {
+		if targets := ComputePlacement(e.table(), Dispositions(e.table(), e.alive, never), false); len(targets) > 0 {
 			t.Fatalf("moves away from a node that has just died: %v", targets)
 		}
 		e.must(stateCommand("ebb-1", ebbv1.NodeState_NODE_STATE_DRAINING))
-		for _, target := range Lay(e.table(), Outlooks(e.table(), e.alive, never), false) {
+		for _, target := range ComputePlacement(e.table(), Dispositions(e.table(), e.alive, never), false) {
 			had := targetOf(e.table().Shard(target.Shard))
 			if slices.Contains(target.Nodes, "ebb-2") && !slices.Contains(had, "ebb-2") {
 				t.Fatalf("shard %d is given to a node that does not answer", target.Shard)
@@ -424,8 +424,8 @@ func TestShortOutageMovesNothing(t *testing.T) {
 	})
 }
 
-// TestFarewellIsAMove: as long as a node that is to be removed is a member, something is left to do, also when it holds no shard.
-func TestFarewellIsAMove(t *testing.T) {
+// TestRemovalFromControlIsAMove: as long as a node that is to be removed is a member, something is left to do, also when it holds no shard.
+func TestRemovalFromControlIsAMove(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newEstate(t, rapid.IntRange(4, 7).Draw(t, "nodes"), 32, 3, nil)
 		e.run(false)
@@ -456,7 +456,7 @@ func TestFewerReplicas(t *testing.T) {
 		e.run(false)
 		e.dead["ebb-1"] = true
 		e.must(&ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetReplication{SetReplication: &ebbv1.SetReplication{Replication: 1}}})
-		for _, target := range Lay(e.table(), Outlooks(e.table(), e.alive, func(string) bool { return false }), false) {
+		for _, target := range ComputePlacement(e.table(), Dispositions(e.table(), e.alive, func(string) bool { return false }), false) {
 			if slices.Contains(target.Nodes, "ebb-1") {
 				t.Fatalf("shard %d of %v is to lie on %v", target.Shard, targetOf(e.table().Shard(target.Shard)), target.Nodes)
 			}
@@ -464,7 +464,7 @@ func TestFewerReplicas(t *testing.T) {
 	})
 }
 
-func TestCalm(t *testing.T) {
+func TestRebalanceHalted(t *testing.T) {
 	for _, c := range []struct {
 		nodes, dead int
 		calm        bool
@@ -478,7 +478,7 @@ func TestCalm(t *testing.T) {
 			t.Fatal(err)
 		}
 		alive := func(node string) bool { return !(node < fmt.Sprintf("ebb-%d", c.dead)) }
-		if why := Calm(table, alive); (why == "") != c.calm {
+		if why := RebalanceHalted(table, alive); (why == "") != c.calm {
 			t.Errorf("%d of %d nodes dead: %q", c.dead, c.nodes, why)
 		}
 	}

@@ -128,8 +128,9 @@ func (l *Leaders) lost(shard uint32, within time.Duration) (former string) {
 	return ""
 }
 
-// reign returns a channel that is closed when what is known of the leader of one of the shards changes, which is the node; nil if that leads none of them.
-func (l *Leaders) reign(node string, shards iter.Seq[uint32]) <-chan struct{} {
+// leadershipEnd returns a channel that closes when this node learns of another leader of one of the shards that the
+// node leads; nil if the node leads none of them.
+func (l *Leaders) leadershipEnd(node string, shards iter.Seq[uint32]) <-chan struct{} {
 	for shard := range shards {
 		if int(shard) < len(l.hints) {
 			if h := l.hints[shard].Load(); h != nil && h.node == node {

@@ -32,9 +32,9 @@ func TestSmallLimits(t *testing.T) {
 		t.Errorf("limits are %+v, want %+v", c.cfg.Limits, want)
 	}
 	for id := range uint64(10) {
-		c.words.learn(dictionary{"people", 1}, []byte{byte(id)}, id)
+		c.dictionaries.learn(dictionary{"people", 1}, []byte{byte(id)}, id)
 	}
-	if n := len(c.words.ids.young) + len(c.words.ids.old); n > 4 {
+	if n := len(c.dictionaries.ids.young) + len(c.dictionaries.ids.old); n > 4 {
 		t.Errorf("%d strings are remembered, want 4 at most", n)
 	}
 }

@@ -21,7 +21,7 @@ func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	}
 	doubts := table.InDoubt(record.GetName())
 	wire := edit(table)
-	want := newcomer(record)
+	want := newNodeRecord(record)
 	want.State = table.Node(record.GetName()).GetState()
 	wire.Nodes = put(wire.Nodes, want, (*ebbv1.NodeRecord).GetName)
 	voted := false
@@ -39,16 +39,16 @@ func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 				gone.Joining, gone.Leaving, gone.Lost = false, true, table.marksLost()
 				shard.Replicas[i] = gone
 			case slices.Contains(doubts, uint32(id)):
-				shard.Replicas[i] = kept(shard, r)
+				shard.Replicas[i] = asMember(shard, r)
 			}
 		}
 		if len(shard.Target) == 0 {
 			shard.Target = targetOf(table.Shard(uint32(id)))
 		}
 		shard.Why = record.GetName() + " lost its disk"
-		prefer(shard)
+		choosePreferred(shard)
 	}
-	replica := c.number(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: !voted, Joining: true})
+	replica := c.assignReplicaID(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: !voted, Joining: true})
 	control := editShard(wire, ControlShard)
 	control.Replicas = append(slices.Clone(control.Replicas), replica)
 	c.swap(wire)
@@ -89,14 +89,14 @@ func (c *Control) loseReplica(cmd *ebbv1.LoseReplica) *proto.Error {
 	gone.Joining, gone.Leaving, gone.Lost = false, true, true
 	record.Replicas[at] = gone
 	record.Why = cmd.GetNode() + " has a damaged replica"
-	prefer(record)
+	choosePreferred(record)
 	c.swap(wire)
 	return nil
 }
 
-// kept returns a replica that was to leave as one that is to be a member, whether it is one or not. Others it returns as they are: lost ones, and one whose node
-// is to hold another.
-func kept(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
+// asMember returns a replica that was to leave as one that is to be a member, whether it is one or not. It returns
+// others as they are: lost ones, and one whose node is to hold another.
+func asMember(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
 	another := slices.ContainsFunc(record.GetReplicas(), func(o *ebbv1.ReplicaRecord) bool { return o.GetNode() == r.GetNode() && !o.GetLeaving() })
 	if !r.GetLeaving() || r.GetLost() || another {
 		return r

@@ -171,18 +171,18 @@ func (s scribe) rest(t *testing.T, how []string, conf []Server) {
 		at := slices.IndexFunc(conf, func(c Server) bool { return c.Replica == step.Replica })
 		conf = slices.Clone(conf)
 		switch step.Action {
-		case Nothing:
+		case StepNone:
 			if underWay(record) {
 				t.Errorf("%v: nothing is done with %v", how, record.GetReplicas())
 			}
 			return
-		case Add:
+		case StepAdd:
 			conf = append(conf, Server{step.Replica, false})
-		case Promote:
+		case StepPromote:
 			conf[at].Voter = true
-		case Remove:
+		case StepRemove:
 			conf = slices.Delete(conf, at, at+1)
-		case Settle:
+		case StepSettle:
 			settle := &ebbv1.SettleShard{Shard: 1, Epoch: record.GetEpoch()}
 			for _, c := range conf {
 				settle.Replicas = append(settle.Replicas, c.Replica)
@@ -261,7 +261,7 @@ func TestKilledWhileReplicasLeave(t *testing.T) {
 			e.apply(stateCommand(victim, ebbv1.NodeState_NODE_STATE_LEAVING)) // of three at two replicas; else others are enough anyway
 			e.plan(false)
 		case "wiped":
-			record := newcomer(e.table().Node(victim))
+			record := newNodeRecord(e.table().Node(victim))
 			record.Disk += "'"
 			var evidence []uint32
 			needed := false
@@ -324,7 +324,7 @@ func (e *estate) still(t *rapid.T) {
 		}
 	}
 	moves := Moves(e.table())
-	Hold(e.table(), moves, e.alive)
+	ExplainWaits(e.table(), moves, e.alive)
 	for _, m := range moves {
 		if m.GetWaits() == "" && m.GetShard() != ControlShard && m.GetPhase() != "leading" {
 			t.Fatalf("%v waits for nothing: %v of %v", m, e.conf[m.GetShard()], e.table().Replicas(m.GetShard()))

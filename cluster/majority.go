@@ -22,28 +22,31 @@ func majority(record *ebbv1.ShardRecord, alive func(node string) bool, among fun
 	return 2*answer > voters
 }
 
-// canGoOn reports whether a group whose members are being changed is sure to come to the end of that: it has a majority that answers with those whom it had, with all, and
-// with those who stay. The record does not say which of these it is at.
-func canGoOn(record *ebbv1.ShardRecord, alive func(node string) bool) bool {
+// canComplete reports whether a group whose members are being changed is sure to come to the end of that. It needs a
+// majority that answers with those whom it had, with all, and with those who stay. The record does not say which of
+// these it is at.
+func canComplete(record *ebbv1.ShardRecord, alive func(node string) bool) bool {
 	return majority(record, alive, func(r *ebbv1.ReplicaRecord) bool { return !r.GetJoining() }) &&
 		majority(record, alive, func(*ebbv1.ReplicaRecord) bool { return true }) &&
 		majority(record, alive, func(r *ebbv1.ReplicaRecord) bool { return !r.GetLeaving() })
 }
 
-// canBegin reports whether a group at rest is sure to come to the end of a move: it has a majority that answers, and keeps it if the move only takes away. One that gets
-// a replica gets one that answers, and so has a majority afterwards if it had one before.
-func canBegin(record *ebbv1.ShardRecord, m *ebbv1.BeginMove, alive func(node string) bool) bool {
+// canStart reports whether a group at rest is sure to come to the end of a move: it has a majority that answers, and
+// keeps it if the move only takes away. A group that gets a replica gets one that answers. It has a majority
+// afterwards if it had one before.
+func canStart(record *ebbv1.ShardRecord, m *ebbv1.BeginMove, alive func(node string) bool) bool {
 	return majority(record, alive, func(*ebbv1.ReplicaRecord) bool { return true }) &&
 		(m.GetTo() != "" || majority(record, alive, func(r *ebbv1.ReplicaRecord) bool { return r.GetId() != m.GetFrom() }))
 }
 
-// stuck returns why a group cannot be changed: voters whose nodes do not answer, without which it has no majority. "" if it can, or if there is nothing to change.
-func stuck(record *ebbv1.ShardRecord, alive func(node string) bool) string {
+// blockedBy returns why a group cannot be changed: voters whose nodes do not answer, without which it has no majority.
+// "" if it can, or if there is nothing to change.
+func blockedBy(record *ebbv1.ShardRecord, alive func(node string) bool) string {
 	if underWay(record) {
-		if canGoOn(record, alive) {
+		if canComplete(record, alive) {
 			return ""
 		}
-	} else if m, _ := nextMove(record, alive); m == nil || canBegin(record, m, alive) {
+	} else if m, _ := nextMove(record, alive); m == nil || canStart(record, m, alive) {
 		return ""
 	}
 	var away []string

@@ -56,7 +56,7 @@ func TestMovesThatCannotGoOn(t *testing.T) {
 			}
 		}
 		said := Moves(table)
-		Hold(table, said, alive)
+		ExplainWaits(table, said, alive)
 		if !slices.ContainsFunc(said, func(m *ebbv1.Move) bool { return m.GetShard() == 1 && m.GetWaits() == c.waits }) {
 			t.Errorf("%s: %v, want one that waits for %q", c.what, said, c.waits)
 		}

@@ -36,14 +36,14 @@ func clusterMark(id string) string { return id[:min(len(id), clusterMarkLen)] }
 // diskMark shortens a disk's identity for gossip.
 func diskMark(id string) string { return id[:min(len(id), diskMarkLen)] }
 
-// outcast reports whether a member of a cluster lives on another disk than the one that the cluster knows its node to have. That was given up
-// while it was silent, and it ends when it hears so.
-func (m Member) outcast(known string) bool {
+// diskReplaced reports whether a member of a cluster has another disk than the one that the cluster knows its node to
+// have. The cluster gave that disk up while the member did not answer; the member ends when it learns so.
+func (m Member) diskReplaced(known string) bool {
 	return m.Cluster != "" && m.Disk != "" && known != "" && m.Disk != diskMark(known)
 }
 
-// strange reports whether two members are known to be of different clusters.
-func (m Member) strange(other Member) bool {
+// foreign reports whether two members are known to be of different clusters.
+func (m Member) foreign(other Member) bool {
 	return m.Cluster != "" && other.Cluster != "" && m.Cluster != other.Cluster
 }
 
@@ -160,8 +160,8 @@ func lengthen(addr, host string) string {
 	return addr
 }
 
-// roster is what is known of all starts of all nodes. It is pure.
-type roster struct {
+// knownMembers is what is known of all starts of all nodes. It is pure.
+type knownMembers struct {
 	boots    map[string]map[uint64]*boot // node -> boot -> record
 	arrivals uint64
 }
@@ -173,11 +173,11 @@ type boot struct {
 	evicted bool   // made room for a later one: it speaks for its node if no other does
 }
 
-func newRoster() *roster { return &roster{boots: make(map[string]map[uint64]*boot)} }
+func newKnownMembers() *knownMembers { return &knownMembers{boots: make(map[string]map[uint64]*boot)} }
 
 // put records a member as it now is, and forgets starts that no longer matter:
 // of a node's dead ones only the best is kept, as the place to look for it.
-func (r *roster) put(m Member) {
+func (r *knownMembers) put(m Member) {
 	of := r.boots[m.Node]
 	if of == nil {
 		of = make(map[uint64]*boot)
@@ -200,13 +200,13 @@ func (r *roster) put(m Member) {
 }
 
 // living reports whether a start is known and alive.
-func (r *roster) living(node string, start uint64) bool {
+func (r *knownMembers) living(node string, start uint64) bool {
 	b := r.boots[node][start]
 	return b != nil && b.member.Alive
 }
 
 // starts counts a node's living starts that answer, as far as was asked, and were not evicted.
-func (r *roster) starts(node string) (n int) {
+func (r *knownMembers) starts(node string) (n int) {
 	for _, b := range r.boots[node] {
 		if b.counts() {
 			n++
@@ -219,7 +219,7 @@ func (b *boot) counts() bool { return b.member.Alive && !b.silent && !b.evicted 
 
 // evict makes room for another start of a node: of those that count it evicts the one that was heard of first. One is
 // proven and stays: the first that was heard of at the gRPC address where the node is connected. So does the start own.
-func (r *roster) evict(node string, proven func(Member) bool, own uint64) bool {
+func (r *knownMembers) evict(node string, proven func(Member) bool, own uint64) bool {
 	var first, stays *boot
 	for _, b := range r.boots[node] {
 		if proven != nil && proven(b.member) && (stays == nil || b.arrival < stays.arrival) {
@@ -239,7 +239,7 @@ func (r *roster) evict(node string, proven func(Member) bool, own uint64) bool {
 }
 
 // evicted counts the living starts that were evicted, of all nodes.
-func (r *roster) evicted() (n int) {
+func (r *knownMembers) evicted() (n int) {
 	for _, of := range r.boots {
 		for _, b := range of {
 			if b.evicted && b.member.Alive {
@@ -251,7 +251,7 @@ func (r *roster) evicted() (n int) {
 }
 
 // forget drops nodes that seem dead and are not known.
-func (r *roster) forget(known func(node string) bool) {
+func (r *knownMembers) forget(known func(node string) bool) {
 	for node := range r.boots {
 		if best := r.best(node); !best.member.Alive && !known(node) {
 			delete(r.boots, node)
@@ -260,7 +260,7 @@ func (r *roster) forget(known func(node string) bool) {
 }
 
 // all counts the starts of all nodes.
-func (r *roster) all() (n int) {
+func (r *knownMembers) all() (n int) {
 	for _, of := range r.boots {
 		n += len(of)
 	}
@@ -269,7 +269,7 @@ func (r *roster) all() (n int) {
 
 // best returns the start that speaks for a node: living before dead, answering
 // before silent, evicted last, then the newest. Nil if the node is unknown.
-func (r *roster) best(node string) *boot {
+func (r *knownMembers) best(node string) *boot {
 	var best *boot
 	for _, b := range r.boots[node] {
 		if best == nil || b.better(best) {
@@ -292,7 +292,7 @@ func (b *boot) better(other *boot) bool {
 }
 
 // members returns the best start of every node, by name.
-func (r *roster) members() []Member {
+func (r *knownMembers) members() []Member {
 	members := make([]Member, 0, len(r.boots))
 	for node := range r.boots {
 		members = append(members, r.best(node).member)
@@ -301,9 +301,9 @@ func (r *roster) members() []Member {
 	return members
 }
 
-// rivals returns, for every node that seems to live more than once, its living
+// duplicates returns, for every node that seems to live more than once, its living
 // starts, oldest first, without those that were evicted.
-func (r *roster) rivals() [][]Member {
+func (r *knownMembers) duplicates() [][]Member {
 	var all [][]Member
 	for _, of := range r.boots {
 		var alive []Member
@@ -320,15 +320,15 @@ func (r *roster) rivals() [][]Member {
 	return all
 }
 
-// heard notes whether a start answered.
-func (r *roster) heard(m Member, answered bool) {
+// noteAnswer notes whether a start answered.
+func (r *knownMembers) noteAnswer(m Member, answered bool) {
 	if b := r.boots[m.Node][m.Boot]; b != nil {
 		b.silent = !answered
 	}
 }
 
 // addresses returns where living members are, and where the dead were last seen.
-func (r *roster) addresses() (alive map[string]bool, dead []string) {
+func (r *knownMembers) addresses() (alive map[string]bool, dead []string) {
 	alive = make(map[string]bool)
 	for _, m := range r.members() {
 		if m.Alive {

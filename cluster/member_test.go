@@ -79,8 +79,9 @@ func TestMemberNames(t *testing.T) {
 	}
 }
 
-// A member of the cluster is an outcast on another disk than the one that the cluster knows; nobody is who may have no disk there yet, or does not say.
-func TestMemberOutcast(t *testing.T) {
+// A member's disk was replaced if the cluster knows another one. That is not so of a node that may have no disk there
+// yet, or does not say which it has.
+func TestMemberDiskReplaced(t *testing.T) {
 	mine := diskMark("0123456789abcdef")
 	for _, c := range []struct {
 		disk, cluster, known string
@@ -92,7 +93,7 @@ func TestMemberOutcast(t *testing.T) {
 		{"", "c", "fedcba9876543210", false},
 		{mine, "", "fedcba9876543210", false},
 	} {
-		if got := (Member{Disk: c.disk, Cluster: c.cluster}).outcast(c.known); got != c.want {
+		if got := (Member{Disk: c.disk, Cluster: c.cluster}).diskReplaced(c.known); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -118,8 +119,8 @@ func FuzzMemberMeta(f *testing.F) {
 	})
 }
 
-func TestRosterPicksWhoSpeaksForANode(t *testing.T) {
-	r := newRoster()
+func TestKnownMembersPicksTheStartOfANode(t *testing.T) {
+	r := newKnownMembers()
 	is := func(what string, boot uint64, alive bool) {
 		t.Helper()
 		if got := r.best("a").member; got.Boot != boot || got.Alive != alive {
@@ -129,9 +130,9 @@ func TestRosterPicksWhoSpeaksForANode(t *testing.T) {
 	r.put(Member{Node: "a", Boot: 5, Alive: true})
 	r.put(Member{Node: "a", Boot: 7, Alive: true})
 	is("the newer of two", 7, true)
-	r.heard(Member{Node: "a", Boot: 7}, false)
+	r.noteAnswer(Member{Node: "a", Boot: 7}, false)
 	is("the one that answers", 5, true)
-	r.heard(Member{Node: "a", Boot: 7}, true)
+	r.noteAnswer(Member{Node: "a", Boot: 7}, true)
 	is("the newer one, which answers again", 7, true)
 	r.put(Member{Node: "a", Boot: 7})
 	is("the living one", 5, true)
@@ -146,8 +147,8 @@ func TestRosterPicksWhoSpeaksForANode(t *testing.T) {
 	if got := r.members(); len(got) != 2 || got[0].Node != "a" || got[1].Node != "b" {
 		t.Errorf("members %v", got)
 	}
-	if rivals := r.rivals(); len(rivals) != 0 {
-		t.Errorf("rivals %v", rivals)
+	if duplicates := r.duplicates(); len(duplicates) != 0 {
+		t.Errorf("duplicates %v", duplicates)
 	}
 }
 
@@ -170,8 +171,8 @@ func TestMemberOutranks(t *testing.T) {
 
 // The start that was heard of first makes room, but not this process's own, nor the first at the address where its node
 // is connected.
-func TestRosterEvicts(t *testing.T) {
-	r := newRoster()
+func TestKnownMembersEvicts(t *testing.T) {
+	r := newKnownMembers()
 	for boot := range uint64(4) {
 		r.put(Member{Node: "a", Boot: 10 - boot, Alive: true, GRPC: fmt.Sprint("at-", boot/2)})
 	}
@@ -190,8 +191,8 @@ func TestRosterEvicts(t *testing.T) {
 	evict(true, 10, 8, 7)
 	evict(true, 10, 8)
 	evict(false, 10, 8)
-	if !r.living("a", 9) || r.evicted() != 2 || len(r.rivals()[0]) != 2 {
-		t.Errorf("%d are evicted; rivals %v", r.evicted(), r.rivals())
+	if !r.living("a", 9) || r.evicted() != 2 || len(r.duplicates()[0]) != 2 {
+		t.Errorf("%d are evicted; duplicates %v", r.evicted(), r.duplicates())
 	}
 	r.put(Member{Node: "a", Boot: 9, Alive: true}) // news of it
 	r.put(Member{Node: "a", Boot: 10})

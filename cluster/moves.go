@@ -17,19 +17,19 @@ func NextMoves(t *Table, alive func(node string) bool, most int) []*ebbv1.BeginM
 		record := t.Shard(id)
 		if underWay(record) {
 			dead := slices.IndexFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetJoining() && !alive(r.GetNode()) })
-			stuck := !canGoOn(record, alive)
+			stuck := !canComplete(record, alive)
 			if dead < 0 && !stuck {
 				most--
 			} else if m := giveUp(record, dead, alive); m != nil {
 				instead = append(instead, m)
-			} else if m := takeBack(record, alive); m != nil && stuck && t.marksLost() {
+			} else if m := cancelMove(record, alive); m != nil && stuck && t.marksLost() {
 				instead = append(instead, m)
 			}
 			continue
 		}
 		m, lacking := nextMove(record, alive)
 		switch {
-		case m == nil || !canBegin(record, m, alive):
+		case m == nil || !canStart(record, m, alive):
 		case lacking:
 			short = append(short, m)
 		default:
@@ -38,7 +38,7 @@ func NextMoves(t *Table, alive func(node string) bool, most int) []*ebbv1.BeginM
 	}
 	moves := append(short, rest...)
 	moves = append(instead, moves[:min(len(moves), max(0, most))]...)
-	if m := farewell(t); m != nil {
+	if m := removeFromControl(t); m != nil {
 		moves = append(moves, m)
 	}
 	return moves
@@ -76,12 +76,12 @@ func giveUp(record *ebbv1.ShardRecord, dead int, alive func(node string) bool) *
 	return m
 }
 
-// takeBack lets a replica stay that was to leave, where the others cannot go on without it and can with it; nil if there is none. The target is not asked: that it
-// still has to go is seen when another can.
-func takeBack(record *ebbv1.ShardRecord, alive func(node string) bool) *ebbv1.BeginMove {
+// cancelMove lets a replica stay that was to leave, where the others have no majority without it and have one with it;
+// nil if there is none. It does not ask the target: if the replica still has to go, a later move removes it.
+func cancelMove(record *ebbv1.ShardRecord, alive func(node string) bool) *ebbv1.BeginMove {
 	for _, r := range record.GetReplicas() {
 		with := func(o *ebbv1.ReplicaRecord) bool { return o == r || !o.GetLeaving() }
-		if kept(record, r) != r && alive(r.GetNode()) && majority(record, alive, with) {
+		if asMember(record, r) != r && alive(r.GetNode()) && majority(record, alive, with) {
 			return &ebbv1.BeginMove{Shard: record.GetShard(), Keep: r.GetId()}
 		}
 	}
@@ -130,8 +130,9 @@ func boolOrder(a, b bool) int {
 	return 1
 }
 
-// farewell takes a node out of the control group that is to be removed and has nothing else; nil if there is none.
-func farewell(t *Table) *ebbv1.BeginMove {
+// removeFromControl takes a node out of the control group that is to be removed and has nothing else; nil if there is
+// none.
+func removeFromControl(t *Table) *ebbv1.BeginMove {
 	control := t.Shard(ControlShard)
 	if control == nil {
 		return nil
@@ -152,13 +153,14 @@ func Moves(t *Table) []*ebbv1.Move {
 	}
 	if control := t.Shard(ControlShard); control != nil {
 		moves = append(moves, movesOf(control)...)
-		moves = append(moves, farewells(t, control)...)
+		moves = append(moves, pendingRemovals(t, control)...)
 	}
 	return moves
 }
 
-// farewells are the ends of memberships that are to come: those of nodes that are to be removed, once they hold nothing else.
-func farewells(t *Table, control *ebbv1.ShardRecord) (moves []*ebbv1.Move) {
+// pendingRemovals are the moves that end memberships in the control group: those of nodes that are to be removed, once
+// they hold nothing else.
+func pendingRemovals(t *Table, control *ebbv1.ShardRecord) (moves []*ebbv1.Move) {
 	for _, r := range control.GetReplicas() {
 		if node := t.Node(r.GetNode()); node.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING && !r.GetLeaving() && !r.GetJoining() {
 			moves = append(moves, &ebbv1.Move{From: node.GetName(), Why: node.GetName() + " is to be removed", Phase: "planned"})

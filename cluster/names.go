@@ -17,20 +17,20 @@ import (
 // In a namespace with a dictionary ids of bitmaps stand for strings. Who is asked puts ids in the place of strings in questions and changes, and strings beside the ids of answers. What a string
 // is, is asked of the shards of its part; an answer is right for ever, so whoever has one need not be asked again, and a replica that lags says nothing wrong where it knows a string.
 
-// words is what a node remembers of dictionaries.
-type words struct {
+// dictionaryCache is what a node remembers of dictionaries.
+type dictionaryCache struct {
 	mu    sync.Mutex // guards both
-	ids   recent[word, uint64]
-	names recent[wordID, string]
+	ids   recentCache[dictionaryString, uint64]
+	names recentCache[dictionaryID, string]
 }
 
-// word is a string of a dictionary, and wordID an id.
+// dictionaryString is a string of a dictionary, and dictionaryID an id.
 type (
-	word struct {
+	dictionaryString struct {
 		dictionary
 		name string
 	}
-	wordID struct {
+	dictionaryID struct {
 		dictionary
 		id uint64
 	}
@@ -46,13 +46,13 @@ type dictionary struct {
 // recentMax is how many pairs each half of a memory has: some 10 MB of uuids in both directions.
 const recentMax = 1 << 14
 
-// recent remembers pairs: those that were set or found among the last recentMax, and some before them.
-type recent[K comparable, V any] struct {
+// recentCache remembers pairs: those that were set or found among the last recentMax, and some before them.
+type recentCache[K comparable, V any] struct {
 	young, old map[K]V
 	most       int // pairs in young; recentMax when 0
 }
 
-func (r *recent[K, V]) get(k K) (v V, ok bool) {
+func (r *recentCache[K, V]) get(k K) (v V, ok bool) {
 	if v, ok = r.young[k]; ok {
 		return v, true
 	}
@@ -62,23 +62,23 @@ func (r *recent[K, V]) get(k K) (v V, ok bool) {
 	return v, ok
 }
 
-func (r *recent[K, V]) set(k K, v V) {
+func (r *recentCache[K, V]) set(k K, v V) {
 	if r.young == nil || len(r.young) >= cmp.Or(r.most, recentMax) {
 		r.young, r.old = map[K]V{}, r.young
 	}
 	r.young[k] = v
 }
 
-func (w *words) learn(of dictionary, name []byte, id uint64) {
+func (w *dictionaryCache) learn(of dictionary, name []byte, id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := string(name)
-	w.ids.set(word{of, text}, id)
-	w.names.set(wordID{of, id}, text)
+	w.ids.set(dictionaryString{of, text}, id)
+	w.names.set(dictionaryID{of, id}, text)
 }
 
-// consultation is strings and ids that are looked up.
-type consultation struct {
+// dictionaryLookup is strings and ids that are looked up.
+type dictionaryLookup struct {
 	dictionary
 	parts    uint32
 	seed     uint64 // the hash seed: a replica that still has a purged namespace of that name knows nothing of this one
@@ -88,45 +88,45 @@ type consultation struct {
 	coverage ebbv1.Coverage // of the last round that asked shards
 }
 
-func (c *Coordinator) consultation(table *Table, namespace string, names [][]byte, ids []uint64) *consultation {
+func (c *Coordinator) newLookup(table *Table, namespace string, names [][]byte, ids []uint64) *dictionaryLookup {
 	ns := table.Namespace(namespace)
-	return &consultation{
+	return &dictionaryLookup{
 		dictionary: dictionary{namespace, ns.GetVersion()}, parts: ns.GetDictionary().GetParts(), seed: ns.GetHashSeed(),
 		names: names, ids: ids,
 		answer: &ebbv1.NamesAnswer{Ids: make([]uint64, len(names)), Found: make([]bool, len(names)), Names: make([][]byte, len(ids)), AsOfUs: c.cfg.Now().UnixMicro()},
 	}
 }
 
-// consultPart is how many ids are asked for their strings in one question, so that its answer fits a message.
-const consultPart = 4096
+// lookupIDsMax is how many ids one question asks for their strings, so that its answer fits a message.
+const lookupIDsMax = 4096
 
 // lookUp finds what it can in the node's memory and in replicas, however far these lag, and asks for the rest as the consistency has it.
-func (c *Coordinator) lookUp(ctx context.Context, table *Table, w *consultation, req *ebbv1.AskRequest) *proto.Error {
-	c.remembered(w)
+func (c *Coordinator) lookUp(ctx context.Context, table *Table, w *dictionaryLookup, req *ebbv1.AskRequest) *proto.Error {
+	c.lookUpCached(w)
 	anywhere := &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}
-	err := c.consult(ctx, table, w, anywhere)
+	err := c.lookUpInShards(ctx, table, w, anywhere)
 	if err == nil && req.GetConsistency() == ebbv1.Consistency_CONSISTENCY_ANY {
 		return nil
 	}
-	return c.consult(ctx, table, w, req)
+	return c.lookUpInShards(ctx, table, w, req)
 }
 
-// remembered answers what the node's memory knows.
-func (c *Coordinator) remembered(w *consultation) {
-	c.words.mu.Lock()
-	defer c.words.mu.Unlock()
+// lookUpCached answers what the node's cache has.
+func (c *Coordinator) lookUpCached(w *dictionaryLookup) {
+	c.dictionaries.mu.Lock()
+	defer c.dictionaries.mu.Unlock()
 	for i, name := range w.names {
-		w.answer.Ids[i], w.answer.Found[i] = c.words.ids.get(word{w.dictionary, string(name)})
+		w.answer.Ids[i], w.answer.Found[i] = c.dictionaries.ids.get(dictionaryString{w.dictionary, string(name)})
 	}
 	for i, id := range w.ids {
-		if name, ok := c.words.names.get(wordID{w.dictionary, id}); ok {
+		if name, ok := c.dictionaries.names.get(dictionaryID{w.dictionary, id}); ok {
 			w.answer.Names[i] = []byte(name)
 		}
 	}
 }
 
-// consult asks the shards for what has no answer yet.
-func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation, req *ebbv1.AskRequest) *proto.Error {
+// lookUpInShards asks the shards for what has no answer yet.
+func (c *Coordinator) lookUpInShards(ctx context.Context, table *Table, w *dictionaryLookup, req *ebbv1.AskRequest) *proto.Error {
 	p := &askPlan{req: req, consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)}
 	var at [][]uint32 // by question: positions of its strings, or of its ids
 	open := map[uint32]int{}
@@ -155,7 +155,7 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 		shard := proto.NamePartShard(uint32(id%uint64(w.parts)), table.Shards())
 		part, q := add(shard)
 		q.Ids, at[part] = append(q.Ids, id), append(at[part], uint32(i))
-		if len(q.Ids) == consultPart {
+		if len(q.Ids) == lookupIDsMax {
 			delete(open, shard)
 		}
 	}
@@ -168,7 +168,7 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 	w.coverage = ebbv1.Coverage{}
 	for i := range p.parts {
 		cover(&w.coverage, nil, &p.parts[i])
-		w.take(&c.words, p.parts[i].answer.GetAnswer().GetNames(), p.parts[i].question.GetQuestion().GetNames(), at[i])
+		w.take(&c.dictionaries, p.parts[i].answer.GetAnswer().GetNames(), p.parts[i].question.GetQuestion().GetNames(), at[i])
 	}
 	if e := verdict(p.parts); e != nil {
 		return proto.FromWire(e)
@@ -180,7 +180,7 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 }
 
 // take puts the answer of a shard in its places.
-func (w *consultation) take(known *words, a *ebbv1.NamesAnswer, q *ebbv1.NamesQuestion, at []uint32) {
+func (w *dictionaryLookup) take(known *dictionaryCache, a *ebbv1.NamesAnswer, q *ebbv1.NamesQuestion, at []uint32) {
 	if a == nil || len(a.GetIds()) != len(q.GetNames()) || len(a.GetFound()) != len(q.GetNames()) || len(a.GetNames()) != len(q.GetIds()) {
 		return
 	}
@@ -202,7 +202,7 @@ func (w *consultation) take(known *words, a *ebbv1.NamesAnswer, q *ebbv1.NamesQu
 // askNames answers a question about a dictionary.
 func (c *Coordinator) askNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question) *ebbv1.Answer {
 	namespace := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
-	w := c.consultation(table, namespace, q.GetNames().GetNames(), q.GetNames().GetIds())
+	w := c.newLookup(table, namespace, q.GetNames().GetNames(), q.GetNames().GetIds())
 	if err := c.lookUp(ctx, table, w, req); err != nil && (!req.GetAllowPartial() || isVerdict(err.Wire())) {
 		return &ebbv1.Answer{Error: err.Wire(), Coverage: &w.coverage}
 	}
@@ -238,7 +238,7 @@ func (c *Coordinator) withIDs(ctx context.Context, table *Table, req *ebbv1.AskR
 		if len(list.GetNames()) == 0 || checkQuestion(table, q) != nil {
 			continue
 		}
-		w := c.consultation(table, namespace, list.GetNames(), nil)
+		w := c.newLookup(table, namespace, list.GetNames(), nil)
 		if err := c.lookUp(ctx, table, w, req); err != nil {
 			if refused == nil {
 				refused = map[int]*proto.Error{}
@@ -277,7 +277,7 @@ func (c *Coordinator) withNames(ctx context.Context, table *Table, req *ebbv1.As
 		if q.GetBitmap().GetIds().GetBare() {
 			continue
 		}
-		silent, err := c.spellOut(ctx, table, req, namespace, b)
+		silent, err := c.resolveNames(ctx, table, req, namespace, b)
 		lack(answers[i].GetCoverage(), silent)
 		if err != nil && (!req.GetAllowPartial() || isVerdict(err.Wire())) {
 			answers[i] = &ebbv1.Answer{Error: err.Wire(), Coverage: answers[i].GetCoverage()}
@@ -296,12 +296,13 @@ func lack(c *ebbv1.Coverage, silent []uint32) {
 	slices.Sort(c.GetShardsFailed())
 }
 
-// spellOut finds the strings of the ids of an answer, some at a time, as long as they have room. It says which shards did not answer; the strings that they have are empty.
-func (c *Coordinator) spellOut(ctx context.Context, table *Table, req *ebbv1.AskRequest, namespace string, b *ebbv1.BitmapAnswer) (silent []uint32, failure *proto.Error) {
-	const some = 4 * consultPart
+// resolveNames finds the strings of the ids of an answer, some at a time, as long as they have room. It says which
+// shards did not answer; the strings that they have are empty.
+func (c *Coordinator) resolveNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, namespace string, b *ebbv1.BitmapAnswer) (silent []uint32, failure *proto.Error) {
+	const some = 4 * lookupIDsMax
 	room := namesRoom
 	for from := 0; from < len(b.Ids); from += some {
-		w := c.consultation(table, namespace, nil, b.Ids[from:min(from+some, len(b.Ids))])
+		w := c.newLookup(table, namespace, nil, b.Ids[from:min(from+some, len(b.Ids))])
 		if err := c.lookUp(ctx, table, w, req); err != nil {
 			failure = err
 			silent = append(silent, w.coverage.ShardsFailed...)
@@ -341,7 +342,7 @@ func (r *Router) numbered(ctx context.Context, table *Table, namespace string, r
 	if err != nil {
 		return nil, err
 	}
-	w := r.ask.consultation(table, namespace, sought, nil)
+	w := r.ask.newLookup(table, namespace, sought, nil)
 	if err := r.ask.lookUp(ctx, table, w, &ebbv1.AskRequest{}); err != nil {
 		return nil, err
 	}
@@ -369,9 +370,9 @@ func (r *Router) numbered(ctx context.Context, table *Table, namespace string, r
 // done: a string that has an id keeps it.
 func (r *Router) assign(ctx context.Context, table *Table, namespace string, names [][]byte) (map[string]uint64, error) {
 	ids := make(map[string]uint64, len(names))
-	w := r.ask.consultation(table, namespace, names, nil)
-	r.ask.remembered(w)
-	_ = r.ask.consult(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}) // who does not answer knows nothing
+	w := r.ask.newLookup(table, namespace, names, nil)
+	r.ask.lookUpCached(w)
+	_ = r.ask.lookUpInShards(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}) // who does not answer knows nothing
 	left := map[uint32][][]byte{}
 	for i, name := range names {
 		if w.answer.Found[i] {
@@ -385,7 +386,7 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 	for try := 1; err == nil && len(req.GetCommands()) > 0; try++ {
 		again := &ebbv1.ApplyRequest{}
 		var open [][][]byte
-		for i, result := range r.apply(ctx, table, req, untilLeader).GetResults() {
+		for i, result := range r.apply(ctx, table, req, retryUntilLeader).GetResults() {
 			switch e := result.GetError(); {
 			case e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME && pause(ctx, try):
 				again.Commands, open = append(again.Commands, req.Commands[i]), append(open, batches[i])
@@ -399,7 +400,7 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 			}
 			for at, name := range batches[i] {
 				ids[string(name)] = result.GetIds()[at]
-				r.ask.words.learn(w.dictionary, name, result.GetIds()[at])
+				r.ask.dictionaries.learn(w.dictionary, name, result.GetIds()[at])
 			}
 		}
 		req, batches = again, open

@@ -107,7 +107,7 @@ func TestStringsInBitmaps(t *testing.T) {
 				ids := map[uint64]string{}
 				for n := range 200 {
 					name := fmt.Sprint("user-", n)
-					w := nodes.coordinators[n%3].consultation(e.table, "people", [][]byte{[]byte(name)}, nil)
+					w := nodes.coordinators[n%3].newLookup(e.table, "people", [][]byte{[]byte(name)}, nil)
 					if err := nodes.coordinators[n%3].lookUp(t.Context(), e.table, w, &ebbv1.AskRequest{}); err != nil {
 						t.Fatal(err)
 					}
@@ -494,7 +494,7 @@ func TestStringsForAnotherCluster(t *testing.T) {
 
 // A memory has the pairs that were set or found last, and forgets others.
 func TestRecent(t *testing.T) {
-	var m recent[int, int]
+	var m recentCache[int, int]
 	for i := range 3 * recentMax {
 		m.set(i, i)
 		if v, ok := m.get(0); !ok || v != 0 {

@@ -37,15 +37,15 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 		return nil, errStarting()
 	}
 	resp := &ebbv1.QueryResponse{Plan: plan, Text: query.Text(plan)}
-	i := &inquiry{table: table, plan: plan, unmatched: map[string]bool{}}
+	x := &queryExecution{table: table, plan: plan, unmatched: map[string]bool{}}
 	if req.GetStrict() {
 		if err := checkStrict(table); err != nil {
 			return nil, err
 		}
 	}
-	e, bad := i.errand()
+	e, bad := x.stage()
 	if req.GetExplain() {
-		resp.Explanation = i.explain(e, bad)
+		resp.Explanation = x.explain(e, bad)
 		return resp, nil
 	}
 	if bad != nil {
@@ -69,7 +69,7 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 	if len(missing) > 0 {
 		resp.Answer.Coverage.MissingKeys = missing
 	}
-	if err := i.nameMissing(resp.Answer, req.GetStrict()); err != nil {
+	if err := x.nameMissing(resp.Answer, req.GetStrict()); err != nil {
 		return nil, err
 	}
 	if size := pb.Size(resp); size > proto.MessageBytesMax {
@@ -115,9 +115,9 @@ func Understood(req *ebbv1.QueryRequest) (*ebbv1.Plan, error) {
 	return plan, nil
 }
 
-// run goes on errands until there is an answer.
+// run executes stages until there is an answer.
 func (q *Queries) run(
-	ctx context.Context, plan *ebbv1.Plan, seen []*ebbv1.SeenClock, e *errand,
+	ctx context.Context, plan *ebbv1.Plan, seen []*ebbv1.SeenClock, e *queryStage,
 ) (*ebbv1.Answer, error) {
 	for {
 		if e.store != nil {
@@ -145,25 +145,25 @@ func (q *Queries) run(
 	}
 }
 
-// errand is questions that are asked at once.
-type errand struct {
+// queryStage is questions that are asked at once, and what follows from their answers: an answer, or the next stage.
+type queryStage struct {
 	step      string // what is done with the answers, in a few words
 	questions []*ebbv1.Question
 	whole     bool                      // without one of the shards the others say something else
 	store     *ebbv1.StoreBitmapRequest // instead of questions
 	then      string                    // what may have to be asked when they are answered
 	thenMost  int                       // how many questions that may be
-	fold      func([]*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error)
+	fold      func([]*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error)
 }
 
-// ask is the errand of one question whose answer is the answer.
-func ask(step string, q *ebbv1.Question, err *proto.Error) (*errand, *proto.Error) {
-	return askAnd(step, q, err, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) { return nil, a, nil })
+// ask is the stage of one question whose answer is the answer.
+func ask(step string, q *ebbv1.Question, err *proto.Error) (*queryStage, *proto.Error) {
+	return askAnd(step, q, err, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) { return nil, a, nil })
 }
 
-// askAnd is the errand of one question, whose answer is folded if it is one.
-func askAnd(step string, q *ebbv1.Question, err *proto.Error, fold func(*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error)) (*errand, *proto.Error) {
-	return &errand{step: step, questions: []*ebbv1.Question{q}, fold: func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+// askAnd is the stage of one question, whose answer is folded if it is one.
+func askAnd(step string, q *ebbv1.Question, err *proto.Error, fold func(*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error)) (*queryStage, *proto.Error) {
+	return &queryStage{step: step, questions: []*ebbv1.Question{q}, fold: func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
 			return nil, nil, err
 		}
@@ -181,8 +181,8 @@ func failed(answers []*ebbv1.Answer) *proto.Error {
 	return nil
 }
 
-// inquiry makes an errand of a plan.
-type inquiry struct {
+// queryExecution makes the stages of a plan.
+type queryExecution struct {
 	table *Table
 	plan  *ebbv1.Plan
 
@@ -192,12 +192,12 @@ type inquiry struct {
 
 // nameMissing puts into the coverage of an answer which of the terms of its question mean nothing that is there. A
 // strict answer that lacks any is refused.
-func (i *inquiry) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
-	terms := planTerms(i.plan)
+func (x *queryExecution) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
+	terms := planTerms(x.plan)
 	if matchedNone(a) {
 		for _, t := range terms {
-			if _, resolved := i.unmatched[string(t.GetPattern())]; !resolved {
-				i.unmatched[string(t.GetPattern())] = true
+			if _, resolved := x.unmatched[string(t.GetPattern())]; !resolved {
+				x.unmatched[string(t.GetPattern())] = true
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func (i *inquiry) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
 	for _, key := range a.Coverage.GetMissingKeys() {
 		gone[string(key)] = true
 	}
-	setMissing(a.Coverage, i.withUniverse(missingTerms(terms, gone, i.unmatched), terms, gone), missingNamedMax)
+	setMissing(a.Coverage, x.withUniverse(missingTerms(terms, gone, x.unmatched), terms, gone), missingNamedMax)
 	if strict {
 		return lacking(a.Coverage)
 	}
@@ -216,12 +216,12 @@ func (i *inquiry) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
 }
 
 // withUniverse adds the universe of the namespace to what is missing, if the question needed it and it is not there.
-func (i *inquiry) withUniverse(missing [][]byte, terms []*ebbv1.PlanTerm, gone map[string]bool) [][]byte {
-	namespace := i.plan.GetNamespace()
+func (x *queryExecution) withUniverse(missing [][]byte, terms []*ebbv1.PlanTerm, gone map[string]bool) [][]byte {
+	namespace := x.plan.GetNamespace()
 	if len(terms) > 0 {
 		namespace = cmp.Or(terms[0].GetNamespace(), namespace)
 	}
-	universe := i.table.Namespace(cmp.Or(namespace, proto.DefaultNamespace)).GetUniverse()
+	universe := x.table.Namespace(cmp.Or(namespace, proto.DefaultNamespace)).GetUniverse()
 	if len(universe) > 0 && gone[string(universe)] {
 		missing = distinct(append(missing, universe))
 	}
@@ -295,10 +295,10 @@ type about struct {
 }
 
 // about resolves terms. Each key counts once, however often it is named.
-func (i *inquiry) about(terms ...*ebbv1.PlanTerm) (about, *proto.Error) {
+func (x *queryExecution) about(terms ...*ebbv1.PlanTerm) (about, *proto.Error) {
 	var out about
 	for at, t := range terms {
-		ns := cmp.Or(t.GetNamespace(), i.plan.GetNamespace(), proto.DefaultNamespace)
+		ns := cmp.Or(t.GetNamespace(), x.plan.GetNamespace(), proto.DefaultNamespace)
 		if at > 0 && ns != out.namespace {
 			return out, proto.ErrBadQuery.Errorf("keys of two namespaces, %s and %s: those of one question are of one", out.namespace, ns).WithHint("ask about each by itself")
 		}
@@ -326,56 +326,56 @@ func distinct(names [][]byte) [][]byte {
 	})
 }
 
-// errand makes one of whatever is asked.
-func (i *inquiry) errand() (*errand, *proto.Error) {
-	e, err := i.make()
+// stage makes the first stage of whatever is asked.
+func (x *queryExecution) stage() (*queryStage, *proto.Error) {
+	e, err := x.build()
 	if err != nil {
 		return e, err
 	}
 	for _, question := range e.questions {
-		if err := checkQuestion(i.table, question); err != nil {
+		if err := checkQuestion(x.table, question); err != nil {
 			return e, err
 		}
 	}
 	return e, nil
 }
 
-// make is errand without the check.
-func (i *inquiry) make() (*errand, *proto.Error) {
-	e, err := i.made()
-	switch i.plan.GetAsk().(type) {
+// build is stage without the check.
+func (x *queryExecution) build() (*queryStage, *proto.Error) {
+	e, err := x.buildByKind()
+	switch x.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Overlap, *ebbv1.Plan_Graph, *ebbv1.Plan_Similar:
 		if err == nil {
-			e = i.refusingRollups(e, planTerms(i.plan))
+			e = x.refusingRollups(e, planTerms(x.plan))
 		}
 	}
 	return e, err
 }
 
-func (i *inquiry) made() (*errand, *proto.Error) {
-	switch ask := i.plan.GetAsk().(type) {
+func (x *queryExecution) buildByKind() (*queryStage, *proto.Error) {
+	switch ask := x.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Top:
-		return i.top(ask.Top)
+		return x.top(ask.Top)
 	case *ebbv1.Plan_Keys:
-		return i.keys(ask.Keys)
+		return x.keys(ask.Keys)
 	case *ebbv1.Plan_Distribution:
-		return i.probabilities(ask.Distribution)
+		return x.probabilities(ask.Distribution)
 	case *ebbv1.Plan_Summary:
-		return i.summary(ask.Summary)
+		return x.summary(ask.Summary)
 	case *ebbv1.Plan_Trend:
-		return i.trend(ask.Trend)
+		return x.trend(ask.Trend)
 	case *ebbv1.Plan_Surprise:
-		return i.surprise(ask.Surprise)
+		return x.surprise(ask.Surprise)
 	case *ebbv1.Plan_Overlap:
-		return i.overlap(ask.Overlap)
+		return x.overlap(ask.Overlap)
 	case *ebbv1.Plan_Graph:
-		return i.graph(ask.Graph)
+		return x.graph(ask.Graph)
 	case *ebbv1.Plan_Similar:
-		return i.similar(ask.Similar)
+		return x.similar(ask.Similar)
 	case *ebbv1.Plan_Describe:
-		return i.describe(ask.Describe)
+		return x.describe(ask.Describe)
 	case *ebbv1.Plan_Match:
-		return i.match(ask.Match)
+		return x.match(ask.Match)
 	}
-	return i.bitmap()
+	return x.bitmap()
 }

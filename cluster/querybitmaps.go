@@ -13,24 +13,24 @@ import (
 // idsDefault is how many ids are listed when nothing is said.
 const idsDefault = 100
 
-// bitmap makes an errand of a question about bitmaps, or of count, which is about sets, too.
-func (i *inquiry) bitmap() (*errand, *proto.Error) {
-	count := i.plan.GetCount()
-	if i.plan.GetAsOfUs() != 0 {
+// bitmap makes a stage of a question about bitmaps, or of count, which is about sets, too.
+func (x *queryExecution) bitmap() (*queryStage, *proto.Error) {
+	count := x.plan.GetCount()
+	if x.plan.GetAsOfUs() != 0 {
 		if count == nil || len(count.GetBy()) > 0 {
 			return nil, errBitmapsAsOf()
 		}
-		return i.countAsOf(count.GetOf())
+		return x.countAsOf(count.GetOf())
 	}
-	switch ask := i.plan.GetAsk().(type) {
+	switch ask := x.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Count:
-		return i.counts(count)
+		return x.counts(count)
 	case *ebbv1.Plan_Ids:
-		return i.ids(ask.Ids)
+		return x.ids(ask.Ids)
 	case *ebbv1.Plan_Cohort:
-		return i.cohort(ask.Cohort)
+		return x.cohort(ask.Cohort)
 	}
-	return i.store(i.plan.GetStore())
+	return x.store(x.plan.GetStore())
 }
 
 func errBitmapsAsOf() *proto.Error {
@@ -67,38 +67,38 @@ func termsOf(terms []*ebbv1.PlanTerm, exprs ...*ebbv1.PlanExpression) []*ebbv1.P
 }
 
 // resolved finds out which bitmaps the patterns of terms mean, if there are any, and continues with that.
-func (i *inquiry) resolved(
-	step string, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
-) (*errand, *proto.Error) {
-	return i.resolvedAs(step, ebbv1.Kind_KIND_BITMAP, terms, then)
+func (x *queryExecution) resolved(
+	step string, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error),
+) (*queryStage, *proto.Error) {
+	return x.resolvedAs(step, ebbv1.Kind_KIND_BITMAP, terms, then)
 }
 
 // resolvedAs is resolved for keys of some kind.
-func (i *inquiry) resolvedAs(
+func (x *queryExecution) resolvedAs(
 	step string, kind ebbv1.Kind, terms []*ebbv1.PlanTerm,
-	then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
-) (*errand, *proto.Error) {
-	a, err := i.about(terms...)
+	then func(string, found, *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error),
+) (*queryStage, *proto.Error) {
+	a, err := x.about(terms...)
 	if err != nil {
 		return nil, err
 	}
 	f := found{}
 	if kind == ebbv1.Kind_KIND_BITMAP {
-		f.universe = i.table.Namespace(a.namespace).GetUniverse()
+		f.universe = x.table.Namespace(a.namespace).GetUniverse()
 	}
 	if len(a.patterns) == 0 {
 		e, answer, err := then(a.namespace, f, nil)
 		if answer != nil { // of nothing, which need not be asked for
-			e = &errand{step: step, fold: func([]*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) { return nil, answer, nil }}
+			e = &queryStage{step: step, fold: func([]*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) { return nil, answer, nil }}
 		}
 		return e, err
 	}
-	e := &errand{step: "which " + proto.KindName(kind) + "s match", then: step, thenMost: 1, whole: true}
+	e := &queryStage{step: "which " + proto.KindName(kind) + "s match", then: step, thenMost: 1, whole: true}
 	for _, pattern := range a.patterns {
 		q := &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: proto.KeysListMax}
-		e.questions = append(e.questions, i.keysQuestion(a.namespace, q))
+		e.questions = append(e.questions, x.keysQuestion(a.namespace, q))
 	}
-	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
 			return nil, nil, err
 		}
@@ -108,7 +108,7 @@ func (i *inquiry) resolvedAs(
 				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d %ss: the limit is %d",
 					a.patterns[at], n, proto.KindName(kind), proto.BitTermsMax)
 			}
-			i.unmatched[string(a.patterns[at])] = len(answer.GetKeys().GetKeys()) == 0
+			x.unmatched[string(a.patterns[at])] = len(answer.GetKeys().GetKeys()) == 0
 			keys := [][]byte{}
 			for _, info := range answer.GetKeys().GetKeys() {
 				keys = append(keys, info.GetKey())
@@ -131,46 +131,48 @@ func bitmapQuestion(namespace string, expr *ebbv1.BitmapExpr) *ebbv1.Question {
 	}}}
 }
 
-// counts makes an errand of count, and of count by.
-func (i *inquiry) counts(c *ebbv1.PlanCount) (*errand, *proto.Error) {
+// counts makes a stage of count, and of count by.
+func (x *queryExecution) counts(c *ebbv1.PlanCount) (*queryStage, *proto.Error) {
 	if len(c.GetBy()) > 0 {
-		return i.groups(c)
+		return x.groups(c)
 	}
-	return i.sizeOf(c.GetOf(), i.countIDs, i.countThings)
+	return x.sizeOf(c.GetOf(), x.countIDs, x.countThings)
 }
 
 // countIDs is how many ids an expression of bitmaps has.
-func (i *inquiry) countIDs(of *ebbv1.PlanExpression) (*errand, *proto.Error) { return i.one(of, nil) }
+func (x *queryExecution) countIDs(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
+	return x.one(of, nil)
+}
 
-func (i *inquiry) ids(p *ebbv1.PlanIds) (*errand, *proto.Error) {
-	return i.one(p.GetOf(), &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{From: p.GetFrom(), Limit: cmp.Or(p.GetLimit(), idsDefault)}})
+func (x *queryExecution) ids(p *ebbv1.PlanIds) (*queryStage, *proto.Error) {
+	return x.one(p.GetOf(), &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{From: p.GetFrom(), Limit: cmp.Or(p.GetLimit(), idsDefault)}})
 }
 
 // one asks one question about an expression; how many ids there are if there is no selection.
-func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) (*errand, *proto.Error) {
+func (x *queryExecution) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) (*queryStage, *proto.Error) {
 	const step = "one expression"
-	return i.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return x.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(of)
 		if err != nil {
 			return nil, nil, err
 		}
 		if expr == nil {
-			return i.noBitmaps(namespace, of, c, empty)
+			return x.noBitmaps(namespace, of, c, empty)
 		}
 		q := bitmapQuestion(namespace, expr)
 		if page != nil {
 			q.GetBitmap().Select = page
 		}
 		e, err := ask(step, q, nil)
-		return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, termsOf(nil, of)), nil, err
+		return x.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, termsOf(nil, of)), nil, err
 	})
 }
 
-// lookingFor adds to an errand the question whether those keys of terms are there that its own questions do not name:
+// lookingFor adds to a stage the question whether those keys of terms are there that its own questions do not name:
 // an expression leaves out what makes no difference, as a in "a & atleast(2, b)".
-func (i *inquiry) lookingFor(
-	e *errand, kind ebbv1.Kind, namespace string, terms []*ebbv1.PlanTerm,
-) *errand {
+func (x *queryExecution) lookingFor(
+	e *queryStage, kind ebbv1.Kind, namespace string, terms []*ebbv1.PlanTerm,
+) *queryStage {
 	named := map[string]bool{}
 	for _, q := range e.questions {
 		for _, key := range proto.QuestionKeys(q) {
@@ -188,8 +190,8 @@ func (i *inquiry) lookingFor(
 		return e
 	}
 	out, n := *e, len(e.questions)
-	out.questions = append(slices.Clone(e.questions), i.lookFor(kind, namespace, keys))
-	out.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	out.questions = append(slices.Clone(e.questions), x.lookFor(kind, namespace, keys))
+	out.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
 			return nil, nil, err
 		}
@@ -204,11 +206,11 @@ func (i *inquiry) lookingFor(
 }
 
 // lookFor asks whether sets are there, or else bitmaps.
-func (i *inquiry) lookFor(kind ebbv1.Kind, namespace string, keys [][]byte) *ebbv1.Question {
+func (x *queryExecution) lookFor(kind ebbv1.Kind, namespace string, keys [][]byte) *ebbv1.Question {
 	whole := union(keyExprs(keys))
 	if kind == ebbv1.Kind_KIND_SET {
 		return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{
-			Of: []*ebbv1.BitmapExpr{whole}, AsOfUs: i.plan.GetAsOfUs(),
+			Of: []*ebbv1.BitmapExpr{whole}, AsOfUs: x.plan.GetAsOfUs(),
 		}}}
 	}
 	q := bitmapQuestion(namespace, whole)
@@ -218,38 +220,38 @@ func (i *inquiry) lookFor(kind ebbv1.Kind, namespace string, keys [][]byte) *ebb
 
 // noBitmaps answers about an expression that is empty whatever the keys that it names hold, as where a pattern of it
 // matches no bitmap. These keys are asked for first: keys of another kind are refused, and missing ones are named.
-func (i *inquiry) noBitmaps(
+func (x *queryExecution) noBitmaps(
 	namespace string, of *ebbv1.PlanExpression, c *ebbv1.Coverage, answered func(*ebbv1.Coverage) *ebbv1.Answer,
-) (*errand, *ebbv1.Answer, *proto.Error) {
-	return i.keysOfNothing(namespace, of, c, func(c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+) (*queryStage, *ebbv1.Answer, *proto.Error) {
+	return x.keysOfNothing(namespace, of, c, func(c *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		return nil, answered(c), nil
 	})
 }
 
 // keysOfNothing is noBitmaps that continues in another way.
-func (i *inquiry) keysOfNothing(
+func (x *queryExecution) keysOfNothing(
 	namespace string, of *ebbv1.PlanExpression, c *ebbv1.Coverage,
-	then func(*ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
-) (*errand, *ebbv1.Answer, *proto.Error) {
-	a, err := i.about(termsOf(nil, of)...)
+	then func(*ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error),
+) (*queryStage, *ebbv1.Answer, *proto.Error) {
+	a, err := x.about(termsOf(nil, of)...)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(a.keys) == 0 {
 		return then(c)
 	}
-	q := i.lookFor(ebbv1.Kind_KIND_BITMAP, namespace, a.keys)
-	e, err := askAnd("keys of empty bitmaps", q, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	q := x.lookFor(ebbv1.Kind_KIND_BITMAP, namespace, a.keys)
+	e, err := askAnd("keys of empty bitmaps", q, nil, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		return then(a.GetCoverage())
 	})
 	return e, nil, err
 }
 
 // groups counts an expression, and what it has in common with each of some bitmaps.
-func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
+func (x *queryExecution) groups(c *ebbv1.PlanCount) (*queryStage, *proto.Error) {
 	terms := append(termsOf(nil, c.GetOf()), c.GetBy()...)
 	const step = "one expression with each bitmap"
-	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return x.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(c.GetOf())
 		if err != nil {
 			return nil, nil, err
@@ -263,20 +265,20 @@ func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 			return nil, nil, err
 		}
 		if expr == nil {
-			return i.noBitmaps(namespace, c.GetOf(), cover, func(c *ebbv1.Coverage) *ebbv1.Answer {
+			return x.noBitmaps(namespace, c.GetOf(), cover, func(c *ebbv1.Coverage) *ebbv1.Answer {
 				return groupless(0, c)
 			})
 		}
 		if len(keys) == 0 {
-			e, err := askAnd(step, bitmapQuestion(namespace, expr), nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			e, err := askAnd(step, bitmapQuestion(namespace, expr), nil, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 				return nil, groupless(a.GetBitmap().GetCount(), a.GetCoverage()), nil
 			})
-			return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, terms), nil, err
+			return x.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, terms), nil, err
 		}
 		e, err := ask(step, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_BitmapGroups{
 			BitmapGroups: &ebbv1.BitmapGroupsQuestion{Expr: expr, Keys: keys, Top: c.GetTop()},
 		}}, nil)
-		return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, terms), nil, err
+		return x.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, terms), nil, err
 	})
 }
 

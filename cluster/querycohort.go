@@ -31,14 +31,14 @@ func rowsOf(c *ebbv1.PlanCohort) []row {
 }
 
 // cohort asks for a table of those who are in a period and in none before, or of everyone in it, and how many of them are in each later one. Periods of one family are in one shard, which makes it.
-func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
+func (x *queryExecution) cohort(c *ebbv1.PlanCohort) (*queryStage, *proto.Error) {
 	const step = "each period with each later one"
 	rows := rowsOf(c)
 	if len(rows) > proto.BitCohortMax {
 		return nil, proto.ErrQueryTooCostly.Errorf("a cohort of %d periods: the limit is %d", len(rows), proto.BitCohortMax).WithHint("take longer ones, with by week, month, quarter or year")
 	}
 	terms := append([]*ebbv1.PlanTerm{c.GetOf()}, termsOf(nil, c.GetWithin())...)
-	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return x.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		table := &ebbv1.BitmapCohortQuestion{Everyone: c.GetEveryone()}
 		for _, r := range rows {
 			table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Period: r.period.String(), Expr: union(keyExprs(r.keys))})
@@ -49,13 +49,13 @@ func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
 				return nil, nil, err
 			}
 			if table.Within == nil {
-				return i.noBitmaps(namespace, c.GetWithin(), cover, func(c *ebbv1.Coverage) *ebbv1.Answer {
+				return x.noBitmaps(namespace, c.GetWithin(), cover, func(c *ebbv1.Coverage) *ebbv1.Answer {
 					return nobody(rows, c)
 				})
 			}
 		}
 		e, err := ask(step, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}, nil)
-		return i.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, termsOf(nil, c.GetWithin())), nil, err
+		return x.lookingFor(e, ebbv1.Kind_KIND_BITMAP, namespace, termsOf(nil, c.GetWithin())), nil, err
 	})
 }
 

@@ -10,8 +10,8 @@ import (
 
 // contains asks whether bins are in summaries, or ids in bitmaps: only the shards know which kind a key is. Where ids stand for strings, and where there is nothing but bitmaps, bitmaps are asked
 // first, and so they are of numbers where a key is a roll-up; elsewhere they are if the bins are numbers and the keys hold no summaries.
-func (i *inquiry) contains(s *ebbv1.PlanSummary, a about) (*errand, *proto.Error) {
-	ns := i.table.Namespace(a.namespace)
+func (x *queryExecution) contains(s *ebbv1.PlanSummary, a about) (*queryStage, *proto.Error) {
+	ns := x.table.Namespace(a.namespace)
 	list, numbers := idsOf(s.GetBins())
 	switch {
 	case proto.HasDictionary(ns):
@@ -24,21 +24,21 @@ func (i *inquiry) contains(s *ebbv1.PlanSummary, a about) (*errand, *proto.Error
 		if numbers && slices.ContainsFunc(a.keys, func(key []byte) bool { return rollup(ns, key) != nil }) {
 			break // the bitmap may be made of others only, of which the key itself knows nothing
 		}
-		return i.summaryOr(s, a, func() (*errand, *proto.Error) {
+		return x.summaryOr(s, a, func() (*queryStage, *proto.Error) {
 			switch {
 			case !numbers:
 				return nil, nil
 			case len(a.patterns) > 0:
-				return i.bitmapsAlone(s, a, list), nil
+				return x.bitmapsAlone(s, a, list), nil
 			}
-			return i.bitmapOr(s, a, list, nil)
+			return x.bitmapOr(s, a, list, nil)
 		})
 	}
-	return i.bitmapOr(s, a, list, func() (*errand, *proto.Error) {
+	return x.bitmapOr(s, a, list, func() (*queryStage, *proto.Error) {
 		if proto.BySlice(ns) {
 			return nil, nil
 		}
-		return i.summaryOr(s, a, nil)
+		return x.summaryOr(s, a, nil)
 	})
 }
 
@@ -55,13 +55,14 @@ func idsOf(bins [][]byte) (*ebbv1.BitmapIds, bool) {
 	return list, true
 }
 
-// summaryOr asks a summary, and if the keys are of a kind that does not know what it contains goes on with the other errand, if there is one.
-func (i *inquiry) summaryOr(s *ebbv1.PlanSummary, a about, other func() (*errand, *proto.Error)) (*errand, *proto.Error) {
-	e := &errand{step: "one summary", questions: []*ebbv1.Question{i.summaryQuestion(a, &ebbv1.SummaryQuestion{Bins: s.GetBins()})}}
+// summaryOr asks a summary. If the keys are of a kind that does not know what it contains, the other stage follows, if
+// there is one.
+func (x *queryExecution) summaryOr(s *ebbv1.PlanSummary, a about, other func() (*queryStage, *proto.Error)) (*queryStage, *proto.Error) {
+	e := &queryStage{step: "one summary", questions: []*ebbv1.Question{x.summaryQuestion(a, &ebbv1.SummaryQuestion{Bins: s.GetBins()})}}
 	if other != nil {
 		e.then, e.thenMost = "the same of bitmaps, if there are no summaries", 2
 	}
-	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if other != nil && answers[0].GetError().GetCode() == ebbv1.Code_CODE_WRONG_KIND {
 			if next, err := other(); next != nil || err != nil {
 				return next, nil, err
@@ -76,15 +77,15 @@ func (i *inquiry) summaryOr(s *ebbv1.PlanSummary, a about, other func() (*errand
 }
 
 // bitmapsAlone asks which ids are in any of the bitmaps that patterns match, and refuses patterns that match keys of other kinds, too: what those contain would not be in the answer.
-func (i *inquiry) bitmapsAlone(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds) *errand {
-	e := &errand{step: "keys that match, and bitmaps among them", then: "ids of bitmaps", thenMost: len(a.patterns), whole: true}
+func (x *queryExecution) bitmapsAlone(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds) *queryStage {
+	e := &queryStage{step: "keys that match, and bitmaps among them", then: "ids of bitmaps", thenMost: len(a.patterns), whole: true}
 	for _, pattern := range a.patterns {
 		for _, kind := range []ebbv1.Kind{ebbv1.Kind_KIND_UNSPECIFIED, ebbv1.Kind_KIND_BITMAP} {
 			q := &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: 1}
-			e.questions = append(e.questions, i.keysQuestion(a.namespace, q))
+			e.questions = append(e.questions, x.keysQuestion(a.namespace, q))
 		}
 	}
-	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
 			return nil, nil, err
 		}
@@ -94,31 +95,32 @@ func (i *inquiry) bitmapsAlone(s *ebbv1.PlanSummary, a about, list *ebbv1.Bitmap
 					WithHint("ask about bitmaps, and about the others, by patterns of their own")
 			}
 		}
-		next, err := i.bitmapOr(s, a, list, nil)
+		next, err := x.bitmapOr(s, a, list, nil)
 		return next, nil, err
 	}
 	return e
 }
 
-// bitmapOr asks which ids are in any of some bitmaps, and if the keys are of another kind goes on with the other errand, if there is one. The answer is that of a summary, and exact.
-func (i *inquiry) bitmapOr(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds, other func() (*errand, *proto.Error)) (*errand, *proto.Error) {
+// bitmapOr asks which ids are in any of some bitmaps. If the keys are of another kind the other stage follows, if there
+// is one. The answer is that of a summary, and exact.
+func (x *queryExecution) bitmapOr(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds, other func() (*queryStage, *proto.Error)) (*queryStage, *proto.Error) {
 	const step = "ids of bitmaps"
-	return i.resolved(step, s.GetOf(), func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return x.resolved(step, s.GetOf(), func(namespace string, f found, _ *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		var keys [][]byte
 		for _, t := range s.GetOf() {
 			keys = append(keys, f.keys(t)...)
 		}
 		if keys = distinct(keys); len(keys) == 0 { // of patterns that match no bitmap
-			next, err := i.summaryOr(s, a, nil)
+			next, err := x.summaryOr(s, a, nil)
 			return next, nil, err
 		}
 		in, count := bitmapQuestion(namespace, union(keyExprs(keys))), bitmapQuestion(namespace, union(keyExprs(keys)))
 		in.GetBitmap().Select = &ebbv1.BitmapQuestion_Contains{Contains: list}
-		e := &errand{step: step, questions: []*ebbv1.Question{in, count}}
+		e := &queryStage{step: step, questions: []*ebbv1.Question{in, count}}
 		if other != nil {
 			e.then, e.thenMost = "the same of a summary, if there are no bitmaps", 1
 		}
-		e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			if other != nil && answers[0].GetError().GetCode() == ebbv1.Code_CODE_WRONG_KIND {
 				if next, err := other(); next != nil || err != nil {
 					return next, nil, err

@@ -11,18 +11,19 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// explain says what an errand would do: which shards it asks, and how many answers of shards that takes. Nothing is asked.
-func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
+// explain says what a stage would do: which shards it asks, and how many answers of shards that takes. It asks
+// nothing.
+func (x *queryExecution) explain(e *queryStage, bad *proto.Error) *ebbv1.Explanation {
 	out := &ebbv1.Explanation{CostMax: PartsMax, Refusal: bad.Wire()}
-	out.Root = &ebbv1.ExplainedStep{Of: query.Text(i.plan)}
+	out.Root = &ebbv1.ExplainedStep{Of: query.Text(x.plan)}
 	if e == nil {
 		out.Root.Step = "refused"
-		i.explainBitmaps(out.Root)
+		x.explainBitmaps(out.Root)
 		return out
 	}
 	out.Root.Step = e.step
 	for _, q := range e.questions {
-		step, refused := i.explainQuestion(q)
+		step, refused := x.explainQuestion(q)
 		if bad == nil && refused != nil {
 			bad = refused
 			out.Refusal = refused.Wire()
@@ -32,7 +33,7 @@ func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
 		out.Cost += uint64(len(step.GetShards()))
 	}
 	if e.store != nil && bad == nil {
-		if _, err := storable(i.table, e.store); err != nil {
+		if _, err := storable(x.table, e.store); err != nil {
 			out.Refusal = proto.AsError(err).Wire()
 		}
 	}
@@ -45,14 +46,14 @@ func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
 	for _, step := range out.Root.GetSteps() {
 		out.Root.Keys += step.GetKeys()
 	}
-	i.explainBitmaps(out.Root)
+	x.explainBitmaps(out.Root)
 	return out
 }
 
 // explainBitmaps adds the expression of a question that has one.
-func (i *inquiry) explainBitmaps(root *ebbv1.ExplainedStep) {
-	if e := expressionOf(i.plan); e != nil {
-		of := i.explainExpression(e)
+func (x *queryExecution) explainBitmaps(root *ebbv1.ExplainedStep) {
+	if e := expressionOf(x.plan); e != nil {
+		of := x.explainExpression(e)
 		limit := fmt.Sprintf("names %d bitmaps of at most %d", bitmapsIn(of), proto.BitTermsMax)
 		root.Steps = append(root.Steps, of, &ebbv1.ExplainedStep{Step: limit})
 	}
@@ -69,17 +70,17 @@ func bitmapsIn(step *ebbv1.ExplainedStep) uint64 {
 
 // explainQuestion says which shards a question goes to, as the coordinator would send it, and why it
 // would be refused.
-func (i *inquiry) explainQuestion(q *ebbv1.Question) (*ebbv1.ExplainedStep, *proto.Error) {
+func (x *queryExecution) explainQuestion(q *ebbv1.Question) (*ebbv1.ExplainedStep, *proto.Error) {
 	step := &ebbv1.ExplainedStep{Step: asked(q), Of: "namespace " + q.GetNamespace()}
-	if ns := i.table.Namespace(q.GetNamespace()); ns != nil {
+	if ns := x.table.Namespace(q.GetNamespace()); ns != nil {
 		room := rollupsMax
-		fit, err := questionFor(q, ns, &room)
+		fit, err := expandQuestion(q, ns, &room)
 		if err != nil {
 			return step, err
 		}
 		q = fit
 	}
-	p, err := plan(i.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
+	p, err := plan(x.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if err != nil {
 		return step, proto.AsError(err)
 	}
@@ -91,8 +92,8 @@ func (i *inquiry) explainQuestion(q *ebbv1.Question) (*ebbv1.ExplainedStep, *pro
 	}
 	if len(p.spread) > 0 {
 		step.Step = "gather from several shards what each can compute of a " + strings.TrimPrefix(step.Step, "ask ")
-		step.Shards = i.homes(q.GetNamespace(), proto.QuestionKeys(q))
-		home := func(key []byte) uint32 { return i.table.ShardOf(q.GetNamespace(), key) }
+		step.Shards = x.homes(q.GetNamespace(), proto.QuestionKeys(q))
+		home := func(key []byte) uint32 { return x.table.ShardOf(q.GetNamespace(), key) }
 		if _, err := shard.SpreadBitmaps(q, home); err != nil {
 			return step, err
 		}
@@ -132,24 +133,24 @@ var operatorNames = map[ebbv1.PlanOperator]string{
 }
 
 // explainExpression is an expression as a tree, with where its bitmaps are.
-func (i *inquiry) explainExpression(e *ebbv1.PlanExpression) *ebbv1.ExplainedStep {
+func (x *queryExecution) explainExpression(e *ebbv1.PlanExpression) *ebbv1.ExplainedStep {
 	o := e.GetOperation()
 	if o == nil {
-		return i.explainTerm(e.GetTerm())
+		return x.explainTerm(e.GetTerm())
 	}
 	step := &ebbv1.ExplainedStep{Step: operatorNames[o.GetOperator()]}
 	if o.GetOperator() == ebbv1.PlanOperator_PLAN_OPERATOR_AT_LEAST {
 		step.Step = fmt.Sprintf("in %d at least", o.GetLeast())
 	}
 	for _, operand := range o.GetOperands() {
-		step.Steps = append(step.Steps, i.explainExpression(operand))
+		step.Steps = append(step.Steps, x.explainExpression(operand))
 	}
 	return step
 }
 
-func (i *inquiry) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
+func (x *queryExecution) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 	step := &ebbv1.ExplainedStep{Step: "bitmap", Of: query.TermText(t)}
-	a, _ := i.about(t) // a single term is of one namespace
+	a, _ := x.about(t) // a single term is of one namespace
 	if len(a.patterns) > 0 {
 		step.Step = "bitmaps that match"
 		return step
@@ -157,27 +158,27 @@ func (i *inquiry) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 	if t.GetRange() != nil {
 		step.Step = "bitmaps of a range"
 	}
-	ns, keys := i.table.Namespace(a.namespace), a.keys
+	ns, keys := x.table.Namespace(a.namespace), a.keys
 	if a.keys = nil; t.GetRange() == nil && rollup(ns, keys[0]) != nil {
 		step.Step = "roll-up of the bitmaps of shorter periods"
 	}
 	for _, key := range keys {
 		parts, n := [][]byte{key}, partsIn(ns, key)
-		if i.spelled += n; n > 0 && i.spelled <= rollupsMax { // more are refused, and only counted
+		if x.spelled += n; n > 0 && x.spelled <= rollupsMax { // more are refused, and only counted
 			parts = rollup(ns, key)
 			n = len(parts) - 1
 		}
 		a.keys = append(a.keys, parts...)
 		step.Keys += 1 + uint64(n)
 	}
-	step.Shards = i.homes(a.namespace, a.keys)
+	step.Shards = x.homes(a.namespace, a.keys)
 	return step
 }
 
 // homes are the shards of keys, in order.
-func (i *inquiry) homes(namespace string, keys [][]byte) (shards []uint32) {
+func (x *queryExecution) homes(namespace string, keys [][]byte) (shards []uint32) {
 	for _, key := range keys {
-		shards = append(shards, i.table.ShardOf(namespace, key))
+		shards = append(shards, x.table.ShardOf(namespace, key))
 	}
 	slices.Sort(shards)
 	return slices.Compact(shards)

@@ -25,14 +25,14 @@ func literally(text []byte) []byte {
 	return out
 }
 
-func (i *inquiry) keysQuestion(namespace string, q *ebbv1.KeysQuestion) *ebbv1.Question {
-	q.AsOfUs = i.plan.GetAsOfUs()
+func (x *queryExecution) keysQuestion(namespace string, q *ebbv1.KeysQuestion) *ebbv1.Question {
+	q.AsOfUs = x.plan.GetAsOfUs()
 	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Keys{Keys: q}}
 }
 
-// keys makes an errand of a list of keys.
-func (i *inquiry) keys(k *ebbv1.PlanKeys) (*errand, *proto.Error) {
-	a, _ := i.about(cmp.Or(k.GetOf(), &ebbv1.PlanTerm{}))
+// keys makes a stage of a list of keys.
+func (x *queryExecution) keys(k *ebbv1.PlanKeys) (*queryStage, *proto.Error) {
+	a, _ := x.about(cmp.Or(k.GetOf(), &ebbv1.PlanTerm{}))
 	var pattern []byte // every key
 	switch {
 	case len(a.keys) > 0:
@@ -41,24 +41,24 @@ func (i *inquiry) keys(k *ebbv1.PlanKeys) (*errand, *proto.Error) {
 		pattern = a.patterns[0]
 	}
 	if k.GetTrend() != nil {
-		return i.rankedByTrend(k, a.namespace, pattern)
+		return x.rankedByTrend(k, a.namespace, pattern)
 	}
 	q := &ebbv1.KeysQuestion{Pattern: pattern, Order: k.GetOrder(), Limit: k.GetLimit(), After: k.GetAfter()}
-	return ask("a list of keys", i.keysQuestion(a.namespace, q), nil)
+	return ask("a list of keys", x.keysQuestion(a.namespace, q), nil)
 }
 
-func (i *inquiry) describe(d *ebbv1.PlanDescribe) (*errand, *proto.Error) {
-	a, err := i.about(d.GetKey())
-	return ask("one key", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: a.keys[0], AsOfUs: i.plan.GetAsOfUs()}}}, err)
+func (x *queryExecution) describe(d *ebbv1.PlanDescribe) (*queryStage, *proto.Error) {
+	a, err := x.about(d.GetKey())
+	return ask("one key", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: a.keys[0], AsOfUs: x.plan.GetAsOfUs()}}}, err)
 }
 
 // listing finds out which keys of a kind patterns mean, of which there may be so many with those that are named.
-func (i *inquiry) listing(a about, kind ebbv1.Kind, most int, then func([][]byte, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error)) *errand {
-	e := &errand{step: "which keys match"}
+func (x *queryExecution) listing(a about, kind ebbv1.Kind, most int, then func([][]byte, *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error)) *queryStage {
+	e := &queryStage{step: "which keys match"}
 	for _, pattern := range a.patterns {
-		e.questions = append(e.questions, i.keysQuestion(a.namespace, &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: uint32(most)}))
+		e.questions = append(e.questions, x.keysQuestion(a.namespace, &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: uint32(most)}))
 	}
-	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
 			return nil, nil, err
 		}
@@ -68,7 +68,7 @@ func (i *inquiry) listing(a about, kind ebbv1.Kind, most int, then func([][]byte
 			if n := list.GetMatched(); n > uint64(most) {
 				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d keys: the limit is %d", a.patterns[at], n, most)
 			}
-			i.unmatched[string(a.patterns[at])] = len(list.GetKeys()) == 0
+			x.unmatched[string(a.patterns[at])] = len(list.GetKeys()) == 0
 			for _, info := range list.GetKeys() {
 				keys = append(keys, info.GetKey())
 			}
@@ -82,8 +82,8 @@ func (i *inquiry) listing(a about, kind ebbv1.Kind, most int, then func([][]byte
 }
 
 // rankedByTrend ranks distributions by how significantly their rates have risen.
-func (i *inquiry) rankedByTrend(k *ebbv1.PlanKeys, namespace string, pattern []byte) (*errand, *proto.Error) {
-	if err := i.halfLives(namespace, k.GetTrend()); err != nil {
+func (x *queryExecution) rankedByTrend(k *ebbv1.PlanKeys, namespace string, pattern []byte) (*queryStage, *proto.Error) {
+	if err := x.halfLives(namespace, k.GetTrend()); err != nil {
 		return nil, err
 	}
 	if pattern == nil {
@@ -91,18 +91,18 @@ func (i *inquiry) rankedByTrend(k *ebbv1.PlanKeys, namespace string, pattern []b
 	}
 	const step = "the rates of each under both half-lives"
 	question := func(key []byte) *ebbv1.Question {
-		return i.trendQuestion(namespace, [][]byte{key}, &ebbv1.TrendQuestion{Top: 1})
+		return x.trendQuestion(namespace, [][]byte{key}, &ebbv1.TrendQuestion{Top: 1})
 	}
 	a := about{namespace: namespace, patterns: [][]byte{pattern}}
-	e := i.listing(a, ebbv1.Kind_KIND_DISTRIBUTION, rankedMax, func(keys [][]byte, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	e := x.listing(a, ebbv1.Kind_KIND_DISTRIBUTION, rankedMax, func(keys [][]byte, c *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if len(keys) == 0 {
 			return nil, &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Trend{Trend: &ebbv1.Trend{}}}, nil
 		}
-		next := &errand{step: step}
+		next := &queryStage{step: step}
 		for _, key := range keys {
 			next.questions = append(next.questions, question(key))
 		}
-		next.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		next.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			if err := failed(answers); err != nil {
 				return nil, nil, err
 			}
@@ -111,7 +111,7 @@ func (i *inquiry) rankedByTrend(k *ebbv1.PlanKeys, namespace string, pattern []b
 		return next, nil, nil
 	})
 	e.then, e.thenMost = fmt.Sprintf("%s, %d keys at most", step, rankedMax), rankedMax
-	return e, checkQuestion(i.table, question([]byte("any")))
+	return e, checkQuestion(x.table, question([]byte("any")))
 }
 
 // ranked makes one trend of the trends of keys: what rises are keys.

@@ -11,20 +11,20 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-func (i *inquiry) distributionQuestion(a about, q *ebbv1.DistributionQuestion) *ebbv1.Question {
-	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, i.plan.GetAsOfUs(), i.plan.GetConfidence()
+func (x *queryExecution) distributionQuestion(a about, q *ebbv1.DistributionQuestion) *ebbv1.Question {
+	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, x.plan.GetAsOfUs(), x.plan.GetConfidence()
 	return &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Distribution{Distribution: q}}
 }
 
-func (i *inquiry) summaryQuestion(a about, q *ebbv1.SummaryQuestion) *ebbv1.Question {
-	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, i.plan.GetAsOfUs(), i.plan.GetConfidence()
+func (x *queryExecution) summaryQuestion(a about, q *ebbv1.SummaryQuestion) *ebbv1.Question {
+	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, x.plan.GetAsOfUs(), x.plan.GetConfidence()
 	return &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Summary{Summary: q}}
 }
 
 // either asks about distributions, and if it is about none, about another kind: only the shards know which kind a key is.
-func (i *inquiry) either(step string, a about, d *ebbv1.DistributionQuestion, s *ebbv1.SummaryQuestion, of func(*ebbv1.Answer) *ebbv1.Answer) *errand {
-	e := &errand{step: step, questions: []*ebbv1.Question{i.distributionQuestion(a, d)}, then: "the same of another kind, if it is no distribution", thenMost: 1}
-	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+func (x *queryExecution) either(step string, a about, d *ebbv1.DistributionQuestion, s *ebbv1.SummaryQuestion, of func(*ebbv1.Answer) *ebbv1.Answer) *queryStage {
+	e := &queryStage{step: step, questions: []*ebbv1.Question{x.distributionQuestion(a, d)}, then: "the same of another kind, if it is no distribution", thenMost: 1}
+	e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		first := answers[0]
 		wrong := first.GetError().GetCode() == ebbv1.Code_CODE_WRONG_KIND
 		switch {
@@ -33,7 +33,7 @@ func (i *inquiry) either(step string, a about, d *ebbv1.DistributionQuestion, s 
 		case !wrong && (first.GetDistribution().GetFound() || len(a.patterns) == 0):
 			return nil, of(first), nil
 		}
-		next, _ := askAnd(step, i.summaryQuestion(a, s), nil, func(second *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		next, _ := askAnd(step, x.summaryQuestion(a, s), nil, func(second *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			if !wrong && !second.GetSummary().GetFound() {
 				return nil, of(first), nil
 			}
@@ -44,25 +44,25 @@ func (i *inquiry) either(step string, a about, d *ebbv1.DistributionQuestion, s 
 	return e
 }
 
-func (i *inquiry) top(t *ebbv1.PlanTop) (*errand, *proto.Error) {
-	a, err := i.about(t.GetOf()...)
+func (x *queryExecution) top(t *ebbv1.PlanTop) (*queryStage, *proto.Error) {
+	a, err := x.about(t.GetOf()...)
 	if err != nil {
 		return nil, err
 	}
 	if h := t.GetTrend(); h != nil {
-		if err := i.halfLives(a.namespace, h); err != nil {
+		if err := x.halfLives(a.namespace, h); err != nil {
 			return nil, err
 		}
-		return i.trendOf(a, &ebbv1.TrendQuestion{Top: t.GetN()})
+		return x.trendOf(a, &ebbv1.TrendQuestion{Top: t.GetN()})
 	}
 	step := fmt.Sprintf("the %d bins counted most", t.GetN())
-	return i.either(step, a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: t.GetN()}}, &ebbv1.SummaryQuestion{Top: t.GetN()},
+	return x.either(step, a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: t.GetN()}}, &ebbv1.SummaryQuestion{Top: t.GetN()},
 		func(a *ebbv1.Answer) *ebbv1.Answer { return a }), nil
 }
 
 // halfLives refuses a trend under others than the two that the namespace counts under.
-func (i *inquiry) halfLives(namespace string, h *ebbv1.PlanHalfLives) *proto.Error {
-	ns := i.table.Namespace(namespace)
+func (x *queryExecution) halfLives(namespace string, h *ebbv1.PlanHalfLives) *proto.Error {
+	ns := x.table.Namespace(namespace)
 	own, second := ns.GetHalfLifeUs(), ns.GetSlowHalfLifeUs()
 	fast, slow := h.GetFastUs(), h.GetSlowUs()
 	if ns == nil || second == 0 || min(own, second) == fast && max(own, second) == slow {
@@ -83,48 +83,48 @@ func seconds(us int64) string {
 	return strconv.FormatInt(us, 10) + "us"
 }
 
-func (i *inquiry) probabilities(d *ebbv1.PlanDistribution) (*errand, *proto.Error) {
-	a, err := i.about(d.GetOf()...)
+func (x *queryExecution) probabilities(d *ebbv1.PlanDistribution) (*queryStage, *proto.Error) {
+	a, err := x.about(d.GetOf()...)
 	q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_All{All: true}}
 	step := "all bins"
 	if bins := d.GetBins(); len(bins) > 0 {
 		q.Select = &ebbv1.DistributionQuestion_Bins{Bins: &ebbv1.BinList{Bins: bins}}
 		step = fmt.Sprintf("%d bins", len(bins))
 	}
-	return ask(step, i.distributionQuestion(a, q), err)
+	return ask(step, x.distributionQuestion(a, q), err)
 }
 
-func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
+func (x *queryExecution) summary(s *ebbv1.PlanSummary) (*queryStage, *proto.Error) {
 	if s.GetSet() != nil {
-		if i.onlyBitmaps(termsOf(nil, s.GetSet())) {
-			return i.idsAsTotal(s.GetSet())
+		if x.onlyBitmaps(termsOf(nil, s.GetSet())) {
+			return x.idsAsTotal(s.GetSet())
 		}
-		return i.sizeOf(s.GetSet(), i.countThings, i.idsAsTotal)
+		return x.sizeOf(s.GetSet(), x.countThings, x.idsAsTotal)
 	}
-	a, err := i.about(s.GetOf()...)
+	a, err := x.about(s.GetOf()...)
 	if err != nil {
 		return nil, err
 	}
-	if sizes(s) && i.onlyBitmaps(s.GetOf()) {
-		return i.idsAsTotal(unionOf(s.GetOf()))
+	if sizes(s) && x.onlyBitmaps(s.GetOf()) {
+		return x.idsAsTotal(unionOf(s.GetOf()))
 	}
 	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_CONTAINS {
-		return i.contains(s, a)
+		return x.contains(s, a)
 	}
 	q := &ebbv1.SummaryQuestion{Bins: s.GetBins(), Quantiles: s.GetQuantiles(), WindowUs: s.GetWindowUs(), Limit: s.GetLimit()}
 	q.Members = s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_MEMBERS
 	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL {
-		e := i.either("the total", a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: 1}}, q,
+		e := x.either("the total", a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: 1}}, q,
 			totalOf)
-		return i.orUnionOfBitmaps(e, s.GetOf()), nil
+		return x.orUnionOfBitmaps(e, s.GetOf()), nil
 	}
-	e, err := askAnd("one summary", i.summaryQuestion(a, q), nil, func(
+	e, err := askAnd("one summary", x.summaryQuestion(a, q), nil, func(
 		answer *ebbv1.Answer,
-	) (*errand, *ebbv1.Answer, *proto.Error) {
+	) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		return nil, answer, knows(s, a, answer.GetSummary())
 	})
 	if err == nil && sizes(s) {
-		e = i.orUnionOfBitmaps(e, s.GetOf())
+		e = x.orUnionOfBitmaps(e, s.GetOf())
 	}
 	return e, err
 }
@@ -180,51 +180,51 @@ func knows(s *ebbv1.PlanSummary, a about, w *ebbv1.Summary) *proto.Error {
 		WithHint(fmt.Sprintf("total(%s) is what every kind knows", query.TermText(s.GetOf()...)))
 }
 
-func (i *inquiry) trend(t *ebbv1.PlanTrend) (*errand, *proto.Error) {
-	a, err := i.about(t.GetOf()...)
+func (x *queryExecution) trend(t *ebbv1.PlanTrend) (*queryStage, *proto.Error) {
+	a, err := x.about(t.GetOf()...)
 	if err != nil {
 		return nil, err
 	}
-	return i.trendOf(a, &ebbv1.TrendQuestion{Top: t.GetTop(), Bins: t.GetBins()})
+	return x.trendOf(a, &ebbv1.TrendQuestion{Top: t.GetTop(), Bins: t.GetBins()})
 }
 
-func (i *inquiry) trendQuestion(namespace string, keys [][]byte, q *ebbv1.TrendQuestion) *ebbv1.Question {
-	q.Keys, q.AsOfUs, q.Confidence = keys, i.plan.GetAsOfUs(), i.plan.GetConfidence()
+func (x *queryExecution) trendQuestion(namespace string, keys [][]byte, q *ebbv1.TrendQuestion) *ebbv1.Question {
+	q.Keys, q.AsOfUs, q.Confidence = keys, x.plan.GetAsOfUs(), x.plan.GetConfidence()
 	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Trend{Trend: q}}
 }
 
 // trendOf asks for a trend, if there are patterns after finding out which keys they mean.
-func (i *inquiry) trendOf(a about, q *ebbv1.TrendQuestion) (*errand, *proto.Error) {
+func (x *queryExecution) trendOf(a about, q *ebbv1.TrendQuestion) (*queryStage, *proto.Error) {
 	const step = "rates under both half-lives"
 	if len(a.patterns) == 0 {
-		return ask(step, i.trendQuestion(a.namespace, a.keys, q), nil)
+		return ask(step, x.trendQuestion(a.namespace, a.keys, q), nil)
 	}
-	e := i.listing(a, ebbv1.Kind_KIND_DISTRIBUTION, proto.KeysPerAskMax, func(keys [][]byte, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	e := x.listing(a, ebbv1.Kind_KIND_DISTRIBUTION, proto.KeysPerAskMax, func(keys [][]byte, c *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if len(keys) == 0 {
 			return nil, &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Trend{Trend: &ebbv1.Trend{}}}, nil
 		}
-		next, _ := ask(step, i.trendQuestion(a.namespace, keys, q), nil)
+		next, _ := ask(step, x.trendQuestion(a.namespace, keys, q), nil)
 		return next, nil, nil
 	})
-	if ns := i.table.Namespace(a.namespace); ns != nil && ns.GetSlowHalfLifeUs() == 0 {
-		return e, checkQuestion(i.table, i.trendQuestion(a.namespace, [][]byte{[]byte("any")}, q)) // which says what is missing
+	if ns := x.table.Namespace(a.namespace); ns != nil && ns.GetSlowHalfLifeUs() == 0 {
+		return e, checkQuestion(x.table, x.trendQuestion(a.namespace, [][]byte{[]byte("any")}, q)) // which says what is missing
 	}
 	e.then, e.thenMost = step, 1
 	return e, nil
 }
 
-func (i *inquiry) surprise(s *ebbv1.PlanSurprise) (*errand, *proto.Error) {
-	if _, err := i.about(slices.Concat(s.GetOf(), s.GetAgainst())...); err != nil { // of one namespace
+func (x *queryExecution) surprise(s *ebbv1.PlanSurprise) (*queryStage, *proto.Error) {
+	if _, err := x.about(slices.Concat(s.GetOf(), s.GetAgainst())...); err != nil { // of one namespace
 		return nil, err
 	}
-	of, _ := i.about(s.GetOf()...)
-	against, _ := i.about(s.GetAgainst()...)
+	of, _ := x.about(s.GetOf()...)
+	against, _ := x.about(s.GetAgainst()...)
 	return ask("one compared with the other", &ebbv1.Question{Namespace: of.namespace, Ask: &ebbv1.Question_Surprise{Surprise: &ebbv1.SurpriseQuestion{
-		Keys: of.keys, Patterns: of.patterns, Against: against.keys, AgainstPatterns: against.patterns, Bins: s.GetBins(), Top: s.GetTop(), AsOfUs: i.plan.GetAsOfUs(),
+		Keys: of.keys, Patterns: of.patterns, Against: against.keys, AgainstPatterns: against.patterns, Bins: s.GetBins(), Top: s.GetTop(), AsOfUs: x.plan.GetAsOfUs(),
 	}}}, nil)
 }
 
-func (i *inquiry) match(m *ebbv1.PlanMatch) (*errand, *proto.Error) {
-	a, err := i.about(m.GetPhrases())
+func (x *queryExecution) match(m *ebbv1.PlanMatch) (*queryStage, *proto.Error) {
+	a, err := x.about(m.GetPhrases())
 	return ask("phrases in the text", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Match{Match: &ebbv1.MatchQuestion{Key: a.keys[0], Text: m.GetText()}}}, err)
 }

@@ -13,16 +13,16 @@ import (
 // similarDefault is how many similar sets are named when nothing is said.
 const similarDefault = 10
 
-func (i *inquiry) overlap(o *ebbv1.PlanOverlap) (*errand, *proto.Error) {
+func (x *queryExecution) overlap(o *ebbv1.PlanOverlap) (*queryStage, *proto.Error) {
 	if len(o.GetOf()) > 0 {
-		return i.overlapOf(o.GetOf(), func(a *ebbv1.Answer) *ebbv1.Answer {
+		return x.overlapOf(o.GetOf(), func(a *ebbv1.Answer) *ebbv1.Answer {
 			for at, set := range a.GetOverlap().GetSets() {
 				set.Of = query.ExpressionText(o.GetOf()[at])
 			}
 			return a
 		})
 	}
-	a, err := i.about(o.GetSets()...)
+	a, err := x.about(o.GetSets()...)
 	if err != nil {
 		return nil, err
 	}
@@ -30,46 +30,46 @@ func (i *inquiry) overlap(o *ebbv1.PlanOverlap) (*errand, *proto.Error) {
 		return nil, proto.ErrBadQuery.Errorf("a set is named twice, and would be compared with itself")
 	}
 	return ask("what sets have in common", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{
-		Keys: a.keys, AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence(),
+		Keys: a.keys, AsOfUs: x.plan.GetAsOfUs(), Confidence: x.plan.GetConfidence(),
 	}}}, nil)
 }
 
 // overlapOf asks what sets have in common that are made of others, and says of the answer what answered makes of it.
-func (i *inquiry) overlapOf(
+func (x *queryExecution) overlapOf(
 	of []*ebbv1.PlanExpression, answered func(*ebbv1.Answer) *ebbv1.Answer,
-) (*errand, *proto.Error) {
+) (*queryStage, *proto.Error) {
 	const step = "sets made of others"
-	return i.resolvedAs(step, ebbv1.Kind_KIND_SET, termsOf(nil, of...),
-		func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-			q := &ebbv1.OverlapQuestion{AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence()}
+	return x.resolvedAs(step, ebbv1.Kind_KIND_SET, termsOf(nil, of...),
+		func(namespace string, f found, c *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
+			q := &ebbv1.OverlapQuestion{AsOfUs: x.plan.GetAsOfUs(), Confidence: x.plan.GetConfidence()}
 			for _, e := range of {
-				x, err := f.expr(e)
+				expr, err := f.expr(e)
 				if err != nil {
 					return nil, nil, err
 				}
-				if x == nil {
-					x = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{}}}
+				if expr == nil {
+					expr = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{}}}
 				}
-				q.Of = append(q.Of, x)
+				q.Of = append(q.Of, expr)
 			}
 			if len(proto.OverlapKeys(q)) == 0 { // all are empty
-				return i.nothing(f, namespace, q, of, c, answered)
+				return x.nothing(f, namespace, q, of, c, answered)
 			}
 			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
-			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 				return nil, answered(a), nil
 			})
-			return i.lookingFor(e, ebbv1.Kind_KIND_SET, namespace, termsOf(nil, of...)), nil, err
+			return x.lookingFor(e, ebbv1.Kind_KIND_SET, namespace, termsOf(nil, of...)), nil, err
 		})
 }
 
 // nothing answers about sets that are empty whatever the keys of their expressions hold. These are looked at for what
 // they are, and whether they are there.
-func (i *inquiry) nothing(
+func (x *queryExecution) nothing(
 	f found, namespace string, q *ebbv1.OverlapQuestion, of []*ebbv1.PlanExpression, c *ebbv1.Coverage,
 	answered func(*ebbv1.Answer) *ebbv1.Answer,
-) (*errand, *ebbv1.Answer, *proto.Error) {
-	seen := &ebbv1.OverlapQuestion{AsOfUs: i.plan.GetAsOfUs()}
+) (*queryStage, *ebbv1.Answer, *proto.Error) {
+	seen := &ebbv1.OverlapQuestion{AsOfUs: x.plan.GetAsOfUs()}
 	for _, e := range of {
 		named := &ebbv1.BitmapExprs{}
 		for _, t := range termsOf(nil, e) {
@@ -81,7 +81,7 @@ func (i *inquiry) nothing(
 		return nil, answered(nothingInCommon(q, nil, c)), nil
 	}
 	question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: seen}}
-	e, err := askAnd("keys of empty sets", question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	e, err := askAnd("keys of empty sets", question, nil, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		return nil, answered(nothingInCommon(q, a.GetOverlap(), a.GetCoverage())), nil
 	})
 	return e, nil, err
@@ -106,8 +106,8 @@ func nothingInCommon(q *ebbv1.OverlapQuestion, seen *ebbv1.Overlap, c *ebbv1.Cov
 }
 
 // countThings is about how many things a set has that is made of others.
-func (i *inquiry) countThings(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
-	e, err := i.overlapOf([]*ebbv1.PlanExpression{of}, func(a *ebbv1.Answer) *ebbv1.Answer {
+func (x *queryExecution) countThings(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
+	e, err := x.overlapOf([]*ebbv1.PlanExpression{of}, func(a *ebbv1.Answer) *ebbv1.Answer {
 		o := a.GetOverlap()
 		set := o.GetSets()[0]
 		out := &ebbv1.Summary{
@@ -119,27 +119,27 @@ func (i *inquiry) countThings(of *ebbv1.PlanExpression) (*errand, *proto.Error) 
 	if err != nil {
 		return e, err
 	}
-	return i.refusingRollups(e, termsOf(nil, of)), nil
+	return x.refusingRollups(e, termsOf(nil, of)), nil
 }
 
 // countAsOf is how many things a set has at a time that is asked for. Bitmaps are refused: they are as they are now.
-func (i *inquiry) countAsOf(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
-	if i.onlyBitmaps(termsOf(nil, of)) {
+func (x *queryExecution) countAsOf(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
+	if x.onlyBitmaps(termsOf(nil, of)) {
 		return nil, errBitmapsAsOf()
 	}
-	e, err := i.countThings(of)
+	e, err := x.countThings(of)
 	if err != nil {
 		return nil, err
 	}
-	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND {
 			return nil, a, bad
 		}
-		ids, err := i.idsNow(of)
+		ids, err := x.idsNow(of)
 		if err != nil {
 			return nil, a, bad
 		}
-		return followed(ids, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+		return followed(ids, func(b *ebbv1.Answer, worse *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			if worse == nil && b.GetSummary().GetFound() {
 				return nil, nil, errBitmapsAsOf()
 			}
@@ -149,27 +149,27 @@ func (i *inquiry) countAsOf(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 }
 
 // idsAsTotal is how many ids an expression of bitmaps has, as a total.
-func (i *inquiry) idsAsTotal(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
-	if i.plan.GetAsOfUs() != 0 {
+func (x *queryExecution) idsAsTotal(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
+	if x.plan.GetAsOfUs() != 0 {
 		return nil, errBitmapsAsOf()
 	}
-	return i.idsNow(of)
+	return x.idsNow(of)
 }
 
 // idsNow is idsAsTotal at whatever time is asked for.
-func (i *inquiry) idsNow(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
-	e, err := i.countIDs(of)
+func (x *queryExecution) idsNow(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
+	e, err := x.countIDs(of)
 	if err != nil {
 		return nil, err
 	}
-	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if bad != nil {
 			return nil, nil, bad
 		}
 		n := float64(a.GetBitmap().GetCount())
 		out := &ebbv1.Summary{
-			Found: !namesNothing(of, i, a), Kind: ebbv1.Kind_KIND_BITMAP, AsOfUs: a.GetBitmap().GetAsOfUs(),
-			Confidence: cmp.Or(i.plan.GetConfidence(), proto.DefaultConfidence),
+			Found: !namesNothing(of, x, a), Kind: ebbv1.Kind_KIND_BITMAP, AsOfUs: a.GetBitmap().GetAsOfUs(),
+			Confidence: cmp.Or(x.plan.GetConfidence(), proto.DefaultConfidence),
 			Total:      &ebbv1.Estimate{Value: n, Low: n, High: n, Confidence: 1},
 		}
 		return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: out}}, nil
@@ -177,9 +177,9 @@ func (i *inquiry) idsNow(of *ebbv1.PlanExpression) (*errand, *proto.Error) {
 }
 
 // onlyBitmaps says whether the namespace of terms holds nothing but bitmaps.
-func (i *inquiry) onlyBitmaps(terms []*ebbv1.PlanTerm) bool {
-	a, err := i.about(terms...)
-	return err == nil && proto.BySlice(i.table.Namespace(a.namespace))
+func (x *queryExecution) onlyBitmaps(terms []*ebbv1.PlanTerm) bool {
+	a, err := x.about(terms...)
+	return err == nil && proto.BySlice(x.table.Namespace(a.namespace))
 }
 
 // unionOf is what is in any of some terms.
@@ -191,14 +191,14 @@ func unionOf(terms []*ebbv1.PlanTerm) *ebbv1.PlanExpression {
 	return &ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Operation{Operation: of}}
 }
 
-// orUnionOfBitmaps counts the ids of several bitmaps where an errand finds that the keys are of another kind than
-// summaries that merge. Of periods that are rolled up it counts them too where the errand finds nothing, or a bitmap:
+// orUnionOfBitmaps counts the ids of several bitmaps where a stage finds that the keys are of another kind than
+// summaries that merge. Of periods that are rolled up it counts them too where the stage finds nothing, or a bitmap:
 // a summary of the key alone lacks the ids of shorter periods.
-func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
-	periods := slices.ContainsFunc(terms, i.isRolledUp)
-	past := i.plan.GetAsOfUs() != 0
+func (x *queryExecution) orUnionOfBitmaps(e *queryStage, terms []*ebbv1.PlanTerm) *queryStage {
+	periods := slices.ContainsFunc(terms, x.isRolledUp)
+	past := x.plan.GetAsOfUs() != 0
 	single := !periods && len(terms) == 1 && terms[0].GetKey() != nil
-	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		s := a.GetSummary()
 		if past && bad == nil && s.GetFound() && s.GetKind() == ebbv1.Kind_KIND_BITMAP {
 			return nil, nil, errBitmapsAsOf()
@@ -208,11 +208,11 @@ func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
 		if single || !short && (bad == nil || bad.Code != ebbv1.Code_CODE_WRONG_KIND) {
 			return nil, a, bad
 		}
-		other, err := i.idsNow(unionOf(terms))
+		other, err := x.idsNow(unionOf(terms))
 		if err != nil {
 			return nil, a, bad
 		}
-		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			switch {
 			case worse != nil:
 				return nil, a, bad
@@ -228,8 +228,8 @@ func (i *inquiry) orUnionOfBitmaps(e *errand, terms []*ebbv1.PlanTerm) *errand {
 
 // isRolledUp says whether a term is a period, or a range of periods, that its namespace rolls up: of bitmaps it may have
 // ids without a key.
-func (i *inquiry) isRolledUp(t *ebbv1.PlanTerm) bool {
-	ns := i.table.Namespace(cmp.Or(t.GetNamespace(), i.plan.GetNamespace(), proto.DefaultNamespace))
+func (x *queryExecution) isRolledUp(t *ebbv1.PlanTerm) bool {
+	ns := x.table.Namespace(cmp.Or(t.GetNamespace(), x.plan.GetNamespace(), proto.DefaultNamespace))
 	key := t.GetKey()
 	if t.GetRange() != nil {
 		key = query.Keys(t.GetRange())[0] // all are of one length
@@ -240,10 +240,10 @@ func (i *inquiry) isRolledUp(t *ebbv1.PlanTerm) bool {
 
 // refusingRollups refuses to compare periods that are rolled up, as stored bitmaps are refused: where their own keys
 // are missing, they may have ids all the same.
-func (i *inquiry) refusingRollups(e *errand, terms []*ebbv1.PlanTerm) *errand {
+func (x *queryExecution) refusingRollups(e *queryStage, terms []*ebbv1.PlanTerm) *queryStage {
 	rolled := map[string]bool{}
 	for _, t := range terms {
-		if !i.isRolledUp(t) {
+		if !x.isRolledUp(t) {
 			continue
 		}
 		for _, key := range (found{}).keys(t) {
@@ -253,20 +253,20 @@ func (i *inquiry) refusingRollups(e *errand, terms []*ebbv1.PlanTerm) *errand {
 	if len(rolled) == 0 {
 		return e
 	}
-	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+	return followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		keys := slices.DeleteFunc(slices.Clone(a.GetCoverage().GetMissingKeys()), func(key []byte) bool {
 			return !rolled[string(key)]
 		})
 		if bad != nil || len(keys) == 0 {
 			return nil, a, bad
 		}
-		about, err := i.about(terms...)
+		about, err := x.about(terms...)
 		if err != nil {
 			return nil, nil, err
 		}
 		q := bitmapQuestion(about.namespace, union(keyExprs(keys)))
-		next := &errand{step: "periods that are rolled up", questions: []*ebbv1.Question{q}}
-		next.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		next := &queryStage{step: "periods that are rolled up", questions: []*ebbv1.Question{q}}
+		next.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			if answers[0].GetBitmap().GetCount() == 0 {
 				return nil, a, nil
 			}
@@ -278,10 +278,10 @@ func (i *inquiry) refusingRollups(e *errand, terms []*ebbv1.PlanTerm) *errand {
 	})
 }
 
-// followed is an errand at whose end something else is made of what it found.
-func followed(e *errand, end func(*ebbv1.Answer, *proto.Error) (*errand, *ebbv1.Answer, *proto.Error)) *errand {
+// followed is a stage at whose end something else is made of what it found.
+func followed(e *queryStage, end func(*ebbv1.Answer, *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error)) *queryStage {
 	out, fold := *e, e.fold
-	out.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	out.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		next, answer, bad := fold(answers)
 		if next != nil {
 			return followed(next, end), nil, nil
@@ -293,24 +293,24 @@ func followed(e *errand, end func(*ebbv1.Answer, *proto.Error) (*errand, *ebbv1.
 
 // sizeOf asks how large something is that is made of sets or of bitmaps: only the shards know which. It asks the first
 // way, and if the keys are of another kind, or none is there, the second one.
-func (i *inquiry) sizeOf(
-	of *ebbv1.PlanExpression, first, second func(*ebbv1.PlanExpression) (*errand, *proto.Error),
-) (*errand, *proto.Error) {
+func (x *queryExecution) sizeOf(
+	of *ebbv1.PlanExpression, first, second func(*ebbv1.PlanExpression) (*queryStage, *proto.Error),
+) (*queryStage, *proto.Error) {
 	e, err := first(of)
 	if err != nil {
 		return nil, err
 	}
-	out := followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
+	out := followed(e, func(a *ebbv1.Answer, bad *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		wrong := bad != nil && bad.Code == ebbv1.Code_CODE_WRONG_KIND
-		if bad != nil && !wrong || bad == nil && !namesNothing(of, i, a) {
+		if bad != nil && !wrong || bad == nil && !namesNothing(of, x, a) {
 			return nil, a, bad
 		}
 		other, err := second(of)
 		if err != nil {
 			return nil, a, bad // which of the two it is does not matter where no key is there
 		}
-		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*errand, *ebbv1.Answer, *proto.Error) {
-			if worse != nil || !wrong && namesNothing(of, i, b) {
+		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
+			if worse != nil || !wrong && namesNothing(of, x, b) {
 				return nil, a, bad
 			}
 			return nil, b, nil
@@ -321,13 +321,13 @@ func (i *inquiry) sizeOf(
 }
 
 // namesNothing says whether no key is there that an expression names, or that a pattern of it matches.
-func namesNothing(of *ebbv1.PlanExpression, i *inquiry, a *ebbv1.Answer) bool {
+func namesNothing(of *ebbv1.PlanExpression, x *queryExecution, a *ebbv1.Answer) bool {
 	gone := map[string]bool{}
 	for _, key := range a.GetCoverage().GetMissingKeys() {
 		gone[string(key)] = true
 	}
 	terms := termsOf(nil, of)
-	return len(missingTerms(terms, gone, i.unmatched)) == len(distinctTerms(terms))
+	return len(missingTerms(terms, gone, x.unmatched)) == len(distinctTerms(terms))
 }
 
 // distinctTerms are terms, each once, as they are written.
@@ -343,20 +343,20 @@ func distinctTerms(terms []*ebbv1.PlanTerm) [][]byte {
 	return distinct(texts)
 }
 
-func (i *inquiry) graphQuestion(a about, q *ebbv1.GraphQuestion) *ebbv1.Question {
-	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, i.plan.GetAsOfUs(), i.plan.GetConfidence()
+func (x *queryExecution) graphQuestion(a about, q *ebbv1.GraphQuestion) *ebbv1.Question {
+	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, x.plan.GetAsOfUs(), x.plan.GetConfidence()
 	return &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Graph{Graph: q}}
 }
 
-func (i *inquiry) graph(g *ebbv1.PlanGraph) (*errand, *proto.Error) {
-	a, err := i.about(g.GetSets()...)
-	return ask("each set compared with each", i.graphQuestion(a, &ebbv1.GraphQuestion{Links: g.GetLinks(), MinJaccard: g.GetMinJaccard()}), err)
+func (x *queryExecution) graph(g *ebbv1.PlanGraph) (*queryStage, *proto.Error) {
+	a, err := x.about(g.GetSets()...)
+	return ask("each set compared with each", x.graphQuestion(a, &ebbv1.GraphQuestion{Links: g.GetLinks(), MinJaccard: g.GetMinJaccard()}), err)
 }
 
 // similar asks for a graph, of which it keeps one set with its links.
-func (i *inquiry) similar(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
+func (x *queryExecution) similar(s *ebbv1.PlanSimilar) (*queryStage, *proto.Error) {
 	if s.GetOf() != nil {
-		return i.similarTo(s)
+		return x.similarTo(s)
 	}
 	key := s.GetTo().GetKey()
 	among := s.GetAmong()
@@ -364,19 +364,19 @@ func (i *inquiry) similar(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 		directory := key[:bytes.LastIndexByte(key, '/')+1]
 		among = []*ebbv1.PlanTerm{{Namespace: s.GetTo().GetNamespace(), Of: &ebbv1.PlanTerm_Pattern{Pattern: append(literally(directory), '*')}}}
 	}
-	a, err := i.about(append([]*ebbv1.PlanTerm{s.GetTo()}, among...)...)
-	q := i.graphQuestion(a, &ebbv1.GraphQuestion{Links: cmp.Or(s.GetTop(), similarDefault)})
-	return askAnd("the set compared with others", q, err, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	a, err := x.about(append([]*ebbv1.PlanTerm{s.GetTo()}, among...)...)
+	q := x.graphQuestion(a, &ebbv1.GraphQuestion{Links: cmp.Or(s.GetTop(), similarDefault)})
+	return askAnd("the set compared with others", q, err, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: neighbours(a.GetGraph(), key)}}, nil
 	})
 }
 
 // similarTo compares a set that is made of others with some sets, one by one.
-func (i *inquiry) similarTo(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
+func (x *queryExecution) similarTo(s *ebbv1.PlanSimilar) (*queryStage, *proto.Error) {
 	const step = "a set made of others compared with each"
 	terms := append(termsOf(nil, s.GetOf()), s.GetAmong()...)
-	return i.resolvedAs(step, ebbv1.Kind_KIND_SET, terms,
-		func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	return x.resolvedAs(step, ebbv1.Kind_KIND_SET, terms,
+		func(namespace string, f found, c *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			of, err := f.expr(s.GetOf())
 			if err != nil {
 				return nil, nil, err
@@ -386,37 +386,37 @@ func (i *inquiry) similarTo(s *ebbv1.PlanSimilar) (*errand, *proto.Error) {
 				among = append(among, f.keys(t)...)
 			}
 			q := &ebbv1.OverlapQuestion{
-				First: true, AsOfUs: i.plan.GetAsOfUs(), Confidence: i.plan.GetConfidence(),
+				First: true, AsOfUs: x.plan.GetAsOfUs(), Confidence: x.plan.GetConfidence(),
 				Of: []*ebbv1.BitmapExpr{of},
 			}
 			if q.Of = append(q.Of, keyExprs(distinct(among))...); of == nil || len(q.Of) == 1 {
-				return i.alike(namespace, terms, c)
+				return x.alike(namespace, terms, c)
 			}
 			question := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Overlap{Overlap: q}}
-			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			e, err := askAnd(step, question, nil, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 				top := int(cmp.Or(s.GetTop(), similarDefault))
 				g := similarGraph(a.GetOverlap(), query.ExpressionText(s.GetOf()), top)
 				return nil, &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Graph{Graph: g}}, nil
 			})
-			return i.lookingFor(e, ebbv1.Kind_KIND_SET, namespace, terms), nil, err
+			return x.lookingFor(e, ebbv1.Kind_KIND_SET, namespace, terms), nil, err
 		})
 }
 
 // alike answers that nothing is similar to a set that is empty whatever the keys of its expression hold, or that there
 // is nothing to compare it with. Its keys are looked for.
-func (i *inquiry) alike(
+func (x *queryExecution) alike(
 	namespace string, terms []*ebbv1.PlanTerm, c *ebbv1.Coverage,
-) (*errand, *ebbv1.Answer, *proto.Error) {
+) (*queryStage, *ebbv1.Answer, *proto.Error) {
 	none := func(c *ebbv1.Coverage) *ebbv1.Answer {
 		empty := &ebbv1.Graph{AsOfUs: c.GetAsOfMaxUs()}
 		return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Graph{Graph: empty}}
 	}
-	a, err := i.about(terms...)
+	a, err := x.about(terms...)
 	if err != nil || len(a.keys) == 0 {
 		return nil, none(c), err
 	}
-	q := i.lookFor(ebbv1.Kind_KIND_SET, namespace, a.keys)
-	e, err := askAnd("keys of empty sets", q, nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+	q := x.lookFor(ebbv1.Kind_KIND_SET, namespace, a.keys)
+	e, err := askAnd("keys of empty sets", q, nil, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		return nil, none(a.GetCoverage()), nil
 	})
 	return e, nil, err

@@ -9,24 +9,24 @@ import (
 )
 
 // store makes a bitmap of an expression, when it is known which bitmaps its patterns mean.
-func (i *inquiry) store(s *ebbv1.PlanStore) (*errand, *proto.Error) {
+func (x *queryExecution) store(s *ebbv1.PlanStore) (*queryStage, *proto.Error) {
 	const step = "store an expression"
 	terms := append([]*ebbv1.PlanTerm{s.GetTo()}, termsOf(nil, s.GetOf())...)
-	return i.resolved(step, terms, func(
+	return x.resolved(step, terms, func(
 		namespace string, f found, c *ebbv1.Coverage,
-	) (*errand, *ebbv1.Answer, *proto.Error) {
+	) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(s.GetOf())
 		if err != nil {
 			return nil, nil, err
 		}
 		to := s.GetTo().GetKey()
-		stored := func(*ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		stored := func(*ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			req := &ebbv1.StoreBitmapRequest{Namespace: namespace, Key: to, Expr: expr}
-			return &errand{step: step, store: req}, nil, nil
+			return &queryStage{step: step, store: req}, nil, nil
 		}
 		if expr == nil { // nothing at all, whatever the key held
 			expr = without(keyExpr(to), keyExprs([][]byte{to}))
-			return i.keysOfNothing(namespace, s.GetOf(), c, stored)
+			return x.keysOfNothing(namespace, s.GetOf(), c, stored)
 		}
 		return stored(c)
 	})

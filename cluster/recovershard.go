@@ -49,7 +49,7 @@ func (c *Control) recoverShard(cmd *ebbv1.RecoverShard) *proto.Error {
 		record.Replicas[i] = is
 	}
 	record.Why = "recovered from the replica of " + cmd.GetNode()
-	prefer(record)
+	choosePreferred(record)
 	c.swap(wire)
 	return nil
 }

@@ -50,13 +50,13 @@ func InitialTable(nodes []string, shards, replication uint32) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	levelLeaders(names, leaders)
+	balanceLeaders(names, leaders)
 	wire := &ebbv1.Table{Epoch: 1, Shards: shards, Replication: replication}
 	for _, name := range names {
 		wire.Nodes = append(wire.Nodes, &ebbv1.NodeRecord{Name: name})
 	}
 	data := dataRecords(names, leaders, replication)
-	levelFollowers(names, data)
+	balanceFollowers(names, data)
 	wire.Placement = append(wire.Placement, controlRecord(names))
 	wire.Placement = append(wire.Placement, data...)
 	numberReplicas(wire.Placement)
@@ -128,35 +128,35 @@ func followers(names []string, leader string, shard uint32, count int, held map[
 	return picked
 }
 
-// levelLeaders gives every node its least share: bounded loads bound from above
-// only. Poor nodes take the shards of highest hash from nodes above the average.
-func levelLeaders(names, leaders []string) {
+// balanceLeaders gives every node its least share: bounded loads bound from above
+// only. Nodes below it take the shards of highest hash from nodes above the average.
+func balanceLeaders(names, leaders []string) {
 	led := make(map[string]int, len(names))
 	for _, leader := range leaders {
 		led[leader]++
 	}
 	mean := float64(len(leaders)) / float64(len(names))
 	for {
-		poor := poorest(names, led)
-		if float64(led[poor]) >= math.Floor(mean*leastLoad) {
+		to := leastLoaded(names, led)
+		if float64(led[to]) >= math.Floor(mean*leastLoad) {
 			return
 		}
 		best := -1
 		for i, leader := range leaders {
-			if float64(led[leader]) > mean && (best < 0 || weight(poor, uint32(i+1)) > weight(poor, uint32(best+1))) {
+			if float64(led[leader]) > mean && (best < 0 || weight(to, uint32(i+1)) > weight(to, uint32(best+1))) {
 				best = i
 			}
 		}
 		led[leaders[best]]--
-		led[poor]++
-		leaders[best] = poor
+		led[to]++
+		leaders[best] = to
 	}
 }
 
-// levelFollowers does the same for all replicas, leaving the leaders in place,
+// balanceFollowers does the same for all replicas, leaving the leaders in place,
 // and takes from nodes that came out above the bound because the others of a
 // shard had no room.
-func levelFollowers(names []string, records []*ebbv1.ShardRecord) {
+func balanceFollowers(names []string, records []*ebbv1.ShardRecord) {
 	held := make(map[string]int, len(names))
 	total := 0
 	for _, record := range records {
@@ -167,32 +167,32 @@ func levelFollowers(names []string, records []*ebbv1.ShardRecord) {
 	}
 	mean := float64(total) / float64(len(names))
 	for {
-		poor, rich := poorest(names, held), richest(names, held)
+		to, from := leastLoaded(names, held), mostLoaded(names, held)
 		over := mean // nodes that hold more may give
-		if float64(held[poor]) >= math.Floor(mean*leastLoad) {
-			if float64(held[rich]) <= math.Ceil(mean*replicaLoad) {
+		if float64(held[to]) >= math.Floor(mean*leastLoad) {
+			if float64(held[from]) <= math.Ceil(mean*replicaLoad) {
 				return
 			}
-			over = float64(held[rich] - 1)
+			over = float64(held[from] - 1)
 		}
-		gift := bestGift(poor, records, held, over)
-		if gift == nil {
+		moved := bestTransfer(to, records, held, over)
+		if moved == nil {
 			return
 		}
-		held[gift.Node]--
-		held[poor]++
-		gift.Node = poor
+		held[moved.Node]--
+		held[to]++
+		moved.Node = to
 	}
 }
 
-// bestGift finds the follower that poor should take over: in the shard of
-// highest hash that has one on a node that holds over so many, and none on poor.
-func bestGift(poor string, records []*ebbv1.ShardRecord, held map[string]int, over float64) *ebbv1.ReplicaRecord {
+// bestTransfer finds the follower that a node should take over: in the shard of
+// highest hash that has one on a node that holds over so many, and none on that node.
+func bestTransfer(to string, records []*ebbv1.ShardRecord, held map[string]int, over float64) *ebbv1.ReplicaRecord {
 	var best *ebbv1.ReplicaRecord
 	var bestWeight uint64
 	for _, record := range records {
-		w := weight(poor, record.Shard)
-		if best != nil && w <= bestWeight || holds(record, poor) {
+		w := weight(to, record.Shard)
+		if best != nil && w <= bestWeight || holds(record, to) {
 			continue
 		}
 		for _, replica := range record.Replicas[1:] {
@@ -208,13 +208,13 @@ func holds(record *ebbv1.ShardRecord, node string) bool {
 	return slices.ContainsFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return r.Node == node })
 }
 
-// poorest returns the name of the smallest count, the first of several.
-func poorest(names []string, count map[string]int) string {
+// leastLoaded returns the name of the smallest count, the first of several.
+func leastLoaded(names []string, count map[string]int) string {
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 }
 
-// richest returns the name of the largest count, the first of several.
-func richest(names []string, count map[string]int) string {
+// mostLoaded returns the name of the largest count, the first of several.
+func mostLoaded(names []string, count map[string]int) string {
 	return slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 }
 

@@ -31,7 +31,7 @@ func ringLeaders(t *testing.T, names []string, shards uint32) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	levelLeaders(names, leaders)
+	balanceLeaders(names, leaders)
 	return leaders
 }
 

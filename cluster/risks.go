@@ -8,10 +8,11 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Hold says of moves what they wait for: nodes that do not answer, and are to get a replica or are needed for a majority.
-func Hold(t *Table, moves []*ebbv1.Move, alive func(node string) bool) {
+// ExplainWaits says of moves what they wait for: nodes that do not answer, and are to get a replica or are needed for a
+// majority.
+func ExplainWaits(t *Table, moves []*ebbv1.Move, alive func(node string) bool) {
 	for _, m := range moves {
-		switch why := stuck(t.Shard(m.GetShard()), alive); {
+		switch why := blockedBy(t.Shard(m.GetShard()), alive); {
 		case m.GetPhase() == "leading":
 		case m.GetTo() != "" && !alive(m.GetTo()):
 			m.Waits = m.GetTo() + " does not answer"

@@ -285,7 +285,7 @@ func TestRollupsOfOneRequest(t *testing.T) {
 		for range n {
 			req.Questions = append(req.Questions, listIDs("people", year))
 		}
-		out, refused := spelledFor(e.table, req)
+		out, refused := expandRequest(e.table, req)
 		if len(refused) != want || len(out.Questions[0].GetBitmap().GetExpr().GetOr().GetOf()) != 1+9141 {
 			t.Errorf("of %d questions %d are refused, want %d", n, len(refused), want)
 		}
@@ -297,7 +297,7 @@ func TestRollupsOfOneRequest(t *testing.T) {
 	}
 	and := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: slices.Repeat([]*ebbv1.BitmapExpr{year}, 9000)}}}
 	spelled := testing.AllocsPerRun(1, func() {
-		if _, refused := spelledFor(e.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{listIDs("people", and)}}); !errors.Is(refused[0], proto.ErrBadCount) {
+		if _, refused := expandRequest(e.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{listIDs("people", and)}}); !errors.Is(refused[0], proto.ErrBadCount) {
 			t.Error(refused)
 		}
 	})

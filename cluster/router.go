@@ -63,7 +63,7 @@ func (r *Router) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.App
 	if req.GetForwarded() {
 		return r.applyHere(ctx, table, req)
 	}
-	return r.apply(ctx, table, req, onceMore), nil
+	return r.apply(ctx, table, req, retryOnce), nil
 }
 
 // ApplyWaiting is Apply that waits, while the context lasts, for shards that are electing a leader.
@@ -77,15 +77,15 @@ func (r *Router) ApplyWaiting(ctx context.Context, req *ebbv1.ApplyRequest) (*eb
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	return r.apply(ctx, table, req, untilLeader), nil
+	return r.apply(ctx, table, req, retryUntilLeader), nil
 }
 
-// patience says which commands to try again, all of them known not to be appended.
-type patience int
+// retryPolicy says which commands to try again, all of them known not to be appended.
+type retryPolicy int
 
 const (
-	onceMore    patience = iota // once, those for which another node is known
-	untilLeader                 // while the context lasts
+	retryOnce        retryPolicy = iota // once, those for which another node is known
+	retryUntilLeader                    // while the context lasts
 )
 
 func errStarting() *proto.Error {
@@ -143,45 +143,45 @@ func lostLeader(self string, table *Table, leaders *Leaders, shard uint32) (form
 	return leaders.lost(shard, electionsMax*ElectionTimeout(table.Shards()))
 }
 
-// parcel is what one node gets in one call.
-type parcel struct {
+// batch is what one node gets in one call.
+type batch struct {
 	node    string
 	at      []int // positions in the request; nil: all of them
 	req     *ebbv1.ApplyRequest
 	results []*ebbv1.CommandResult
 }
 
-// position maps an index within the parcel to one in the request.
-func (p *parcel) position(i int) int {
+// position maps an index within the batch to one in the request.
+func (p *batch) position(i int) int {
 	if p.at == nil {
 		return i
 	}
 	return p.at[i]
 }
 
-func (r *Router) apply(ctx context.Context, table *Table, req *ebbv1.ApplyRequest, patience patience) *ebbv1.ApplyResponse {
+func (r *Router) apply(ctx context.Context, table *Table, req *ebbv1.ApplyRequest, policy retryPolicy) *ebbv1.ApplyResponse {
 	results := make([]*ebbv1.CommandResult, len(req.GetCommands()))
-	parcels := r.pack(ctx, table, req, results)
-	for try := 1; len(parcels) > 0; try++ {
-		r.send(ctx, parcels)
-		again := r.unpack(table, parcels, results, patience)
-		if len(again) == 0 || patience == onceMore && try == 2 || !pause(ctx, try) {
+	batches := r.pack(ctx, table, req, results)
+	for try := 1; len(batches) > 0; try++ {
+		r.send(ctx, batches)
+		again := r.unpack(table, batches, results, policy)
+		if len(again) == 0 || policy == retryOnce && try == 2 || !pause(ctx, try) {
 			break
 		}
-		parcels = r.repack(ctx, table, req, again)
+		batches = r.repack(ctx, table, req, again)
 	}
 	return &ebbv1.ApplyResponse{Results: results}
 }
 
-// pack makes the parcels of the first try. Commands for shards that do not
+// pack makes the batches of the first try. Commands for shards that do not
 // exist get their results at once. When all go to one node no lists are copied.
 func (r *Router) pack(
 	ctx context.Context, table *Table, req *ebbv1.ApplyRequest, results []*ebbv1.CommandResult,
-) []*parcel {
+) []*batch {
 	if node, one := r.oneNode(table, req); one {
-		p := r.parcelTo(ctx, node)
+		p := r.batchTo(ctx, node)
 		p.req.Commands = req.GetCommands()
-		return []*parcel{p}
+		return []*batch{p}
 	}
 	at := make([]int, 0, len(req.GetCommands()))
 	for i, cmd := range req.GetCommands() {
@@ -194,9 +194,9 @@ func (r *Router) pack(
 	return r.repack(ctx, table, req, at)
 }
 
-// parcelTo returns an empty parcel, that says whose it is where it is forwarded.
-func (r *Router) parcelTo(ctx context.Context, node string) *parcel {
-	p := &parcel{node: node, req: &ebbv1.ApplyRequest{Forwarded: node != r.cfg.Node}}
+// batchTo returns an empty batch. One that is forwarded says who the caller is.
+func (r *Router) batchTo(ctx context.Context, node string) *batch {
+	p := &batch{node: node, req: &ebbv1.ApplyRequest{Forwarded: node != r.cfg.Node}}
 	if p.req.Forwarded {
 		p.req.Caller = caller.Of(ctx)
 	}
@@ -232,44 +232,44 @@ func checkShard(table *Table, shard uint32) *proto.Error {
 
 // repack groups the commands at these positions by node, in the order in which
 // the nodes first appear.
-func (r *Router) repack(ctx context.Context, table *Table, req *ebbv1.ApplyRequest, at []int) []*parcel {
-	var parcels []*parcel
-	byNode := make(map[string]*parcel)
+func (r *Router) repack(ctx context.Context, table *Table, req *ebbv1.ApplyRequest, at []int) []*batch {
+	var batches []*batch
+	byNode := make(map[string]*batch)
 	for _, i := range at {
 		node := target(r.cfg.Node, table, r.cfg.Leaders, req.Commands[i].GetShard())
 		p := byNode[node]
 		if p == nil {
-			p = r.parcelTo(ctx, node)
+			p = r.batchTo(ctx, node)
 			byNode[node] = p
-			parcels = append(parcels, p)
+			batches = append(batches, p)
 		}
 		p.at = append(p.at, i)
 		p.req.Commands = append(p.req.Commands, req.Commands[i])
 	}
-	return parcels
+	return batches
 }
 
-// send delivers all parcels at once and waits for all: the local one, or else
+// send delivers all batches at once and waits for all: the local one, or else
 // the last, on the calling goroutine.
-func (r *Router) send(ctx context.Context, parcels []*parcel) {
-	here := len(parcels) - 1
-	for i, p := range parcels {
+func (r *Router) send(ctx context.Context, batches []*batch) {
+	here := len(batches) - 1
+	for i, p := range batches {
 		if p.node == r.cfg.Node {
 			here = i
 		}
 	}
 	var wg sync.WaitGroup
-	for i, p := range parcels {
+	for i, p := range batches {
 		if i != here {
 			wg.Go(func() { r.deliver(ctx, p) })
 		}
 	}
-	r.deliver(ctx, parcels[here])
+	r.deliver(ctx, batches[here])
 	wg.Wait()
 }
 
-// deliver makes the one call that a parcel is for and fills in its results.
-func (r *Router) deliver(ctx context.Context, p *parcel) {
+// deliver makes the one call that a batch is for and fills in its results.
+func (r *Router) deliver(ctx context.Context, p *batch) {
 	ctx, sent := stage.Begin(ctx, "send to node", stage.Node.String(p.node), stage.Shards.Int(len(p.req.GetCommands())))
 	defer sent()
 	backend := r.cfg.Local
@@ -280,7 +280,7 @@ func (r *Router) deliver(ctx context.Context, p *parcel) {
 			return
 		}
 		var answered func()
-		ctx, answered = whileItLeads(ctx, r.cfg.Leaders, p.node, p.shards())
+		ctx, answered = untilDeposed(ctx, r.cfg.Leaders, p.node, p.shards())
 		defer answered()
 	}
 	resp, err := backend.Apply(ctx, p.req)
@@ -297,8 +297,8 @@ func (r *Router) deliver(ctx context.Context, p *parcel) {
 	}
 }
 
-// shards are those of the parcel's commands.
-func (p *parcel) shards() iter.Seq[uint32] {
+// shards are those of the batch's commands.
+func (p *batch) shards() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for _, cmd := range p.req.GetCommands() {
 			if !yield(cmd.GetShard()) {
@@ -308,7 +308,7 @@ func (p *parcel) shards() iter.Seq[uint32] {
 	}
 }
 
-func (p *parcel) fail(err *proto.Error) {
+func (p *batch) fail(err *proto.Error) {
 	p.results = make([]*ebbv1.CommandResult, len(p.req.Commands))
 	for i, cmd := range p.req.Commands {
 		p.results[i] = &ebbv1.CommandResult{Error: err.WithShard(cmd.GetShard()).Wire()}
@@ -329,8 +329,8 @@ func outcome(node string, err error) *proto.Error {
 
 // unpack puts results in their places, learns from those that name a leader,
 // and returns the positions worth another try.
-func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.CommandResult, patience patience) (again []int) {
-	for _, p := range parcels {
+func (r *Router) unpack(table *Table, batches []*batch, results []*ebbv1.CommandResult, policy retryPolicy) (again []int) {
+	for _, p := range batches {
 		for i, result := range p.results {
 			results[p.position(i)] = result
 			if result.GetError() == nil {
@@ -340,8 +340,8 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 			if p.node == r.cfg.Node && e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME {
 				continue // its own replica knows better who leads than a guess
 			}
-			safe := learn(r.cfg.Node, table, r.cfg.Leaders, shard, p.node, e)
-			if safe && (patience == untilLeader || target(r.cfg.Node, table, r.cfg.Leaders, shard) != p.node) {
+			safe := learnLeader(r.cfg.Node, table, r.cfg.Leaders, shard, p.node, e)
+			if safe && (policy == retryUntilLeader || target(r.cfg.Node, table, r.cfg.Leaders, shard) != p.node) {
 				again = append(again, p.position(i))
 			}
 		}
@@ -349,10 +349,10 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 	return again
 }
 
-// learn corrects the hint for a shard after asked answered with an error, and
+// learnLeader corrects the hint for a shard after asked answered with an error, and
 // reports whether the error promises that nothing happened, so that another try
 // is safe.
-func learn(self string, table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) (safe bool) {
+func learnLeader(self string, table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) (safe bool) {
 	next, named := table.after(shard, asked), false // who may lead, for all that asked can tell
 	switch e.GetCode() {
 	case ebbv1.Code_CODE_NOT_LEADER:
@@ -366,13 +366,13 @@ func learn(self string, table *Table, leaders *Leaders, shard uint32, asked stri
 	default:
 		return false
 	}
-	correct(self, table, leaders, shard, asked, next, named)
+	correctLeader(self, table, leaders, shard, asked, next, named)
 	return safe
 }
 
-// correct takes it that next leads a shard and not asked, who named it or else it is a guess. While self's own replica has heard that nobody leads it
-// does not guess, nor believe who still names the one that it has lost.
-func correct(self string, table *Table, leaders *Leaders, shard uint32, asked, next string, named bool) {
+// correctLeader takes it that next leads a shard and not asked, which named it; otherwise it is a guess. While self's
+// own replica has heard of no leader, it does not guess, and does not believe a node that still names the lost leader.
+func correctLeader(self string, table *Table, leaders *Leaders, shard uint32, asked, next string, named bool) {
 	if former := lostLeader(self, table, leaders, shard); former == "" || named && next != former {
 		leaders.Correct(shard, asked, next)
 	}

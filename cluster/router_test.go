@@ -255,7 +255,7 @@ func TestRouterGivesUpOnWhoLeadsNoMore(t *testing.T) {
 		if diff := cmp.Diff([]string{"UNKNOWN_OUTCOME"}, codes(resp)); diff != "" {
 			t.Errorf("results (-want +got):\n%s", diff)
 		}
-		if took := time.Since(began); took != time.Second+lastWords {
+		if took := time.Since(began); took != time.Second+deposedGrace {
 			t.Errorf("it took %v", took)
 		}
 		if leader, _ := e.leaders.Leader(shard); leader != "ebb-2" {
@@ -272,14 +272,14 @@ func TestWhoHandsOverIsHeardOut(t *testing.T) {
 		"nobody leads yet": func(l *Leaders, shard uint32) { l.Observe(shard, "", 3) },
 		"it leads again in a moment": func(l *Leaders, shard uint32) {
 			l.Observe(shard, "", 3)
-			time.AfterFunc(lastWords/2, func() { l.Observe(shard, "ebb-1", 4) })
+			time.AfterFunc(deposedGrace/2, func() { l.Observe(shard, "ebb-1", 4) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newEnsemble(t, 16)
 				shard := e.ledBy("ebb-1")[0]
-				slow := time.Second + lastWords*4/5
+				slow := time.Second + deposedGrace*4/5
 				if name == "it leads again in a moment" {
 					slow = 2 * time.Second
 				}

@@ -11,17 +11,20 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// A write to bitmaps that are placed by slice first asks the homes of the keys for the numbers of the bitmaps, and makes those that are not there; then it edits the parts under these
-// numbers, all at once. So an edit counts if the bitmap had that number at some time while it was under way, and one that is overtaken by a delete is of what the delete forgot.
+// A write to bitmaps that are placed by slice first asks the homes of the keys for the generations of the bitmaps, and
+// makes those that are not there; then it edits the parts under these generations, all at once. So an edit counts if
+// the bitmap had that generation at some time while it was under way, and one that is overtaken by a delete is of what
+// the delete forgot.
 
 //
-// What is sent under a number carries until when it is good: parts that no home names any more are swept when nothing can come under their number (see Sweep).
+// What is sent under a generation carries until when it is good: parts that no home names any more are swept when
+// nothing can come under their generation (see Sweep).
 
 // lease is until when something is good that is begun now.
 func (r *Router) lease() int64 { return r.cfg.Now().UnixMicro() + proto.SliceLeaseUS }
 
-// homeNumbers asks the homes of bitmaps for their numbers, 0 for those that are not there.
-func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
+// homeGenerations asks the homes of bitmaps for their generations, 0 for those that are not there.
+func (c *Coordinator) homeGenerations(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
 	p := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
 	for _, key := range keys {
 		p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: table.ShardOf(namespace, key), Question: homeQuestion(namespace, key)}})
@@ -31,11 +34,11 @@ func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace s
 	}
 	out := make([]uint64, len(keys))
 	for i := range p.parts {
-		number, err := homeNumber(p.parts[i].answer)
+		generation, err := homeGeneration(p.parts[i].answer)
 		if err != nil {
 			return nil, err.WithShard(p.parts[i].question.Shard)
 		}
-		out[i] = number
+		out[i] = generation
 	}
 	return out, nil
 }
@@ -49,22 +52,23 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 		}
 	}
 	until := r.lease()
-	numbers, err := r.makeNumbers(ctx, table, namespace, req)
+	generations, err := r.createGenerations(ctx, table, namespace, req)
 	if err != nil {
 		return nil, err
 	}
 	commands := newBitCommands(namespace, req)
 	for i, change := range req.GetChanges() {
-		number := numbers[string(change.GetKey())]
-		if number == 0 {
+		generation := generations[string(change.GetKey())]
+		if generation == 0 {
 			continue // nothing to clear
 		}
-		name := proto.PartName(number, change.GetKey())
+		name := proto.PartName(generation, change.GetKey())
 		for _, piece := range proto.EditPieces(namespace, change, table.Shards()) {
 			for chunk, edits := range cutEdits(piece.Edits(name, change.GetOp())) {
 				edits.UntilUs = until
-				// Under another number it is another command: what was done to a bitmap that is gone is not done to the one after it.
-				part := max(1, number^uint64(i)<<40^uint64(piece.Shard)<<20^uint64(chunk))
+				// Under another generation it is another command: what was done to a bitmap that is gone
+				// is not done to the one after it.
+				part := max(1, generation^uint64(i)<<40^uint64(piece.Shard)<<20^uint64(chunk))
 				commands.add(piece.Shard, i, part, edits)
 			}
 		}
@@ -111,8 +115,9 @@ func errorIn(result *ebbv1.CommandResult) *ebbv1.Error {
 	return result.GetRefused()[0].GetError()
 }
 
-// makeNumbers returns the numbers of the bitmaps that a request changes, by key. Those that are not there are made, unless they are only to be cleared.
-func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (map[string]uint64, error) {
+// createGenerations returns the generations of the bitmaps that a request changes, by key. Those that are not there are
+// made, unless they are only to be cleared.
+func (r *Router) createGenerations(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (map[string]uint64, error) {
 	var keys [][]byte
 	filled := map[string]bool{} // by key: something is put in
 	for _, change := range req.GetChanges() {
@@ -122,13 +127,13 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 		}
 		filled[key] = filled[key] || change.GetOp() != ebbv1.BitOp_BIT_OP_CLEAR
 	}
-	numbers, err := r.ask.homeNumbers(ctx, table, namespace, keys)
+	generations, err := r.ask.homeGenerations(ctx, table, namespace, keys)
 	if err != nil {
 		return nil, err
 	}
 	make := &ebbv1.ApplyRequest{}
 	for i, key := range keys {
-		if numbers[i] != 0 || !filled[string(key)] {
+		if generations[i] != 0 || !filled[string(key)] {
 			continue
 		}
 		born := &ebbv1.BitEdit{Key: key, Op: ebbv1.BitOp_BIT_OP_SET, Ids: proto.AppendBitIDs(nil, []uint64{max(1, rand.Uint64())}), Fresh: true}
@@ -139,24 +144,25 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 		make.Commands = append(make.Commands, &ebbv1.ShardCommand{Shard: table.ShardOf(namespace, key), Command: cmd})
 	}
 	if len(make.Commands) > 0 {
-		if err := refusedIn(r.apply(ctx, table, make, untilLeader)); err != nil {
+		if err := refusedIn(r.apply(ctx, table, make, retryUntilLeader)); err != nil {
 			return nil, err
 		}
-		if numbers, err = r.ask.homeNumbers(ctx, table, namespace, keys); err != nil { // another may have been faster
+		if generations, err = r.ask.homeGenerations(ctx, table, namespace, keys); err != nil { // another may have been faster
 			return nil, err
 		}
 	}
 	out := map[string]uint64{}
 	for i, key := range keys {
-		if out[string(key)] = numbers[i]; numbers[i] == 0 && filled[string(key)] {
+		if out[string(key)] = generations[i]; generations[i] == 0 && filled[string(key)] {
 			return nil, proto.ErrKeyBusy.Errorf("bitmap %q was forgotten while it was made", key).WithHint("try again")
 		}
 	}
 	return out, nil
 }
 
-// Sweep forgets the parts under numbers that the shard of their homes has to sweep, and then tells it so. It may be broken off anywhere, and begun again by anybody: what is forgotten
-// twice is forgotten. Until the clock of a shard is past all that may still come under a number, the shard refuses to forget its parts.
+// Sweep forgets the parts under generations that the shard of their homes has to sweep, and then tells it so. It may
+// stop anywhere, and any node may begin it again: what is forgotten twice is forgotten. Until the clock of a shard is
+// past all that may still come under a generation, the shard refuses to forget its parts.
 func (r *Router) Sweep(ctx context.Context, home uint32, list []shard.Remnant) error {
 	table := r.cfg.Table()
 	for len(list) > 0 {
@@ -187,14 +193,14 @@ func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []sh
 	for number := uint32(1); number <= table.Shards(); number++ {
 		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: number, Command: cmd})
 	}
-	if err := refusedIn(r.apply(ctx, table, apply, untilLeader)); err != nil {
+	if err := refusedIn(r.apply(ctx, table, apply, retryUntilLeader)); err != nil {
 		return err
 	}
 	body := &ebbv1.Command{Body: &ebbv1.Command_Home{Home: &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Swept{Swept: done}}}}
 	if cmd, err = encoded(body, list[0].Namespace, nil); err != nil {
 		return err
 	}
-	return refusedIn(r.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, untilLeader))
+	return refusedIn(r.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, retryUntilLeader))
 }
 
 // refusedIn is the error of commands that are of use only if all are applied: one that leaves it open what became of a command before others.

@@ -14,12 +14,13 @@ const storedIDsMax = math.MaxUint32
 
 // storeSliced makes a bitmap that is placed by slice of an expression. Nobody sees any of it before all of it is there:
 //
-//	home         reserve number ----------------------------------------> put number in place of the old one
+//	home         reserve generation ------------------------------------> put generation in place of the old one
 //	all shards                   each evaluates its slices and stores
-//	                             them under the number
+//	                             them under the generation
 //
-// What stops in between leaves a number that is swept, and so does a bitmap that is replaced. The last step bears the identity of the request: one that is repeated stores parts again,
-// which nobody gets to see, and hears what the first has stored.
+// What stops in between leaves a generation that is swept, and so does a bitmap that is replaced. The last step bears
+// the identity of the request: one that is repeated stores parts again, which nobody gets to see, and hears what the
+// first has stored.
 func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	keys := proto.ExprKeys(req.GetExpr())
 	s := &slicedStore{
@@ -31,14 +32,14 @@ func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, 
 	if id == nil {
 		id = s.step(0)
 	}
-	numbers, err := k.coordinator.homeNumbers(ctx, table, namespace, keys)
+	generations, err := k.coordinator.homeGenerations(ctx, table, namespace, keys)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := s.atHome(ctx, s.step(1), &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: s.number}}); err != nil {
 		return nil, err
 	}
-	count, err := s.parts(ctx, partsOf(keys, numbers, table.Shards()).expr(req.GetExpr()))
+	count, err := s.parts(ctx, partsOf(keys, generations, table.Shards()).expr(req.GetExpr()))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,7 @@ func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, 
 	return &ebbv1.StoreBitmapResponse{Count: result.GetChanged()}, nil
 }
 
-// slicedStore is a bitmap that is being stored under a number.
+// slicedStore is a bitmap that is being stored under a generation.
 type slicedStore struct {
 	*Keys
 	table     *Table
@@ -100,7 +101,7 @@ func (s *slicedStore) atHome(ctx context.Context, id *ebbv1.IdempotencyKey, h *e
 
 // insist applies commands that bear identities, and sends those again of which nobody knows what became, as long as the context lasts.
 func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyRequest) *ebbv1.ApplyResponse {
-	resp := r.apply(ctx, table, req, untilLeader)
+	resp := r.apply(ctx, table, req, retryUntilLeader)
 	for try := 1; pause(ctx, try+1); try++ {
 		var open []int
 		again := &ebbv1.ApplyRequest{}
@@ -112,7 +113,7 @@ func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyReque
 		if len(open) == 0 {
 			break
 		}
-		for j, result := range r.apply(ctx, table, again, untilLeader).GetResults() {
+		for j, result := range r.apply(ctx, table, again, retryUntilLeader).GetResults() {
 			if e := proto.FromWire(result.GetError()); e == nil || e.Code/1000 != 1 { // else the first try may still be applied
 				resp.Results[open[j]] = result
 			}

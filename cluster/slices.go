@@ -16,9 +16,9 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// spelledFor puts what namespaces say into expressions: the universe where one is needed, and what periods are made of that are rolled up. Questions that are not to be answered are
-// refused, by their position.
-func spelledFor(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
+// expandRequest puts what namespaces say into expressions: the universe where one is needed, and what periods are made
+// of that are rolled up. It refuses questions that are not to be answered, by their position.
+func expandRequest(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
 	var refused map[int]*proto.Error
 	out, room := req, rollupsMax
 	for i, q := range req.GetQuestions() {
@@ -26,7 +26,7 @@ func spelledFor(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int
 		if ns == nil || proto.CheckQuestion(q) != nil {
 			continue
 		}
-		fit, err := questionFor(q, ns, &room)
+		fit, err := expandQuestion(q, ns, &room)
 		switch {
 		case err != nil:
 			if refused == nil {
@@ -43,14 +43,15 @@ func spelledFor(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int
 	return out, refused
 }
 
-// questionFor returns the question itself when there is nothing to put in. room is for how many bitmaps periods may stand yet.
-func questionFor(q *ebbv1.Question, ns *ebbv1.Namespace, room *int) (*ebbv1.Question, *proto.Error) {
+// expandQuestion returns the question itself when there is nothing to put in. room is for how many bitmaps periods may
+// stand yet.
+func expandQuestion(q *ebbv1.Question, ns *ebbv1.Namespace, room *int) (*ebbv1.Question, *proto.Error) {
 	if err := checkRollups(q, ns); err != nil {
 		return nil, err
 	}
 	out := q
 	for i, x := range proto.BitmapExprs(q) {
-		fit, err := exprFor(x, ns, room)
+		fit, err := expandExpr(x, ns, room)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +71,7 @@ func questionFor(q *ebbv1.Question, ns *ebbv1.Namespace, room *int) (*ebbv1.Ques
 	return out, nil
 }
 
-func exprFor(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) (*ebbv1.BitmapExpr, *proto.Error) {
+func expandExpr(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) (*ebbv1.BitmapExpr, *proto.Error) {
 	x, err := proto.WithUniverse(x, ns)
 	if err != nil {
 		return nil, err
@@ -135,9 +136,9 @@ func bySlice(table *Table, questions []*ebbv1.Question) (rest, sliced []int) {
 	return rest, sliced
 }
 
-// numbers remembers the numbers of bitmaps that are placed by slice, for the next question. What it remembers may be out of date: every answer is compared with
-// what the homes say.
-type numbers struct {
+// generationCache remembers the generations of bitmaps that are placed by slice, for the next question: the numbers
+// that their homes gave them. An entry may be out of date: every answer is compared with what the homes say.
+type generationCache struct {
 	mu    sync.Mutex // guards known
 	known map[bitmapName]uint64
 }
@@ -145,23 +146,23 @@ type numbers struct {
 // bitmapName is a bitmap by its name.
 type bitmapName struct{ namespace, key string }
 
-// numbersMax is how many numbers are remembered: some 10 MB.
-const numbersMax = 1 << 16
+// generationsMax is how many generations are remembered: some 10 MB.
+const generationsMax = 1 << 16
 
-func (n *numbers) get(of bitmapName) (number uint64, known bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	number, known = n.known[of]
-	return number, known
+func (c *generationCache) get(of bitmapName) (generation uint64, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	generation, known = c.known[of]
+	return generation, known
 }
 
-func (n *numbers) set(of bitmapName, number uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.known == nil || len(n.known) >= numbersMax {
-		n.known = map[bitmapName]uint64{}
+func (c *generationCache) set(of bitmapName, generation uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= generationsMax {
+		c.known = map[bitmapName]uint64{}
 	}
-	n.known[of] = number
+	c.known[of] = generation
 }
 
 // slicedAsk is one question about bitmaps that are placed by slice, while it is asked.
@@ -172,8 +173,8 @@ type slicedAsk struct {
 
 	homes []*askPart // of the keys
 	parts []*askPart // of all shards
-	used  []uint64   // the numbers that the parts were asked for; nil: they were not
-	late  bool       // the parts are here, and count if the homes still say these numbers; see overdue
+	used  []uint64   // the generations that the parts were asked for; nil: they were not
+	late  bool       // the parts are here, and count if the homes still say these generations; see overdue
 	err   *proto.Error
 }
 
@@ -183,8 +184,9 @@ const slicesTries = 8
 // slicedPartsMax is how many answers of shards one round of a request is about.
 const slicedPartsMax = 8192
 
-// askSlices answers the questions at these positions. Each goes to all shards, which have a part of every bitmap, and what they say is added up. In the same call the homes are asked
-// for the numbers of the bitmaps: when they are not those that the parts were asked for, the parts are asked again.
+// askSlices answers the questions at these positions. Each goes to all shards, which have a part of every bitmap, and
+// what they say is added up. In the same call the homes are asked for the generations of the bitmaps: when they are not
+// those that the parts were asked for, the parts are asked again.
 func (c *Coordinator) askSlices(ctx context.Context, table *Table, req *ebbv1.AskRequest, at []int, answers []*ebbv1.Answer) error {
 	for len(at) > 0 {
 		n, parts := 0, 0
@@ -274,7 +276,7 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 		took := c.cfg.Now().UnixMicro() - began
 		var again []*slicedAsk
 		for _, a := range open {
-			if a.settle(&c.numbers, took) {
+			if a.settle(&c.generations, took) {
 				continue
 			}
 			if try == slicesTries {
@@ -295,7 +297,7 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 	return answers
 }
 
-// slicedScatter asks the homes of all keys and, of questions whose keys' numbers are known, the shards.
+// slicedScatter asks the homes of all keys and, of questions whose keys' generations are known, the shards.
 func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv1.AskRequest, asks []*slicedAsk) {
 	p := &askPlan{req: req, consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)}
 	homes := map[bitmapName]int{}
@@ -318,11 +320,11 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 		if a.late {
 			continue
 		}
-		if a.used = c.numbersOf(a.ns, a.keys); a.used == nil {
+		if a.used = c.cachedGenerations(a.ns, a.keys); a.used == nil {
 			continue
 		}
 		partsOf[i] = len(p.parts)
-		q := a.numbered(table.Shards())
+		q := a.withGenerations(table.Shards())
 		for number := uint32(1); number <= table.Shards(); number++ {
 			add(number, q)
 		}
@@ -347,7 +349,7 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 	}
 }
 
-// homeQuestion asks the home of a bitmap for its number.
+// homeQuestion asks the home of a bitmap for its generation.
 func homeQuestion(namespace string, key []byte) *ebbv1.Question {
 	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{
 		Expr:   &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}},
@@ -355,20 +357,20 @@ func homeQuestion(namespace string, key []byte) *ebbv1.Question {
 	}}}
 }
 
-// numbersOf are the numbers of bitmaps, as far as they are remembered; nil if one is not.
-func (c *Coordinator) numbersOf(namespace string, keys [][]byte) []uint64 {
+// cachedGenerations are the generations of bitmaps, as far as they are remembered; nil if one is not.
+func (c *Coordinator) cachedGenerations(namespace string, keys [][]byte) []uint64 {
 	out := make([]uint64, len(keys))
 	for i, key := range keys {
 		var known bool
-		if out[i], known = c.numbers.get(bitmapName{namespace, string(key)}); !known {
+		if out[i], known = c.generations.get(bitmapName{namespace, string(key)}); !known {
 			return nil
 		}
 	}
 	return out
 }
 
-// numbered is the question about the parts of bitmaps, as each shard is asked it.
-func (a *slicedAsk) numbered(shards uint32) *ebbv1.Question {
+// withGenerations is the question about the parts of bitmaps, as each shard is asked it.
+func (a *slicedAsk) withGenerations(shards uint32) *ebbv1.Question {
 	parts := partsOf(a.keys, a.used, shards)
 	out := &ebbv1.Question{Namespace: a.ns}
 	switch ask := a.q.GetAsk().(type) {
@@ -400,10 +402,10 @@ type parts struct {
 	shards uint32
 }
 
-func partsOf(keys [][]byte, numbers []uint64, shards uint32) parts {
+func partsOf(keys [][]byte, generations []uint64, shards uint32) parts {
 	p := parts{map[string][]byte{}, shards}
 	for i, key := range keys {
-		p.names[string(key)] = proto.PartName(numbers[i], key)
+		p.names[string(key)] = proto.PartName(generations[i], key)
 	}
 	return p
 }
@@ -421,29 +423,31 @@ func (p parts) expr(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	})
 }
 
-// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the right numbers, or it has failed. Where a home does not answer it
-// has failed even if partial answers are allowed: what is remembered may be a number from before the bitmap was made, or made anew, and the other shards, asked for that, would be
-// counted as included with nothing in them. tookUS is how long it took to ask, by the wall clock.
-func (a *slicedAsk) settle(known *numbers, tookUS int64) (done bool) {
+// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the
+// right generations, or it has failed. Where a home does not answer it has failed even if partial answers are allowed:
+// what is remembered may be a generation from before the bitmap was made, or made anew, and the other shards, asked for
+// that, would be counted as included with nothing in them. tookUS is how long it took to ask, by the wall clock.
+func (a *slicedAsk) settle(known *generationCache, tookUS int64) (done bool) {
 	same := a.used != nil
 	for i, home := range a.homes {
-		number, err := homeNumber(home.answer)
+		generation, err := homeGeneration(home.answer)
 		if err != nil {
 			a.err = failedHome(err, home.question.Shard)
 			return true
 		}
-		if a.used == nil || a.used[i] != number {
+		if a.used == nil || a.used[i] != generation {
 			same = false
-			known.set(bitmapName{a.ns, string(a.keys[i])}, number)
+			known.set(bitmapName{a.ns, string(a.keys[i])}, generation)
 		}
 	}
 	a.late = same && !a.late && (tookUS > proto.SliceLeaseUS || a.overdue())
 	return same && !a.late
 }
 
-// overdue reports whether a part may have been swept between the answers of the homes and its own: its shard's clock, without which nothing is swept (see Sweep), is ahead of theirs by
-// more than a lease. It may be if this node stood still meanwhile, and its clocks with it. Then the homes are asked again: if they still say the same numbers, no part under them had
-// been swept when it answered.
+// overdue reports whether a part may have been swept between the answers of the homes and its own: its shard's clock,
+// without which nothing is swept (see Sweep), is ahead of theirs by more than a lease. It may be if this node stood
+// still meanwhile, and its clocks with it. Then the homes are asked again: if they still say the same generations, no
+// part under them had been swept when it answered.
 func (a *slicedAsk) overdue() bool {
 	if len(a.homes) == 0 {
 		return false
@@ -461,8 +465,8 @@ func failedHome(err *proto.Error, number uint32) *proto.Error {
 		WithHint("try again; no partial answer does without that shard").WithShard(number)
 }
 
-// homeNumber is the number that a home answers, 0 if the bitmap is not there.
-func homeNumber(a *ebbv1.ShardAnswer) (uint64, *proto.Error) {
+// homeGeneration is the generation that a home answers, 0 if the bitmap is not there.
+func homeGeneration(a *ebbv1.ShardAnswer) (uint64, *proto.Error) {
 	if e := a.GetError(); e != nil {
 		return 0, proto.FromWire(e)
 	}

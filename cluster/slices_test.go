@@ -427,7 +427,7 @@ func TestSlicedBitmapWithoutIDs(t *testing.T) {
 	e := newEnsemble(t, 8)
 	e.people()
 	r := e.router("ebb-0")
-	if _, err := r.makeNumbers(t.Context(), e.table, "people", &ebbv1.BitsRequest{Changes: []*ebbv1.BitChange{setIDs("a", 1)}}); err != nil {
+	if _, err := r.createGenerations(t.Context(), e.table, "people", &ebbv1.BitsRequest{Changes: []*ebbv1.BitChange{setIDs("a", 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.idsOf("a"); len(got) != 0 {

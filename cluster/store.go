@@ -42,7 +42,7 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	if err != nil {
 		return nil, err
 	}
-	applied := k.router.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, untilLeader)
+	applied := k.router.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, retryUntilLeader)
 	result := applied.GetResults()[0]
 	if e := result.GetError(); e != nil {
 		return nil, proto.FromWire(e)
@@ -57,7 +57,7 @@ func storable(table *Table, req *ebbv1.StoreBitmapRequest) (*ebbv1.BitmapExpr, e
 	if err := checkNamespaceExists(table, namespace); err != nil {
 		return nil, err
 	}
-	x, refused := exprFor(req.GetExpr(), table.Namespace(namespace), &room)
+	x, refused := expandExpr(req.GetExpr(), table.Namespace(namespace), &room)
 	if refused != nil {
 		return nil, refused
 	}

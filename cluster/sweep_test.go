@@ -64,7 +64,7 @@ func (e *ensemble) parts() (held, named int) {
 	}
 	for key := range e.contents() {
 		named++
-		number, err := e.coordinator("ebb-0").homeNumbers(e.t.Context(), e.table, "people", [][]byte{[]byte(key)})
+		number, err := e.coordinator("ebb-0").homeGenerations(e.t.Context(), e.table, "people", [][]byte{[]byte(key)})
 		if err != nil {
 			e.t.Fatal(err)
 		}

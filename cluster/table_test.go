@@ -115,17 +115,17 @@ func TestLeadersKeepTheNewest(t *testing.T) {
 	expect("the leader of the term", "c", 7)
 
 	only := slices.Values([]uint32{2, 99})
-	reign := l.reign("c", only)
+	ended := l.leadershipEnd("c", only)
 	l.Observe(2, "c", 5)
 	select {
-	case <-reign:
+	case <-ended:
 		t.Error("who watches hears of something that has not changed")
 	default:
 	}
 	l.Observe(2, "d", 8)
-	<-reign
-	if l.reign("c", only) != nil || l.reign("d", only) == nil {
-		t.Error("who reigns is not who leads")
+	<-ended
+	if l.leadershipEnd("c", only) != nil || l.leadershipEnd("d", only) == nil {
+		t.Error("a node that does not lead has a leadership that ends")
 	}
 
 	l.Observe(99, "a", 1)

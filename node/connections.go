@@ -19,13 +19,13 @@ const (
 type limited struct {
 	net.Listener
 	ofNode     func(host string) bool
-	all, nodes *trust.Crowd
+	all, nodes *trust.ConnLimiter
 }
 
 func limit(l net.Listener, ofNode func(host string) bool) net.Listener {
 	return &limited{
 		Listener: l, ofNode: ofNode,
-		all: trust.NewCrowd(connectionsMax, connectionsMax/2), nodes: trust.NewCrowd(connectionsOfNodes, connectionsOfNodes),
+		all: trust.NewConnLimiter(connectionsMax, connectionsMax/2), nodes: trust.NewConnLimiter(connectionsOfNodes, connectionsOfNodes),
 	}
 }
 
@@ -37,9 +37,9 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		host := trust.HostOf(conn.RemoteAddr())
-		leave, ok := l.all.Enter(host)
+		leave, ok := l.all.Acquire(host)
 		if !ok && l.ofNode(host) {
-			leave, ok = l.nodes.Enter(host)
+			leave, ok = l.nodes.Acquire(host)
 		}
 		if ok {
 			return &admitted{Conn: conn, leave: leave}, nil

@@ -189,7 +189,7 @@ func (c *duplicateChecker) givesWay(said *report, recorded string) bool {
 
 // misjoined ends a node that was told to join another cluster than its data is of, if a node of that one proves to be
 // there. Later that may be an address that has found a new owner.
-func (n *Node) misjoined(s cluster.Strangers) {
+func (n *Node) misjoined(s cluster.ForeignCluster) {
 	if n.cfg.Clock.Now().Sub(n.started) >= foreignClusterWindow || !n.cfg.proves() && n.gossipKeys == nil {
 		return // gossip has logged it
 	}

@@ -79,7 +79,7 @@ func (m *moveMetrics) step(a cluster.Action, err error) {
 	switch {
 	case err != nil:
 		m.failed.Add(1)
-	case a == cluster.Settle:
+	case a == cluster.StepSettle:
 		m.settled.Add(1)
 	default:
 		m.steps.Add(1)

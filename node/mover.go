@@ -68,7 +68,7 @@ func (v *mover) start(ctx context.Context, table *cluster.Table, m *member, grou
 		return
 	}
 	switch step := cluster.NextStep(table.Shard(m.group), membersOf(m.configuration()), m.replica, v.lives, m.hasLog); step.Action {
-	case cluster.Nothing, cluster.Wait:
+	case cluster.StepNone, cluster.StepWait:
 		return
 	}
 	v.mu.Lock()
@@ -143,23 +143,23 @@ func (v *mover) step(ctx context.Context, m *member, group movable) {
 	}
 	step := cluster.NextStep(record, membersOf(configuration), m.replica, there, m.hasLog)
 	address := transport.Address(step.Node, step.Replica)
-	if step.Action == cluster.Nothing || step.Action == cluster.Wait || v.n.cfg.Fail.Hit("move.before."+step.Action.String()) != nil {
+	if step.Action == cluster.StepNone || step.Action == cluster.StepWait || v.n.cfg.Fail.Hit("move.before."+step.Action.String()) != nil {
 		return
 	}
 	switch step.Action {
-	case cluster.Add:
+	case cluster.StepAdd:
 		err = i.reconfigure(i.raft.AddNonvoter(serverID(step.Replica), address, at, stepMax))
-	case cluster.Promote:
+	case cluster.StepPromote:
 		err = i.reconfigure(i.raft.AddVoter(serverID(step.Replica), address, at, stepMax))
-	case cluster.Demote:
+	case cluster.StepDemote:
 		err = i.reconfigure(i.raft.DemoteVoter(serverID(step.Replica), at, stepMax))
-	case cluster.Remove:
+	case cluster.StepRemove:
 		err = i.reconfigure(i.raft.RemoveServer(serverID(step.Replica), at, stepMax))
-	case cluster.HandOver:
+	case cluster.StepTransferLeadership:
 		if !group.giveTo(func(node string) bool { return stays(record, node) }) {
 			return
 		}
-	case cluster.Settle:
+	case cluster.StepSettle:
 		err = v.settle(ctx, record, configuration)
 	}
 	if v.n.cfg.Fail.Hit("move.after."+step.Action.String()) != nil {

@@ -126,7 +126,7 @@ func TestReadyWithoutAShare(t *testing.T) {
 		b.crash(4)
 		b.until("silence of two, where the control group may be led", func() bool {
 			for _, n := range b.nodes[:3] {
-				if cluster.Calm(n.Table(), n.Alive) == "" {
+				if cluster.RebalanceHalted(n.Table(), n.Alive) == "" {
 					return false
 				}
 			}

@@ -268,7 +268,7 @@ func (n *Node) openGossip(ctx context.Context) error {
 		Node: n.cfg.Name, Boot: uint64(n.started.UnixMicro()),
 		GRPC: unnamed(record.GetGrpcAddress()), HTTP: unnamed(record.GetHttpAddress()), Version: n.cfg.Version, Disk: record.GetDisk(),
 		Network: n.cfg.Network, Resolve: resolver(n.cfg.Network), Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known, Keys: n.gossipKeys.first(),
-		Cluster: n.clusterID, DiskOf: func(node string) string { return n.Table().Node(node).GetDisk() }, OnStrangers: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
+		Cluster: n.clusterID, DiskOf: func(node string) string { return n.Table().Node(node).GetDisk() }, OnForeignCluster: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
 		Proven:        n.directory.connectedAt,
 		ExchangeEvery: n.cfg.Limits.GossipExchangeEvery, RejoinEvery: n.cfg.Limits.GossipRejoinEvery,
 	})

@@ -26,14 +26,14 @@ const (
 type planner struct {
 	n *Node
 
-	turn  chan struct{} // guards what follows: whoever has put something there. Held while a change is proposed, since they come one after the other
-	term  uint64        // of the control group, of which the rest speaks
-	since time.Time
-	dead  map[string]time.Time // since when a node does not answer
-	calm  string               // why nothing moves, as last said
-	seen  uint64               // epoch at which nothing was left to do, with the outlooks of then
-	then  map[string]cluster.Outlook
-	gone  map[string]time.Time // dead, of then
+	turn   chan struct{} // guards what follows: whoever has put something there. Held while a change is proposed, since they come one after the other
+	term   uint64        // of the control group, of which the rest speaks
+	since  time.Time
+	dead   map[string]time.Time // since when a node does not answer
+	halted string               // why rebalancing is halted, as last logged
+	seen   uint64               // epoch at which nothing was left to do, with the dispositions of then
+	then   map[string]cluster.NodeDisposition
+	gone   map[string]time.Time // dead, of then
 }
 
 func newPlanner(n *Node) *planner {
@@ -72,13 +72,13 @@ func (p *planner) look(ctx context.Context) {
 	if time.Since(p.since) < planAfter {
 		return
 	}
-	if calm := cluster.Calm(table, p.n.directory.alive); calm != p.calm {
-		p.calm = calm
-		if calm != "" {
-			p.n.logger.Warn("nothing moves", "why", calm)
+	if halted := cluster.RebalanceHalted(table, p.n.directory.alive); halted != p.halted {
+		p.halted = halted
+		if halted != "" {
+			p.n.logger.Warn("rebalancing paused", "cause", halted)
 		}
 	}
-	if p.calm == "" {
+	if p.halted == "" {
 		p.plan(ctx, c, table)
 	}
 }
@@ -102,9 +102,9 @@ func (p *planner) longDead(node string) bool {
 	return dead && time.Since(since) >= p.n.cfg.ReplaceAfter
 }
 
-// outlooks are those of the nodes now. The turn is held.
-func (p *planner) outlooks(table *cluster.Table) map[string]cluster.Outlook {
-	return cluster.Outlooks(table, p.answers, p.longDead)
+// dispositions are those of the nodes now. The turn is held.
+func (p *planner) dispositions(table *cluster.Table) map[string]cluster.NodeDisposition {
+	return cluster.Dispositions(table, p.answers, p.longDead)
 }
 
 // answers reports whether a node did when count looked last: all of a plan is made of one look, since a node that flickers meanwhile would leave it
@@ -124,11 +124,11 @@ func (p *planner) there(ctx context.Context, table *cluster.Table, m *ebbv1.Begi
 
 // plan writes new targets down, and begins moves. The turn is held.
 func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
-	outlooks := p.outlooks(table)
-	if table.Epoch() == p.seen && maps.Equal(outlooks, p.then) && maps.Equal(p.dead, p.gone) {
+	dispositions := p.dispositions(table)
+	if table.Epoch() == p.seen && maps.Equal(dispositions, p.then) && maps.Equal(p.dead, p.gone) {
 		return
 	}
-	if targets := cluster.Lay(table, outlooks, false); len(targets) > 0 {
+	if targets := cluster.ComputePlacement(table, dispositions, false); len(targets) > 0 {
 		if err := p.lay(ctx, c, targets); err != nil {
 			return
 		}
@@ -157,7 +157,7 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 		p.n.counts.moves.begun.Add(1)
 	}
 	if len(moves) == 0 {
-		p.seen, p.then, p.gone = table.Epoch(), outlooks, maps.Clone(p.dead)
+		p.seen, p.then, p.gone = table.Epoch(), dispositions, maps.Clone(p.dead)
 	}
 }
 
@@ -232,7 +232,7 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 	if err := p.mayGo(table, req.GetRemove()); err != nil {
 		return nil, err
 	}
-	paper, err := cluster.Foresee(table, cmd, p.outlooks, req.GetRebalance())
+	paper, err := cluster.Foresee(table, cmd, p.dispositions, req.GetRebalance())
 	if err != nil {
 		return nil, err
 	}
@@ -246,16 +246,16 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 			change.IdempotencyKey = nil
 			p.n.logger.Info("the cluster is changed", "change", change.String())
 		}
-		if targets := cluster.Lay(c.state.control.Table(), p.outlooks(c.state.control.Table()), true); req.GetRebalance() && len(targets) > 0 {
+		if targets := cluster.ComputePlacement(c.state.control.Table(), p.dispositions(c.state.control.Table()), true); req.GetRebalance() && len(targets) > 0 {
 			if err := p.lay(ctx, c, targets); err != nil {
 				return nil, err
 			}
 		}
 	}
 	moves := cluster.Moves(paper)
-	cluster.Hold(paper, moves, p.n.directory.alive)
+	cluster.ExplainWaits(paper, moves, p.n.directory.alive)
 	return &ebbv1.ChangeClusterResponse{
-		Moves: moves, Epoch: c.state.control.Table().Epoch(), Waits: cluster.Calm(paper, p.n.directory.alive),
+		Moves: moves, Epoch: c.state.control.Table().Epoch(), Waits: cluster.RebalanceHalted(paper, p.n.directory.alive),
 		Warnings: cluster.Risks(table, paper, p.n.directory.alive),
 	}, nil
 }

@@ -30,14 +30,14 @@ const (
 type healthServer struct {
 	healthpb.UnimplementedHealthServer
 	ready   func() error
-	crowd   *trust.Crowd // of watches
+	watches *trust.ConnLimiter // of watches
 	open    prometheus.Gauge
 	refused prometheus.Counter
 }
 
 func newHealth(ready func() error, r prometheus.Registerer) *healthServer {
 	h := &healthServer{
-		ready: ready, crowd: trust.NewCrowd(healthWatchesMax, healthWatchesOfHostMax),
+		ready: ready, watches: trust.NewConnLimiter(healthWatchesMax, healthWatchesOfHostMax),
 		open:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "ebb_health_watches_open", Help: "Watches of the node's health (grpc.health.v1) that are open."}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "ebb_health_watches_refused_total", Help: "Watches of the node's health that were refused, because too many are open, or too many of one host."}),
 	}
@@ -53,7 +53,7 @@ func (h *healthServer) enter(ctx context.Context) (leave func(), err error) {
 	if p, ok := peer.FromContext(ctx); ok {
 		host = trust.HostOf(p.Addr)
 	}
-	out, ok := h.crowd.Enter(host)
+	out, ok := h.watches.Acquire(host)
 	if !ok {
 		h.refused.Inc()
 		return nil, proto.ErrOverloaded.Errorf("there are %d watches of this node's health, or %d of %s, which is the limit", healthWatchesMax, healthWatchesOfHostMax, host).

@@ -31,7 +31,7 @@ func TestEveryFailpointIsKilledAt(t *testing.T) {
 				want = append(want, m[1])
 				continue
 			}
-			for a := cluster.Add; a <= cluster.Settle; a++ {
+			for a := cluster.StepAdd; a <= cluster.StepSettle; a++ {
 				want = append(want, m[1]+a.String())
 			}
 		}

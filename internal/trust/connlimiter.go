@@ -6,36 +6,37 @@ import (
 	"sync"
 )
 
-// Crowd counts who is in at a time: so many in all, and so many of one host, so that one that takes all that it can does not keep the others away.
-type Crowd struct {
+// ConnLimiter limits how many connections are open at a time, in all and of one host: one that opens all that it can
+// does not keep the others away.
+type ConnLimiter struct {
 	max, ofHost int
 
 	mu     sync.Mutex // guards what follows
-	in     int
+	open   int
 	byHost map[string]int
 }
 
-// NewCrowd returns a Crowd that nobody is in.
-func NewCrowd(max, ofHost int) *Crowd {
-	return &Crowd{max: max, ofHost: ofHost, byHost: make(map[string]int)}
+// NewConnLimiter returns a ConnLimiter without connections.
+func NewConnLimiter(max, ofHost int) *ConnLimiter {
+	return &ConnLimiter{max: max, ofHost: ofHost, byHost: make(map[string]int)}
 }
 
-// Enter lets somebody of a host in, who calls leave once; false if there is no room.
-func (c *Crowd) Enter(host string) (leave func(), ok bool) {
+// Acquire counts a connection of a host, and returns what releases it, to be called once; false if there is no room.
+func (c *ConnLimiter) Acquire(host string) (release func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.in >= c.max || c.byHost[host] >= c.ofHost {
+	if c.open >= c.max || c.byHost[host] >= c.ofHost {
 		return nil, false
 	}
-	c.in++
+	c.open++
 	c.byHost[host]++
-	return func() { c.leave(host) }, true
+	return func() { c.release(host) }, true
 }
 
-func (c *Crowd) leave(host string) {
+func (c *ConnLimiter) release(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.in--
+	c.open--
 	if c.byHost[host]--; c.byHost[host] == 0 {
 		delete(c.byHost, host)
 	}

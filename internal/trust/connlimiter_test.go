@@ -33,21 +33,21 @@ func TestHostOf(t *testing.T) {
 	}
 }
 
-func TestCrowd(t *testing.T) {
-	c := trust.NewCrowd(3, 2)
-	leave, ok := c.Enter("a")
-	_, ok2 := c.Enter("a")
-	if _, ok3 := c.Enter("a"); !ok || !ok2 || ok3 {
+func TestConnLimiter(t *testing.T) {
+	c := trust.NewConnLimiter(3, 2)
+	release, ok := c.Acquire("a")
+	_, ok2 := c.Acquire("a")
+	if _, ok3 := c.Acquire("a"); !ok || !ok2 || ok3 {
 		t.Errorf("three of one host: %v, %v, %v", ok, ok2, ok3)
 	}
-	if _, ok := c.Enter("b"); !ok {
+	if _, ok := c.Acquire("b"); !ok {
 		t.Error("another host is kept out")
 	}
-	if _, ok := c.Enter("c"); ok {
+	if _, ok := c.Acquire("c"); ok {
 		t.Error("a fourth is let in")
 	}
-	leave()
-	if _, ok := c.Enter("c"); !ok {
-		t.Error("nobody takes the place of who has left")
+	release()
+	if _, ok := c.Acquire("c"); !ok {
+		t.Error("the place of a released connection stays taken")
 	}
 }

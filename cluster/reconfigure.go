@@ -17,14 +17,14 @@ type Server struct {
 type Action int
 
 const (
-	Nothing  Action = iota
-	Wait            // a new member does not have the data yet
-	Add             // make the replica a member without a vote
-	Promote         // give it a vote
-	Demote          // take its vote
-	Remove          // end its membership
-	HandOver        // let another lead, since this one is to go or to lose its vote
-	Settle          // tell the control group that the configuration is as the table wants it
+	StepNone               Action = iota
+	StepWait                      // a new member does not have the data yet
+	StepAdd                       // make the replica a member without a vote
+	StepPromote                   // give it a vote
+	StepDemote                    // take its vote
+	StepRemove                    // end its membership
+	StepTransferLeadership        // let another lead, since this one is to go or to lose its vote
+	StepSettle                    // tell the control group that the configuration is as the table wants it
 )
 
 func (a Action) String() string {
@@ -55,10 +55,10 @@ func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, th
 	for _, s := range configuration {
 		members[s.Replica] = s.Voter
 	}
-	d := discharge{record, configuration, self, there}
+	d := quorumCheck{record, configuration, self, there}
 	for _, r := range record.GetReplicas() {
 		if votes, member := members[r.GetId()]; r.GetLost() && member && (!votes || d.leavesMajority(r.GetId())) {
-			return parting(Remove, r.GetId(), self, r.GetNode(), "its disk is lost")
+			return removal(StepRemove, r.GetId(), self, r.GetNode(), "its disk is lost")
 		}
 	}
 	known := make(map[uint64]bool)
@@ -69,17 +69,17 @@ func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, th
 		switch {
 		case r.GetLeaving():
 		case !member && there(r.GetNode(), r.GetId()):
-			return Step{Add, r.GetId(), r.GetNode(), "it is to hold a replica"}
+			return Step{StepAdd, r.GetId(), r.GetNode(), "it is to hold a replica"}
 		case !member && r.GetNonvoter():
 		case !member:
-			waits = Step{Wait, r.GetId(), r.GetNode(), "its node has not made it yet"}
+			waits = Step{StepWait, r.GetId(), r.GetNode(), "its node has not made it yet"}
 		case !votes && !r.GetNonvoter() && caughtUp(r.GetId()) && there(r.GetNode(), r.GetId()):
-			return Step{Promote, r.GetId(), r.GetNode(), "it has the whole log"}
+			return Step{StepPromote, r.GetId(), r.GetNode(), "it has the whole log"}
 		case !votes && !r.GetNonvoter():
-			waits = Step{Wait, r.GetId(), r.GetNode(), "it does not have the whole log yet, or does not answer"}
+			waits = Step{StepWait, r.GetId(), r.GetNode(), "it does not have the whole log yet, or does not answer"}
 		}
 	}
-	if waits.Action != Nothing {
+	if waits.Action != StepNone {
 		return waits
 	}
 	settled, withheld := true, Step{}
@@ -87,11 +87,11 @@ func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, th
 		votes, member := members[r.GetId()]
 		switch {
 		case votes && (r.GetLeaving() || r.GetNonvoter()) && !d.leavesMajority(r.GetId()):
-			withheld = Step{Wait, r.GetId(), r.GetNode(), "those that would go on voting have no majority that answers"}
+			withheld = Step{StepWait, r.GetId(), r.GetNode(), "those that would go on voting have no majority that answers"}
 		case r.GetLeaving() && member:
-			return parting(Remove, r.GetId(), self, r.GetNode(), "the others hold the shard")
+			return removal(StepRemove, r.GetId(), self, r.GetNode(), "the others hold the shard")
 		case !r.GetLeaving() && votes && r.GetNonvoter():
-			return parting(Demote, r.GetId(), self, r.GetNode(), "others vote")
+			return removal(StepDemote, r.GetId(), self, r.GetNode(), "others vote")
 		}
 		settled = settled && !r.GetLeaving() && (!r.GetJoining() || !member)
 	}
@@ -99,22 +99,22 @@ func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, th
 		switch {
 		case known[s.Replica]:
 		case s.Voter && !d.leavesMajority(s.Replica):
-			withheld = Step{Wait, s.Replica, "", "those that would go on voting have no majority that answers"}
+			withheld = Step{StepWait, s.Replica, "", "those that would go on voting have no majority that answers"}
 		default:
-			return parting(Remove, s.Replica, self, "", "the table does not have it")
+			return removal(StepRemove, s.Replica, self, "", "the table does not have it")
 		}
 	}
 	switch {
-	case withheld.Action != Nothing:
+	case withheld.Action != StepNone:
 		return withheld
 	case settled:
 		return Step{}
 	}
-	return Step{Action: Settle, Why: fmt.Sprintf("its %d members are as the table wants them", len(configuration))}
+	return Step{Action: StepSettle, Why: fmt.Sprintf("its %d members are as the table wants them", len(configuration))}
 }
 
-// discharge is a group of which somebody is to lose the vote.
-type discharge struct {
+// quorumCheck is a group in which a replica is to lose its vote.
+type quorumCheck struct {
 	record        *ebbv1.ShardRecord
 	configuration []Server
 	self          uint64
@@ -122,7 +122,7 @@ type discharge struct {
 }
 
 // leavesMajority reports whether most of the voters besides one are there. One that the record does not have is not.
-func (d *discharge) leavesMajority(one uint64) bool {
+func (d *quorumCheck) leavesMajority(one uint64) bool {
 	voters, here := 0, 0
 	for _, s := range d.configuration {
 		if !s.Voter || s.Replica == one {
@@ -141,10 +141,10 @@ func (d *discharge) leavesMajority(one uint64) bool {
 	return 2*here > voters
 }
 
-// parting is what takes membership or vote from a replica. One that leads hands over first.
-func parting(action Action, replica, self uint64, node, why string) Step {
+// removal is the step that takes membership or vote from a replica. A leader first transfers its leadership.
+func removal(action Action, replica, self uint64, node, why string) Step {
 	if replica == self {
-		return Step{HandOver, replica, node, why}
+		return Step{StepTransferLeadership, replica, node, why}
 	}
 	return Step{action, replica, node, why}
 }
