@@ -238,7 +238,7 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 	cost := 0
 	if ns := f.lookup([]byte(q.GetNamespace())); ns != nil {
 		for _, name := range proto.QuestionKeys(q) {
-			if slow := f.companion(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
+			if slow := f.slowOf(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
 				if other, ok := f.findKey(slow, name); ok {
 					cost += describeBin * f.totalCost(other)
 				}

@@ -14,7 +14,7 @@ import (
 
 // partTrend is a part of the answer to a TrendQuestion:
 //
-//	trend  't'  tally tally        of the namespace, and of its companion
+//	trend  't'  tally tally        of the namespace, and of its slow namespace
 //
 //	tally  =    uvarint(len) distribution part
 //	            uvarint(began) uvarint(from) had        of its exposure; had is a double, 8 bytes little endian
@@ -54,7 +54,7 @@ func (f *frame) askTrend(q *ebbv1.ShardQuestion, ask *ebbv1.TrendQuestion, at sk
 		if err := f.fold(&sides[0].total, ns, ask.Keys, q.Partial); err != nil {
 			return f.unanswered(err)
 		}
-		if slow := f.companion(ns); slow != nil {
+		if slow := f.slowOf(ns); slow != nil {
 			sides[1] = f.tallyOf(slow, at)
 			if err := f.fold(&sides[1].total, slow, ask.Keys, q.Partial); err != nil {
 				return f.unanswered(err)
@@ -264,10 +264,10 @@ func longest(sum *total, parts []*tally) *tally {
 	return t
 }
 
-// trendCost is what the companion adds to the bins of a question.
+// trendCost is what the slow namespace adds to the bins of a question.
 func (f *frame) trendCost(ns *namespace, keys [][]byte) int {
 	cost := 0
-	if slow := f.companion(ns); slow != nil {
+	if slow := f.slowOf(ns); slow != nil {
 		for _, name := range keys {
 			if key, ok := f.findKey(slow, name); ok {
 				cost += 1 + f.summaries.record(key).bins()

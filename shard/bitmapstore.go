@@ -67,7 +67,7 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 	if there {
 		s.forget(ns, key)
 	}
-	s.forgetCompanion(ns, c.GetKey())
+	s.forgetSlow(ns, c.GetKey())
 	if v.head.ids > 0 {
 		s.adopt(ns, c.GetKey(), &image{body: v}, clock)
 	}

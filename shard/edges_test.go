@@ -221,7 +221,7 @@ func TestTimesToLive(t *testing.T) {
 	}
 }
 
-// Of a snapshot the namespaces can be read alone: not companions, and none that is emptied.
+// Of a snapshot the namespaces can be read alone: not slow namespaces, and none that is emptied.
 func TestNamespacesOfASnapshot(t *testing.T) {
 	l := newLife(t, Heap{})
 	var all []*ebbv1.Namespace

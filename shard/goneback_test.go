@@ -150,7 +150,7 @@ func TestGoneBeforeTheClockOfBothHalfLivesWentBack(t *testing.T) {
 	for range 2 {
 		c.check("a")
 		c.mayHold("a", 0x1p80*3.2/7)
-		slow := c.companion(c.lookup([]byte("default")))
+		slow := c.slowOf(c.lookup([]byte("default")))
 		if n := slow.params().LostAtBirth(slow.clock(c.State.now)); math.Abs(n/(0x1p20*3.2/7)-1) > 1e-5 {
 			t.Errorf("under the second half-life a key that is gone may have held %v", n)
 		}

@@ -117,7 +117,7 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	t = min(t, s.now)
 	ns.eventTime = max(ns.eventTime, t)
 	s.counted(ns, t)
-	if slow := s.editCompanion(ns); slow != nil {
+	if slow := s.editSlow(ns); slow != nil {
 		slow.eventTime = ns.eventTime
 		s.counted(slow, t)
 	}
@@ -174,7 +174,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Cod
 		}
 		return ebbv1.Code_CODE_BAD_BIN
 	}
-	if slow := s.editCompanion(ns); slow != nil {
+	if slow := s.editSlow(ns); slow != nil {
 		return s.addBoth(side{ns: ns, key: key, created: created}, side{ns: slow}, clock, t, &in.IncrementWire)
 	}
 	if err := s.addTo(ns, &sum, clock, t, &in.IncrementWire); err != nil {

@@ -193,7 +193,7 @@ func (s *State) readLedgers(b *blockReader) {
 		if b.err != nil {
 			return
 		}
-		if space >= uint64(len(s.namespaces)) || s.namespaces[space].companion || part >= s.namespaces[space].definition.GetDictionary().GetParts() {
+		if space >= uint64(len(s.namespaces)) || s.namespaces[space].isSlow || part >= s.namespaces[space].definition.GetDictionary().GetParts() {
 			b.corrupt("part %d of the dictionary of namespace %d", part, space)
 			return
 		}

@@ -116,7 +116,7 @@ func (s *State) purge(c *command) *ebbv1.CommandResult {
 // purger does the work of one command.
 type purger struct {
 	s        *State
-	ns, slow *namespace // slow is nil without a companion
+	ns, slow *namespace // slow is nil without a slow namespace
 	work     int        // that is left
 	dropped  uint64
 }
@@ -146,7 +146,7 @@ func (p *purger) stage(stage uint64, slot uint32) uint32 {
 
 func (p *purger) owns(namespace string) bool { return namespace == p.ns.definition.GetName() }
 
-// keys drops keys of the namespace and of its companion.
+// keys drops keys of the namespace and of its slow namespace.
 func (p *purger) keys(key uint32) uint32 {
 	s := p.s
 	slots := s.summaries.keys.slots
@@ -260,16 +260,17 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 	}
 	s.begin(ns)
 	if slow != 0 {
-		// The companion stays with its namespace, closed and without keys, until there is a second half-life again.
+		// The slow namespace stays with its namespace, closed and without keys, until there is a second half-life
+		// again.
 		c := s.editNamespace(slow)
 		c.definition = pb.CloneOf(c.definition)
-		c.definition.Name, c.definition.HashSeed = def.GetName()+companionSuffix, def.GetHashSeed()
+		c.definition.Name, c.definition.HashSeed = def.GetName()+slowSuffix, def.GetHashSeed()
 		s.summaries.held[slow].name = c.definition.Name
 		c.seed, c.closed, c.signed, c.eventTime = ns.seed, true, false, 0
 		c.eras, c.eraBase = c.eras[len(c.eras)-1:len(c.eras):len(c.eras)], c.presentEra()
 		c.eras[0].params = s.paramsOf(c.definition)
 	}
-	s.followed(ns)
+	s.followSlow(ns)
 }
 
 // replaceable returns the emptied namespace that makes room for a new one, nil if there is none: that of the lowest
@@ -311,7 +312,7 @@ func (f *frame) Deletion(name string) Deletion {
 // emptied. They are the shard's own, and never change: callers read them only.
 func (f *frame) Definitions() (known []*ebbv1.Namespace) {
 	for _, ns := range f.namespaces {
-		if !ns.companion && !ns.emptied {
+		if !ns.isSlow && !ns.emptied {
 			known = append(known, ns.definition)
 		}
 	}

@@ -56,10 +56,10 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 // shard both half-lives have one clock.
 func (h *rehash) begin(from []*State) {
 	for _, ns := range slices.Clone(h.namespaces) {
-		if ns.companion || !ns.onEventTime() || ns.emptied {
+		if ns.isSlow || !ns.onEventTime() || ns.emptied {
 			continue
 		}
-		if slow := h.editCompanion(ns); slow != nil {
+		if slow := h.editSlow(ns); slow != nil {
 			slow.eventTime = max(slow.eventTime, ns.eventTime)
 		}
 		if h.id != 1 {
@@ -72,12 +72,12 @@ func (h *rehash) begin(from []*State) {
 				continue
 			}
 			b.sides[0] = append(b.sides[0], was.begins())
-			if slow := old.companion(was); slow != nil {
+			if slow := old.slowOf(was); slow != nil {
 				b.sides[1] = append(b.sides[1], slow.begins())
 			}
 		}
 		h.editNamespace(ns.space).beginAs(b, 0)
-		if slow := h.editCompanion(ns); slow != nil {
+		if slow := h.editSlow(ns); slow != nil {
 			slow.beginAs(b, 1)
 		}
 	}
@@ -149,7 +149,7 @@ func (h *rehash) define(namespaces []*ebbv1.Namespace) error {
 func (h *rehash) take(old *State) error {
 	spaces := make([]*namespace, len(old.namespaces))
 	for i, ns := range old.namespaces {
-		if ns.companion {
+		if ns.isSlow {
 			continue
 		}
 		if spaces[i] = h.find([]byte(ns.definition.GetName())); spaces[i] == nil {
@@ -162,7 +162,7 @@ func (h *rehash) take(old *State) error {
 		if def := spaces[i].definition; old.setsClock(ns, def) { // it had not heard of that
 			ns = old.editNamespace(ns.space)
 			ns.setClock(old.settingOf(def), old.behaviour)
-			if slow := old.editCompanion(ns); slow != nil {
+			if slow := old.editSlow(ns); slow != nil {
 				slow.setClock(old.settingOf(def), old.behaviour)
 			}
 		}
@@ -172,7 +172,7 @@ func (h *rehash) take(old *State) error {
 	}
 	for key := range old.summaries.keys.all {
 		ns := old.namespaces[old.keys.space(key)]
-		if ns.companion {
+		if ns.isSlow {
 			ns = old.namespaces[old.owner(ns)]
 		}
 		if to := spaces[ns.space]; to != nil && old.lists(ns, old.slowKeys(ns), key, ns.clock(old.now)) {

@@ -13,7 +13,7 @@ func TestRehashedStatesAreSound(t *testing.T) {
 	old := furnished(t)
 	var namespaces []*ebbv1.Namespace
 	for _, ns := range old.namespaces {
-		if !ns.companion {
+		if !ns.isSlow {
 			namespaces = append(namespaces, ns.definition)
 		}
 	}
@@ -32,7 +32,7 @@ func TestRehashedStatesAreSound(t *testing.T) {
 			}
 			for key := range s.summaries.keys.all {
 				space := s.namespaces[s.summary(key).space]
-				if space.companion {
+				if space.isSlow {
 					continue // it begins anew, beside its key
 				}
 				ns := space.definition.Name
@@ -52,7 +52,7 @@ func TestRehashedStatesAreSound(t *testing.T) {
 		}
 		for key := range old.summaries.keys.all {
 			ns := old.namespaces[old.summary(key).space]
-			if name := string(old.keys.bytesOf(key)); !ns.companion && old.alive(ns, key, ns.clock(old.now)) && found[ns.definition.Name+"/"+name] == 0 {
+			if name := string(old.keys.bytesOf(key)); !ns.isSlow && old.alive(ns, key, ns.clock(old.now)) && found[ns.definition.Name+"/"+name] == 0 {
 				t.Errorf("key %q of %s is in none of %d shards", name, ns.definition.Name, shards)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
 //	namespaces  count { definition [max-jump epoch clock-set] deletion emptied [set-hash] signed event-time began
-//	            exposure-from exposure [active-periods { first last events }] companion-of closed
+//	            exposure-from exposure [active-periods { first last events }] slow-of closed
 //	            era-base eras { params from fresh [rewound] } [gone since half-life [shortest grown]] }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }

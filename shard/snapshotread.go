@@ -52,7 +52,7 @@ func SnapshotNamespaces(id ID, r io.Reader) (held []*ebbv1.Namespace, err error)
 		return nil, fmt.Errorf("namespaces of shard %d: %w", id, b.err)
 	}
 	for _, ns := range s.namespaces {
-		if !ns.companion && !ns.emptied {
+		if !ns.isSlow && !ns.emptied {
 			held = append(held, ns.definition)
 		}
 	}
@@ -204,7 +204,7 @@ func readSetHash(b *blockReader, def *ebbv1.Namespace) {
 
 func readDefinition(b *blockReader) *ebbv1.Namespace {
 	def := &ebbv1.Namespace{
-		Name:          string(b.text(proto.NamespaceLenMax + len(companionSuffix))),
+		Name:          string(b.text(proto.NamespaceLenMax + len(slowSuffix))),
 		Version:       b.uvarint(),
 		Decay:         ebbv1.Decay(b.uint32()),
 		HalfLifeUs:    int64(b.uvarint()),

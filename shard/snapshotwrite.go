@@ -147,12 +147,12 @@ func writeClock(b *blockWriter, def *ebbv1.Namespace) {
 	b.tick(sketch.Tick(def.GetClockSetting().GetTimeUs()))
 }
 
-// primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
+// primaryOf returns what a slow namespace is written with: the number of its namespace and one, 0 for what is none.
 func (f *frame) primaryOf(ns *namespace) uint64 {
-	if !ns.companion {
+	if !ns.isSlow {
 		return 0
 	}
-	name := strings.TrimSuffix(ns.definition.GetName(), companionSuffix)
+	name := strings.TrimSuffix(ns.definition.GetName(), slowSuffix)
 	return 1 + uint64(f.spaces[name])
 }
 

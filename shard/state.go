@@ -188,7 +188,7 @@ type State struct {
 	ahead         lookahead
 	gathered      uint32        // keys before this one have been looked at, see gather; 0 between two rounds
 	editor        *bitmapEditor // nil before the first edit
-	dropping      []uint16      // companions that may have keys to drop
+	dropping      []uint16      // slow namespaces that may have keys to drop
 	gone          []uint32      // bins that a summary lets go of, while it does
 	applying      uint64        // the index of the entry that is being applied
 	drawn         uint64        // how often it has drawn a chance
@@ -241,7 +241,7 @@ func (f *frame) Now() sketch.Tick { return f.now }
 func (f *frame) Keys() uint64 {
 	n := uint64(f.summaries.keys.live)
 	for _, ns := range f.namespaces {
-		if ns.companion {
+		if ns.isSlow {
 			n -= uint64(ns.keys)
 			if f.behaviour >= BehaviourSlowKeys && !ns.closed {
 				n += uint64(ns.alone)

@@ -162,15 +162,15 @@ func (s *State) visits(sum *summary) *visits {
 	return s.deaths
 }
 
-// reapBy visits keys of a namespace and its companion that are due, as many as a command that has applied so much pays
-// for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by itself, and
-// when the clock is set back at once all is there.
+// reapBy visits keys of a namespace and its slow namespace that are due, as many as a command that has applied so much
+// pays for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by
+// itself, and when the clock is set back at once all is there.
 func (s *State) reapBy(ns *namespace, before sketch.Tick, applied int) {
 	if s.behaviour < BehaviourAdds {
 		before = clockMax
 	}
 	s.reap(s.eventDeaths[ns.space], min(before, ns.clock(s.now)), visitsMin+2*applied)
-	if slow := s.companion(ns); slow != nil {
+	if slow := s.slowOf(ns); slow != nil {
 		s.reap(s.eventDeaths[slow.space], min(before, slow.clock(s.now)), visitsMin+2*applied)
 	}
 }

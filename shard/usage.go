@@ -10,8 +10,8 @@ package shard
 // is there (see hit) costs nothing.
 type holding struct {
 	name    string // of the namespace
-	owner   uint16 // whose keys these are: the space itself, or for a companion that of its namespace
-	records uint32 // of keys, with those of its companion
+	owner   uint16 // whose keys these are: the space itself, or for a slow namespace that of its namespace
+	records uint32 // of keys, with those of its slow namespace
 	keys    uint32 // its own
 	words   int    // of blocks: records, and the blocks of large bitmaps
 	bodies  int    // bytes that bodies say they hold

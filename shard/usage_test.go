@@ -49,7 +49,7 @@ func auditUsage(t fataler, s *State) {
 	words := 0
 	for space := range want {
 		if got := s.namespaces[space].alone; got != alone[space] {
-			t.Fatalf("%d keys of companion %d have no key of their namespace, and it says %d", alone[space], space, got)
+			t.Fatalf("%d keys of slow namespace %d have no key of their namespace, and it says %d", alone[space], space, got)
 		}
 		if got := s.summaries.held[space]; got != want[space] {
 			t.Fatalf("namespace %d holds %+v, and is said to hold %+v", space, want[space], got)
