@@ -50,7 +50,7 @@ func (s *State) bits(c *command, src *source) *ebbv1.CommandResult {
 }
 
 // recallBits makes the result again for a repetition of a batch of edits.
-func (f *frame) recallBits(m memo, c *command) *ebbv1.CommandResult {
+func (f *frame) recallBits(m dedupResult, c *command) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{Changed: uint64(m.applied)}
 	var edits []proto.BitEditWire
 	proto.BitEdits(c.body, func(e *proto.BitEditWire) bool {

@@ -239,7 +239,7 @@ func (s *State) forgetSource(slot uint32) {
 func (s *State) forgetAnswered(slot uint32) {
 	a := s.answered.at(slot)
 	delete(s.keySlots, a.key)
-	s.answeredBytes -= len(a.memo.more)
+	s.answeredBytes -= len(a.result.more)
 	s.keyVisits.remove(slot)
 	s.answered.drop(slot, s.epoch)
 }

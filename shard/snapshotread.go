@@ -424,7 +424,7 @@ const memoBytesMax = 1 << 20
 
 func readMore(b *blockReader) string {
 	more := b.text(memoBytesMax)
-	if !wellFormedMemo(more) {
+	if !wellFormedDedupResult(more) {
 		b.corrupt("a result that does not decode")
 	}
 	return string(more)
@@ -480,8 +480,8 @@ func (s *State) readSource(b *blockReader, slot uint32) {
 
 func (s *State) readAnswered(b *blockReader, slot uint32) {
 	a := answered{
-		key:  idempotencyKey{namespace: s.shared(b.owner()), issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
-		memo: memo{applied: b.uint32(), more: readMore(b)},
+		key:    idempotencyKey{namespace: s.shared(b.owner()), issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
+		result: dedupResult{applied: b.uint32(), more: readMore(b)},
 	}
 	if _, known := s.keySlots[a.key]; known {
 		b.corrupt("an idempotency key twice")
@@ -490,7 +490,7 @@ func (s *State) readAnswered(b *blockReader, slot uint32) {
 		return
 	}
 	*s.answered.edit(slot, s.epoch) = a
-	s.answeredBytes += len(a.memo.more)
+	s.answeredBytes += len(a.result.more)
 	s.keySlots[a.key] = slot
 	s.keyVisits.set(slot, sketch.Tick(a.key.issuedAt))
 }

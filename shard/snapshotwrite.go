@@ -281,8 +281,8 @@ func (a *answered) write(b *blockWriter, owned bool) {
 	b.tick(sketch.Tick(a.key.issuedAt))
 	b.fixed(a.key.hi)
 	b.fixed(a.key.lo)
-	b.uvarint(uint64(a.memo.applied))
-	b.text([]byte(a.memo.more))
+	b.uvarint(uint64(a.result.applied))
+	b.text([]byte(a.result.more))
 }
 
 func writeRoster[T any](b *blockWriter, r *roster[T], item func(i uint32, item *T)) {
