@@ -108,7 +108,7 @@ func TestDescribeMeasuresMemory(t *testing.T) {
 				apply(uint64(3+key), &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}})
 				now += 60 * second / int64(fill.keys)
 			}
-			s.ahead = lookahead{}         // it refers to the latest entry, which is no key's
+			s.prefetch = prefetcher{}     // it refers to the latest entry, which is no key's
 			grown := heapBytes() - before // pages are a part of that
 			total := 0
 			for key := range fill.keys {

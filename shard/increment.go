@@ -24,14 +24,14 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 	}
 	ns = s.editNamespace(ns.space)
 	clock := ns.clock(s.now)
-	s.ahead.now = ns.params().Now(clock)
+	s.prefetch.now = ns.params().Now(clock)
 	before := uint64(0) // the offset
 	for rest, index := c.body, uint32(0); len(rest) > 0; {
 		var n int
 		n, rest = s.parse(ns, rest)
-		for i := range s.ahead.increments[:n] {
+		for i := range s.prefetch.increments[:n] {
 			var full bool
-			if before, full = s.one(ns, src, &s.ahead.increments[i], index, before, r); full {
+			if before, full = s.one(ns, src, &s.prefetch.increments[i], index, before, r); full {
 				return failed(tooManyJumps(ns, src))
 			}
 			index++

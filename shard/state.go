@@ -185,7 +185,7 @@ type State struct {
 	keyPlaces     []uint32
 	answeredBytes int
 	bodyBytes     int // of all bodies, see held
-	ahead         lookahead
+	prefetch      prefetcher
 	gathered      uint32        // keys before this one have been looked at, see gather; 0 between two rounds
 	editor        *bitmapEditor // nil before the first edit
 	dropping      []uint16      // slow namespaces that may have keys to drop
