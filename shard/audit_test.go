@@ -45,10 +45,10 @@ func audit(t fataler, s *State) {
 	if n := len(s.keySlots); n != int(s.answered.live) || n != s.keyVisits.len() || n > s.limits.IdempotencyKeys {
 		t.Fatalf("%d idempotency keys, %d slots, %d visits", n, s.answered.live, s.keyVisits.len())
 	}
-	auditRoster(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
-	auditRoster(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
-	auditRoster(t, &s.answered, func(w *answered) bool { return *w == answered{} })
-	auditRoster(t, &s.remnants, func(r *remnant) bool { return *r == remnant{} })
+	auditSlotTable(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
+	auditSlotTable(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
+	auditSlotTable(t, &s.answered, func(w *answered) bool { return *w == answered{} })
+	auditSlotTable(t, &s.remnants, func(r *remnant) bool { return *r == remnant{} })
 	if n := len(s.remnantSlots); n != int(s.remnants.live) {
 		t.Fatalf("%d remnants, %d slots", n, s.remnants.live)
 	}
@@ -290,7 +290,7 @@ func auditDictionary(t fataler, d *dictionary) {
 		places[id] = n.place
 	}
 	auditNames(t, &d.bytes, &d.index, places)
-	auditRoster(t, &d.names, func(n *name) bool { return *n == name{} })
+	auditSlotTable(t, &d.names, func(n *name) bool { return *n == name{} })
 }
 
 func auditKeyring(t fataler, k *keyring) {
@@ -299,7 +299,7 @@ func auditKeyring(t fataler, k *keyring) {
 	if k.index.used != keys.live {
 		t.Fatalf("the index holds %d of %d keys", k.index.used, keys.live)
 	}
-	if !chained(keys) {
+	if !freeListComplete(keys) {
 		t.Fatalf("free keys are not a chain")
 	}
 }
@@ -331,9 +331,9 @@ func auditNames(t fataler, a *arena, x *index, names map[uint32]place) {
 	}
 }
 
-func auditRoster[T any](t fataler, r *roster[T], zero func(*T) bool) {
+func auditSlotTable[T any](t fataler, r *slotTable[T], zero func(*T) bool) {
 	t.Helper()
-	if !chained(r) {
+	if !freeListComplete(r) {
 		t.Fatalf("free slots are not a chain")
 	}
 	for i := range r.slots {

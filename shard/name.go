@@ -15,7 +15,7 @@ type name struct {
 // dictionary interns the names of bins: bytes to a small id and back. Ids are
 // part of the replicated state.
 type dictionary struct {
-	names roster[name]
+	names slotTable[name]
 	bytes arena
 	index index
 }

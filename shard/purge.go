@@ -134,13 +134,13 @@ func (p *purger) stage(stage uint64, slot uint32) uint32 {
 	case purgeLedgers:
 		return p.ledgers()
 	case purgeRemnants:
-		return purgeRoster(p, &p.s.remnants, slot, func(slot uint32, r *remnant) bool { return r.space == p.ns.space }, p.s.dropRemnant)
+		return purgeSlotTable(p, &p.s.remnants, slot, func(slot uint32, r *remnant) bool { return r.space == p.ns.space }, p.s.dropRemnant)
 	case purgeSources:
-		return purgeRoster(p, &p.s.sources, slot, func(_ uint32, src *source) bool { return p.owns(src.namespace) }, p.s.forgetSource)
+		return purgeSlotTable(p, &p.s.sources, slot, func(_ uint32, src *source) bool { return p.owns(src.namespace) }, p.s.forgetSource)
 	case purgeSessions:
-		return purgeRoster(p, &p.s.sessions, slot, func(_ uint32, w *session) bool { return p.owns(w.namespace) }, p.s.dropSession)
+		return purgeSlotTable(p, &p.s.sessions, slot, func(_ uint32, w *session) bool { return p.owns(w.namespace) }, p.s.dropSession)
 	default:
-		return purgeRoster(p, &p.s.answered, slot, func(_ uint32, a *answered) bool { return p.owns(a.key.namespace) }, p.s.forgetAnswered)
+		return purgeSlotTable(p, &p.s.answered, slot, func(_ uint32, a *answered) bool { return p.owns(a.key.namespace) }, p.s.forgetAnswered)
 	}
 }
 
@@ -216,8 +216,8 @@ func (s *State) dropLedger(at int) {
 	}
 }
 
-// purgeRoster drops what belongs to the namespace from a slot on.
-func purgeRoster[T any](p *purger, r *roster[T], slot uint32, is func(slot uint32, item *T) bool, drop func(slot uint32)) uint32 {
+// purgeSlotTable drops what belongs to the namespace from a slot on.
+func purgeSlotTable[T any](p *purger, r *slotTable[T], slot uint32, is func(slot uint32, item *T) bool, drop func(slot uint32)) uint32 {
 	for ; slot < r.slots && p.work > 0; slot++ {
 		p.work--
 		if r.alive(slot) && is(slot, r.at(slot)) {

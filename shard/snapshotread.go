@@ -67,10 +67,10 @@ func (s *State) restore(b *blockReader) {
 	s.applying = s.applied // for bitmaps, of which it does not say when they were edited
 	s.readNamespaces(b)
 	b.section(sectionBins)
-	readRoster(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
+	readSlotTable(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
 	b.section(sectionKeys)
 	keys := newKeyLoader(s, b)
-	readChain(b, &s.summaries.keys, s.epoch, keys.read)
+	readFreeList(b, &s.summaries.keys, s.epoch, keys.read)
 	keys.end()
 	s.pairAll()
 	b.section(sectionExpiries)
@@ -80,13 +80,13 @@ func (s *State) restore(b *blockReader) {
 	b.section(sectionLedgers)
 	s.readLedgers(b)
 	b.section(sectionSessions)
-	readRoster(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
+	readSlotTable(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
 	b.section(sectionSources)
-	readRoster(b, &s.sources, s.epoch, func(slot uint32) { s.readSource(b, slot) })
+	readSlotTable(b, &s.sources, s.epoch, func(slot uint32) { s.readSource(b, slot) })
 	b.section(sectionAnswered)
-	readRoster(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
+	readSlotTable(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
 	b.section(sectionRemnants)
-	readRoster(b, &s.remnants, s.epoch, func(slot uint32) { s.readRemnant(b, slot) })
+	readSlotTable(b, &s.remnants, s.epoch, func(slot uint32) { s.readRemnant(b, slot) })
 	b.section(sectionStaged)
 	s.staged.read(b)
 	s.readUploads(b)
@@ -495,11 +495,11 @@ func (s *State) readAnswered(b *blockReader, slot uint32) {
 	s.keyVisits.set(slot, sketch.Tick(a.key.issuedAt))
 }
 
-func readRoster[T any](b *blockReader, r *roster[T], epoch uint32, item func(i uint32)) {
-	readChain(b, r, epoch, item)
+func readSlotTable[T any](b *blockReader, r *slotTable[T], epoch uint32, item func(i uint32)) {
+	readFreeList(b, r, epoch, item)
 }
 
-func readChain(b *blockReader, c chain, epoch uint32, item func(i uint32)) {
+func readFreeList(b *blockReader, c freeList, epoch uint32, item func(i uint32)) {
 	slots, free := b.uvarint(), b.uvarint()
 	if slots >= uint64(inUse) || free > slots {
 		b.corrupt("%d slots, the first free one %d", slots, free)
@@ -516,7 +516,7 @@ func readChain(b *blockReader, c chain, epoch uint32, item func(i uint32)) {
 		}
 	}
 	c.begin(uint32(free))
-	if b.err == nil && !chained(c) {
+	if b.err == nil && !freeListComplete(c) {
 		b.corrupt("free slots are not a chain")
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// writeRosters writes what keeps commands from being applied twice, and bitmaps that are to be swept.
-func (f *frame) writeRosters(b *blockWriter) {
+// writeSlotTables writes what keeps commands from being applied twice, and bitmaps that are to be swept.
+func (f *frame) writeSlotTables(b *blockWriter) {
 	owned := f.format() >= formatOwners
 	b.section(sectionSessions)
-	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b, owned) })
+	writeSlotTable(b, &f.sessions, func(_ uint32, s *session) { s.write(b, owned) })
 	b.section(sectionSources)
-	writeRoster(b, &f.sources, func(_ uint32, s *source) { s.write(b, owned) })
+	writeSlotTable(b, &f.sources, func(_ uint32, s *source) { s.write(b, owned) })
 	b.section(sectionAnswered)
-	writeRoster(b, &f.answered, func(_ uint32, a *answered) { a.write(b, owned) })
+	writeSlotTable(b, &f.answered, func(_ uint32, a *answered) { a.write(b, owned) })
 	b.section(sectionRemnants)
-	writeRoster(b, &f.remnants, func(_ uint32, r *remnant) { r.write(b) })
+	writeSlotTable(b, &f.remnants, func(_ uint32, r *remnant) { r.write(b) })
 }
 
 func (f *frame) writeHeader(b *blockWriter) {
@@ -285,11 +285,11 @@ func (a *answered) write(b *blockWriter, owned bool) {
 	b.text([]byte(a.result.more))
 }
 
-func writeRoster[T any](b *blockWriter, r *roster[T], item func(i uint32, item *T)) {
-	writeChain(b, r, func(i uint32) { item(i, r.at(i)) })
+func writeSlotTable[T any](b *blockWriter, r *slotTable[T], item func(i uint32, item *T)) {
+	writeFreeList(b, r, func(i uint32) { item(i, r.at(i)) })
 }
 
-func writeChain(b *blockWriter, c chain, item func(i uint32)) {
+func writeFreeList(b *blockWriter, c freeList, item func(i uint32)) {
 	slots, free, _ := c.ends()
 	b.uvarint(uint64(slots))
 	b.uvarint(uint64(free))
@@ -297,7 +297,7 @@ func writeChain(b *blockWriter, c chain, item func(i uint32)) {
 }
 
 // writeLinks writes the numbers from one on, up to another.
-func writeLinks(b *blockWriter, c chain, from, to uint32, item func(i uint32)) {
+func writeLinks(b *blockWriter, c freeList, from, to uint32, item func(i uint32)) {
 	for i := from; i < to; i++ {
 		if link := c.link(i); link == inUse {
 			b.uvarint(0)

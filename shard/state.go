@@ -152,10 +152,10 @@ type frame struct {
 	expiries  expiries  // by key
 	ledgers   []ledger  // parts of dictionaries of namespaces, in the order in which they began
 
-	sessions roster[session]
-	sources  roster[source]
-	answered roster[answered]
-	remnants roster[remnant]
+	sessions slotTable[session]
+	sources  slotTable[source]
+	answered slotTable[answered]
+	remnants slotTable[remnant]
 
 	staged   staging // what a restore has brought so far
 	uploads  uploads // large images that are on their way

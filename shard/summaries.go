@@ -7,7 +7,7 @@ import "github.com/ebbdb/ebb/sketch"
 type summaries struct {
 	keys   directory
 	bins   slab
-	bodies table[boxed]
+	bodies cowTable[boxed]
 	spare  []uint32  // places of bodies that are free; absent in a view
 	boxes  uint32    // places handed out at least once
 	held   []holding // by space; absent in a view
