@@ -74,7 +74,7 @@ func (f *frame) askTrend(q *ebbv1.ShardQuestion, ask *ebbv1.TrendQuestion, at sk
 	}
 }
 
-func (t *tally) appendTally(b []byte, words lexicon) []byte {
+func (t *tally) appendTally(b []byte, words binNames) []byte {
 	raw := t.appendPart(nil, words)
 	b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
 	return appendWatched(b, t.began, t.exposure)
@@ -150,7 +150,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 }
 
 // changesOf lists the changes of all bins that are visible in either reading.
-func changesOf(t *sketch.Trend, now, usual sketch.Reading, words lexicon, confidence float64) []*ebbv1.Change {
+func changesOf(t *sketch.Trend, now, usual sketch.Reading, words binNames, confidence float64) []*ebbv1.Change {
 	counts := make(map[uint32][2]float64, usual.Bins)
 	for i, r := range []sketch.Reading{now, usual} {
 		for _, b := range r.All(nil) {
@@ -222,7 +222,7 @@ func mergeTrends(
 			return nil, errPart(i)
 		}
 	}
-	words := &vocabulary{ids: map[string]uint32{}}
+	words := &mergedBinNames{ids: map[string]uint32{}}
 	var sides [2]*tally
 	for side := range sides {
 		sum, err := foldParts(parts[side], words)

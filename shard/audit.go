@@ -59,10 +59,10 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 			writeBitmap(b, key, v)
 		}
 	})
-	b.section(sectionLedgers)
-	for i := range f.ledgers {
-		if l := &f.ledgers[i]; uint32(i)%a.Of == a.Part {
-			writeLedger(b, l)
+	b.section(sectionDictParts)
+	for i := range f.dictParts {
+		if l := &f.dictParts[i]; uint32(i)%a.Of == a.Part {
+			writeDictPart(b, l)
 		}
 	}
 	f.writeSlotTables(b)

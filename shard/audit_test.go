@@ -20,10 +20,10 @@ func audit(t fataler, s *State) {
 	t.Helper()
 	auditBins(t, s)
 	auditKeys(t, s)
-	auditDictionary(t, &s.bins)
-	auditKeyring(t, &s.keys)
+	auditBinTable(t, &s.bins)
+	auditKeyIndex(t, &s.keys)
 	auditSummaries(t, s)
-	auditLedgers(t, s)
+	auditDictParts(t, s)
 	auditUsage(t, s)
 	auditVisits(t, s.deaths)
 	for _, v := range s.eventDeaths {
@@ -265,11 +265,11 @@ func auditVisits(t fataler, v *visits) {
 	}
 }
 
-// auditLedgers looks each string up under its own number, and each part under its namespace.
-func auditLedgers(t fataler, s *State) {
+// auditDictParts looks each string up under its own number, and each part under its namespace.
+func auditDictParts(t fataler, s *State) {
 	t.Helper()
-	for i := range s.ledgers {
-		l := &s.ledgers[i]
+	for i := range s.dictParts {
+		l := &s.dictParts[i]
 		ns := s.namespaces[l.space]
 		for number := range l.count {
 			name := l.append(nil, number)
@@ -283,7 +283,7 @@ func auditLedgers(t fataler, s *State) {
 	}
 }
 
-func auditDictionary(t fataler, d *dictionary) {
+func auditBinTable(t fataler, d *binTable) {
 	t.Helper()
 	places := map[uint32]place{}
 	for id, n := range d.names.all {
@@ -293,7 +293,7 @@ func auditDictionary(t fataler, d *dictionary) {
 	auditSlotTable(t, &d.names, func(n *name) bool { return *n == name{} })
 }
 
-func auditKeyring(t fataler, k *keyring) {
+func auditKeyIndex(t fataler, k *keyIndex) {
 	t.Helper()
 	keys := &k.of.keys
 	if k.index.used != keys.live {

@@ -18,7 +18,7 @@ import (
 // bounded amount of work and says where the next goes on. They go through the places where a shard holds something of
 // a namespace, one after the other:
 //
-//	keys -> ledgers -> remnants -> sources -> sessions -> idempotency keys -> emptied
+//	keys -> parts of the dictionary -> remnants -> sources -> sessions -> idempotency keys -> emptied
 //
 // Nothing comes to a namespace that is being purged, so one round finds all of it. A new leader begins again: there is
 // nothing left where its predecessor has been.
@@ -29,7 +29,7 @@ import (
 // Stages of a purge, in the upper half of PurgeNamespace.from. In the lower half there is a slot.
 const (
 	purgeKeys = iota
-	purgeLedgers
+	purgeDictParts
 	purgeRemnants
 	purgeSources
 	purgeSessions
@@ -123,7 +123,7 @@ type purger struct {
 
 // empty says whether the shard has no keys and strings of the namespace.
 func (p *purger) empty() bool {
-	return p.ns.keys == 0 && len(p.ns.ledgers) == 0 && (p.slow == nil || p.slow.keys == 0)
+	return p.ns.keys == 0 && len(p.ns.dictParts) == 0 && (p.slow == nil || p.slow.keys == 0)
 }
 
 // stage goes on with a stage at a slot, and returns at which it has stopped; 0 if it is at its end.
@@ -131,8 +131,8 @@ func (p *purger) stage(stage uint64, slot uint32) uint32 {
 	switch stage {
 	case purgeKeys:
 		return p.keys(slot)
-	case purgeLedgers:
-		return p.ledgers()
+	case purgeDictParts:
+		return p.dictParts()
 	case purgeRemnants:
 		return purgeSlotTable(p, &p.s.remnants, slot, func(slot uint32, r *remnant) bool { return r.space == p.ns.space }, p.s.dropRemnant)
 	case purgeSources:
@@ -178,33 +178,34 @@ func (p *purger) dropKey(ns *namespace, key uint32) {
 	p.s.dropKey(ns, key, &sum)
 }
 
-// ledgers drops parts of the dictionary. A part goes as a whole: it is a list of pages to give back.
-func (p *purger) ledgers() uint32 {
-	for len(p.ns.ledgers) > 0 && p.work > 0 {
-		at := p.ns.ledgers[len(p.ns.ledgers)-1]
-		p.work -= int(p.s.ledgers[at].text.len()+p.s.ledgers[at].places.len()) + purgeKeyWork
-		p.s.dropLedger(at)
+// dictParts drops parts of the dictionary. A part goes as a whole: it is a list of pages to give back.
+func (p *purger) dictParts() uint32 {
+	for len(p.ns.dictParts) > 0 && p.work > 0 {
+		at := p.ns.dictParts[len(p.ns.dictParts)-1]
+		p.work -= int(p.s.dictParts[at].text.len()+p.s.dictParts[at].places.len()) + purgeKeyWork
+		p.s.dropDictPart(at)
 	}
-	if len(p.ns.ledgers) == 0 {
+	if len(p.ns.dictParts) == 0 {
 		return 0
 	}
 	return 1
 }
 
-// dropLedger drops a part of a dictionary. Those behind it move up, so that they stay in the order in which they began.
-func (s *State) dropLedger(at int) {
-	l := &s.ledgers[at]
-	s.summaries.holder(l.space).ledgers -= l.pages()
+// dropDictPart drops a part of a dictionary. Those behind it move up, so that they stay in the order in which they
+// began.
+func (s *State) dropDictPart(at int) {
+	l := &s.dictParts[at]
+	s.summaries.holder(l.space).dictParts -= l.pages()
 	l.text.free()
 	l.places.free()
 	l.index.slots.free()
-	s.ledgers = append(s.ledgers[:at:at], s.ledgers[at+1:]...)
+	s.dictParts = append(s.dictParts[:at:at], s.dictParts[at+1:]...)
 	for space, ns := range s.namespaces {
-		if len(ns.ledgers) == 0 || ns.ledgers[len(ns.ledgers)-1] < at {
+		if len(ns.dictParts) == 0 || ns.dictParts[len(ns.dictParts)-1] < at {
 			continue
 		}
-		moved := make([]int, 0, len(ns.ledgers)) // views share the old one
-		for _, i := range ns.ledgers {
+		moved := make([]int, 0, len(ns.dictParts)) // views share the old one
+		for _, i := range ns.dictParts {
 			switch {
 			case i < at:
 				moved = append(moved, i)
@@ -212,7 +213,7 @@ func (s *State) dropLedger(at int) {
 				moved = append(moved, i-1)
 			}
 		}
-		s.editNamespace(uint16(space)).ledgers = moved
+		s.editNamespace(uint16(space)).dictParts = moved
 	}
 }
 

@@ -181,10 +181,10 @@ func (h *rehash) take(old *State) error {
 			}
 		}
 	}
-	for i := range old.ledgers {
-		l := &old.ledgers[i]
+	for i := range old.dictParts {
+		l := &old.dictParts[i]
 		if proto.NamePartShard(l.part, h.shards) == uint32(h.id) {
-			h.takeLedger(l, spaces[l.space])
+			h.takeDictPart(l, spaces[l.space])
 		}
 	}
 	for _, r := range old.remnants.all {
@@ -239,10 +239,10 @@ func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
 	return nil
 }
 
-// takeLedger takes a part of a dictionary, in its order.
-func (h *rehash) takeLedger(old *ledger, ns *namespace) {
-	h.addLedger(ns, old.part)
-	l := &h.ledgers[len(h.ledgers)-1]
+// takeDictPart takes a part of a dictionary, in its order.
+func (h *rehash) takeDictPart(old *dictPart, ns *namespace) {
+	h.addDictPart(ns, old.part)
+	l := &h.dictParts[len(h.dictParts)-1]
 	var name []byte
 	var room spellingRoom
 	for number := range old.count {

@@ -21,7 +21,7 @@ import (
 //	keys        slots { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
 //	bitmaps     { { slice } 0 }     of keys that hold one of more than 64 ids, by slot; a slice as in bodybitmap.go
-//	ledgers     count { space part strings { text } }   in the order in which they began
+//	dict-parts  count { space part strings { text } }   in the order in which they began
 //	sessions    slots { [namespace secret] id top low used due window { value } odd { sequence more } }
 //	sources     slots { [namespace] name epoch token last refused { gap code } }
 //	answered    slots { [namespace] issued-at hi lo applied more }
@@ -84,7 +84,7 @@ const (
 	sectionEnd
 	sectionExpiries
 	sectionBitmaps
-	sectionLedgers
+	sectionDictParts
 	sectionRemnants = 20
 	sectionStaged   = 40
 	sectionUploads  = 41
@@ -107,8 +107,8 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	f.writeExpiries(b)
 	b.section(sectionBitmaps)
 	f.writeBitmaps(b)
-	b.section(sectionLedgers)
-	f.writeLedgers(b)
+	b.section(sectionDictParts)
+	f.writeDictParts(b)
 	f.writeSlotTables(b)
 	b.section(sectionStaged)
 	f.staged.write(b)

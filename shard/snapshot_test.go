@@ -215,8 +215,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add(byte(sectionKeys), uint16(3), byte(1), uint16(0))
 	f.Add(byte(sectionBins), uint16(1), byte(7), uint16(2))
 	f.Add(byte(sectionSessions), uint16(9), byte(255), uint16(1))
-	f.Add(byte(sectionLedgers), uint16(3), byte(1), uint16(0))
-	f.Add(byte(sectionLedgers), uint16(5), byte(3), uint16(2))
+	f.Add(byte(sectionDictParts), uint16(3), byte(1), uint16(0))
+	f.Add(byte(sectionDictParts), uint16(5), byte(3), uint16(2))
 	f.Fuzz(func(t *testing.T, section byte, at uint16, flip byte, cut uint16) {
 		raw := resealed(good, func(s byte, payload []byte) []byte {
 			if s != section || len(payload) == 0 {
@@ -461,13 +461,15 @@ var misfits = []struct {
 		s.sources.drop(s.sources.add(s.epoch), s.epoch)
 		s.sources.free = 0
 	}},
-	{"a string in another part than its own", func(s *State) { s.ledgers[0].part, s.ledgers[1].part = s.ledgers[1].part, s.ledgers[0].part }},
-	{"a part that no dictionary has", func(s *State) { s.ledgers[0].part = 2 }},
-	{"strings of a namespace without a dictionary", func(s *State) { s.ledgers[0].space = 0 }},
-	{"a part that is there twice", func(s *State) { s.ledgers = append(s.ledgers, s.ledgers[0]) }},
-	{"a part without strings", func(s *State) { s.ledgers[0].count = 0 }},
-	{"a string that is there twice", func(s *State) { s.ledgers[0].add(1, spell(new(spellingRoom), s.ledgers[0].append(nil, 0)), s.epoch) }},
-	{"a string of two lines", func(s *State) { s.ledgers[0].add(1, spell(new(spellingRoom), []byte("x\n")), s.epoch) }},
+	{"a string in another part than its own", func(s *State) { s.dictParts[0].part, s.dictParts[1].part = s.dictParts[1].part, s.dictParts[0].part }},
+	{"a part that no dictionary has", func(s *State) { s.dictParts[0].part = 2 }},
+	{"strings of a namespace without a dictionary", func(s *State) { s.dictParts[0].space = 0 }},
+	{"a part that is there twice", func(s *State) { s.dictParts = append(s.dictParts, s.dictParts[0]) }},
+	{"a part without strings", func(s *State) { s.dictParts[0].count = 0 }},
+	{"a string that is there twice", func(s *State) {
+		s.dictParts[0].add(1, spell(new(spellingRoom), s.dictParts[0].append(nil, 0)), s.epoch)
+	}},
+	{"a string of two lines", func(s *State) { s.dictParts[0].add(1, spell(new(spellingRoom), []byte("x\n")), s.epoch) }},
 	{"a dictionary of too many parts", func(s *State) { s.namespaces[1].definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }

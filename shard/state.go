@@ -146,11 +146,11 @@ type frame struct {
 	namespaces []*namespace
 	spaces     map[string]uint16 // by name; a view shares it, see addNamespace
 
-	bins      dictionary
-	keys      keyring
-	summaries summaries // by key
-	expiries  expiries  // by key
-	ledgers   []ledger  // parts of dictionaries of namespaces, in the order in which they began
+	bins      binTable
+	keys      keyIndex
+	summaries summaries  // by key
+	expiries  expiries   // by key
+	dictParts []dictPart // parts of dictionaries of namespaces, in the order in which they began
 
 	sessions slotTable[session]
 	sources  slotTable[source]
@@ -206,7 +206,7 @@ func New(id ID, mem Memory) *State {
 			id:        id,
 			epoch:     1,
 			spaces:    map[string]uint16{},
-			bins:      newDictionary(mem),
+			bins:      newBinTable(mem),
 			summaries: newSummaries(mem),
 		},
 		limits:       DefaultLimits(),
@@ -216,7 +216,7 @@ func New(id ID, mem Memory) *State {
 		keySlots:     map[idempotencyKey]uint32{},
 		remnantSlots: map[uint64]uint32{},
 	}
-	s.keys = newKeyring(mem, &s.summaries)
+	s.keys = newKeyIndex(mem, &s.summaries)
 	s.deaths = s.newVisits()
 	s.sessionVisits.places = &s.sessionPlaces
 	s.keyVisits.places = &s.keyPlaces
@@ -452,9 +452,9 @@ func (s *State) Freeze() *View {
 	v.namespaces = slices.Clone(s.namespaces)
 	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
 	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries)
-	v.ledgers = make([]ledger, len(s.ledgers))
-	for i := range s.ledgers {
-		v.ledgers[i] = s.ledgers[i].frozen()
+	v.dictParts = make([]dictPart, len(s.dictParts))
+	for i := range s.dictParts {
+		v.dictParts[i] = s.dictParts[i].frozen()
 	}
 	v.sessions, v.sources, v.answered, v.remnants = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.remnants.frozen()
 	s.spacesShared = true
