@@ -37,19 +37,19 @@ func newDictPart(mem Memory, space uint16, part uint32) dictPart {
 	return dictPart{space: space, part: part, text: pages{mem: mem}, places: pages{mem: mem}, index: index{slots: pages{mem: mem}}}
 }
 
-// spelling is how a string is written in a dictPart, behind its length. A uuid in its usual form, 36 bytes in lower
+// encodedName is a string as a dictPart stores it, behind its length. A uuid in its usual form, 36 bytes in lower
 // case, is written as its 16 bytes behind a length of 0.
-type spelling []byte
+type encodedName []byte
 
 const (
 	uuidLen   = 36
 	uuidBytes = 16
 )
 
-// spellingRoom is where one is made.
-type spellingRoom [binary.MaxVarintLen16 + proto.NameLenMax]byte
+// nameBuffer is what encodeName writes to.
+type nameBuffer [binary.MaxVarintLen16 + proto.NameLenMax]byte
 
-func spell(room *spellingRoom, name []byte) spelling {
+func encodeName(room *nameBuffer, name []byte) encodedName {
 	b := room[:0]
 	if id, ok := parseUUID(name); ok {
 		return append(append(b, 0), id[:]...)
@@ -107,22 +107,22 @@ func (l *dictPart) append(b []byte, number uint32) []byte {
 	return append(b, stored[head:][:n]...)
 }
 
-func (l *dictPart) find(tag uint32, name spelling) (number uint32, ok bool) {
+func (l *dictPart) find(tag uint32, name encodedName) (number uint32, ok bool) {
 	return l.index.find(tag, func(number uint32) bool { return bytes.HasPrefix(l.stored(number), name) })
 }
 
 // full says whether there is no room for one string more.
-func (l *dictPart) full(name spelling, limit int) bool {
+func (l *dictPart) full(name encodedName, limit int) bool {
 	return int(l.count) >= limit || l.text.len() == dictPartPagesMax && !l.fits(name)
 }
 
 // fits says whether a string has room in the last page.
-func (l *dictPart) fits(name spelling) bool {
+func (l *dictPart) fits(name encodedName) bool {
 	return l.text.len() > 0 && int(l.used)+len(name) <= PageBytes
 }
 
 // add takes down a string that is not there, where there is room.
-func (l *dictPart) add(tag uint32, name spelling, epoch uint32) (number uint32) {
+func (l *dictPart) add(tag uint32, name encodedName, epoch uint32) (number uint32) {
 	if !l.fits(name) {
 		l.text.add(epoch)
 		l.used = 0

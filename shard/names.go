@@ -22,9 +22,9 @@ func (s *State) names(c *command) *ebbv1.CommandResult {
 	}
 	ns = s.editNamespace(ns.space)
 	r := &ebbv1.CommandResult{}
-	var room spellingRoom
+	var room nameBuffer
 	proto.Names(c.body, func(name []byte) bool {
-		part, tag, name := ns.partOf(name), tagOf(name, ns.seed), spell(&room, name)
+		part, tag, name := ns.partOf(name), tagOf(name, ns.seed), encodeName(&room, name)
 		l := s.dictPartOf(ns, part)
 		if l == nil {
 			l = s.addDictPart(ns, part)
@@ -121,8 +121,8 @@ func (f *frame) idOf(ns *namespace, name []byte) (id uint64, ok bool) {
 	if l == nil {
 		return 0, false
 	}
-	var room spellingRoom
-	number, ok := l.find(tagOf(name, ns.seed), spell(&room, name))
+	var room nameBuffer
+	number, ok := l.find(tagOf(name, ns.seed), encodeName(&room, name))
 	return ns.idOf(part, number), ok
 }
 
@@ -208,17 +208,17 @@ func (s *State) readDictParts(b *blockReader) {
 }
 
 func (s *State) readDictPart(b *blockReader, ns *namespace, l *dictPart, count uint32) {
-	var room spellingRoom
+	var room nameBuffer
 	for ; count > 0 && b.err == nil; count-- {
 		name := b.text(proto.NameLenMax)
 		if b.err != nil {
 			return
 		}
-		tag, spelled := tagOf(name, ns.seed), spell(&room, name)
-		if _, known := l.find(tag, spelled); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(spelled, s.limits.PartNames) {
+		tag, encoded := tagOf(name, ns.seed), encodeName(&room, name)
+		if _, known := l.find(tag, encoded); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(encoded, s.limits.PartNames) {
 			b.corrupt("part %d of the dictionary of namespace %q: a string that it cannot have", l.part, ns.definition.Name)
 			return
 		}
-		s.addName(l, tag, spelled)
+		s.addName(l, tag, encoded)
 	}
 }

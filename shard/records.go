@@ -148,8 +148,8 @@ func (r record) appendName(b []byte) []byte {
 	return b[:end]
 }
 
-// spelled is a name as words, in room.
-func spelled(room *[nameLenMax / 8]uint64, name []byte) []uint64 {
+// packName returns a name as words, in room.
+func packName(room *[nameLenMax / 8]uint64, name []byte) []uint64 {
 	words := room[:0]
 	for ; len(name) >= 8; name = name[8:] {
 		words = append(words, binary.LittleEndian.Uint64(name))

@@ -244,10 +244,10 @@ func (h *rehash) takeDictPart(old *dictPart, ns *namespace) {
 	h.addDictPart(ns, old.part)
 	l := &h.dictParts[len(h.dictParts)-1]
 	var name []byte
-	var room spellingRoom
+	var room nameBuffer
 	for number := range old.count {
 		name = old.append(name[:0], number)
-		h.addName(l, tagOf(name, ns.seed), spell(&room, name))
+		h.addName(l, tagOf(name, ns.seed), encodeName(&room, name))
 	}
 }
 

@@ -467,9 +467,9 @@ var misfits = []struct {
 	{"a part that is there twice", func(s *State) { s.dictParts = append(s.dictParts, s.dictParts[0]) }},
 	{"a part without strings", func(s *State) { s.dictParts[0].count = 0 }},
 	{"a string that is there twice", func(s *State) {
-		s.dictParts[0].add(1, spell(new(spellingRoom), s.dictParts[0].append(nil, 0)), s.epoch)
+		s.dictParts[0].add(1, encodeName(new(nameBuffer), s.dictParts[0].append(nil, 0)), s.epoch)
 	}},
-	{"a string of two lines", func(s *State) { s.dictParts[0].add(1, spell(new(spellingRoom), []byte("x\n")), s.epoch) }},
+	{"a string of two lines", func(s *State) { s.dictParts[0].add(1, encodeName(new(nameBuffer), []byte("x\n")), s.epoch) }},
 	{"a dictionary of too many parts", func(s *State) { s.namespaces[1].definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }

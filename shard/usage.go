@@ -58,7 +58,7 @@ func (s *State) holdBody(space uint16, bytes int) {
 }
 
 // addName takes down a string of a dictionary that is not there, and counts its pages.
-func (s *State) addName(l *dictPart, tag uint32, name spelling) (number uint32) {
+func (s *State) addName(l *dictPart, tag uint32, name encodedName) (number uint32) {
 	before := l.pages()
 	number = l.add(tag, name, s.epoch)
 	if pages := l.pages() - before; pages != 0 {

@@ -95,7 +95,7 @@ type periods struct {
 	at     sketch.Tick
 	unions map[windowID][]*Union // that stand for their bitmaps
 
-	last struct { // the spelling that was seen last: most keys of an expression have the same
+	last struct { // the format that was seen last: most keys of an expression have the same
 		of   query.Spelling
 		stem string
 	}
