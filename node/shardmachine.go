@@ -166,7 +166,7 @@ func (m *shardMachine) definitions() []*ebbv1.Namespace {
 func (m *shardMachine) holed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.state.Holed()
+	return m.state.Fragmented()
 }
 
 // storable refuses a command that stores a bitmap, if that takes too long for the log to wait for.

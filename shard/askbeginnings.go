@@ -127,7 +127,7 @@ func (r *reader) sideBegins() (b sideBegins) {
 		b.active = append(b.active, p)
 	}
 	t := tally{began: b.watched.began, exposure: b.watched.exposure}
-	r.bad = r.bad || !soundParams(&b.params) || b.now < 0 || b.now > clockMax || !t.sound() || !b.active.sound(b.now)
+	r.bad = r.bad || !validParams(&b.params) || b.now < 0 || b.now > clockMax || !t.valid() || !b.active.valid(b.now)
 	return b
 }
 

@@ -188,7 +188,7 @@ func mergeKeys(q *ebbv1.KeysQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answ
 	lists := make([]*ebbv1.KeyList, len(answers))
 	for i, a := range answers {
 		list := new(ebbv1.KeyList)
-		if raw, ok := bytes.CutPrefix(a.GetPart(), []byte{partKeys}); !ok || pb.Unmarshal(raw, list) != nil || !soundList(list) {
+		if raw, ok := bytes.CutPrefix(a.GetPart(), []byte{partKeys}); !ok || pb.Unmarshal(raw, list) != nil || !validList(list) {
 			return nil, errPart(i)
 		}
 		lists[i] = list
@@ -215,8 +215,8 @@ func mergeKeys(q *ebbv1.KeysQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answ
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Keys{Keys: out}}, nil
 }
 
-// soundList reports whether a list from elsewhere is made of keys and numbers.
-func soundList(list *ebbv1.KeyList) bool {
+// validList reports whether a list from elsewhere is made of keys and numbers.
+func validList(list *ebbv1.KeyList) bool {
 	return list.AsOfUs >= 0 && list.AsOfUs <= int64(clockMax) && !slices.ContainsFunc(list.Keys, func(info *ebbv1.KeyInfo) bool {
 		t := info.GetTotal()
 		return proto.CheckKey(info.GetKey()) != nil || info.GetHalfLifeUs() < 0 ||

@@ -211,7 +211,7 @@ func mergeTrends(
 		for side := range parts {
 			p, ok := decodePart(r.bytes())
 			t := &tally{began: sketch.Tick(r.uvarint()), exposure: sketch.Exposure{From: sketch.Tick(r.uvarint()), Had: r.float()}}
-			if !ok || kind != partTrend || r.bad || !t.sound() {
+			if !ok || kind != partTrend || r.bad || !t.valid() {
 				return nil, errPart(i)
 			}
 			t.version = p.version
@@ -241,8 +241,8 @@ func mergeTrends(
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Trend{Trend: out}}, nil
 }
 
-// sound says whether its numbers are ones that a shard may have written.
-func (t *tally) sound() bool {
+// valid says whether its numbers are ones that a shard may have written.
+func (t *tally) valid() bool {
 	return t.began >= 0 && t.began <= clockMax && t.exposure.From >= 0 && t.exposure.From <= clockMax && t.exposure.Had >= 0 && t.exposure.Had <= math.MaxFloat64
 }
 

@@ -158,7 +158,7 @@ func TestGoneBeforeTheClockOfBothHalfLivesWentBack(t *testing.T) {
 	}
 }
 
-// However far the clock is set back, the bound is no more than counts can be, and a new key is as sound as any.
+// However far the clock is set back, the bound is no more than counts can be, and a new key is as exact as any.
 func TestGoneBeforeTheClockWentFarBack(t *testing.T) {
 	for _, kind := range goneKinds {
 		t.Run(kind.String(), func(t *testing.T) {

@@ -282,7 +282,7 @@ func (img *image) decodeDistribution(r *reader) bool {
 	p.AllowNegative, p.Compact = flags&flagNegative != 0, flags&flagCompact != 0
 	p.HalfLife, p.Threshold = sketch.Tick(r.uvarint()), r.float()
 	p.Floor = sketch.Prune // it does not matter to Convert
-	if r.bad || !soundParams(p) {
+	if r.bad || !validParams(p) {
 		return false
 	}
 	rest, err := img.dist.Decode(r.rest)

@@ -222,7 +222,7 @@ func TestDictionaryStays(t *testing.T) {
 	}
 }
 
-// Whatever a command of strings is made of, it is applied or refused, and the state stays sound.
+// Whatever a command of strings is made of, it is applied or refused, and the state stays valid.
 func FuzzNames(f *testing.F) {
 	f.Add([]byte("\x0a\x01a\x10\x01"))
 	f.Add([]byte("\x0a\x00\x10\x01"))

@@ -117,7 +117,7 @@ func decodePart(raw []byte) (*part, bool) {
 		p.missed = r.float()
 		r.bad = r.bad || !(p.missed >= 0 && p.missed <= math.MaxFloat64)
 	}
-	if r.bad || !soundParams(&p.params) || p.at < 0 || p.at > clockMax {
+	if r.bad || !validParams(&p.params) || p.at < 0 || p.at > clockMax {
 		return nil, false
 	}
 	if flags&flagFound == 0 {
@@ -126,7 +126,7 @@ func decodePart(raw []byte) (*part, bool) {
 	return p, p.decodeBins(r.rest)
 }
 
-func soundParams(p *sketch.Params) bool {
+func validParams(p *sketch.Params) bool {
 	return p.Decay >= sketch.HalfLife && p.Decay <= sketch.None &&
 		p.Floor >= sketch.Prune && p.Floor <= sketch.Prior &&
 		(p.Decay == sketch.None || p.HalfLife >= 1) && p.HalfLife <= proto.HalfLifeMaxUS &&

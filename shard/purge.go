@@ -320,5 +320,5 @@ func (f *frame) Definitions() (known []*ebbv1.Namespace) {
 	return known
 }
 
-// Holed says whether there are holes between blocks that entries will close.
-func (s *State) Holed() bool { return s.gathered != 0 || s.summaries.bins.holed() }
+// Fragmented says whether there are holes between blocks that entries will close.
+func (s *State) Fragmented() bool { return s.gathered != 0 || s.summaries.bins.fragmented() }

@@ -342,7 +342,7 @@ func TestPurgeInBoundedEntries(t *testing.T) {
 	if dropped != keys || entries < keys*purgeKeyWork/purgeWork {
 		t.Errorf("%d keys were dropped in %d entries", dropped, entries)
 	}
-	for i := 0; l.s.Holed(); i++ {
+	for i := 0; l.s.Fragmented(); i++ {
 		if i > 100 {
 			t.Fatal("pages are not given back by entries")
 		}

@@ -8,8 +8,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// What is made for other shards is a sound state, the same each time, and every key that lives is in exactly the shard it belongs to.
-func TestRehashedStatesAreSound(t *testing.T) {
+// What is made for other shards is a valid state, the same each time, and every key that lives is in exactly the shard
+// it belongs to.
+func TestRehashedStatesAreValid(t *testing.T) {
 	old := furnished(t)
 	var namespaces []*ebbv1.Namespace
 	for _, ns := range old.namespaces {

@@ -27,8 +27,9 @@ type staging struct {
 	have     uint64 // bytes of pieces
 }
 
-// harmless says which commands a shard takes while it is being restored: those that leave nothing that a restore would have to keep.
-func harmless(kind protowire.Number) bool {
+// allowedDuringRestore says which commands a shard takes while it is being restored: those that leave nothing that a
+// restore would have to keep.
+func allowedDuringRestore(kind protowire.Number) bool {
 	switch kind {
 	case proto.FieldCommandDefineNamespace, fieldCommandOpenSession, fieldCommandCloseSession, fieldCommandBehaviour, fieldCommandTick, fieldCommandAudit:
 		return true

@@ -208,7 +208,7 @@ func resealed(raw []byte, change func(section byte, payload []byte) []byte) []by
 	return out
 }
 
-// Damage that comes with right checksums is refused, or harmless: it never
+// Damage that comes with right checksums is refused, or does no harm: it never
 // panics, and what it restores is a state that can be written.
 func FuzzRestore(f *testing.F) {
 	good := snapshot(f, furnished(f))
@@ -295,7 +295,7 @@ func TestRestoreOfResealedDamage(t *testing.T) {
 }
 
 // restoreAny restores a snapshot of unknown origin and, if it is accepted, uses
-// the state for a while: nothing panics, and it stays a sound state.
+// the state for a while: nothing panics, and it stays a valid state.
 func restoreAny(t *testing.T, raw []byte) (accepted bool) {
 	t.Helper()
 	s, err := Restore(1, &wiping{}, bytes.NewReader(raw))

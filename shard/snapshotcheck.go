@@ -87,7 +87,7 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: a companion is not deleted by itself", name)
 	} else if ns.began > s.now || ns.exposure.From > s.now ||
 		!(ns.exposure.Had >= 0 && ns.exposure.Had <= math.MaxFloat64) ||
-		ns.closed && !ns.isSlow || !ns.active.sound(s.now) {
+		ns.closed && !ns.isSlow || !ns.active.valid(s.now) {
 		b.corrupt("namespace %q: what it has counted", name)
 	} else if known || len(s.namespaces) >= math.MaxUint16 {
 		b.corrupt("namespace %q is one too many", name)
@@ -95,7 +95,7 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: settings do not agree", name)
 	} else if len(ns.eras) > eraMask || uint64(ns.eraBase)+uint64(len(ns.eras)) > uint64(eraMax) {
 		b.corrupt("namespace %q: era %d", name, ns.eraBase)
-	} else if ns.eventTime > s.now || !ns.soundEras(s.now) {
+	} else if ns.eventTime > s.now || !ns.validEras(s.now) {
 		b.corrupt("namespace %q: its times are ahead or out of order, or its signs are not known", name)
 	}
 }
@@ -107,10 +107,10 @@ func (s *State) means(p *sketch.Params, def *ebbv1.Namespace) bool {
 	return *p == as
 }
 
-// soundEras reports whether eras follow each other up to now, and whether the
+// validEras reports whether eras follow each other up to now, and whether the
 // namespace is signed if one of them is. The first may have begun on another
 // clock than the rest.
-func (ns *namespace) soundEras(now sketch.Tick) bool {
+func (ns *namespace) validEras(now sketch.Tick) bool {
 	for i := range ns.eras {
 		e := &ns.eras[i]
 		if e.fresh && !ns.isSlow || e.from > now || e.params.AllowNegative && !ns.signed || i > 1 && e.from < ns.eras[i-1].from {
@@ -151,8 +151,8 @@ func (sum *summary) late(p *sketch.Params, kept bool) bool {
 // they hold, and what one event makes of them.
 func bodyBytesOver(limit int) int { return limit + limit/8 + 2*sketch.BloomBytesMax }
 
-// sound reports whether what a restored key holds may have been written in its namespace by now.
-func (sum *summary) sound(ns *namespace, now sketch.Tick) bool {
+// valid reports whether what a restored key holds may have been written in its namespace by now.
+func (sum *summary) valid(ns *namespace, now sketch.Tick) bool {
 	if sum.body != nil {
 		return sum.body.last() <= now && sum.body.suits(ns)
 	}

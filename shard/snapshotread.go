@@ -259,8 +259,8 @@ func readGone(b *blockReader, now sketch.Tick) sketch.Gone {
 	if b.format >= formatGoneBack {
 		g.Shortest, g.Grown = b.tick(), b.bool()
 	}
-	sound := g.Count >= 0 && g.Count <= 2*sketch.CountMax && g.HalfLife >= 0 && g.Shortest >= 0
-	if !sound || g.Since < 0 || g.Since > now {
+	valid := g.Count >= 0 && g.Count <= 2*sketch.CountMax && g.HalfLife >= 0 && g.Shortest >= 0
+	if !valid || g.Since < 0 || g.Since > now {
 		b.corrupt("what keys that are gone may have held")
 	}
 	return g
@@ -281,7 +281,7 @@ func (s *State) readParams(b *blockReader) sketch.Params {
 		KeepsFaint:    s.behaviour >= BehaviourFaint,
 		Lowers:        s.behaviour >= BehaviourGone,
 	}
-	if !soundParams(&p) {
+	if !validParams(&p) {
 		b.corrupt("settings out of range")
 	}
 	return p

@@ -259,7 +259,7 @@ func (f *frame) Behaviour() uint32 { return f.behaviour }
 // has no results, so that a log may be applied again over a state.
 //
 // It panics if the entry's own framing is corrupt: it was committed, so no
-// replica may go on without it. A malformed command in a sound entry is
+// replica may go on without it. A malformed command in a valid entry is
 // answered with BAD_REQUEST and changes nothing.
 func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) []*ebbv1.CommandResult {
 	s.asked = Audit{}
@@ -295,7 +295,7 @@ const gatherPace = 4
 // it goes through the keys, as many at a time as the budget says.
 func (s *State) gather(budget int) {
 	b := &s.summaries.bins
-	if s.gathered == 0 && (budget == 0 || !b.holed()) {
+	if s.gathered == 0 && (budget == 0 || !b.fragmented()) {
 		return
 	}
 	end := min(s.gathered+uint32(budget), s.summaries.keys.slots)
@@ -325,7 +325,7 @@ func (s *State) command(raw []byte) *ebbv1.CommandResult {
 	if c.kind == proto.FieldCommandRestore {
 		return s.restoration(c.body)
 	}
-	if s.staged.name != "" && !harmless(c.kind) {
+	if s.staged.name != "" && !allowedDuringRestore(c.kind) {
 		return failed(s.beingRestored())
 	}
 	if err := s.refuseDeleted(c.namespace); err != nil && !takenWhenDeleted(c.kind) {
