@@ -48,9 +48,9 @@ func audit(t fataler, s *State) {
 	auditSlotTable(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
 	auditSlotTable(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
 	auditSlotTable(t, &s.answered, func(w *answered) bool { return *w == answered{} })
-	auditSlotTable(t, &s.remnants, func(r *remnant) bool { return *r == remnant{} })
-	if n := len(s.remnantSlots); n != int(s.remnants.live) {
-		t.Fatalf("%d remnants, %d slots", n, s.remnants.live)
+	auditSlotTable(t, &s.orphans, func(r *orphan) bool { return *r == orphan{} })
+	if n := len(s.orphanSlots); n != int(s.orphans.live) {
+		t.Fatalf("%d orphans, %d slots", n, s.orphans.live)
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	}
 	if e.Fresh && proto.BySlice(ns.definition) {
 		if err := proto.CheckSliceKey(e.Key); err != nil {
-			return 0, err.Code // there would be no name for its parts, nor a remnant of it
+			return 0, err.Code // there would be no name for its parts, nor an orphan of it
 		}
 	}
 	if late && !e.Fresh {

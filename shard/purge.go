@@ -18,7 +18,7 @@ import (
 // bounded amount of work and says where the next goes on. They go through the places where a shard holds something of
 // a namespace, one after the other:
 //
-//	keys -> parts of the dictionary -> remnants -> sources -> sessions -> idempotency keys -> emptied
+//	keys -> parts of the dictionary -> orphans -> sources -> sessions -> idempotency keys -> emptied
 //
 // Nothing comes to a namespace that is being purged, so one round finds all of it. A new leader begins again: there is
 // nothing left where its predecessor has been.
@@ -30,7 +30,7 @@ import (
 const (
 	purgeKeys = iota
 	purgeDictParts
-	purgeRemnants
+	purgeOrphans
 	purgeSources
 	purgeSessions
 	purgeAnswered
@@ -133,8 +133,8 @@ func (p *purger) stage(stage uint64, slot uint32) uint32 {
 		return p.keys(slot)
 	case purgeDictParts:
 		return p.dictParts()
-	case purgeRemnants:
-		return purgeSlotTable(p, &p.s.remnants, slot, func(slot uint32, r *remnant) bool { return r.space == p.ns.space }, p.s.dropRemnant)
+	case purgeOrphans:
+		return purgeSlotTable(p, &p.s.orphans, slot, func(slot uint32, r *orphan) bool { return r.space == p.ns.space }, p.s.dropOrphan)
 	case purgeSources:
 		return purgeSlotTable(p, &p.s.sources, slot, func(_ uint32, src *source) bool { return p.owns(src.namespace) }, p.s.forgetSource)
 	case purgeSessions:

@@ -238,7 +238,7 @@ func TestLifeOfANamespace(t *testing.T) {
 					t.Errorf("in grace, %v is answered with %v", q, e)
 				}
 			}
-			if list := l.s.Remnants(1<<60, 10); len(list) > 0 {
+			if list := l.s.Orphans(1<<60, 10); len(list) > 0 {
 				t.Errorf("in grace, %d numbers are to be swept", len(list))
 			}
 
@@ -275,8 +275,8 @@ func TestLifeOfANamespace(t *testing.T) {
 			if l.shown("b") != other {
 				t.Error("another namespace lost keys")
 			}
-			if l.s.RemnantCount() != 0 || l.s.sources.live != 1 || l.s.sessions.live != 1 || l.s.answered.live != 1 || len(l.s.dictParts) != 1 {
-				t.Errorf("left are %d remnants, %d sources, %d sessions, %d idempotency keys, %d parts of dictionaries", l.s.RemnantCount(),
+			if l.s.OrphanCount() != 0 || l.s.sources.live != 1 || l.s.sessions.live != 1 || l.s.answered.live != 1 || len(l.s.dictParts) != 1 {
+				t.Errorf("left are %d orphans, %d sources, %d sessions, %d idempotency keys, %d parts of dictionaries", l.s.OrphanCount(),
 					l.s.sources.live, l.s.sessions.live, l.s.answered.live, len(l.s.dictParts))
 			}
 			if id, ok := l.s.idOf(l.s.lookup([]byte("b")), []byte("y")); !ok || id != 1 {

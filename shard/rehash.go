@@ -187,11 +187,11 @@ func (h *rehash) take(old *State) error {
 			h.takeDictPart(l, spaces[l.space])
 		}
 	}
-	for _, r := range old.remnants.all {
+	for _, r := range old.orphans.all {
 		if ns := spaces[r.space]; proto.ShardOf(ns.definition.GetName(), []byte(r.key), h.shards) == uint32(h.id) {
 			moved := *r
 			moved.space = ns.space
-			h.addRemnant(moved)
+			h.addOrphan(moved)
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestRehashedStatesAreValid(t *testing.T) {
 	}
 	for _, shards := range []uint32{1, 2, 7} {
 		found := map[string]ID{}
-		remnants := uint32(0)
+		orphans := uint32(0)
 		for id := ID(1); id <= ID(shards); id++ {
 			s, err := Rehash(id, shards, &wiping{}, []*State{old, New(2, Heap{})}, namespaces)
 			if err != nil {
@@ -43,7 +43,7 @@ func TestRehashedStatesAreValid(t *testing.T) {
 				}
 				found[ns+"/"+string(name)] = id
 			}
-			remnants += s.remnants.live
+			orphans += s.orphans.live
 			if s.now != old.now || s.lastSession < old.lastSession || s.sessions.live+s.sources.live+s.answered.live != 0 {
 				t.Errorf("shard %d: clock %d, sessions up to %d", id, s.now, s.lastSession)
 			}
@@ -57,8 +57,8 @@ func TestRehashedStatesAreValid(t *testing.T) {
 				t.Errorf("key %q of %s is in none of %d shards", name, ns.definition.Name, shards)
 			}
 		}
-		if remnants != old.remnants.live {
-			t.Errorf("%d remnants of %d", remnants, old.remnants.live)
+		if orphans != old.orphans.live {
+			t.Errorf("%d orphans of %d", orphans, old.orphans.live)
 		}
 	}
 	if _, err := Rehash(1, 1, Heap{}, []*State{old}, namespaces[:1]); err == nil {

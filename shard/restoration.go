@@ -44,7 +44,7 @@ func (s *State) beingRestored() *proto.Error {
 
 // vacant says whether a restore would lose nothing. Sessions without a write are nothing: who has one is told that it has expired.
 func (s *State) vacant() bool {
-	return s.summaries.keys.live == 0 && len(s.dictParts) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.remnants.live == 0
+	return s.summaries.keys.live == 0 && len(s.dictParts) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.orphans.live == 0
 }
 
 // restoration applies a step of a restore.

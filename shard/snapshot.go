@@ -25,7 +25,7 @@ import (
 //	sessions    slots { [namespace secret] id top low used due window { value } odd { sequence more } }
 //	sources     slots { [namespace] name epoch token last refused { gap code } }
 //	answered    slots { [namespace] issued-at hi lo applied more }
-//	remnants    slots { space number since pending key }
+//	orphans     slots { space number since pending key }
 //	staged      name { bytes checksum pieces { text } }     of a restore that is under way; only an empty name without
 //	uploads     count { namespace upload bytes at { data } }     large images that are on their way
 //	end         crc(4, little endian)
@@ -85,9 +85,9 @@ const (
 	sectionExpiries
 	sectionBitmaps
 	sectionDictParts
-	sectionRemnants = 20
-	sectionStaged   = 40
-	sectionUploads  = 41
+	sectionOrphans = 20
+	sectionStaged  = 40
+	sectionUploads = 41
 )
 
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.

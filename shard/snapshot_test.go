@@ -389,11 +389,11 @@ var misfits = []struct {
 			}
 		}
 	}},
-	{"a remnant without a number", func(s *State) { s.remnants.edit(0, s.epoch).number = 0 }},
-	{"two remnants of one number", func(s *State) { s.remnants.edit(0, s.epoch).number = s.remnants.at(1).number }},
-	{"a remnant of tomorrow", func(s *State) { s.remnants.edit(0, s.epoch).since = s.now + 1 }},
-	{"a remnant of no namespace", func(s *State) { s.remnants.edit(0, s.epoch).space = 1000 }},
-	{"a remnant of a part", func(s *State) { s.remnants.edit(0, s.epoch).key = "\x00" }},
+	{"an orphan without a number", func(s *State) { s.orphans.edit(0, s.epoch).number = 0 }},
+	{"two orphans of one number", func(s *State) { s.orphans.edit(0, s.epoch).number = s.orphans.at(1).number }},
+	{"an orphan of tomorrow", func(s *State) { s.orphans.edit(0, s.epoch).since = s.now + 1 }},
+	{"an orphan of no namespace", func(s *State) { s.orphans.edit(0, s.epoch).space = 1000 }},
+	{"an orphan of a part", func(s *State) { s.orphans.edit(0, s.epoch).key = "\x00" }},
 	{"a namespace whose kind is unknown", func(s *State) { s.namespaces[0].definition.Kind = proto.KindMax + 1 }},
 	{"a namespace with a size out of range", func(s *State) { s.namespaces[0].definition.Sizes.DistinctPrecision = 40 }},
 	{"more to say of a sequence, and nothing there", func(s *State) { w := someSession(s); w.odd = w.odd[1:] }},

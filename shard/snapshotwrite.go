@@ -17,8 +17,8 @@ func (f *frame) writeSlotTables(b *blockWriter) {
 	writeSlotTable(b, &f.sources, func(_ uint32, s *source) { s.write(b, owned) })
 	b.section(sectionAnswered)
 	writeSlotTable(b, &f.answered, func(_ uint32, a *answered) { a.write(b, owned) })
-	b.section(sectionRemnants)
-	writeSlotTable(b, &f.remnants, func(_ uint32, r *remnant) { r.write(b) })
+	b.section(sectionOrphans)
+	writeSlotTable(b, &f.orphans, func(_ uint32, r *orphan) { r.write(b) })
 }
 
 func (f *frame) writeHeader(b *blockWriter) {

@@ -155,7 +155,7 @@ type frame struct {
 	sessions slotTable[session]
 	sources  slotTable[source]
 	answered slotTable[answered]
-	remnants slotTable[remnant]
+	orphans  slotTable[orphan]
 
 	staged   staging // what a restore has brought so far
 	uploads  uploads // large images that are on their way
@@ -180,7 +180,7 @@ type State struct {
 	sessionPlaces []uint32
 	sourceSlots   map[sourceName]uint32
 	keySlots      map[idempotencyKey]uint32
-	remnantSlots  map[uint64]uint32 // by number
+	orphanSlots   map[uint64]uint32 // by number
 	keyVisits     heap
 	keyPlaces     []uint32
 	answeredBytes int
@@ -214,7 +214,7 @@ func New(id ID, mem Memory) *State {
 		sessionSlots: map[uint64]uint32{},
 		sourceSlots:  map[sourceName]uint32{},
 		keySlots:     map[idempotencyKey]uint32{},
-		remnantSlots: map[uint64]uint32{},
+		orphanSlots:  map[uint64]uint32{},
 	}
 	s.keys = newKeyIndex(mem, &s.summaries)
 	s.deaths = s.newVisits()
@@ -456,7 +456,7 @@ func (s *State) Freeze() *View {
 	for i := range s.dictParts {
 		v.dictParts[i] = s.dictParts[i].frozen()
 	}
-	v.sessions, v.sources, v.answered, v.remnants = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.remnants.frozen()
+	v.sessions, v.sources, v.answered, v.orphans = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.orphans.frozen()
 	s.spacesShared = true
 	s.epoch++
 	return v

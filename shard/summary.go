@@ -100,7 +100,7 @@ func (s *State) revive(ns *namespace, clock sketch.Tick, key uint32) (empty bool
 	sum := s.own(key)
 	empty = !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) || s.expired(key, clock)
 	if empty {
-		s.orphan(key, &sum)
+		s.addOrphanOf(key, &sum)
 		s.empty(&sum)
 		s.expiries.set(key, 0, s.epoch)
 	}
@@ -305,7 +305,7 @@ func (s *State) releaseGone() {
 
 // dropKey forgets a key and what it holds.
 func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
-	s.orphan(key, sum)
+	s.addOrphanOf(key, sum)
 	s.empty(sum)
 	s.visits(sum).remove(key)
 	ns.count(sum.era, noEra)
