@@ -34,10 +34,10 @@ type BitmapRolling struct {
 // roll asks for windows that end with each day.
 func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err error) {
 	r.Days = days
-	mems, kept := make([]*mapped.Memory, len(w.states)), make([]*shard.Unions, len(w.states))
+	mems, kept := make([]*mapped.Memory, len(w.states)), make([]*shard.UnionCache, len(w.states))
 	for i := range w.states {
 		mems[i] = mapped.New()
-		kept[i] = shard.NewUnions(mems[i], unionBytes/len(w.states))
+		kept[i] = shard.NewUnionCache(mems[i], unionBytes/len(w.states))
 	}
 	var took [3][]time.Duration
 	for last := range w.days {
@@ -80,7 +80,7 @@ func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err 
 }
 
 // united asks a state as a node does. What is evicted meanwhile is not used: there is one question at a time.
-func united(s *shard.State, kept *shard.Unions, mem *mapped.Memory, q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
+func united(s *shard.State, kept *shard.UnionCache, mem *mapped.Memory, q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
 	view := s.Freeze()
 	defer view.Release()
 	defer mem.Hold()()

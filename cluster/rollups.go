@@ -18,7 +18,7 @@ var madeOf = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 }
 
 // rollsUp says whether a key is that of a period which its namespace rolls up.
-func rollsUp(ns *ebbv1.Namespace, key []byte) (s query.Spelling, p query.Period, ok bool) {
+func rollsUp(ns *ebbv1.Namespace, key []byte) (s query.KeyFormat, p query.Period, ok bool) {
 	units := ns.GetRollups().GetUnits()
 	if len(units) == 0 {
 		return s, p, false
@@ -29,7 +29,7 @@ func rollsUp(ns *ebbv1.Namespace, key []byte) (s query.Spelling, p query.Period,
 
 // rollup are the keys that stand for one that is rolled up, itself first; nil for any other. Those that are too long for a key are left out: nobody can have written to them.
 func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
-	spelling, p, ok := rollsUp(ns, key)
+	format, p, ok := rollsUp(ns, key)
 	if !ok {
 		return nil
 	}
@@ -40,7 +40,7 @@ func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
 	keys = append(keys, key)
 	for _, unit := range unitsOf(ns, p) {
 		for part, last := p.Within(unit); part.Number <= last.Number; part.Number++ {
-			name := spelling.Key(part)
+			name := format.Key(part)
 			if len(name) > longest {
 				break // they are all as long
 			}

@@ -163,7 +163,7 @@ func (r *Router) createGenerations(ctx context.Context, table *Table, namespace 
 // Sweep forgets the parts under generations that the shard of their homes has to sweep, and then tells it so. It may
 // stop anywhere, and any node may begin it again: what is forgotten twice is forgotten. Until the clock of a shard is
 // past all that may still come under a generation, the shard refuses to forget its parts.
-func (r *Router) Sweep(ctx context.Context, home uint32, list []shard.Remnant) error {
+func (r *Router) Sweep(ctx context.Context, home uint32, list []shard.Orphan) error {
 	table := r.cfg.Table()
 	for len(list) > 0 {
 		n := 1
@@ -178,7 +178,7 @@ func (r *Router) Sweep(ctx context.Context, home uint32, list []shard.Remnant) e
 	return nil
 }
 
-func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []shard.Remnant) error {
+func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []shard.Orphan) error {
 	parts, done := &ebbv1.DeleteKeys{}, &ebbv1.HomeSwept{}
 	for _, of := range list {
 		parts.Keys = append(parts.Keys, proto.PartName(of.Number, of.Key))

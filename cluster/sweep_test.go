@@ -33,7 +33,7 @@ func (e *ensemble) pass(us int64) {
 func (e *ensemble) sweep(ctx context.Context) bool {
 	for home, state := range e.states {
 		for {
-			list := state.Remnants(state.Now(), 3)
+			list := state.Orphans(state.Now(), 3)
 			if len(list) == 0 {
 				break
 			}
@@ -187,7 +187,7 @@ func crashAt(t *testing.T, do func(ctx context.Context, e *ensemble) error, thro
 	step(2 * sweepTime)
 	step(2 * sweepTime)
 	for number, state := range e.states {
-		if n := state.RemnantCount(); n != 0 {
+		if n := state.OrphanCount(); n != 0 {
 			t.Fatalf("after %d commands: shard %d has %d bitmaps to sweep", through, number, n)
 		}
 	}

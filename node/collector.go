@@ -272,7 +272,7 @@ func (c *collector) groups(gauge func(*prometheus.Desc, float64, ...string)) {
 		for _, r := range g.replicas {
 			keys += float64(r.state.keys())
 			if _, leads := r.leading(); leads {
-				toSweep += float64(r.state.remnants.Load())
+				toSweep += float64(r.state.orphans.Load())
 			}
 		}
 	}

@@ -37,8 +37,8 @@ type shardMachine struct {
 
 	configuration configured
 
-	marks    []mark        // views that somebody waits for; guarded by mu
-	remnants atomic.Uint32 // bitmaps whose parts are to be swept
+	marks   []mark        // views that somebody waits for; guarded by mu
+	orphans atomic.Uint32 // bitmaps whose parts are to be swept
 
 	behaviour atomic.Uint32 // the behaviour version that is applied
 
@@ -122,7 +122,7 @@ func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 func (m *shardMachine) adopt(state *shard.State) {
 	m.state = state
 	m.clock.Store(int64(state.Now()))
-	m.remnants.Store(state.RemnantCount())
+	m.orphans.Store(state.OrphanCount())
 	m.behaviour.Store(state.Behaviour())
 	m.reach(state.Applied())
 }
@@ -166,7 +166,7 @@ func (m *shardMachine) definitions() []*ebbv1.Namespace {
 func (m *shardMachine) holed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.state.Holed()
+	return m.state.Fragmented()
 }
 
 // storable refuses a command that stores a bitmap, if that takes too long for the log to wait for.

@@ -21,7 +21,7 @@ const (
 // sweeper forgets, in all shards, the parts of bitmaps that are gone, for the shards that this node leads: see cluster.Router.Sweep.
 type sweeper struct {
 	replicas func() []*replica
-	sweep    func(ctx context.Context, home uint32, list []shard.Remnant) error
+	sweep    func(ctx context.Context, home uint32, list []shard.Orphan) error
 	keeper   *timekeeper
 	logger   *slog.Logger
 	every    time.Duration
@@ -38,7 +38,7 @@ func (s *sweeper) run(ctx context.Context) {
 
 // look sweeps what a shard has to sweep by its own clock, which tells what may still come. Nobody may have moved that for a while.
 func (s *sweeper) look(ctx context.Context, r *replica) {
-	if r.state.remnants.Load() == 0 {
+	if r.state.orphans.Load() == 0 {
 		return
 	}
 	if _, leads := r.leading(); !leads {
@@ -60,9 +60,9 @@ func (s *sweeper) look(ctx context.Context, r *replica) {
 }
 
 // toSweep are bitmaps whose parts are to be swept by the shard's clock. behind says that there are none only because that clock is behind.
-func (m *shardMachine) toSweep(now sketch.Tick, atOnce int) (list []shard.Remnant, behind bool) {
+func (m *shardMachine) toSweep(now sketch.Tick, atOnce int) (list []shard.Orphan, behind bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	list = m.state.Remnants(m.state.Now(), atOnce)
-	return list, len(list) == 0 && len(m.state.Remnants(now, 1)) > 0
+	list = m.state.Orphans(m.state.Now(), atOnce)
+	return list, len(list) == 0 && len(m.state.Orphans(now, 1)) > 0
 }

@@ -13,7 +13,7 @@ import (
 type unions struct {
 	mem  *mapped.Memory
 	mu   sync.Mutex // guards what follows
-	all  *shard.Unions
+	all  *shard.UnionCache
 	eras map[shard.ID]uint64 // how often a shard's were forgotten
 }
 
@@ -23,7 +23,7 @@ func newUnions(bytes int) *unions {
 		return nil
 	}
 	mem := mapped.New()
-	return &unions{mem: mem, all: shard.NewUnions(mem, bytes), eras: make(map[shard.ID]uint64)}
+	return &unions{mem: mem, all: shard.NewUnionCache(mem, bytes), eras: make(map[shard.ID]uint64)}
 }
 
 // era returns a number that is another when the shard's unions have been forgotten.
@@ -99,13 +99,13 @@ func (u *unions) add(id shard.ID, era uint64, list []*shard.Union) {
 	}
 }
 
-func (u *unions) stats() shard.UnionsStats {
+func (u *unions) stats() shard.UnionCacheStats {
 	if u == nil {
-		return shard.UnionsStats{}
+		return shard.UnionCacheStats{}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.all.UnionsStats
+	return u.all.UnionCacheStats
 }
 
 // made makes unions at the same time: a window wants two at most.

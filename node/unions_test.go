@@ -73,7 +73,7 @@ func (m *shardMachine) countDays(first, last uint64) uint64 {
 func TestUnionsOfANode(t *testing.T) {
 	kept := newUnions(64 << 20)
 	m := periodsMachine(t, kept)
-	for question, want := range []shard.UnionsStats{{Windows: 1}, {Windows: 2, Made: 2, Kept: 2}, {Windows: 3, Made: 2, Kept: 2, Answered: 1}} {
+	for question, want := range []shard.UnionCacheStats{{Windows: 1}, {Windows: 2, Made: 2, Kept: 2}, {Windows: 3, Made: 2, Kept: 2, Answered: 1}} {
 		if n := m.countDays(1, 6); n != 6<<22 {
 			t.Fatalf("question %d: %d ids", question, n)
 		}

@@ -48,8 +48,8 @@ const (
 	// SliceSweepUS is after how long, by the clocks of the shards, the parts under a number are forgotten that no home names any more. Nothing that was begun before is under way
 	// then, as long as clocks differ by less than what it is longer than a lease.
 	SliceSweepUS = 120_000_000
-	// RemnantsMax is how many numbers a shard has to sweep at most before it takes no more for bitmaps to be stored.
-	RemnantsMax = 1 << 20
+	// OrphansMax is how many numbers a shard has to sweep at most before it takes no more for bitmaps to be stored.
+	OrphansMax = 1 << 20
 	// HomeSweptMax is how many numbers one command says are swept.
 	HomeSweptMax = 1_000
 )

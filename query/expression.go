@@ -45,7 +45,7 @@ func (p *parser) joined(level int) *ebbv1.PlanExpression {
 	return operation(binary[level].operator, operands)
 }
 
-// between takes an operator. "and not" is another spelling of "-".
+// between takes an operator. "and not" is another form of "-".
 func (p *parser) between(sign string) bool {
 	if sign == "-" && p.err == nil && p.token.is("and") && p.ahead.is("not") {
 		p.advance()

@@ -35,7 +35,7 @@ var examples = map[string][]string{
 func TestSentencesOfTheGrammar(t *testing.T) {
 	grammar := ebnf.Parse(Grammar)
 	rng := rand.New(rand.NewPCG(4, 22))
-	speaker := ebnf.Speaker{Pick: rng.IntN, Depth: 14, Words: 60, Class: func(name string) string {
+	generator := ebnf.Generator{Pick: rng.IntN, Depth: 14, Words: 60, Class: func(name string) string {
 		if len(examples[name]) == 0 {
 			t.Fatalf("no example of %s", name)
 		}
@@ -44,7 +44,7 @@ func TestSentencesOfTheGrammar(t *testing.T) {
 	asked := map[string]int{}
 	good := 0
 	for range 20_000 {
-		text := strings.Join(speaker.Sentence(grammar), " ")
+		text := strings.Join(generator.Sentence(grammar), " ")
 		plan, err := Parse(text)
 		if err != nil {
 			if e := err.Error(); !strings.Contains(e, "said twice") && !strings.Contains(e, "is not made of whole") {
@@ -97,7 +97,7 @@ func understood(grammar *ebnf.Grammar, question string) bool {
 		}
 		tokens = append(tokens, t)
 	}
-	l := ebnf.Listener{Tokens: len(tokens), Terminal: func(at int, text string) bool { return tokens[at].is(text) }}
+	l := ebnf.Matcher{Tokens: len(tokens), Terminal: func(at int, text string) bool { return tokens[at].is(text) }}
 	l.Class = func(at int, name string) []int { return classOf(tokens[at:], name) }
 	return l.Matches(grammar)
 }

@@ -192,11 +192,11 @@ func rangeKey(r *ebbv1.PlanRange, period string) string {
 
 // Keys returns the keys of the periods of a range that has been checked.
 func Keys(r *ebbv1.PlanRange) [][]byte {
-	spelling, p, _ := ParseKey(rangeKey(r, r.GetFirst()))
+	format, p, _ := ParseKey(rangeKey(r, r.GetFirst()))
 	_, last := Ends(r)
 	keys := make([][]byte, 0, last.Number-p.Number+1)
 	for ; p.Number <= last.Number; p.Number++ {
-		keys = append(keys, spelling.Key(p))
+		keys = append(keys, format.Key(p))
 	}
 	return keys
 }

@@ -128,28 +128,28 @@ func (p *parser) span(out *ebbv1.PlanTerm) {
 	if p.absent(from) {
 		return
 	}
-	spelling, a, ok := ParseKey(from.value)
+	format, a, ok := ParseKey(from.value)
 	if !ok {
 		p.noPeriod(from, from.value)
 		return
 	}
-	last, ok := p.lastKey(spelling, from, to)
+	last, ok := p.lastKey(format, from, to)
 	if !ok {
 		return
 	}
 	other, b, ok := ParseKey(last)
 	switch {
 	case p.absent(keyed(to, last)):
-	case !ok || a.Unit == b.Unit && other != spelling:
+	case !ok || a.Unit == b.Unit && other != format:
 		p.noPeriod(to, to.value)
 	case a.Unit != b.Unit:
 		p.fail(to, fmt.Sprintf("a range from a %s to a %s: both ends are of the same length", unitNames[a.Unit], unitNames[b.Unit]), "")
 	case b.Number < a.Number:
-		p.fail(to, fmt.Sprintf("a range that ends before it begins: %s is before %s", spelling.Text(b), spelling.Text(a)),
+		p.fail(to, fmt.Sprintf("a range that ends before it begins: %s is before %s", format.Text(b), format.Text(a)),
 			"the earlier one comes first")
 	default:
 		out.Of = &ebbv1.PlanTerm_Range{Range: &ebbv1.PlanRange{
-			Family: []byte(spelling.Family), First: spelling.Text(a), Last: spelling.Text(b), Separator: spelling.named(),
+			Family: []byte(format.Family), First: format.Text(a), Last: format.Text(b), Separator: format.named(),
 		}}
 		p.count(from, b.Number-a.Number+1)
 		p.advance()
@@ -157,7 +157,7 @@ func (p *parser) span(out *ebbv1.PlanTerm) {
 }
 
 // named is the separator as a plan has it.
-func (s Spelling) named() string {
+func (s KeyFormat) named() string {
 	if s.Separator == '/' {
 		return ""
 	}
@@ -165,7 +165,7 @@ func (s Spelling) named() string {
 }
 
 // lastKey is the key of the last period of a range. The period alone is enough.
-func (p *parser) lastKey(first Spelling, from, to token) (key string, ok bool) {
+func (p *parser) lastKey(first KeyFormat, from, to token) (key string, ok bool) {
 	stem := first.Family + string(first.Separator)
 	if whole := stem + to.value; to.namespace == "" && !strings.Contains(to.value, "/") {
 		if s, _, ok := ParseKey(whole); ok && s.Family == first.Family || looksLike(to.value) {

@@ -351,8 +351,8 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	}
 }
 
-// lexicon names bins.
-type lexicon interface {
+// binNames returns the names of bins.
+type binNames interface {
 	binName(bin uint32) []byte
 	binNamed(name []byte) (bin uint32, ok bool)
 }
@@ -373,7 +373,7 @@ type total struct {
 	owned   bool                 // dist is our own, and not a key's
 	matched uint64               // how many keys the patterns found
 	missed  float64              // what named keys that are not there may have held; see sketch.Params.LostAtBirth
-	words   lexicon
+	words   binNames
 }
 
 // add adds one distribution under the total's params. Where the order of events

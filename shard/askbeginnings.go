@@ -27,7 +27,7 @@ import (
 
 // partBeginnings is what a shard knows of when rates of a namespace begin:
 //
-//	beginnings  'b'  seed side side    of the namespace, and of its companion; seed is that of its hashes, 8 bytes little
+//	beginnings  'b'  seed side side    of the namespace, and of its slow namespace; seed is that of its hashes, 8 bytes little
 //	                                   endian
 //	side     =  uvarint(version)       0: unknown here, and no more
 //	            decay(1) uvarint(half-life)
@@ -56,7 +56,7 @@ func (f *frame) askBeginnings(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.Sha
 	}
 	binary.LittleEndian.PutUint64(b[1:], ns.seed)
 	b = ns.appendBeginning(b)
-	if slow := f.companion(ns); slow != nil {
+	if slow := f.slowOf(ns); slow != nil {
 		b = slow.appendBeginning(b)
 	} else {
 		b = append(b, 0)
@@ -127,7 +127,7 @@ func (r *reader) sideBegins() (b sideBegins) {
 		b.active = append(b.active, p)
 	}
 	t := tally{began: b.watched.began, exposure: b.watched.exposure}
-	r.bad = r.bad || !soundParams(&b.params) || b.now < 0 || b.now > clockMax || !t.sound() || !b.active.sound(b.now)
+	r.bad = r.bad || !validParams(&b.params) || b.now < 0 || b.now > clockMax || !t.valid() || !b.active.valid(b.now)
 	return b
 }
 

@@ -32,7 +32,7 @@ func TestUnitedPeriodsAreThoseOfAllEvents(t *testing.T) {
 				all[i] = all[i].add(at, clocks[i])
 			}
 			together := slices.Concat(all...).united(now)
-			if got := together.began(now); got != want || !together.sound(now) {
+			if got := together.began(now); got != want || !together.valid(now) {
 				t.Fatalf("seed %d, %d shards: began %v before now, want %v (%v)", seed, shards, now-got, now-want, together)
 			}
 			events := uint64(0)

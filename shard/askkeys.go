@@ -188,7 +188,7 @@ func mergeKeys(q *ebbv1.KeysQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answ
 	lists := make([]*ebbv1.KeyList, len(answers))
 	for i, a := range answers {
 		list := new(ebbv1.KeyList)
-		if raw, ok := bytes.CutPrefix(a.GetPart(), []byte{partKeys}); !ok || pb.Unmarshal(raw, list) != nil || !soundList(list) {
+		if raw, ok := bytes.CutPrefix(a.GetPart(), []byte{partKeys}); !ok || pb.Unmarshal(raw, list) != nil || !validList(list) {
 			return nil, errPart(i)
 		}
 		lists[i] = list
@@ -215,8 +215,8 @@ func mergeKeys(q *ebbv1.KeysQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answ
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Keys{Keys: out}}, nil
 }
 
-// soundList reports whether a list from elsewhere is made of keys and numbers.
-func soundList(list *ebbv1.KeyList) bool {
+// validList reports whether a list from elsewhere is made of keys and numbers.
+func validList(list *ebbv1.KeyList) bool {
 	return list.AsOfUs >= 0 && list.AsOfUs <= int64(clockMax) && !slices.ContainsFunc(list.Keys, func(info *ebbv1.KeyInfo) bool {
 		t := info.GetTotal()
 		return proto.CheckKey(info.GetKey()) != nil || info.GetHalfLifeUs() < 0 ||
@@ -238,7 +238,7 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 	cost := 0
 	if ns := f.lookup([]byte(q.GetNamespace())); ns != nil {
 		for _, name := range proto.QuestionKeys(q) {
-			if slow := f.companion(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
+			if slow := f.slowOf(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
 				if other, ok := f.findKey(slow, name); ok {
 					cost += describeBin * f.totalCost(other)
 				}

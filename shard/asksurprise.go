@@ -119,7 +119,7 @@ func mergeSurprises(q *ebbv1.SurpriseQuestion, answers []*ebbv1.ShardAnswer) (*e
 			return nil, errPart(i)
 		}
 	}
-	words := &vocabulary{ids: map[string]uint32{}}
+	words := &mergedBinNames{ids: map[string]uint32{}}
 	t, err := foldParts(sides[0], words)
 	if err != nil {
 		return nil, err

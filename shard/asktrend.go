@@ -14,7 +14,7 @@ import (
 
 // partTrend is a part of the answer to a TrendQuestion:
 //
-//	trend  't'  tally tally        of the namespace, and of its companion
+//	trend  't'  tally tally        of the namespace, and of its slow namespace
 //
 //	tally  =    uvarint(len) distribution part
 //	            uvarint(began) uvarint(from) had        of its exposure; had is a double, 8 bytes little endian
@@ -54,7 +54,7 @@ func (f *frame) askTrend(q *ebbv1.ShardQuestion, ask *ebbv1.TrendQuestion, at sk
 		if err := f.fold(&sides[0].total, ns, ask.Keys, q.Partial); err != nil {
 			return f.unanswered(err)
 		}
-		if slow := f.companion(ns); slow != nil {
+		if slow := f.slowOf(ns); slow != nil {
 			sides[1] = f.tallyOf(slow, at)
 			if err := f.fold(&sides[1].total, slow, ask.Keys, q.Partial); err != nil {
 				return f.unanswered(err)
@@ -74,7 +74,7 @@ func (f *frame) askTrend(q *ebbv1.ShardQuestion, ask *ebbv1.TrendQuestion, at sk
 	}
 }
 
-func (t *tally) appendTally(b []byte, words lexicon) []byte {
+func (t *tally) appendTally(b []byte, words binNames) []byte {
 	raw := t.appendPart(nil, words)
 	b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
 	return appendWatched(b, t.began, t.exposure)
@@ -150,7 +150,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 }
 
 // changesOf lists the changes of all bins that are visible in either reading.
-func changesOf(t *sketch.Trend, now, usual sketch.Reading, words lexicon, confidence float64) []*ebbv1.Change {
+func changesOf(t *sketch.Trend, now, usual sketch.Reading, words binNames, confidence float64) []*ebbv1.Change {
 	counts := make(map[uint32][2]float64, usual.Bins)
 	for i, r := range []sketch.Reading{now, usual} {
 		for _, b := range r.All(nil) {
@@ -211,7 +211,7 @@ func mergeTrends(
 		for side := range parts {
 			p, ok := decodePart(r.bytes())
 			t := &tally{began: sketch.Tick(r.uvarint()), exposure: sketch.Exposure{From: sketch.Tick(r.uvarint()), Had: r.float()}}
-			if !ok || kind != partTrend || r.bad || !t.sound() {
+			if !ok || kind != partTrend || r.bad || !t.valid() {
 				return nil, errPart(i)
 			}
 			t.version = p.version
@@ -222,7 +222,7 @@ func mergeTrends(
 			return nil, errPart(i)
 		}
 	}
-	words := &vocabulary{ids: map[string]uint32{}}
+	words := &mergedBinNames{ids: map[string]uint32{}}
 	var sides [2]*tally
 	for side := range sides {
 		sum, err := foldParts(parts[side], words)
@@ -241,8 +241,8 @@ func mergeTrends(
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Trend{Trend: out}}, nil
 }
 
-// sound says whether its numbers are ones that a shard may have written.
-func (t *tally) sound() bool {
+// valid says whether its numbers are ones that a shard may have written.
+func (t *tally) valid() bool {
 	return t.began >= 0 && t.began <= clockMax && t.exposure.From >= 0 && t.exposure.From <= clockMax && t.exposure.Had >= 0 && t.exposure.Had <= math.MaxFloat64
 }
 
@@ -264,10 +264,10 @@ func longest(sum *total, parts []*tally) *tally {
 	return t
 }
 
-// trendCost is what the companion adds to the bins of a question.
+// trendCost is what the slow namespace adds to the bins of a question.
 func (f *frame) trendCost(ns *namespace, keys [][]byte) int {
 	cost := 0
-	if slow := f.companion(ns); slow != nil {
+	if slow := f.slowOf(ns); slow != nil {
 		for _, name := range keys {
 			if key, ok := f.findKey(slow, name); ok {
 				cost += 1 + f.summaries.record(key).bins()

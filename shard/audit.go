@@ -59,13 +59,13 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 			writeBitmap(b, key, v)
 		}
 	})
-	b.section(sectionLedgers)
-	for i := range f.ledgers {
-		if l := &f.ledgers[i]; uint32(i)%a.Of == a.Part {
-			writeLedger(b, l)
+	b.section(sectionDictParts)
+	for i := range f.dictParts {
+		if l := &f.dictParts[i]; uint32(i)%a.Of == a.Part {
+			writeDictPart(b, l)
 		}
 	}
-	f.writeRosters(b)
+	f.writeSlotTables(b)
 	b.section(sectionStaged)
 	f.staged.writePart(b, a)
 	f.writeUploads(b)
@@ -73,8 +73,8 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 	return h.Sum64() // a hash takes everything: there is no error
 }
 
-// writePart writes a part of a chain.
-func writePart(b *blockWriter, c chain, a Audit, item func(i uint32)) {
+// writePart writes a part of a freeList.
+func writePart(b *blockWriter, c freeList, a Audit, item func(i uint32)) {
 	slots, free, _ := c.ends()
 	b.uvarint(uint64(slots))
 	b.uvarint(uint64(free))

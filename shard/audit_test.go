@@ -20,10 +20,10 @@ func audit(t fataler, s *State) {
 	t.Helper()
 	auditBins(t, s)
 	auditKeys(t, s)
-	auditDictionary(t, &s.bins)
-	auditKeyring(t, &s.keys)
+	auditBinTable(t, &s.bins)
+	auditKeyIndex(t, &s.keys)
 	auditSummaries(t, s)
-	auditLedgers(t, s)
+	auditDictParts(t, s)
 	auditUsage(t, s)
 	auditVisits(t, s.deaths)
 	for _, v := range s.eventDeaths {
@@ -45,12 +45,12 @@ func audit(t fataler, s *State) {
 	if n := len(s.keySlots); n != int(s.answered.live) || n != s.keyVisits.len() || n > s.limits.IdempotencyKeys {
 		t.Fatalf("%d idempotency keys, %d slots, %d visits", n, s.answered.live, s.keyVisits.len())
 	}
-	auditRoster(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
-	auditRoster(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
-	auditRoster(t, &s.answered, func(w *answered) bool { return *w == answered{} })
-	auditRoster(t, &s.remnants, func(r *remnant) bool { return *r == remnant{} })
-	if n := len(s.remnantSlots); n != int(s.remnants.live) {
-		t.Fatalf("%d remnants, %d slots", n, s.remnants.live)
+	auditSlotTable(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
+	auditSlotTable(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
+	auditSlotTable(t, &s.answered, func(w *answered) bool { return *w == answered{} })
+	auditSlotTable(t, &s.orphans, func(r *orphan) bool { return *r == orphan{} })
+	if n := len(s.orphanSlots); n != int(s.orphans.live) {
+		t.Fatalf("%d orphans, %d slots", n, s.orphans.live)
 	}
 }
 
@@ -265,11 +265,11 @@ func auditVisits(t fataler, v *visits) {
 	}
 }
 
-// auditLedgers looks each string up under its own number, and each part under its namespace.
-func auditLedgers(t fataler, s *State) {
+// auditDictParts looks each string up under its own number, and each part under its namespace.
+func auditDictParts(t fataler, s *State) {
 	t.Helper()
-	for i := range s.ledgers {
-		l := &s.ledgers[i]
+	for i := range s.dictParts {
+		l := &s.dictParts[i]
 		ns := s.namespaces[l.space]
 		for number := range l.count {
 			name := l.append(nil, number)
@@ -283,23 +283,23 @@ func auditLedgers(t fataler, s *State) {
 	}
 }
 
-func auditDictionary(t fataler, d *dictionary) {
+func auditBinTable(t fataler, d *binTable) {
 	t.Helper()
 	places := map[uint32]place{}
 	for id, n := range d.names.all {
 		places[id] = n.place
 	}
 	auditNames(t, &d.bytes, &d.index, places)
-	auditRoster(t, &d.names, func(n *name) bool { return *n == name{} })
+	auditSlotTable(t, &d.names, func(n *name) bool { return *n == name{} })
 }
 
-func auditKeyring(t fataler, k *keyring) {
+func auditKeyIndex(t fataler, k *keyIndex) {
 	t.Helper()
 	keys := &k.of.keys
 	if k.index.used != keys.live {
 		t.Fatalf("the index holds %d of %d keys", k.index.used, keys.live)
 	}
-	if !chained(keys) {
+	if !freeListComplete(keys) {
 		t.Fatalf("free keys are not a chain")
 	}
 }
@@ -331,9 +331,9 @@ func auditNames(t fataler, a *arena, x *index, names map[uint32]place) {
 	}
 }
 
-func auditRoster[T any](t fataler, r *roster[T], zero func(*T) bool) {
+func auditSlotTable[T any](t fataler, r *slotTable[T], zero func(*T) bool) {
 	t.Helper()
-	if !chained(r) {
+	if !freeListComplete(r) {
 		t.Fatalf("free slots are not a chain")
 	}
 	for i := range r.slots {

@@ -124,8 +124,8 @@ func (s activePeriods) bring(since, until, now sketch.Tick) activePeriods {
 	return append(s, activePeriod{first: since, last: max(since, until), events: activeEvents}).united(now)
 }
 
-// sound reports whether periods are ones that a shard may have written, none of them later than now.
-func (s activePeriods) sound(now sketch.Tick) bool {
+// valid reports whether periods are ones that a shard may have written, none of them later than now.
+func (s activePeriods) valid(now sketch.Tick) bool {
 	later := now + 1
 	for _, p := range s {
 		if p.first < 0 || p.first > p.last || p.last >= later || p.events == 0 || p.events > eventsMax {

@@ -36,7 +36,7 @@ func TestBeginningInAnyOrder(t *testing.T) {
 			for _, at := range times {
 				clock = max(clock, at)
 				s = s.add(at, clock)
-				if !s.sound(clock) {
+				if !s.valid(clock) {
 					t.Fatalf("seed %d: %v", seed, s)
 				}
 			}

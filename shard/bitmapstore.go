@@ -67,7 +67,7 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 	if there {
 		s.forget(ns, key)
 	}
-	s.forgetCompanion(ns, c.GetKey())
+	s.forgetSlow(ns, c.GetKey())
 	if v.head.ids > 0 {
 		s.adopt(ns, c.GetKey(), &image{body: v}, clock)
 	}
@@ -135,7 +135,7 @@ func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*
 }
 
 // recallStored makes the result again for a repetition of the command.
-func (f *frame) recallStored(m memo) *ebbv1.CommandResult {
+func (f *frame) recallStored(m dedupResult) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{Applied: 1, Changed: uint64(m.applied)}
 	if m.more != "" {
 		if f.recallHead(m, r); r.Error != nil {

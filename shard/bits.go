@@ -50,7 +50,7 @@ func (s *State) bits(c *command, src *source) *ebbv1.CommandResult {
 }
 
 // recallBits makes the result again for a repetition of a batch of edits.
-func (f *frame) recallBits(m memo, c *command) *ebbv1.CommandResult {
+func (f *frame) recallBits(m dedupResult, c *command) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{Changed: uint64(m.applied)}
 	var edits []proto.BitEditWire
 	proto.BitEdits(c.body, func(e *proto.BitEditWire) bool {
@@ -95,7 +95,7 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	}
 	if e.Fresh && proto.BySlice(ns.definition) {
 		if err := proto.CheckSliceKey(e.Key); err != nil {
-			return 0, err.Code // there would be no name for its parts, nor a remnant of it
+			return 0, err.Code // there would be no name for its parts, nor an orphan of it
 		}
 	}
 	if late && !e.Fresh {

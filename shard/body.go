@@ -283,26 +283,26 @@ func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 		}
 		if halfLife > 0 {
 			d, err := sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{Registers: 1 << size.GetDistinctPrecision(), HalfLife: halfLife, Hash: hash})
-			return sound(&distinctDecayed{d}, err)
+			return mustBody(&distinctDecayed{d}, err)
 		}
 		d, err := sketch.NewDistinct(sketch.DistinctParams{Precision: int(size.GetDistinctPrecision()), Hash: hash})
-		return sound(&distinct{d}, err)
+		return mustBody(&distinct{d}, err)
 	case ebbv1.Kind_KIND_COUNTMIN:
 		c, err := sketch.NewCountMin(sketch.CountMinParams{Epsilon: size.GetCountminEpsilon(), Delta: size.GetCountminDelta(), HalfLife: halfLife, Hash: hash})
-		return sound(&countMin{c}, err)
+		return mustBody(&countMin{c}, err)
 	case ebbv1.Kind_KIND_QUANTILE:
 		params := sketch.QuantileParams{Accuracy: size.GetQuantileError(), BucketsMax: int(size.GetQuantileBuckets()), HalfLife: halfLife, Compact: p.Compact}
 		if halfLife > 0 {
 			params.Threshold = lifeline(p) // without, it has no meaning, and would keep equal ones from merging
 		}
 		q, err := sketch.NewQuantile(params)
-		return sound(&quantile{q}, err)
+		return mustBody(&quantile{q}, err)
 	case ebbv1.Kind_KIND_TOPK:
 		k, err := sketch.NewTopK(sketch.TopKParams{K: int(size.GetTopkItems()), HalfLife: halfLife, Hash: hash})
-		return sound(&topK{k}, err)
+		return mustBody(&topK{k}, err)
 	case ebbv1.Kind_KIND_LINEAR:
 		l, err := sketch.NewLinearCounter(sketch.LinearParams{Capacity: size.GetLinearCapacity(), StandardError: size.GetLinearError(), Members: true, Hash: hash})
-		return sound(&linear{LinearCounter: l, halfLife: halfLife}, err)
+		return mustBody(&linear{LinearCounter: l, halfLife: halfLife}, err)
 	case ebbv1.Kind_KIND_MORRIS:
 		return newMorris(halfLife, size, behaviour >= BehaviourMorris)
 	case ebbv1.Kind_KIND_BLOOM:
@@ -313,30 +313,30 @@ func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{
 				Capacity: size.GetBloomCapacity(), FalseRate: size.GetBloomFalseRate(), Window: halfLife, Hash: hash,
 			})
-			return sound(&bloomExpiring{f}, err)
+			return mustBody(&bloomExpiring{f}, err)
 		}
 		f, err := sketch.NewBloomScalable(sketch.BloomParams{Capacity: size.GetBloomCapacity(), FalseRate: size.GetBloomFalseRate(), Hash: hash})
-		return sound(&bloom{f}, err)
+		return mustBody(&bloom{f}, err)
 	case ebbv1.Kind_KIND_SET:
 		k := int(size.GetSetMembers())
 		if halfLife > 0 {
 			params := sketch.SetDecayedParams{K: k, HalfLife: halfLife, Members: true, Hash: ns.setHash()}
 			s, err := sketch.NewSetDecayed(params)
-			return sound(&setDecayed{s}, err)
+			return mustBody(&setDecayed{s}, err)
 		}
 		s, err := sketch.NewSet(sketch.SetParams{K: k, Members: true, Signature: setSignature, Hash: ns.setHash()})
-		return sound(&set{s}, err)
+		return mustBody(&set{s}, err)
 	case ebbv1.Kind_KIND_STRING:
 		return &stringValue{}
 	case ebbv1.Kind_KIND_PHRASES:
 		p, err := sketch.NewPhrases(hash)
-		return sound(&phrases{p}, err)
+		return mustBody(&phrases{p}, err)
 	}
 	return nil
 }
 
-// sound is the body, whose parameters are known to be in range.
-func sound(b body, err error) body {
+// mustBody is the body, whose parameters are known to be in range.
+func mustBody(b body, err error) body {
 	if err != nil {
 		panic("shard: " + err.Error())
 	}

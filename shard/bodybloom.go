@@ -14,7 +14,7 @@ func newBloomTimed(window sketch.Tick, size *ebbv1.Sizes, hash sketch.Hash) *blo
 	f, err := sketch.NewBloomTimed(sketch.BloomTimedParams{
 		Capacity: size.GetBloomCapacity(), FalseRate: size.GetBloomFalseRate(), Window: window, Hash: hash,
 	})
-	sound(nil, err)
+	mustBody(nil, err)
 	return &bloomTimed{f}
 }
 

@@ -12,7 +12,7 @@ func newDistinctSliding(window sketch.Tick, precision int, hash sketch.Hash) *di
 	w, err := sketch.NewDistinctSliding(sketch.DistinctSlidingParams{
 		Distinct: sketch.DistinctParams{Precision: min(precision, windowPrecisionMax), Hash: hash}, Window: window,
 	})
-	sound(nil, err)
+	mustBody(nil, err)
 	return &distinctSliding{w}
 }
 

@@ -27,7 +27,7 @@ func newDistinctWindow(window sketch.Tick, precision int, hash sketch.Hash) body
 		Distinct: sketch.DistinctParams{Precision: min(precision, windowPrecisionMax), Hash: hash},
 		Slice:    windowSlice(window), Slices: windowSlices + 1,
 	})
-	return sound(&distinctWindow{w}, err)
+	return mustBody(&distinctWindow{w}, err)
 }
 
 // windowSlice is how long the slices of a window are.

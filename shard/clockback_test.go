@@ -12,7 +12,7 @@ import (
 func (f *freeShard) keysThere(n int, kinds []ebbv1.Kind) (all map[string]string) {
 	f.t.Helper()
 	all = map[string]string{}
-	slow := f.s.companion(f.s.lookup([]byte("n")))
+	slow := f.s.slowOf(f.s.lookup([]byte("n")))
 	for _, kind := range kinds {
 		for i := range n {
 			key := fmt.Sprint(proto.KindName(kind), i)

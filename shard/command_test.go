@@ -141,8 +141,8 @@ func panicOf(f func()) (said string) {
 	return ""
 }
 
-// FuzzApplyCommand: whatever a command says, in a sound entry, is answered
-// once and leaves a sound state.
+// FuzzApplyCommand: whatever a command says, in a valid entry, is answered
+// once and leaves a valid state.
 func FuzzApplyCommand(f *testing.F) {
 	for _, c := range seedCommands() {
 		raw, err := pb.Marshal(c)

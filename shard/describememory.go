@@ -9,11 +9,11 @@ const boxBytes = 24
 
 // memoryOf is how many bytes a key takes in this replica, as its pages and the heap lie now: its block, with its head
 // and name, and the blocks of a large bitmap; its body; and what it has of the indexes of all keys. A name of a bin
-// that n keys have counts as an nth in each. Under two half-lives the key of the companion counts too. Replicas may
-// differ by some bytes.
+// that n keys have counts as an nth in each. Under two half-lives the key of the slow namespace counts too. Replicas
+// may differ by some bytes.
 func (f *frame) memoryOf(ns *namespace, key uint32) int {
 	n := f.ownMemory(key)
-	if slow := f.companion(ns); slow != nil && !f.isSlow(ns, key) {
+	if slow := f.slowOf(ns); slow != nil && !f.isSlow(ns, key) {
 		if other, ok := f.findKey(slow, f.keys.bytesOf(key)); ok {
 			n += f.ownMemory(other)
 		}

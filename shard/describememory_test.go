@@ -108,7 +108,7 @@ func TestDescribeMeasuresMemory(t *testing.T) {
 				apply(uint64(3+key), &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}})
 				now += 60 * second / int64(fill.keys)
 			}
-			s.ahead = lookahead{}         // it refers to the latest entry, which is no key's
+			s.prefetch = prefetcher{}     // it refers to the latest entry, which is no key's
 			grown := heapBytes() - before // pages are a part of that
 			total := 0
 			for key := range fill.keys {
@@ -117,7 +117,7 @@ func TestDescribeMeasuresMemory(t *testing.T) {
 			runtime.KeepAlive(s)
 			t.Logf("described %d bytes a key, grown by %d, %d of that in pages", total/fill.keys, grown/fill.keys,
 				PageBytes*(mem.out-pages)/fill.keys)
-			// indexes, visits and rosters begin with a few pages
+			// indexes, visits and slot tables begin with a few pages
 			if off := total - grown; off > grown/8 || -off > grown/8+64<<10 {
 				t.Errorf("%d bytes are described, and memory has grown by %d", total, grown)
 			}

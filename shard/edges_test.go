@@ -16,7 +16,7 @@ func TestWindowOfASession(t *testing.T) {
 	limits := &Limits{SessionWindow: window, SessionResultBytes: 10}
 	w := &session{}
 	for _, sequence := range []uint64{1, 3, 9, 12} {
-		w.remember(sequence, memo{applied: uint32(sequence)}, limits)
+		w.remember(sequence, dedupResult{applied: uint32(sequence)}, limits)
 	}
 	if w.floor(window) != 4 || w.floor(12) != 0 || w.floor(11) != 1 {
 		t.Errorf("floors %d, %d, %d", w.floor(window), w.floor(12), w.floor(11))
@@ -29,12 +29,12 @@ func TestWindowOfASession(t *testing.T) {
 		}
 	}
 	// a number within the window that comes late is remembered, and moves nothing
-	w.remember(5, memo{applied: 7}, limits)
+	w.remember(5, dedupResult{applied: 7}, limits)
 	if m, seen := w.recall(5, window); w.top != 12 || !seen || m.applied != 7 {
 		t.Errorf("a late one: top %d, %v, %v", w.top, m, seen)
 	}
 	// a jump of more than the window leaves nothing behind
-	w.remember(100, memo{applied: 1}, limits)
+	w.remember(100, dedupResult{applied: 1}, limits)
 	for sequence := uint64(90); sequence < 100; sequence++ {
 		if _, seen := w.recall(sequence, window); seen {
 			t.Errorf("%d was never seen", sequence)
@@ -48,7 +48,7 @@ func TestRingGrows(t *testing.T) {
 	w := &session{}
 	for sequence := uint64(1); sequence <= 90; sequence++ {
 		if sequence%3 != 0 {
-			w.remember(sequence, memo{applied: uint32(sequence)}, limits)
+			w.remember(sequence, dedupResult{applied: uint32(sequence)}, limits)
 		}
 		for old := uint64(1); old <= sequence; old++ {
 			if m, seen := w.recall(old, 100); seen != (old%3 != 0) || seen && m.applied != uint32(old) {
@@ -77,7 +77,7 @@ func TestMoreToSayIsBounded(t *testing.T) {
 		limits := &Limits{SessionWindow: 100, SessionResultBytes: c.limit}
 		w := &session{}
 		for _, sequence := range []uint64{1, 2, 4} {
-			w.remember(sequence, memo{applied: 1, more: "more"}, limits)
+			w.remember(sequence, dedupResult{applied: 1, more: "more"}, limits)
 		}
 		var kept []uint64
 		for _, o := range w.odd {
@@ -221,7 +221,7 @@ func TestTimesToLive(t *testing.T) {
 	}
 }
 
-// Of a snapshot the namespaces can be read alone: not companions, and none that is emptied.
+// Of a snapshot the namespaces can be read alone: not slow namespaces, and none that is emptied.
 func TestNamespacesOfASnapshot(t *testing.T) {
 	l := newLife(t, Heap{})
 	var all []*ebbv1.Namespace

@@ -143,7 +143,7 @@ func (s *State) advance(c *command) *ebbv1.CommandResult {
 	ns = s.editNamespace(ns.space)
 	clock := ns.eventTime
 	ns.eventTime = to
-	if slow := s.editCompanion(ns); slow != nil {
+	if slow := s.editSlow(ns); slow != nil {
 		slow.eventTime = to
 	}
 	s.reapBy(ns, clock, 0)

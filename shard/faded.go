@@ -42,7 +42,7 @@ func (s *State) faded(ns *namespace, in *proto.IncrementWire) bool {
 		return math.Abs(in.Amount) <= age*math.Ln2/float64(p.HalfLife)
 	}
 	halfLife := p.HalfLife
-	if slow := s.companion(ns); slow != nil {
+	if slow := s.slowOf(ns); slow != nil {
 		halfLife = max(halfLife, slow.params().HalfLife)
 	}
 	if kind == ebbv1.Kind_KIND_BLOOM {

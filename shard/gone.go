@@ -75,7 +75,7 @@ func (h *rehash) takeGone(old *State, from, to *namespace) {
 		return
 	}
 	h.addGone(to, from, from.clock(old.now))
-	if was, slow := old.companion(from), h.editCompanion(to); was != nil && slow != nil {
+	if was, slow := old.slowOf(from), h.editSlow(to); was != nil && slow != nil {
 		h.addGone(slow, was, was.clock(old.now))
 	}
 }

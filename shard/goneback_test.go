@@ -150,7 +150,7 @@ func TestGoneBeforeTheClockOfBothHalfLivesWentBack(t *testing.T) {
 	for range 2 {
 		c.check("a")
 		c.mayHold("a", 0x1p80*3.2/7)
-		slow := c.companion(c.lookup([]byte("default")))
+		slow := c.slowOf(c.lookup([]byte("default")))
 		if n := slow.params().LostAtBirth(slow.clock(c.State.now)); math.Abs(n/(0x1p20*3.2/7)-1) > 1e-5 {
 			t.Errorf("under the second half-life a key that is gone may have held %v", n)
 		}
@@ -158,7 +158,7 @@ func TestGoneBeforeTheClockOfBothHalfLivesWentBack(t *testing.T) {
 	}
 }
 
-// However far the clock is set back, the bound is no more than counts can be, and a new key is as sound as any.
+// However far the clock is set back, the bound is no more than counts can be, and a new key is as exact as any.
 func TestGoneBeforeTheClockWentFarBack(t *testing.T) {
 	for _, kind := range goneKinds {
 		t.Run(kind.String(), func(t *testing.T) {

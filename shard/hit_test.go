@@ -40,7 +40,7 @@ func TestAddedInPlace(t *testing.T) {
 				continue
 			}
 			plain, named := &ebbv1.Increments{}, &ebbv1.Increments{}
-			for range rapid.IntRange(1, 2*aheadLen).Draw(t, "increments") {
+			for range rapid.IntRange(1, 2*prefetchLen).Draw(t, "increments") {
 				amount := rapid.SampledFrom([]float64{1, 1, 1, 3.5, 0x1p-80, 0, 1e300, -1}).Draw(t, "amount")
 				one := ebbv1.Increment{
 					Key: fmt.Appendf(nil, "key %d", rapid.IntRange(0, 4).Draw(t, "key")), Bin: fmt.Appendf(nil, "bin %d", rapid.IntRange(0, 7).Draw(t, "bin")), Amount: &amount,

@@ -8,15 +8,17 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// remnant is a number whose parts no home names: any more, or yet. The shard of the home remembers it until all shards have forgotten its parts (see proto/slices.go):
+// orphan is a number of a bitmap by slice that no home names: not yet, or no longer. The shard of the home remembers it
+// until all shards have dropped the parts under it (see proto/slices.go):
 //
 //	     reserve                put                           any way in which a home goes
 //	---------------> pending --------> the number of a home --------------------------------+
 //	                    |                                                                   v
 //	                    +-- a lease is over ---------------------------------------> parts to be swept ---> swept
 //
-// INVARIANT a-home-or-a-remnant: each number under which parts may have been made, and are not swept, is that of a home or a remnant.
-type remnant struct {
+// INVARIANT a-home-or-an-orphan: each number under which parts may have been made, and are not swept, is that of a home
+// or an orphan.
+type orphan struct {
 	space   uint16
 	number  uint64 // 0: a free slot
 	key     string
@@ -60,34 +62,34 @@ func (s *State) home(c *command) *ebbv1.CommandResult {
 
 // reserve remembers a number before there are parts under it.
 func (s *State) reserve(ns *namespace, n *ebbv1.HomeNumber) *proto.Error {
-	if slot, known := s.remnantSlots[n.GetNumber()]; known {
-		if r := s.remnants.at(slot); r.pending && r.space == ns.space && r.key == string(n.GetKey()) {
+	if slot, known := s.orphanSlots[n.GetNumber()]; known {
+		if r := s.orphans.at(slot); r.pending && r.space == ns.space && r.key == string(n.GetKey()) {
 			return nil
 		}
 		return proto.ErrBadRequest.Errorf("number %x is taken", n.GetNumber())
 	}
-	if s.remnants.live >= proto.RemnantsMax {
-		return proto.ErrOverloaded.Errorf("shard %d has %d bitmaps to sweep, which is the limit", s.id, s.remnants.live).WithHint("try again in some minutes")
+	if s.orphans.live >= proto.OrphansMax {
+		return proto.ErrOverloaded.Errorf("shard %d has %d bitmaps to sweep, which is the limit", s.id, s.orphans.live).WithHint("try again in some minutes")
 	}
-	s.addRemnant(remnant{space: ns.space, number: n.GetNumber(), key: string(n.GetKey()), since: s.now, pending: true})
+	s.addOrphan(orphan{space: ns.space, number: n.GetNumber(), key: string(n.GetKey()), since: s.now, pending: true})
 	return nil
 }
 
 // putNumber gives a key a number that was reserved for it in time. The number that it had is one to be swept.
 func (s *State) putNumber(ns *namespace, p *ebbv1.HomePut) *proto.Error {
 	number, name := p.GetNumber().GetNumber(), p.GetNumber().GetKey()
-	slot, known := s.remnantSlots[number]
+	slot, known := s.orphanSlots[number]
 	if !known {
 		return errUnreserved(name)
 	}
-	if r := s.remnants.at(slot); !r.pending || r.space != ns.space || r.key != string(name) || s.now > r.since+proto.SliceLeaseUS {
+	if r := s.orphans.at(slot); !r.pending || r.space != ns.space || r.key != string(name) || s.now > r.since+proto.SliceLeaseUS {
 		return errUnreserved(name)
 	}
 	if key, there := s.findKey(ns, name); there {
 		s.forget(ns, key)
 	}
 	if p.GetCount() == 0 { // there are no parts either
-		s.dropRemnant(slot)
+		s.dropOrphan(slot)
 		return nil
 	}
 	if s.editor == nil {
@@ -97,7 +99,7 @@ func (s *State) putNumber(ns *namespace, p *ebbv1.HomePut) *proto.Error {
 	if _, code := s.editBits(ns, &made, 0, false); code != 0 {
 		return refusedEdit(ns, &made, code)
 	}
-	s.dropRemnant(slot)
+	s.dropOrphan(slot)
 	return nil
 }
 
@@ -107,14 +109,14 @@ func errUnreserved(key []byte) *proto.Error {
 
 // swept forgets a number of a namespace whose parts are gone.
 func (s *State) swept(ns *namespace, number uint64) {
-	slot, known := s.remnantSlots[number]
-	if known && s.remnants.at(slot).space == ns.space && s.now >= s.remnants.at(slot).since+proto.SliceSweepUS {
-		s.dropRemnant(slot)
+	slot, known := s.orphanSlots[number]
+	if known && s.orphans.at(slot).space == ns.space && s.now >= s.orphans.at(slot).since+proto.SliceSweepUS {
+		s.dropOrphan(slot)
 	}
 }
 
-// orphan remembers the number of a home that is about to be forgotten.
-func (s *State) orphan(key uint32, sum *summary) {
+// addOrphanOf remembers the number of a home that is about to be forgotten.
+func (s *State) addOrphanOf(key uint32, sum *summary) {
 	ns := s.namespaces[sum.space]
 	if !proto.BySlice(ns.definition) || ns.definition.GetDeletion().GetPurging() {
 		return // in a purge all shards forget its parts
@@ -129,35 +131,35 @@ func (s *State) orphan(key uint32, sum *summary) {
 	}
 	c := s.summaries.bins.cursor(v.head)
 	if number, ok := c.selectID(0); ok && number != 0 {
-		s.addRemnant(remnant{space: ns.space, number: number, key: string(name), since: s.now})
+		s.addOrphan(orphan{space: ns.space, number: number, key: string(name), since: s.now})
 	}
 }
 
-func (s *State) addRemnant(r remnant) {
-	slot, known := s.remnantSlots[r.number]
+func (s *State) addOrphan(r orphan) {
+	slot, known := s.orphanSlots[r.number]
 	if !known {
-		slot = s.remnants.add(s.epoch)
-		s.remnantSlots[r.number] = slot
+		slot = s.orphans.add(s.epoch)
+		s.orphanSlots[r.number] = slot
 	}
-	*s.remnants.edit(slot, s.epoch) = r
+	*s.orphans.edit(slot, s.epoch) = r
 }
 
-func (s *State) dropRemnant(slot uint32) {
-	delete(s.remnantSlots, s.remnants.at(slot).number)
-	s.remnants.drop(slot, s.epoch)
+func (s *State) dropOrphan(slot uint32) {
+	delete(s.orphanSlots, s.orphans.at(slot).number)
+	s.orphans.drop(slot, s.epoch)
 }
 
-// Remnant is a number whose parts are to be swept, when the clocks of their shards have come so far.
-type Remnant struct {
+// Orphan is a number whose parts are to be swept, when the clocks of their shards have come so far.
+type Orphan struct {
 	Namespace string
 	Key       []byte
 	Number    uint64
 	After     sketch.Tick
 }
 
-// Remnants are the first numbers whose parts are to be swept by this time, n at most.
-func (f *frame) Remnants(now sketch.Tick, n int) (list []Remnant) {
-	for _, r := range f.remnants.all {
+// Orphans are the first numbers whose parts are to be swept by this time, n at most.
+func (f *frame) Orphans(now sketch.Tick, n int) (list []Orphan) {
+	for _, r := range f.orphans.all {
 		if len(list) == n {
 			break
 		}
@@ -165,16 +167,16 @@ func (f *frame) Remnants(now sketch.Tick, n int) (list []Remnant) {
 			continue // its parts go with it
 		}
 		if after := r.since + proto.SliceSweepUS; after <= now {
-			list = append(list, Remnant{f.namespaces[r.space].definition.GetName(), []byte(r.key), r.number, after})
+			list = append(list, Orphan{f.namespaces[r.space].definition.GetName(), []byte(r.key), r.number, after})
 		}
 	}
 	return list
 }
 
-// RemnantCount is how many numbers there are whose parts are to be swept, soon or later.
-func (f *frame) RemnantCount() uint32 { return f.remnants.live }
+// OrphanCount is how many numbers there are whose parts are to be swept, soon or later.
+func (f *frame) OrphanCount() uint32 { return f.orphans.live }
 
-func (r *remnant) write(b *blockWriter) {
+func (r *orphan) write(b *blockWriter) {
 	b.uvarint(uint64(r.space))
 	b.fixed(r.number)
 	b.tick(r.since)
@@ -182,10 +184,10 @@ func (r *remnant) write(b *blockWriter) {
 	b.text([]byte(r.key))
 }
 
-func (s *State) readRemnant(b *blockReader, slot uint32) {
+func (s *State) readOrphan(b *blockReader, slot uint32) {
 	space := b.uvarint()
-	r := remnant{number: b.fixed(), since: b.tick(), pending: b.bool(), key: string(b.text(proto.PartKeyLenMax))}
-	_, known := s.remnantSlots[r.number]
+	r := orphan{number: b.fixed(), since: b.tick(), pending: b.bool(), key: string(b.text(proto.PartKeyLenMax))}
+	_, known := s.orphanSlots[r.number]
 	if space >= uint64(len(s.namespaces)) || known || r.number == 0 || r.since > s.now || proto.CheckSliceKey([]byte(r.key)) != nil {
 		b.corrupt("a number of a bitmap that there cannot be")
 	}
@@ -193,6 +195,6 @@ func (s *State) readRemnant(b *blockReader, slot uint32) {
 		return
 	}
 	r.space = uint16(space)
-	*s.remnants.edit(slot, s.epoch) = r
-	s.remnantSlots[r.number] = slot
+	*s.orphans.edit(slot, s.epoch) = r
+	s.orphanSlots[r.number] = slot
 }

@@ -60,7 +60,7 @@ func (w *homeWorld) entry(commands ...*ebbv1.Command) (codes []ebbv1.Code) {
 func (w *homeWorld) expect(when string, want ...uint64) {
 	w.t.Helper()
 	var got []uint64
-	for _, r := range w.s.Remnants(1<<60, 100) {
+	for _, r := range w.s.Orphans(1<<60, 100) {
 		got = append(got, r.Number)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -94,10 +94,10 @@ func TestNumbersOfHomesThatGo(t *testing.T) {
 	w.expect("swept by who may write another namespace", 1, 4, 2, 3)
 	w.entry(sweptNumbers(1, 2, 99))
 	w.expect("swept", 4, 3)
-	if n := len(w.s.Remnants(sketch.Tick(w.now), 1)); n != 1 {
+	if n := len(w.s.Orphans(sketch.Tick(w.now), 1)); n != 1 {
 		t.Errorf("%d of at most 1", n)
 	}
-	if n := len(w.s.Remnants(sketch.Tick(w.now-10*second), 100)); n != 0 {
+	if n := len(w.s.Orphans(sketch.Tick(w.now-10*second), 100)); n != 0 {
 		t.Errorf("%d are due before it is time", n)
 	}
 }
@@ -179,7 +179,7 @@ func TestPartsTooLateAndTooEarly(t *testing.T) {
 	}
 }
 
-// A home has a key of which there can be parts and, when it is gone, a remnant: a snapshot takes no other.
+// A home has a key of which there can be parts and, when it is gone, an orphan: a snapshot takes no other.
 func TestHomesHaveKeysOfSlices(t *testing.T) {
 	for _, key := range []string{"\x00a", "\x00", strings.Repeat("k", proto.PartKeyLenMax+1), strings.Repeat("k", proto.KeyLenMax), strings.Repeat("k", proto.PartKeyLenMax), "a\x00"} {
 		w := newHomeWorld(t)
@@ -195,8 +195,8 @@ func TestHomesHaveKeysOfSlices(t *testing.T) {
 		forget := &ebbv1.Command{Namespace: "people", Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte(key)}}}}
 		w.s.Apply(w.s.Applied()+1, encode(t, w.now, forget), nil)
 		w.s.Apply(w.s.Applied()+1, encode(t, w.now), nil) // visits
-		if remains := wrong == nil; w.s.Keys() != 0 || (w.s.RemnantCount() == 1) != remains {
-			t.Errorf("%d keys and %d remnants of a home for %q", w.s.Keys(), w.s.RemnantCount(), key)
+		if remains := wrong == nil; w.s.Keys() != 0 || (w.s.OrphanCount() == 1) != remains {
+			t.Errorf("%d keys and %d orphans of a home for %q", w.s.Keys(), w.s.OrphanCount(), key)
 		}
 		reopen(t, w.s)
 	}

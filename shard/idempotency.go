@@ -17,8 +17,8 @@ type idempotencyKey struct {
 // answered is the result of a command with an idempotency key, remembered
 // until the key is so old that it is refused anyway.
 type answered struct {
-	key  idempotencyKey
-	memo memo
+	key    idempotencyKey
+	result dedupResult
 }
 
 // onceByKey applies a command unless it has been applied before.
@@ -36,7 +36,7 @@ func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
 		slot, ok = s.keySlots[c.key]
 	}
 	if ok {
-		return s.recall(s.answered.at(slot).memo, c)
+		return s.recall(s.answered.at(slot).result, c)
 	}
 	if err := s.roomForKey(); err != nil {
 		return failed(err)
@@ -44,8 +44,8 @@ func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
 	r := s.body(c)
 	slot = s.answered.add(s.epoch)
 	a := s.answered.edit(slot, s.epoch)
-	*a = answered{key: c.key, memo: memoOf(c, r)}
-	s.answeredBytes += len(a.memo.more)
+	*a = answered{key: c.key, result: dedupResultOf(c, r)}
+	s.answeredBytes += len(a.result.more)
 	s.keySlots[c.key] = slot
 	s.keyVisits.set(slot, sketch.Tick(c.key.issuedAt))
 	return r

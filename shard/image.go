@@ -27,8 +27,8 @@ import (
 // Of a distribution in a namespace with a second half-life the image has both counts:
 //
 //	image    'K' version(2) uvarint(at) uvarint(len) content exposed exposed counts
-//	exposed  uvarint(began) uvarint(from) had     of the namespace, and of its companion; had is a double, little endian
-//	counts   decay(1) ...                         of the companion, as in content; without bins if it has none
+//	exposed  uvarint(began) uvarint(from) had     of the namespace, and of its slow namespace; had is a double, little endian
+//	counts   decay(1) ...                         of the slow namespace, as in content; without bins if it has none
 //
 // The checksum is XXH3-64 of the content, in both versions; of a slow key that of the counts, with the time at which it
 // expires as the seed. So is the one that an export tells where the second half-life is the longer one, see lasting.
@@ -57,7 +57,7 @@ type image struct {
 // imageOther is what an image of version 2 has of the second half-life.
 type imageOther struct {
 	own, slow watched
-	counts    image  // of the companion
+	counts    image  // of the slow namespace
 	checksum  uint64 // of the image, if it is one of a slow key
 }
 
@@ -88,7 +88,7 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 // exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if it
 // is larger than most. One that does not say since when was counted brings no beginning.
 func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int, since bool) []byte {
-	slow := f.companion(ns)
+	slow := f.slowOf(ns)
 	if slow == nil {
 		return nil
 	}
@@ -282,7 +282,7 @@ func (img *image) decodeDistribution(r *reader) bool {
 	p.AllowNegative, p.Compact = flags&flagNegative != 0, flags&flagCompact != 0
 	p.HalfLife, p.Threshold = sketch.Tick(r.uvarint()), r.float()
 	p.Floor = sketch.Prune // it does not matter to Convert
-	if r.bad || !soundParams(p) {
+	if r.bad || !validParams(p) {
 		return false
 	}
 	rest, err := img.dist.Decode(r.rest)
@@ -362,7 +362,7 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 				switch fits := both != nil && (len(both) <= most || f.isSlow(ns, key)); {
 				case fits:
 					out.Image = both
-				case (ask.From != nil || ask.Large) && f.companion(ns) != nil: // half of it would be taken for all
+				case (ask.From != nil || ask.Large) && f.slowOf(ns) != nil: // half of it would be taken for all
 					return f.unanswered(keyTooLarge(ask.Key, max(len(both), most+1), most))
 				}
 			}

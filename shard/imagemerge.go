@@ -44,7 +44,7 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 		}
 		return nil
 	}
-	slow := s.companion(ns)
+	slow := s.slowOf(ns)
 	if slow != nil && img.other == nil {
 		return proto.ErrUnmergeable.Errorf("the image for key %s has one half-life, and its namespace has two",
 			quote(name)).
@@ -101,7 +101,7 @@ func (s *State) addGone(ns *namespace, name []byte, img *image, clock sketch.Tic
 	if p := ns.params(); !s.holds(ns, name, clock) {
 		img.dist.Lose(p, clock, p.Held(clock))
 	}
-	if slow := s.companion(ns); slow != nil && img.other != nil && !s.holds(slow, name, clock) {
+	if slow := s.slowOf(ns); slow != nil && img.other != nil && !s.holds(slow, name, clock) {
 		p := slow.params()
 		img.other.counts.dist.Lose(p, clock, p.Held(clock))
 	}

@@ -24,14 +24,14 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 	}
 	ns = s.editNamespace(ns.space)
 	clock := ns.clock(s.now)
-	s.ahead.now = ns.params().Now(clock)
+	s.prefetch.now = ns.params().Now(clock)
 	before := uint64(0) // the offset
 	for rest, index := c.body, uint32(0); len(rest) > 0; {
 		var n int
 		n, rest = s.parse(ns, rest)
-		for i := range s.ahead.increments[:n] {
+		for i := range s.prefetch.increments[:n] {
 			var full bool
-			if before, full = s.one(ns, src, &s.ahead.increments[i], index, before, r); full {
+			if before, full = s.one(ns, src, &s.prefetch.increments[i], index, before, r); full {
 				return failed(tooManyJumps(ns, src))
 			}
 			index++
@@ -117,7 +117,7 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	t = min(t, s.now)
 	ns.eventTime = max(ns.eventTime, t)
 	s.counted(ns, t)
-	if slow := s.editCompanion(ns); slow != nil {
+	if slow := s.editSlow(ns); slow != nil {
 		slow.eventTime = ns.eventTime
 		s.counted(slow, t)
 	}
@@ -174,7 +174,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Cod
 		}
 		return ebbv1.Code_CODE_BAD_BIN
 	}
-	if slow := s.editCompanion(ns); slow != nil {
+	if slow := s.editSlow(ns); slow != nil {
 		return s.addBoth(side{ns: ns, key: key, created: created}, side{ns: slow}, clock, t, &in.IncrementWire)
 	}
 	if err := s.addTo(ns, &sum, clock, t, &in.IncrementWire); err != nil {

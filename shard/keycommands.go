@@ -63,7 +63,7 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 				return deleted, err // it is the only key
 			}
 		}
-		s.expireCompanion(ns, name, clock, clock) // which may outlive the key
+		s.expireSlow(ns, name, clock, clock) // which may outlive the key
 		switch {
 		case !alive:
 			continue
@@ -98,7 +98,7 @@ func (s *State) expireKeys(ns *namespace, body []byte) (changed uint64, err *pro
 		if key, ok := s.hold(ns, clock, name); ok {
 			s.expireAt(ns, key, at, clock)
 		}
-		s.expireCompanion(ns, name, at, clock)
+		s.expireSlow(ns, name, at, clock)
 		changed++
 	}
 	return changed, nil
@@ -119,7 +119,7 @@ func (s *State) hold(ns *namespace, clock sketch.Tick, name []byte) (key uint32,
 	return key, true
 }
 
-// spaceOf is the namespace, or the companion, that a key lies in.
+// spaceOf is the namespace, or the slow namespace, that a key lies in.
 func (s *State) spaceOf(key uint32) *namespace { return s.editNamespace(s.keys.space(key)) }
 
 // forget drops a key with what it holds.
@@ -165,7 +165,7 @@ func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Erro
 		s.forget(ns, old)
 	}
 	slow := s.isSlow(ns, key)
-	s.moveCompanion(ns, from, c.Key)
+	s.moveSlow(ns, from, c.Key)
 	if slow {
 		return nil
 	}
@@ -256,7 +256,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	if over && (s.slowKeys(ns) == nil || img.other == nil) {
 		return 0, errNothingLeft(c.Key)
 	}
-	if slow := s.companion(ns); img.other != nil && slow != nil {
+	if slow := s.slowOf(ns); img.other != nil && slow != nil {
 		if err := img.other.counts.convert(slow, clock, byClock); err != nil {
 			return 0, err
 		}
@@ -290,13 +290,13 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	}
 	if ns.onEventTime() {
 		ns.eventTime = clock // as if what the image is of had happened here
-		if slow := s.editCompanion(ns); slow != nil {
+		if slow := s.editSlow(ns); slow != nil {
 			slow.eventTime = clock
 		}
 	}
 	s.mayLack(ns, img, clock)
 	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
-	s.forgetCompanion(ns, c.Key)
+	s.forgetSlow(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)
 	return 1, nil
 }
@@ -304,7 +304,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 // slowOnly makes an image, of which nothing is left under the first half-life, that of a slow key, and says whether it
 // is one.
 func (s *State) slowOnly(ns *namespace, img *image, clock sketch.Tick) bool {
-	slow := s.companion(ns)
+	slow := s.slowOf(ns)
 	return slow != nil && img.other != nil && img.slowly(slow.params(), clock)
 }
 
@@ -328,7 +328,7 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 	if img.other != nil {
 		s.adoptOther(ns, name, img, clock)
 	} else {
-		s.adoptCompanion(ns, name, key, img.expiry, clock)
+		s.adoptSlow(ns, name, key, img.expiry, clock)
 	}
 	s.expireAt(ns, key, img.expiry, clock)
 }

@@ -22,12 +22,12 @@ func (s *State) names(c *command) *ebbv1.CommandResult {
 	}
 	ns = s.editNamespace(ns.space)
 	r := &ebbv1.CommandResult{}
-	var room spellingRoom
+	var room nameBuffer
 	proto.Names(c.body, func(name []byte) bool {
-		part, tag, name := ns.partOf(name), tagOf(name, ns.seed), spell(&room, name)
-		l := s.ledgerOf(ns, part)
+		part, tag, name := ns.partOf(name), tagOf(name, ns.seed), encodeName(&room, name)
+		l := s.dictPartOf(ns, part)
 		if l == nil {
-			l = s.addLedger(ns, part)
+			l = s.addDictPart(ns, part)
 		}
 		number, known := l.find(tag, name)
 		switch {
@@ -97,39 +97,39 @@ func (ns *namespace) idOf(part, number uint32) uint64 {
 	return uint64(part) + uint64(number)*uint64(ns.definition.GetDictionary().GetParts())
 }
 
-// ledgerOf returns a part of the dictionary of a namespace, nil if nothing is in it here.
-func (f *frame) ledgerOf(ns *namespace, part uint32) *ledger {
-	for _, i := range ns.ledgers {
-		if f.ledgers[i].part == part {
-			return &f.ledgers[i]
+// dictPartOf returns a part of the dictionary of a namespace, nil if nothing is in it here.
+func (f *frame) dictPartOf(ns *namespace, part uint32) *dictPart {
+	for _, i := range ns.dictParts {
+		if f.dictParts[i].part == part {
+			return &f.dictParts[i]
 		}
 	}
 	return nil
 }
 
-// addLedger begins a part of the dictionary of a namespace that may be written to.
-func (s *State) addLedger(ns *namespace, part uint32) *ledger {
-	ns.ledgers = append(slices.Clip(ns.ledgers), len(s.ledgers))
-	s.ledgers = append(s.ledgers, newLedger(s.mem, ns.space, part))
-	return &s.ledgers[len(s.ledgers)-1]
+// addDictPart begins a part of the dictionary of a namespace that may be written to.
+func (s *State) addDictPart(ns *namespace, part uint32) *dictPart {
+	ns.dictParts = append(slices.Clip(ns.dictParts), len(s.dictParts))
+	s.dictParts = append(s.dictParts, newDictPart(s.mem, ns.space, part))
+	return &s.dictParts[len(s.dictParts)-1]
 }
 
 // idOf looks up a string.
 func (f *frame) idOf(ns *namespace, name []byte) (id uint64, ok bool) {
 	part := ns.partOf(name)
-	l := f.ledgerOf(ns, part)
+	l := f.dictPartOf(ns, part)
 	if l == nil {
 		return 0, false
 	}
-	var room spellingRoom
-	number, ok := l.find(tagOf(name, ns.seed), spell(&room, name))
+	var room nameBuffer
+	number, ok := l.find(tagOf(name, ns.seed), encodeName(&room, name))
 	return ns.idOf(part, number), ok
 }
 
 // nameOf returns the string of an id, nil if there is none here.
 func (f *frame) nameOf(ns *namespace, id uint64) []byte {
 	parts := uint64(ns.definition.GetDictionary().GetParts())
-	l := f.ledgerOf(ns, uint32(id%parts))
+	l := f.dictPartOf(ns, uint32(id%parts))
 	if l == nil || id/parts >= uint64(l.count) {
 		return nil
 	}
@@ -168,15 +168,15 @@ func (f *frame) askNames(q *ebbv1.ShardQuestion, ask *ebbv1.NamesQuestion, at sk
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Names{Names: a}}}, AsOfUs: int64(at)}
 }
 
-// writeLedgers writes the parts of dictionaries, in the order in which they began.
-func (f *frame) writeLedgers(b *blockWriter) {
-	b.uvarint(uint64(len(f.ledgers)))
-	for i := range f.ledgers {
-		writeLedger(b, &f.ledgers[i])
+// writeDictParts writes the parts of dictionaries, in the order in which they began.
+func (f *frame) writeDictParts(b *blockWriter) {
+	b.uvarint(uint64(len(f.dictParts)))
+	for i := range f.dictParts {
+		writeDictPart(b, &f.dictParts[i])
 	}
 }
 
-func writeLedger(b *blockWriter, l *ledger) {
+func writeDictPart(b *blockWriter, l *dictPart) {
 	b.uvarint(uint64(l.space))
 	b.uvarint(uint64(l.part))
 	b.uvarint(uint64(l.count))
@@ -187,38 +187,38 @@ func writeLedger(b *blockWriter, l *ledger) {
 	}
 }
 
-func (s *State) readLedgers(b *blockReader) {
+func (s *State) readDictParts(b *blockReader) {
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		space, part, count := b.uvarint(), b.uint32(), b.uint32()
 		if b.err != nil {
 			return
 		}
-		if space >= uint64(len(s.namespaces)) || s.namespaces[space].companion || part >= s.namespaces[space].definition.GetDictionary().GetParts() {
+		if space >= uint64(len(s.namespaces)) || s.namespaces[space].isSlow || part >= s.namespaces[space].definition.GetDictionary().GetParts() {
 			b.corrupt("part %d of the dictionary of namespace %d", part, space)
 			return
 		}
 		ns := s.namespaces[space]
-		if s.ledgerOf(ns, part) != nil || count == 0 || int(count) > s.limits.PartNames {
+		if s.dictPartOf(ns, part) != nil || count == 0 || int(count) > s.limits.PartNames {
 			b.corrupt("part %d of the dictionary of namespace %q: twice, or %d strings", part, ns.definition.Name, count)
 			return
 		}
-		s.addLedger(ns, part)
-		s.readLedger(b, ns, &s.ledgers[len(s.ledgers)-1], count)
+		s.addDictPart(ns, part)
+		s.readDictPart(b, ns, &s.dictParts[len(s.dictParts)-1], count)
 	}
 }
 
-func (s *State) readLedger(b *blockReader, ns *namespace, l *ledger, count uint32) {
-	var room spellingRoom
+func (s *State) readDictPart(b *blockReader, ns *namespace, l *dictPart, count uint32) {
+	var room nameBuffer
 	for ; count > 0 && b.err == nil; count-- {
 		name := b.text(proto.NameLenMax)
 		if b.err != nil {
 			return
 		}
-		tag, spelled := tagOf(name, ns.seed), spell(&room, name)
-		if _, known := l.find(tag, spelled); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(spelled, s.limits.PartNames) {
+		tag, encoded := tagOf(name, ns.seed), encodeName(&room, name)
+		if _, known := l.find(tag, encoded); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(encoded, s.limits.PartNames) {
 			b.corrupt("part %d of the dictionary of namespace %q: a string that it cannot have", l.part, ns.definition.Name)
 			return
 		}
-		s.addName(l, tag, spelled)
+		s.addName(l, tag, encoded)
 	}
 }

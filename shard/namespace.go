@@ -34,13 +34,13 @@ type namespace struct {
 	exposure sketch.Exposure
 	active   activePeriods
 
-	slow      uint16 // the space of its companion, 0 if it has never had one; see companion.go
-	companion bool   // it is one
-	closed    bool   // it is one of a namespace without a second half-life
-	alone     uint32 // of a companion: its keys that its namespace does not have; see slowkeys.go
+	slow   uint16 // the space of its slow namespace, 0 if it has never had one; see slow.go
+	isSlow bool   // it is one
+	closed bool   // it is one of a namespace without a second half-life
+	alone  uint32 // of a slow namespace: its keys that its namespace does not have; see slowkeys.go
 
-	ledgers []int // of its dictionary: numbers in frame.ledgers
-	emptied bool  // it is purged: nothing is left but its definition, see purge.go
+	dictParts []int // of its dictionary: numbers in frame.dictParts
+	emptied   bool  // it is purged: nothing is left but its definition, see purge.go
 
 	// eras is the chain of settings that its keys live under: the last one is
 	// the present one. A key remembers the era of its last touch, and converts
@@ -57,7 +57,7 @@ type era struct {
 	params sketch.Params // what does not touch stored values is as it was last
 	from   sketch.Tick   // the namespace's clock from which it holds
 	keys   uint32        // last touched in it
-	fresh  bool          // of a companion: nothing lives into it
+	fresh  bool          // of a slow namespace: nothing lives into it
 	// rewound: the event clock was set back to from. What a later time has been written to does not live into it.
 	rewound bool
 }
@@ -206,7 +206,7 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 			WithHint("older changes are forgotten as keys are written or die"))
 	}
 	s.redefine(ns, def)
-	s.followed(ns)
+	s.followSlow(ns)
 	return &ebbv1.CommandResult{}
 }
 
@@ -244,7 +244,7 @@ func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 	}
 	s.begin(ns)
 	s.addNamespace(ns)
-	s.followed(ns)
+	s.followSlow(ns)
 	return &ebbv1.CommandResult{}
 }
 
@@ -262,7 +262,7 @@ func (s *State) addNamespace(ns *namespace) {
 	s.ownSpaces()
 	ns.space = uint16(len(s.namespaces))
 	ns.epoch = s.epoch
-	if !ns.companion {
+	if !ns.isSlow {
 		s.spaces[ns.definition.GetName()] = ns.space
 	}
 	s.namespaces = append(s.namespaces, ns)
@@ -270,11 +270,11 @@ func (s *State) addNamespace(ns *namespace) {
 	s.eventDeaths = append(s.eventDeaths, s.newVisits())
 }
 
-// owner is whose keys those of a namespace are that comes now: a companion's are those of the namespace that it
+// owner is whose keys those of a namespace are that comes now: a slow namespace's are those of the namespace that it
 // counts for.
 func (s *State) owner(ns *namespace) uint16 {
-	if ns.companion {
-		return s.spaces[strings.TrimSuffix(ns.definition.GetName(), companionSuffix)]
+	if ns.isSlow {
+		return s.spaces[strings.TrimSuffix(ns.definition.GetName(), slowSuffix)]
 	}
 	return ns.space
 }

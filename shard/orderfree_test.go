@@ -157,7 +157,7 @@ func (tr *orderTruth) check(t *testing.T, states []*State) {
 	switch tr.c.kind {
 	case ebbv1.Kind_KIND_DISTRIBUTION:
 		tr.checkDistribution(t, states)
-		tr.checkCompanion(t, states)
+		tr.checkSlow(t, states)
 	case ebbv1.Kind_KIND_QUANTILE:
 		tr.checkQuantile(t, states)
 	default:
@@ -220,8 +220,8 @@ func (tr *orderTruth) checkDistribution(t *testing.T, states []*State) {
 	}
 }
 
-// checkCompanion compares what is counted under a second half-life, if there is one.
-func (tr *orderTruth) checkCompanion(t *testing.T, states []*State) {
+// checkSlow compares what is counted under a second half-life, if there is one.
+func (tr *orderTruth) checkSlow(t *testing.T, states []*State) {
 	t.Helper()
 	c := tr.c
 	if c.def.GetSlowHalfLifeUs() == 0 {
@@ -232,7 +232,7 @@ func (tr *orderTruth) checkCompanion(t *testing.T, states []*State) {
 		truth[e.bin] += e.n * math.Exp2(float64(e.at-c.at)/float64(c.def.GetSlowHalfLifeUs()))
 	}
 	for _, s := range states {
-		slow := s.companion(s.lookup([]byte(c.def.Name)))
+		slow := s.slowOf(s.lookup([]byte(c.def.Name)))
 		for _, name := range tr.keyNames() {
 			var d *sketch.Distribution
 			if key, ok := s.findKey(slow, name); ok {

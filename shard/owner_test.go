@@ -345,9 +345,9 @@ func TestNumberOfABitmapIsOfItsNamespace(t *testing.T) {
 	o.apply("people", &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}}})
 	o.now += 2 * proto.SliceSweepUS
 	home("others", swept)
-	o.same("numbers to sweep, when another says it is done", o.s.RemnantCount(), uint32(1))
+	o.same("numbers to sweep, when another says it is done", o.s.OrphanCount(), uint32(1))
 	home("people", swept)
-	o.same("numbers to sweep, when its namespace says so", o.s.RemnantCount(), uint32(0))
+	o.same("numbers to sweep, when its namespace says so", o.s.OrphanCount(), uint32(0))
 }
 
 // Who has what stands in a snapshot, in all sections that have owners, and in the checksums of audits.

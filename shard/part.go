@@ -41,7 +41,7 @@ func appendCount(b []byte, count uint64) []byte {
 	return binary.AppendUvarint(append(b, partCount), count)
 }
 
-func (t *total) appendPart(b []byte, words lexicon) []byte {
+func (t *total) appendPart(b []byte, words binNames) []byte {
 	b = append(b, partDistribution)
 	b = binary.AppendUvarint(b, t.version)
 	if t.version == 0 {
@@ -117,7 +117,7 @@ func decodePart(raw []byte) (*part, bool) {
 		p.missed = r.float()
 		r.bad = r.bad || !(p.missed >= 0 && p.missed <= math.MaxFloat64)
 	}
-	if r.bad || !soundParams(&p.params) || p.at < 0 || p.at > clockMax {
+	if r.bad || !validParams(&p.params) || p.at < 0 || p.at > clockMax {
 		return nil, false
 	}
 	if flags&flagFound == 0 {
@@ -126,7 +126,7 @@ func decodePart(raw []byte) (*part, bool) {
 	return p, p.decodeBins(r.rest)
 }
 
-func soundParams(p *sketch.Params) bool {
+func validParams(p *sketch.Params) bool {
 	return p.Decay >= sketch.HalfLife && p.Decay <= sketch.None &&
 		p.Floor >= sketch.Prune && p.Floor <= sketch.Prior &&
 		(p.Decay == sketch.None || p.HalfLife >= 1) && p.HalfLife <= proto.HalfLifeMaxUS &&
@@ -167,20 +167,20 @@ func (r *reader) float() float64 {
 	return math.Float64frombits(v)
 }
 
-// vocabulary is the lexicon of a merge over shards: ids in order of appearance.
-type vocabulary struct {
+// mergedBinNames are the bin names of a merge over shards: ids in order of appearance.
+type mergedBinNames struct {
 	ids   map[string]uint32
 	names [][]byte
 }
 
-func (v *vocabulary) binName(bin uint32) []byte { return v.names[bin] }
+func (v *mergedBinNames) binName(bin uint32) []byte { return v.names[bin] }
 
-func (v *vocabulary) binNamed(name []byte) (bin uint32, ok bool) {
+func (v *mergedBinNames) binNamed(name []byte) (bin uint32, ok bool) {
 	bin, ok = v.ids[string(name)]
 	return bin, ok
 }
 
-func (v *vocabulary) add(name []byte) uint32 {
+func (v *mergedBinNames) add(name []byte) uint32 {
 	if bin, ok := v.ids[string(name)]; ok {
 		return bin
 	}
@@ -267,7 +267,7 @@ func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAns
 		p.latest(a)
 		parts[i] = p
 	}
-	t, err := foldParts(parts, &vocabulary{ids: map[string]uint32{}})
+	t, err := foldParts(parts, &mergedBinNames{ids: map[string]uint32{}})
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +289,7 @@ func (p *part) latest(a *ebbv1.ShardAnswer) {
 }
 
 // foldParts adds parts up, at the latest of their times and under the newest of their settings.
-func foldParts(parts []*part, words *vocabulary) (*total, *proto.Error) {
+func foldParts(parts []*part, words *mergedBinNames) (*total, *proto.Error) {
 	t, bins := total{words: words}, 0
 	for _, p := range parts {
 		if p.version > t.version {

@@ -18,7 +18,7 @@ import (
 // bounded amount of work and says where the next goes on. They go through the places where a shard holds something of
 // a namespace, one after the other:
 //
-//	keys -> ledgers -> remnants -> sources -> sessions -> idempotency keys -> emptied
+//	keys -> parts of the dictionary -> orphans -> sources -> sessions -> idempotency keys -> emptied
 //
 // Nothing comes to a namespace that is being purged, so one round finds all of it. A new leader begins again: there is
 // nothing left where its predecessor has been.
@@ -29,8 +29,8 @@ import (
 // Stages of a purge, in the upper half of PurgeNamespace.from. In the lower half there is a slot.
 const (
 	purgeKeys = iota
-	purgeLedgers
-	purgeRemnants
+	purgeDictParts
+	purgeOrphans
 	purgeSources
 	purgeSessions
 	purgeAnswered
@@ -116,14 +116,14 @@ func (s *State) purge(c *command) *ebbv1.CommandResult {
 // purger does the work of one command.
 type purger struct {
 	s        *State
-	ns, slow *namespace // slow is nil without a companion
+	ns, slow *namespace // slow is nil without a slow namespace
 	work     int        // that is left
 	dropped  uint64
 }
 
 // empty says whether the shard has no keys and strings of the namespace.
 func (p *purger) empty() bool {
-	return p.ns.keys == 0 && len(p.ns.ledgers) == 0 && (p.slow == nil || p.slow.keys == 0)
+	return p.ns.keys == 0 && len(p.ns.dictParts) == 0 && (p.slow == nil || p.slow.keys == 0)
 }
 
 // stage goes on with a stage at a slot, and returns at which it has stopped; 0 if it is at its end.
@@ -131,22 +131,22 @@ func (p *purger) stage(stage uint64, slot uint32) uint32 {
 	switch stage {
 	case purgeKeys:
 		return p.keys(slot)
-	case purgeLedgers:
-		return p.ledgers()
-	case purgeRemnants:
-		return purgeRoster(p, &p.s.remnants, slot, func(slot uint32, r *remnant) bool { return r.space == p.ns.space }, p.s.dropRemnant)
+	case purgeDictParts:
+		return p.dictParts()
+	case purgeOrphans:
+		return purgeSlotTable(p, &p.s.orphans, slot, func(slot uint32, r *orphan) bool { return r.space == p.ns.space }, p.s.dropOrphan)
 	case purgeSources:
-		return purgeRoster(p, &p.s.sources, slot, func(_ uint32, src *source) bool { return p.owns(src.namespace) }, p.s.forgetSource)
+		return purgeSlotTable(p, &p.s.sources, slot, func(_ uint32, src *source) bool { return p.owns(src.namespace) }, p.s.forgetSource)
 	case purgeSessions:
-		return purgeRoster(p, &p.s.sessions, slot, func(_ uint32, w *session) bool { return p.owns(w.namespace) }, p.s.dropSession)
+		return purgeSlotTable(p, &p.s.sessions, slot, func(_ uint32, w *session) bool { return p.owns(w.namespace) }, p.s.dropSession)
 	default:
-		return purgeRoster(p, &p.s.answered, slot, func(_ uint32, a *answered) bool { return p.owns(a.key.namespace) }, p.s.forgetAnswered)
+		return purgeSlotTable(p, &p.s.answered, slot, func(_ uint32, a *answered) bool { return p.owns(a.key.namespace) }, p.s.forgetAnswered)
 	}
 }
 
 func (p *purger) owns(namespace string) bool { return namespace == p.ns.definition.GetName() }
 
-// keys drops keys of the namespace and of its companion.
+// keys drops keys of the namespace and of its slow namespace.
 func (p *purger) keys(key uint32) uint32 {
 	s := p.s
 	slots := s.summaries.keys.slots
@@ -178,33 +178,34 @@ func (p *purger) dropKey(ns *namespace, key uint32) {
 	p.s.dropKey(ns, key, &sum)
 }
 
-// ledgers drops parts of the dictionary. A part goes as a whole: it is a list of pages to give back.
-func (p *purger) ledgers() uint32 {
-	for len(p.ns.ledgers) > 0 && p.work > 0 {
-		at := p.ns.ledgers[len(p.ns.ledgers)-1]
-		p.work -= int(p.s.ledgers[at].text.len()+p.s.ledgers[at].places.len()) + purgeKeyWork
-		p.s.dropLedger(at)
+// dictParts drops parts of the dictionary. A part goes as a whole: it is a list of pages to give back.
+func (p *purger) dictParts() uint32 {
+	for len(p.ns.dictParts) > 0 && p.work > 0 {
+		at := p.ns.dictParts[len(p.ns.dictParts)-1]
+		p.work -= int(p.s.dictParts[at].text.len()+p.s.dictParts[at].places.len()) + purgeKeyWork
+		p.s.dropDictPart(at)
 	}
-	if len(p.ns.ledgers) == 0 {
+	if len(p.ns.dictParts) == 0 {
 		return 0
 	}
 	return 1
 }
 
-// dropLedger drops a part of a dictionary. Those behind it move up, so that they stay in the order in which they began.
-func (s *State) dropLedger(at int) {
-	l := &s.ledgers[at]
-	s.summaries.holder(l.space).ledgers -= l.pages()
+// dropDictPart drops a part of a dictionary. Those behind it move up, so that they stay in the order in which they
+// began.
+func (s *State) dropDictPart(at int) {
+	l := &s.dictParts[at]
+	s.summaries.holder(l.space).dictParts -= l.pages()
 	l.text.free()
 	l.places.free()
 	l.index.slots.free()
-	s.ledgers = append(s.ledgers[:at:at], s.ledgers[at+1:]...)
+	s.dictParts = append(s.dictParts[:at:at], s.dictParts[at+1:]...)
 	for space, ns := range s.namespaces {
-		if len(ns.ledgers) == 0 || ns.ledgers[len(ns.ledgers)-1] < at {
+		if len(ns.dictParts) == 0 || ns.dictParts[len(ns.dictParts)-1] < at {
 			continue
 		}
-		moved := make([]int, 0, len(ns.ledgers)) // views share the old one
-		for _, i := range ns.ledgers {
+		moved := make([]int, 0, len(ns.dictParts)) // views share the old one
+		for _, i := range ns.dictParts {
 			switch {
 			case i < at:
 				moved = append(moved, i)
@@ -212,12 +213,12 @@ func (s *State) dropLedger(at int) {
 				moved = append(moved, i-1)
 			}
 		}
-		s.editNamespace(uint16(space)).ledgers = moved
+		s.editNamespace(uint16(space)).dictParts = moved
 	}
 }
 
-// purgeRoster drops what belongs to the namespace from a slot on.
-func purgeRoster[T any](p *purger, r *roster[T], slot uint32, is func(slot uint32, item *T) bool, drop func(slot uint32)) uint32 {
+// purgeSlotTable drops what belongs to the namespace from a slot on.
+func purgeSlotTable[T any](p *purger, r *slotTable[T], slot uint32, is func(slot uint32, item *T) bool, drop func(slot uint32)) uint32 {
 	for ; slot < r.slots && p.work > 0; slot++ {
 		p.work--
 		if r.alive(slot) && is(slot, r.at(slot)) {
@@ -239,7 +240,7 @@ func (s *State) forgetSource(slot uint32) {
 func (s *State) forgetAnswered(slot uint32) {
 	a := s.answered.at(slot)
 	delete(s.keySlots, a.key)
-	s.answeredBytes -= len(a.memo.more)
+	s.answeredBytes -= len(a.result.more)
 	s.keyVisits.remove(slot)
 	s.answered.drop(slot, s.epoch)
 }
@@ -260,16 +261,17 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 	}
 	s.begin(ns)
 	if slow != 0 {
-		// The companion stays with its namespace, closed and without keys, until there is a second half-life again.
+		// The slow namespace stays with its namespace, closed and without keys, until there is a second half-life
+		// again.
 		c := s.editNamespace(slow)
 		c.definition = pb.CloneOf(c.definition)
-		c.definition.Name, c.definition.HashSeed = def.GetName()+companionSuffix, def.GetHashSeed()
+		c.definition.Name, c.definition.HashSeed = def.GetName()+slowSuffix, def.GetHashSeed()
 		s.summaries.held[slow].name = c.definition.Name
 		c.seed, c.closed, c.signed, c.eventTime = ns.seed, true, false, 0
 		c.eras, c.eraBase = c.eras[len(c.eras)-1:len(c.eras):len(c.eras)], c.presentEra()
 		c.eras[0].params = s.paramsOf(c.definition)
 	}
-	s.followed(ns)
+	s.followSlow(ns)
 }
 
 // replaceable returns the emptied namespace that makes room for a new one, nil if there is none: that of the lowest
@@ -311,12 +313,12 @@ func (f *frame) Deletion(name string) Deletion {
 // emptied. They are the shard's own, and never change: callers read them only.
 func (f *frame) Definitions() (known []*ebbv1.Namespace) {
 	for _, ns := range f.namespaces {
-		if !ns.companion && !ns.emptied {
+		if !ns.isSlow && !ns.emptied {
 			known = append(known, ns.definition)
 		}
 	}
 	return known
 }
 
-// Holed says whether there are holes between blocks that entries will close.
-func (s *State) Holed() bool { return s.gathered != 0 || s.summaries.bins.holed() }
+// Fragmented says whether there are holes between blocks that entries will close.
+func (s *State) Fragmented() bool { return s.gathered != 0 || s.summaries.bins.fragmented() }

@@ -238,7 +238,7 @@ func TestLifeOfANamespace(t *testing.T) {
 					t.Errorf("in grace, %v is answered with %v", q, e)
 				}
 			}
-			if list := l.s.Remnants(1<<60, 10); len(list) > 0 {
+			if list := l.s.Orphans(1<<60, 10); len(list) > 0 {
 				t.Errorf("in grace, %d numbers are to be swept", len(list))
 			}
 
@@ -275,9 +275,9 @@ func TestLifeOfANamespace(t *testing.T) {
 			if l.shown("b") != other {
 				t.Error("another namespace lost keys")
 			}
-			if l.s.RemnantCount() != 0 || l.s.sources.live != 1 || l.s.sessions.live != 1 || l.s.answered.live != 1 || len(l.s.ledgers) != 1 {
-				t.Errorf("left are %d remnants, %d sources, %d sessions, %d idempotency keys, %d ledgers", l.s.RemnantCount(),
-					l.s.sources.live, l.s.sessions.live, l.s.answered.live, len(l.s.ledgers))
+			if l.s.OrphanCount() != 0 || l.s.sources.live != 1 || l.s.sessions.live != 1 || l.s.answered.live != 1 || len(l.s.dictParts) != 1 {
+				t.Errorf("left are %d orphans, %d sources, %d sessions, %d idempotency keys, %d parts of dictionaries", l.s.OrphanCount(),
+					l.s.sources.live, l.s.sessions.live, l.s.answered.live, len(l.s.dictParts))
 			}
 			if id, ok := l.s.idOf(l.s.lookup([]byte("b")), []byte("y")); !ok || id != 1 {
 				t.Errorf("a string of another namespace has id %d, %v", id, ok)
@@ -342,7 +342,7 @@ func TestPurgeInBoundedEntries(t *testing.T) {
 	if dropped != keys || entries < keys*purgeKeyWork/purgeWork {
 		t.Errorf("%d keys were dropped in %d entries", dropped, entries)
 	}
-	for i := 0; l.s.Holed(); i++ {
+	for i := 0; l.s.Fragmented(); i++ {
 		if i > 100 {
 			t.Fatal("pages are not given back by entries")
 		}

@@ -148,8 +148,8 @@ func (r record) appendName(b []byte) []byte {
 	return b[:end]
 }
 
-// spelled is a name as words, in room.
-func spelled(room *[nameLenMax / 8]uint64, name []byte) []uint64 {
+// packName returns a name as words, in room.
+func packName(room *[nameLenMax / 8]uint64, name []byte) []uint64 {
 	words := room[:0]
 	for ; len(name) >= 8; name = name[8:] {
 		words = append(words, binary.LittleEndian.Uint64(name))
@@ -346,7 +346,8 @@ func (r record) storeBitmap(sum *summary, head *bitmapHead, edited uint64) {
 	}
 }
 
-// directory hands out the numbers of keys as a roster does, and says where the record of each key lies, and its place in the order of visits.
+// directory hands out the numbers of keys as a slotTable does, and says where the record of each key lies, and its
+// place in the order of visits.
 //
 //	block (32) | place in the order of visits, plus one (32); not replicated
 //	0          | next free number, plus one (32)              of a free one
@@ -434,7 +435,7 @@ func (p *directory) append(link, epoch uint32) uint32 {
 	return key
 }
 
-// link implements chain.
+// link implements freeList.
 func (p *directory) link(key uint32) uint32 {
 	w := *p.at(key)
 	if uint32(w) != 0 {
@@ -443,10 +444,10 @@ func (p *directory) link(key uint32) uint32 {
 	return uint32(w >> 32)
 }
 
-// ends implements chain.
+// ends implements freeList.
 func (p *directory) ends() (slots, free, live uint32) { return p.slots, p.free, p.live }
 
-// restore implements chain.
+// restore implements freeList.
 func (p *directory) restore(link, epoch uint32) uint32 {
 	if link != inUse {
 		return p.append(link, epoch)
@@ -455,7 +456,7 @@ func (p *directory) restore(link, epoch uint32) uint32 {
 	return p.append(0, epoch)
 }
 
-// begin implements chain.
+// begin implements freeList.
 func (p *directory) begin(free uint32) { p.free = free }
 
 func (p *directory) frozen() directory {

@@ -56,10 +56,10 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 // shard both half-lives have one clock.
 func (h *rehash) begin(from []*State) {
 	for _, ns := range slices.Clone(h.namespaces) {
-		if ns.companion || !ns.onEventTime() || ns.emptied {
+		if ns.isSlow || !ns.onEventTime() || ns.emptied {
 			continue
 		}
-		if slow := h.editCompanion(ns); slow != nil {
+		if slow := h.editSlow(ns); slow != nil {
 			slow.eventTime = max(slow.eventTime, ns.eventTime)
 		}
 		if h.id != 1 {
@@ -72,12 +72,12 @@ func (h *rehash) begin(from []*State) {
 				continue
 			}
 			b.sides[0] = append(b.sides[0], was.begins())
-			if slow := old.companion(was); slow != nil {
+			if slow := old.slowOf(was); slow != nil {
 				b.sides[1] = append(b.sides[1], slow.begins())
 			}
 		}
 		h.editNamespace(ns.space).beginAs(b, 0)
-		if slow := h.editCompanion(ns); slow != nil {
+		if slow := h.editSlow(ns); slow != nil {
 			slow.beginAs(b, 1)
 		}
 	}
@@ -149,7 +149,7 @@ func (h *rehash) define(namespaces []*ebbv1.Namespace) error {
 func (h *rehash) take(old *State) error {
 	spaces := make([]*namespace, len(old.namespaces))
 	for i, ns := range old.namespaces {
-		if ns.companion {
+		if ns.isSlow {
 			continue
 		}
 		if spaces[i] = h.find([]byte(ns.definition.GetName())); spaces[i] == nil {
@@ -162,7 +162,7 @@ func (h *rehash) take(old *State) error {
 		if def := spaces[i].definition; old.setsClock(ns, def) { // it had not heard of that
 			ns = old.editNamespace(ns.space)
 			ns.setClock(old.settingOf(def), old.behaviour)
-			if slow := old.editCompanion(ns); slow != nil {
+			if slow := old.editSlow(ns); slow != nil {
 				slow.setClock(old.settingOf(def), old.behaviour)
 			}
 		}
@@ -172,7 +172,7 @@ func (h *rehash) take(old *State) error {
 	}
 	for key := range old.summaries.keys.all {
 		ns := old.namespaces[old.keys.space(key)]
-		if ns.companion {
+		if ns.isSlow {
 			ns = old.namespaces[old.owner(ns)]
 		}
 		if to := spaces[ns.space]; to != nil && old.lists(ns, old.slowKeys(ns), key, ns.clock(old.now)) {
@@ -181,17 +181,17 @@ func (h *rehash) take(old *State) error {
 			}
 		}
 	}
-	for i := range old.ledgers {
-		l := &old.ledgers[i]
+	for i := range old.dictParts {
+		l := &old.dictParts[i]
 		if proto.NamePartShard(l.part, h.shards) == uint32(h.id) {
-			h.takeLedger(l, spaces[l.space])
+			h.takeDictPart(l, spaces[l.space])
 		}
 	}
-	for _, r := range old.remnants.all {
+	for _, r := range old.orphans.all {
 		if ns := spaces[r.space]; proto.ShardOf(ns.definition.GetName(), []byte(r.key), h.shards) == uint32(h.id) {
 			moved := *r
 			moved.space = ns.space
-			h.addRemnant(moved)
+			h.addOrphan(moved)
 		}
 	}
 	return nil
@@ -239,15 +239,15 @@ func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
 	return nil
 }
 
-// takeLedger takes a part of a dictionary, in its order.
-func (h *rehash) takeLedger(old *ledger, ns *namespace) {
-	h.addLedger(ns, old.part)
-	l := &h.ledgers[len(h.ledgers)-1]
+// takeDictPart takes a part of a dictionary, in its order.
+func (h *rehash) takeDictPart(old *dictPart, ns *namespace) {
+	h.addDictPart(ns, old.part)
+	l := &h.dictParts[len(h.dictParts)-1]
 	var name []byte
-	var room spellingRoom
+	var room nameBuffer
 	for number := range old.count {
 		name = old.append(name[:0], number)
-		h.addName(l, tagOf(name, ns.seed), spell(&room, name))
+		h.addName(l, tagOf(name, ns.seed), encodeName(&room, name))
 	}
 }
 

@@ -8,18 +8,19 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// What is made for other shards is a sound state, the same each time, and every key that lives is in exactly the shard it belongs to.
-func TestRehashedStatesAreSound(t *testing.T) {
+// What is made for other shards is a valid state, the same each time, and every key that lives is in exactly the shard
+// it belongs to.
+func TestRehashedStatesAreValid(t *testing.T) {
 	old := furnished(t)
 	var namespaces []*ebbv1.Namespace
 	for _, ns := range old.namespaces {
-		if !ns.companion {
+		if !ns.isSlow {
 			namespaces = append(namespaces, ns.definition)
 		}
 	}
 	for _, shards := range []uint32{1, 2, 7} {
 		found := map[string]ID{}
-		remnants := uint32(0)
+		orphans := uint32(0)
 		for id := ID(1); id <= ID(shards); id++ {
 			s, err := Rehash(id, shards, &wiping{}, []*State{old, New(2, Heap{})}, namespaces)
 			if err != nil {
@@ -32,7 +33,7 @@ func TestRehashedStatesAreSound(t *testing.T) {
 			}
 			for key := range s.summaries.keys.all {
 				space := s.namespaces[s.summary(key).space]
-				if space.companion {
+				if space.isSlow {
 					continue // it begins anew, beside its key
 				}
 				ns := space.definition.Name
@@ -42,7 +43,7 @@ func TestRehashedStatesAreSound(t *testing.T) {
 				}
 				found[ns+"/"+string(name)] = id
 			}
-			remnants += s.remnants.live
+			orphans += s.orphans.live
 			if s.now != old.now || s.lastSession < old.lastSession || s.sessions.live+s.sources.live+s.answered.live != 0 {
 				t.Errorf("shard %d: clock %d, sessions up to %d", id, s.now, s.lastSession)
 			}
@@ -52,12 +53,12 @@ func TestRehashedStatesAreSound(t *testing.T) {
 		}
 		for key := range old.summaries.keys.all {
 			ns := old.namespaces[old.summary(key).space]
-			if name := string(old.keys.bytesOf(key)); !ns.companion && old.alive(ns, key, ns.clock(old.now)) && found[ns.definition.Name+"/"+name] == 0 {
+			if name := string(old.keys.bytesOf(key)); !ns.isSlow && old.alive(ns, key, ns.clock(old.now)) && found[ns.definition.Name+"/"+name] == 0 {
 				t.Errorf("key %q of %s is in none of %d shards", name, ns.definition.Name, shards)
 			}
 		}
-		if remnants != old.remnants.live {
-			t.Errorf("%d remnants of %d", remnants, old.remnants.live)
+		if orphans != old.orphans.live {
+			t.Errorf("%d orphans of %d", orphans, old.orphans.live)
 		}
 	}
 	if _, err := Rehash(1, 1, Heap{}, []*State{old}, namespaces[:1]); err == nil {

@@ -27,8 +27,9 @@ type staging struct {
 	have     uint64 // bytes of pieces
 }
 
-// harmless says which commands a shard takes while it is being restored: those that leave nothing that a restore would have to keep.
-func harmless(kind protowire.Number) bool {
+// allowedDuringRestore says which commands a shard takes while it is being restored: those that leave nothing that a
+// restore would have to keep.
+func allowedDuringRestore(kind protowire.Number) bool {
 	switch kind {
 	case proto.FieldCommandDefineNamespace, fieldCommandOpenSession, fieldCommandCloseSession, fieldCommandBehaviour, fieldCommandTick, fieldCommandAudit:
 		return true
@@ -43,7 +44,7 @@ func (s *State) beingRestored() *proto.Error {
 
 // vacant says whether a restore would lose nothing. Sessions without a write are nothing: who has one is told that it has expired.
 func (s *State) vacant() bool {
-	return s.summaries.keys.live == 0 && len(s.ledgers) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.remnants.live == 0
+	return s.summaries.keys.live == 0 && len(s.dictParts) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.orphans.live == 0
 }
 
 // restoration applies a step of a restore.

@@ -29,7 +29,7 @@ type session struct {
 	// used is the shard time of the last command, and due that of the next
 	// look at whether the session has expired.
 	used, due sketch.Tick
-	// ring holds, at sequence % len, 1 + the memo's count for a sequence that
+	// ring holds, at sequence % len, 1 + the result's count for a sequence that
 	// has been applied, with the high bit for one with more to say; 0 for one
 	// never seen. It grows up to the window; its length is a power of two.
 	ring []uint32
@@ -129,7 +129,7 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 	r := s.body(c)
 	// The body may have closed this very session.
 	if slot, ok := s.sessionSlots[c.session]; ok {
-		s.editSession(slot).remember(c.sequence, memoOf(c, r), &s.limits)
+		s.editSession(slot).remember(c.sequence, dedupResultOf(c, r), &s.limits)
 	}
 	return r
 }
@@ -181,13 +181,13 @@ func (w *session) floor(window uint64) uint64 {
 }
 
 // recall returns what was remembered of a sequence within the window.
-func (w *session) recall(sequence, window uint64) (m memo, seen bool) {
+func (w *session) recall(sequence, window uint64) (m dedupResult, seen bool) {
 	if sequence > w.top || sequence <= w.floor(window) {
-		return memo{}, false
+		return dedupResult{}, false
 	}
 	v := w.ring[sequence&uint64(len(w.ring)-1)]
 	if v == 0 {
-		return memo{}, false
+		return dedupResult{}, false
 	}
 	m.applied = v&^oddBit - 1
 	if v&oddBit != 0 {
@@ -198,7 +198,7 @@ func (w *session) recall(sequence, window uint64) (m memo, seen bool) {
 }
 
 // remember keeps the result of a sequence above the floor.
-func (w *session) remember(sequence uint64, m memo, limits *Limits) {
+func (w *session) remember(sequence uint64, m dedupResult, limits *Limits) {
 	if sequence > w.top {
 		w.advance(sequence, limits.SessionWindow)
 	}

@@ -339,10 +339,10 @@ func BenchmarkMergeGraph(b *testing.B) {
 func newSetOf(halfLife sketch.Tick) body {
 	if halfLife == 0 {
 		s, err := sketch.NewSet(sketch.SetParams{Members: true, Signature: setSignature})
-		return sound(&set{s}, err)
+		return mustBody(&set{s}, err)
 	}
 	s, err := sketch.NewSetDecayed(sketch.SetDecayedParams{HalfLife: halfLife, Members: true})
-	return sound(&setDecayed{s}, err)
+	return mustBody(&setDecayed{s}, err)
 }
 
 // A graph takes its sets from patterns as well: those that match, each once, after those that are named, and nothing of other kinds.

@@ -254,10 +254,10 @@ func (b *slab) gather(had blockRef, epoch uint32) (ref blockRef, moved bool) {
 	return ref, true
 }
 
-// holed says whether there are so many holes that blocks should move together:
+// fragmented says whether there are so many holes that blocks should move together:
 // an eighth of what is used, beside those of runs that are being filled. Once
 // none is sparse there is half of that.
-func (b *slab) holed() bool {
+func (b *slab) fragmented() bool {
 	holes := b.taken - b.used - b.used/8
 	if holes <= 0 {
 		return false

@@ -10,9 +10,10 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A slow key is one that only the companion still counts: under the first half-life it has faded. From
+// A slow key is one that only the slow namespace still counts: under the first half-life it has faded. From
 // BehaviourSlowKeys on it is there for lists, commands and copies, as a distribution that counts nothing. Nothing of it
-// is stored in the first namespace: it is known by the number of the companion's key, and the next event makes it anew.
+// is stored in the first namespace: it is known by the number of the slow namespace's key, and the next event makes it
+// anew.
 
 // there returns the key of a name that is there at a time: that of the namespace, or else a slow one.
 func (f *frame) there(ns *namespace, name []byte, at sketch.Tick) (key uint32, ok bool) {
@@ -26,18 +27,18 @@ func (f *frame) there(ns *namespace, name []byte, at sketch.Tick) (key uint32, o
 	return 0, false
 }
 
-// slowKeys is the companion that may have slow keys of a namespace, nil if there are none.
+// slowKeys is the slow namespace that may have slow keys of a namespace, nil if there are none.
 func (f *frame) slowKeys(ns *namespace) *namespace {
 	if f.behaviour < BehaviourSlowKeys {
 		return nil
 	}
-	return f.companion(ns)
+	return f.slowOf(ns)
 }
 
-// pair counts a key that comes to a namespace or leaves it, if it is a companion or has one.
+// pair counts a key that comes to a namespace or leaves it, if it is a slow namespace or has one.
 func (s *State) pair(ns *namespace, tag uint32, name []byte, change int) {
 	switch {
-	case ns.companion:
+	case ns.isSlow:
 		if _, own := s.keys.find(tag, s.summaries.held[ns.space].owner, name); !own {
 			ns.alone += uint32(change)
 		}
@@ -48,14 +49,14 @@ func (s *State) pair(ns *namespace, tag uint32, name []byte, change int) {
 	}
 }
 
-// pairAll counts the keys of companions when all have been read.
+// pairAll counts the keys of slow namespaces when all have been read.
 func (s *State) pairAll() {
-	if !slices.ContainsFunc(s.namespaces, func(ns *namespace) bool { return ns.companion && ns.keys > 0 }) {
+	if !slices.ContainsFunc(s.namespaces, func(ns *namespace) bool { return ns.isSlow && ns.keys > 0 }) {
 		return
 	}
 	var name []byte
 	for key := range s.summaries.keys.all {
-		if ns := s.namespaces[s.keys.space(key)]; ns.companion {
+		if ns := s.namespaces[s.keys.space(key)]; ns.isSlow {
 			name = s.keys.appendName(name[:0], key)
 			s.pair(ns, tagOf(name, ns.seed), name, 1)
 		}
@@ -102,9 +103,9 @@ func (f *frame) fades(ns *namespace, name []byte, death, at sketch.Tick) sketch.
 	return death
 }
 
-// lasting returns the key whose counts say whether a key has changed: its own, or that of the companion. The companion
-// counts every event, too, and does not fade before the first count where its half-life is the longer one: so a key
-// that fades between two steps of a rename has not changed.
+// lasting returns the key whose counts say whether a key has changed: its own, or that of the slow namespace. The slow
+// namespace counts every event, too, and does not fade before the first count where its half-life is the longer one: so
+// a key that fades between two steps of a rename has not changed.
 func (f *frame) lasting(ns *namespace, key uint32) uint32 {
 	slow := f.slowKeys(ns)
 	if slow == nil || f.isSlow(ns, key) || slow.params().HalfLife < ns.params().HalfLife ||

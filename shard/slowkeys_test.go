@@ -255,7 +255,7 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 				t.Errorf("what is gone: %v", code)
 			}
 		},
-		"an event": func(t *testing.T, c *slowCase) { // joins what the companion has
+		"an event": func(t *testing.T, c *slowCase) { // joins what the slow namespace has
 			rate := c.rate("a/k")
 			c.add("a/k", "x")
 			if got := c.rate("a/k"); got <= rate || c.names("**") != "2 [a/k b/k]" || c.keyCount() != 2 {
@@ -344,7 +344,7 @@ func TestSlowKeysAtEveryDoor(t *testing.T) {
 					continue
 				}
 				in := func(s *State) keyCounts {
-					return countsAt(s, s.companion(s.lookup(nil)), "a/k", sketch.Tick(c.now))
+					return countsAt(s, s.slowOf(s.lookup(nil)), "a/k", sketch.Tick(c.now))
 				}
 				if to.names("a/*") != "1 [a/k]" || !in(s).like(in(c.State)) {
 					t.Errorf("%s, %v of %v", to.names("**"), in(s), in(c.State))
@@ -424,7 +424,7 @@ func TestSlowKeysAgree(t *testing.T) {
 			ns := s.lookup(nil)
 			for _, name := range all {
 				var is [2]bool
-				for i, of := range []*namespace{ns, s.companion(ns)} {
+				for i, of := range []*namespace{ns, s.slowOf(ns)} {
 					key, ok := s.findKey(of, []byte(name))
 					is[i] = ok && s.alive(of, key, at)
 				}

@@ -15,22 +15,22 @@ import (
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
 //	namespaces  count { definition [max-jump epoch clock-set] deletion emptied [set-hash] signed event-time began
-//	            exposure-from exposure [active-periods { first last events }] companion-of closed
+//	            exposure-from exposure [active-periods { first last events }] slow-of closed
 //	            era-base eras { params from fresh [rewound] } [gone since half-life [shortest grown]] }
-//	bins        roster { name }
-//	keys        roster { space name era due on-event prune-at pruned len distribution }
+//	bins        slots { name }
+//	keys        slots { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
 //	bitmaps     { { slice } 0 }     of keys that hold one of more than 64 ids, by slot; a slice as in bodybitmap.go
-//	ledgers     count { space part strings { text } }   in the order in which they began
-//	sessions    roster { [namespace secret] id top low used due window { value } odd { sequence more } }
-//	sources     roster { [namespace] name epoch token last refused { gap code } }
-//	answered    roster { [namespace] issued-at hi lo applied more }
-//	remnants    roster { space number since pending key }
+//	dict-parts  count { space part strings { text } }   in the order in which they began
+//	sessions    slots { [namespace secret] id top low used due window { value } odd { sequence more } }
+//	sources     slots { [namespace] name epoch token last refused { gap code } }
+//	answered    slots { [namespace] issued-at hi lo applied more }
+//	orphans     slots { space number since pending key }
 //	staged      name { bytes checksum pieces { text } }     of a restore that is under way; only an empty name without
 //	uploads     count { namespace upload bytes at { data } }     large images that are on their way
 //	end         crc(4, little endian)
 //
-//	roster = slots first-free { 0 item | 1 + next free }
+//	slots = count first-free { 0 item | 1 + next free }
 //
 // What keys that are gone may have held, a count since a time that decays by a half-life, is there from format 9 on,
 // which a shard has from BehaviourGone on. The shortest half-life of keys, and whether the clock was set back since, are
@@ -84,10 +84,10 @@ const (
 	sectionEnd
 	sectionExpiries
 	sectionBitmaps
-	sectionLedgers
-	sectionRemnants = 20
-	sectionStaged   = 40
-	sectionUploads  = 41
+	sectionDictParts
+	sectionOrphans = 20
+	sectionStaged  = 40
+	sectionUploads = 41
 )
 
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.
@@ -100,16 +100,16 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	f.writeHeader(b)
 	f.writeNamespaces(b)
 	b.section(sectionBins)
-	writeRoster(b, &f.bins.names, func(bin uint32, _ *name) { b.text(f.bins.bytesOf(bin)) })
+	writeSlotTable(b, &f.bins.names, func(bin uint32, _ *name) { b.text(f.bins.bytesOf(bin)) })
 	b.section(sectionKeys)
-	writeChain(b, &f.summaries.keys, func(key uint32) { f.writeKey(b, key) })
+	writeFreeList(b, &f.summaries.keys, func(key uint32) { f.writeKey(b, key) })
 	b.section(sectionExpiries)
 	f.writeExpiries(b)
 	b.section(sectionBitmaps)
 	f.writeBitmaps(b)
-	b.section(sectionLedgers)
-	f.writeLedgers(b)
-	f.writeRosters(b)
+	b.section(sectionDictParts)
+	f.writeDictParts(b)
+	f.writeSlotTables(b)
 	b.section(sectionStaged)
 	f.staged.write(b)
 	f.writeUploads(b)

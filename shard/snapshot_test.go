@@ -208,15 +208,15 @@ func resealed(raw []byte, change func(section byte, payload []byte) []byte) []by
 	return out
 }
 
-// Damage that comes with right checksums is refused, or harmless: it never
+// Damage that comes with right checksums is refused, or does no harm: it never
 // panics, and what it restores is a state that can be written.
 func FuzzRestore(f *testing.F) {
 	good := snapshot(f, furnished(f))
 	f.Add(byte(sectionKeys), uint16(3), byte(1), uint16(0))
 	f.Add(byte(sectionBins), uint16(1), byte(7), uint16(2))
 	f.Add(byte(sectionSessions), uint16(9), byte(255), uint16(1))
-	f.Add(byte(sectionLedgers), uint16(3), byte(1), uint16(0))
-	f.Add(byte(sectionLedgers), uint16(5), byte(3), uint16(2))
+	f.Add(byte(sectionDictParts), uint16(3), byte(1), uint16(0))
+	f.Add(byte(sectionDictParts), uint16(5), byte(3), uint16(2))
 	f.Fuzz(func(t *testing.T, section byte, at uint16, flip byte, cut uint16) {
 		raw := resealed(good, func(s byte, payload []byte) []byte {
 			if s != section || len(payload) == 0 {
@@ -295,7 +295,7 @@ func TestRestoreOfResealedDamage(t *testing.T) {
 }
 
 // restoreAny restores a snapshot of unknown origin and, if it is accepted, uses
-// the state for a while: nothing panics, and it stays a sound state.
+// the state for a while: nothing panics, and it stays a valid state.
 func restoreAny(t *testing.T, raw []byte) (accepted bool) {
 	t.Helper()
 	s, err := Restore(1, &wiping{}, bytes.NewReader(raw))
@@ -389,11 +389,11 @@ var misfits = []struct {
 			}
 		}
 	}},
-	{"a remnant without a number", func(s *State) { s.remnants.edit(0, s.epoch).number = 0 }},
-	{"two remnants of one number", func(s *State) { s.remnants.edit(0, s.epoch).number = s.remnants.at(1).number }},
-	{"a remnant of tomorrow", func(s *State) { s.remnants.edit(0, s.epoch).since = s.now + 1 }},
-	{"a remnant of no namespace", func(s *State) { s.remnants.edit(0, s.epoch).space = 1000 }},
-	{"a remnant of a part", func(s *State) { s.remnants.edit(0, s.epoch).key = "\x00" }},
+	{"an orphan without a number", func(s *State) { s.orphans.edit(0, s.epoch).number = 0 }},
+	{"two orphans of one number", func(s *State) { s.orphans.edit(0, s.epoch).number = s.orphans.at(1).number }},
+	{"an orphan of tomorrow", func(s *State) { s.orphans.edit(0, s.epoch).since = s.now + 1 }},
+	{"an orphan of no namespace", func(s *State) { s.orphans.edit(0, s.epoch).space = 1000 }},
+	{"an orphan of a part", func(s *State) { s.orphans.edit(0, s.epoch).key = "\x00" }},
 	{"a namespace whose kind is unknown", func(s *State) { s.namespaces[0].definition.Kind = proto.KindMax + 1 }},
 	{"a namespace with a size out of range", func(s *State) { s.namespaces[0].definition.Sizes.DistinctPrecision = 40 }},
 	{"more to say of a sequence, and nothing there", func(s *State) { w := someSession(s); w.odd = w.odd[1:] }},
@@ -445,12 +445,12 @@ var misfits = []struct {
 	{"compact values in a namespace of doubles", func(s *State) { change(s, 0, func(sum *summary) { sum.dist = distributionOf(s, 1) }) }},
 	{"a landmark ahead of the clock", func(s *State) { addAt(s, s.now+3*3600*second, 1) }},
 	{"an event ahead of the clock", func(s *State) { addAt(s, s.now+1, 1) }},
-	{"no companion for a second half-life", func(s *State) { s.namespaces[2].definition.SlowHalfLifeUs = new(int64(7200 * second)) }},
-	{"a companion that nobody wants", func(s *State) { s.namespaces[1].definition.SlowHalfLifeUs = nil }},
-	{"a companion of another half-life", func(s *State) { s.namespaces[1].definition.SlowHalfLifeUs = new(int64(80_000 * second)) }},
-	{"a companion of another seed", func(s *State) { s.namespaces[1].definition.HashSeed++ }},
+	{"no slow namespace for a second half-life", func(s *State) { s.namespaces[2].definition.SlowHalfLifeUs = new(int64(7200 * second)) }},
+	{"a slow namespace that nobody wants", func(s *State) { s.namespaces[1].definition.SlowHalfLifeUs = nil }},
+	{"a slow namespace of another half-life", func(s *State) { s.namespaces[1].definition.SlowHalfLifeUs = new(int64(80_000 * second)) }},
+	{"a slow namespace of another seed", func(s *State) { s.namespaces[1].definition.HashSeed++ }},
 	{"a namespace that is closed", func(s *State) { s.namespaces[2].closed = true }},
-	{"an open companion of a namespace with one half-life", func(s *State) { s.namespaces[s.namespaces[0].slow].closed = false }},
+	{"an open slow namespace of a namespace with one half-life", func(s *State) { s.namespaces[s.namespaces[0].slow].closed = false }},
 	{"a namespace whose keys are forgotten", func(s *State) { s.namespaces[0].eras[0].fresh = true }},
 	{"a namespace that begins tomorrow", func(s *State) { s.namespaces[0].began = s.now + 1 }},
 	{"an exposure that begins tomorrow", func(s *State) { s.namespaces[0].exposure.From = s.now + 1 }},
@@ -461,13 +461,15 @@ var misfits = []struct {
 		s.sources.drop(s.sources.add(s.epoch), s.epoch)
 		s.sources.free = 0
 	}},
-	{"a string in another part than its own", func(s *State) { s.ledgers[0].part, s.ledgers[1].part = s.ledgers[1].part, s.ledgers[0].part }},
-	{"a part that no dictionary has", func(s *State) { s.ledgers[0].part = 2 }},
-	{"strings of a namespace without a dictionary", func(s *State) { s.ledgers[0].space = 0 }},
-	{"a part that is there twice", func(s *State) { s.ledgers = append(s.ledgers, s.ledgers[0]) }},
-	{"a part without strings", func(s *State) { s.ledgers[0].count = 0 }},
-	{"a string that is there twice", func(s *State) { s.ledgers[0].add(1, spell(new(spellingRoom), s.ledgers[0].append(nil, 0)), s.epoch) }},
-	{"a string of two lines", func(s *State) { s.ledgers[0].add(1, spell(new(spellingRoom), []byte("x\n")), s.epoch) }},
+	{"a string in another part than its own", func(s *State) { s.dictParts[0].part, s.dictParts[1].part = s.dictParts[1].part, s.dictParts[0].part }},
+	{"a part that no dictionary has", func(s *State) { s.dictParts[0].part = 2 }},
+	{"strings of a namespace without a dictionary", func(s *State) { s.dictParts[0].space = 0 }},
+	{"a part that is there twice", func(s *State) { s.dictParts = append(s.dictParts, s.dictParts[0]) }},
+	{"a part without strings", func(s *State) { s.dictParts[0].count = 0 }},
+	{"a string that is there twice", func(s *State) {
+		s.dictParts[0].add(1, encodeName(new(nameBuffer), s.dictParts[0].append(nil, 0)), s.epoch)
+	}},
+	{"a string of two lines", func(s *State) { s.dictParts[0].add(1, encodeName(new(nameBuffer), []byte("x\n")), s.epoch) }},
 	{"a dictionary of too many parts", func(s *State) { s.namespaces[1].definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }

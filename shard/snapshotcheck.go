@@ -22,7 +22,7 @@ func (s *State) checkReferences(b *blockReader) {
 		if ns.definition.GetSlowHalfLifeUs() > 0 && ns.slow == 0 {
 			b.corrupt("namespace %q has no companion", ns.definition.Name)
 		}
-		if ns.emptied && (ns.keys > 0 || len(ns.ledgers) > 0 || ns.slow != 0 && s.namespaces[ns.slow].keys > 0) {
+		if ns.emptied && (ns.keys > 0 || len(ns.dictParts) > 0 || ns.slow != 0 && s.namespaces[ns.slow].keys > 0) {
 			b.corrupt("namespace %q: it is purged, and has keys", ns.definition.Name)
 		}
 		if len(ns.eras) > 1 && ns.eras[0].keys == 0 {
@@ -41,7 +41,7 @@ const (
 	eraMax = noEra / 2
 )
 
-// attach makes a companion of what is one.
+// attach makes a slow namespace of what is one.
 func (s *State) attach(b *blockReader, ns *namespace, primary uint64) {
 	if primary == 0 {
 		return
@@ -51,16 +51,16 @@ func (s *State) attach(b *blockReader, ns *namespace, primary uint64) {
 		return
 	}
 	of := s.namespaces[primary-1]
-	if of.companion || of.slow != 0 || of.definition.Name+companionSuffix != ns.definition.Name || of.seed != ns.seed {
+	if of.isSlow || of.slow != 0 || of.definition.Name+slowSuffix != ns.definition.Name || of.seed != ns.seed {
 		b.corrupt("namespace %q is no companion of %q", ns.definition.Name, of.definition.Name)
 		return
 	}
 	on := of.definition.GetSlowHalfLifeUs()
-	if on > 0 == ns.closed || on > 0 && !pb.Equal(ns.definition, companionDefinition(of.definition)) {
+	if on > 0 == ns.closed || on > 0 && !pb.Equal(ns.definition, deriveSlow(of.definition)) {
 		b.corrupt("companion of namespace %q: settings do not agree", of.definition.Name)
 		return
 	}
-	ns.companion = true
+	ns.isSlow = true
 	of.slow = uint16(len(s.namespaces))
 	s.drop(&namespace{space: of.slow})
 }
@@ -70,9 +70,9 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		return
 	}
 	name := ns.definition.Name
-	if ns.companion {
+	if ns.isSlow {
 		shown := pb.CloneOf(ns.definition)
-		shown.Name = strings.TrimSuffix(name, companionSuffix)
+		shown.Name = strings.TrimSuffix(name, slowSuffix)
 		ns = ns.clone(ns.epoch)
 		ns.definition = shown
 	}
@@ -83,11 +83,11 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: %v", name, err)
 	} else if err := proto.CheckDeletion(ns.definition); err != nil {
 		b.corrupt("namespace %q: %v", name, err)
-	} else if ns.companion && ns.deleted() {
+	} else if ns.isSlow && ns.deleted() {
 		b.corrupt("namespace %q: a companion is not deleted by itself", name)
 	} else if ns.began > s.now || ns.exposure.From > s.now ||
 		!(ns.exposure.Had >= 0 && ns.exposure.Had <= math.MaxFloat64) ||
-		ns.closed && !ns.companion || !ns.active.sound(s.now) {
+		ns.closed && !ns.isSlow || !ns.active.valid(s.now) {
 		b.corrupt("namespace %q: what it has counted", name)
 	} else if known || len(s.namespaces) >= math.MaxUint16 {
 		b.corrupt("namespace %q is one too many", name)
@@ -95,7 +95,7 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: settings do not agree", name)
 	} else if len(ns.eras) > eraMask || uint64(ns.eraBase)+uint64(len(ns.eras)) > uint64(eraMax) {
 		b.corrupt("namespace %q: era %d", name, ns.eraBase)
-	} else if ns.eventTime > s.now || !ns.soundEras(s.now) {
+	} else if ns.eventTime > s.now || !ns.validEras(s.now) {
 		b.corrupt("namespace %q: its times are ahead or out of order, or its signs are not known", name)
 	}
 }
@@ -107,13 +107,13 @@ func (s *State) means(p *sketch.Params, def *ebbv1.Namespace) bool {
 	return *p == as
 }
 
-// soundEras reports whether eras follow each other up to now, and whether the
+// validEras reports whether eras follow each other up to now, and whether the
 // namespace is signed if one of them is. The first may have begun on another
 // clock than the rest.
-func (ns *namespace) soundEras(now sketch.Tick) bool {
+func (ns *namespace) validEras(now sketch.Tick) bool {
 	for i := range ns.eras {
 		e := &ns.eras[i]
-		if e.fresh && !ns.companion || e.from > now || e.params.AllowNegative && !ns.signed || i > 1 && e.from < ns.eras[i-1].from {
+		if e.fresh && !ns.isSlow || e.from > now || e.params.AllowNegative && !ns.signed || i > 1 && e.from < ns.eras[i-1].from {
 			return false
 		}
 	}
@@ -151,8 +151,8 @@ func (sum *summary) late(p *sketch.Params, kept bool) bool {
 // they hold, and what one event makes of them.
 func bodyBytesOver(limit int) int { return limit + limit/8 + 2*sketch.BloomBytesMax }
 
-// sound reports whether what a restored key holds may have been written in its namespace by now.
-func (sum *summary) sound(ns *namespace, now sketch.Tick) bool {
+// valid reports whether what a restored key holds may have been written in its namespace by now.
+func (sum *summary) valid(ns *namespace, now sketch.Tick) bool {
 	if sum.body != nil {
 		return sum.body.last() <= now && sum.body.suits(ns)
 	}

@@ -138,7 +138,7 @@ func (l *keyLoader) bitmap(key uint32, raw []byte) {
 
 // check checks what a key holds against its namespace.
 func (l *keyLoader) check(key uint32, ns *namespace) bool {
-	if !l.sum.sound(ns, l.s.now) {
+	if !l.sum.valid(ns, l.s.now) {
 		l.b.corrupt("key %d: a summary that its namespace cannot have", key)
 		return false
 	}

@@ -52,7 +52,7 @@ func SnapshotNamespaces(id ID, r io.Reader) (held []*ebbv1.Namespace, err error)
 		return nil, fmt.Errorf("namespaces of shard %d: %w", id, b.err)
 	}
 	for _, ns := range s.namespaces {
-		if !ns.companion && !ns.emptied {
+		if !ns.isSlow && !ns.emptied {
 			held = append(held, ns.definition)
 		}
 	}
@@ -67,26 +67,26 @@ func (s *State) restore(b *blockReader) {
 	s.applying = s.applied // for bitmaps, of which it does not say when they were edited
 	s.readNamespaces(b)
 	b.section(sectionBins)
-	readRoster(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
+	readSlotTable(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
 	b.section(sectionKeys)
 	keys := newKeyLoader(s, b)
-	readChain(b, &s.summaries.keys, s.epoch, keys.read)
+	readFreeList(b, &s.summaries.keys, s.epoch, keys.read)
 	keys.end()
 	s.pairAll()
 	b.section(sectionExpiries)
 	s.readExpiries(b)
 	b.section(sectionBitmaps)
 	s.readBitmaps(b, keys.later)
-	b.section(sectionLedgers)
-	s.readLedgers(b)
+	b.section(sectionDictParts)
+	s.readDictParts(b)
 	b.section(sectionSessions)
-	readRoster(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
+	readSlotTable(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
 	b.section(sectionSources)
-	readRoster(b, &s.sources, s.epoch, func(slot uint32) { s.readSource(b, slot) })
+	readSlotTable(b, &s.sources, s.epoch, func(slot uint32) { s.readSource(b, slot) })
 	b.section(sectionAnswered)
-	readRoster(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
-	b.section(sectionRemnants)
-	readRoster(b, &s.remnants, s.epoch, func(slot uint32) { s.readRemnant(b, slot) })
+	readSlotTable(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
+	b.section(sectionOrphans)
+	readSlotTable(b, &s.orphans, s.epoch, func(slot uint32) { s.readOrphan(b, slot) })
 	b.section(sectionStaged)
 	s.staged.read(b)
 	s.readUploads(b)
@@ -204,7 +204,7 @@ func readSetHash(b *blockReader, def *ebbv1.Namespace) {
 
 func readDefinition(b *blockReader) *ebbv1.Namespace {
 	def := &ebbv1.Namespace{
-		Name:          string(b.text(proto.NamespaceLenMax + len(companionSuffix))),
+		Name:          string(b.text(proto.NamespaceLenMax + len(slowSuffix))),
 		Version:       b.uvarint(),
 		Decay:         ebbv1.Decay(b.uint32()),
 		HalfLifeUs:    int64(b.uvarint()),
@@ -259,8 +259,8 @@ func readGone(b *blockReader, now sketch.Tick) sketch.Gone {
 	if b.format >= formatGoneBack {
 		g.Shortest, g.Grown = b.tick(), b.bool()
 	}
-	sound := g.Count >= 0 && g.Count <= 2*sketch.CountMax && g.HalfLife >= 0 && g.Shortest >= 0
-	if !sound || g.Since < 0 || g.Since > now {
+	valid := g.Count >= 0 && g.Count <= 2*sketch.CountMax && g.HalfLife >= 0 && g.Shortest >= 0
+	if !valid || g.Since < 0 || g.Since > now {
 		b.corrupt("what keys that are gone may have held")
 	}
 	return g
@@ -281,7 +281,7 @@ func (s *State) readParams(b *blockReader) sketch.Params {
 		KeepsFaint:    s.behaviour >= BehaviourFaint,
 		Lowers:        s.behaviour >= BehaviourGone,
 	}
-	if !soundParams(&p) {
+	if !validParams(&p) {
 		b.corrupt("settings out of range")
 	}
 	return p
@@ -424,7 +424,7 @@ const memoBytesMax = 1 << 20
 
 func readMore(b *blockReader) string {
 	more := b.text(memoBytesMax)
-	if !wellFormedMemo(more) {
+	if !wellFormedDedupResult(more) {
 		b.corrupt("a result that does not decode")
 	}
 	return string(more)
@@ -480,8 +480,8 @@ func (s *State) readSource(b *blockReader, slot uint32) {
 
 func (s *State) readAnswered(b *blockReader, slot uint32) {
 	a := answered{
-		key:  idempotencyKey{namespace: s.shared(b.owner()), issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
-		memo: memo{applied: b.uint32(), more: readMore(b)},
+		key:    idempotencyKey{namespace: s.shared(b.owner()), issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
+		result: dedupResult{applied: b.uint32(), more: readMore(b)},
 	}
 	if _, known := s.keySlots[a.key]; known {
 		b.corrupt("an idempotency key twice")
@@ -490,16 +490,16 @@ func (s *State) readAnswered(b *blockReader, slot uint32) {
 		return
 	}
 	*s.answered.edit(slot, s.epoch) = a
-	s.answeredBytes += len(a.memo.more)
+	s.answeredBytes += len(a.result.more)
 	s.keySlots[a.key] = slot
 	s.keyVisits.set(slot, sketch.Tick(a.key.issuedAt))
 }
 
-func readRoster[T any](b *blockReader, r *roster[T], epoch uint32, item func(i uint32)) {
-	readChain(b, r, epoch, item)
+func readSlotTable[T any](b *blockReader, r *slotTable[T], epoch uint32, item func(i uint32)) {
+	readFreeList(b, r, epoch, item)
 }
 
-func readChain(b *blockReader, c chain, epoch uint32, item func(i uint32)) {
+func readFreeList(b *blockReader, c freeList, epoch uint32, item func(i uint32)) {
 	slots, free := b.uvarint(), b.uvarint()
 	if slots >= uint64(inUse) || free > slots {
 		b.corrupt("%d slots, the first free one %d", slots, free)
@@ -516,7 +516,7 @@ func readChain(b *blockReader, c chain, epoch uint32, item func(i uint32)) {
 		}
 	}
 	c.begin(uint32(free))
-	if b.err == nil && !chained(c) {
+	if b.err == nil && !freeListComplete(c) {
 		b.corrupt("free slots are not a chain")
 	}
 }

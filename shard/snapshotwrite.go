@@ -8,17 +8,17 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// writeRosters writes what keeps commands from being applied twice, and bitmaps that are to be swept.
-func (f *frame) writeRosters(b *blockWriter) {
+// writeSlotTables writes what keeps commands from being applied twice, and bitmaps that are to be swept.
+func (f *frame) writeSlotTables(b *blockWriter) {
 	owned := f.format() >= formatOwners
 	b.section(sectionSessions)
-	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b, owned) })
+	writeSlotTable(b, &f.sessions, func(_ uint32, s *session) { s.write(b, owned) })
 	b.section(sectionSources)
-	writeRoster(b, &f.sources, func(_ uint32, s *source) { s.write(b, owned) })
+	writeSlotTable(b, &f.sources, func(_ uint32, s *source) { s.write(b, owned) })
 	b.section(sectionAnswered)
-	writeRoster(b, &f.answered, func(_ uint32, a *answered) { a.write(b, owned) })
-	b.section(sectionRemnants)
-	writeRoster(b, &f.remnants, func(_ uint32, r *remnant) { r.write(b) })
+	writeSlotTable(b, &f.answered, func(_ uint32, a *answered) { a.write(b, owned) })
+	b.section(sectionOrphans)
+	writeSlotTable(b, &f.orphans, func(_ uint32, r *orphan) { r.write(b) })
 }
 
 func (f *frame) writeHeader(b *blockWriter) {
@@ -147,12 +147,12 @@ func writeClock(b *blockWriter, def *ebbv1.Namespace) {
 	b.tick(sketch.Tick(def.GetClockSetting().GetTimeUs()))
 }
 
-// primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
+// primaryOf returns what a slow namespace is written with: the number of its namespace and one, 0 for what is none.
 func (f *frame) primaryOf(ns *namespace) uint64 {
-	if !ns.companion {
+	if !ns.isSlow {
 		return 0
 	}
-	name := strings.TrimSuffix(ns.definition.GetName(), companionSuffix)
+	name := strings.TrimSuffix(ns.definition.GetName(), slowSuffix)
 	return 1 + uint64(f.spaces[name])
 }
 
@@ -281,15 +281,15 @@ func (a *answered) write(b *blockWriter, owned bool) {
 	b.tick(sketch.Tick(a.key.issuedAt))
 	b.fixed(a.key.hi)
 	b.fixed(a.key.lo)
-	b.uvarint(uint64(a.memo.applied))
-	b.text([]byte(a.memo.more))
+	b.uvarint(uint64(a.result.applied))
+	b.text([]byte(a.result.more))
 }
 
-func writeRoster[T any](b *blockWriter, r *roster[T], item func(i uint32, item *T)) {
-	writeChain(b, r, func(i uint32) { item(i, r.at(i)) })
+func writeSlotTable[T any](b *blockWriter, r *slotTable[T], item func(i uint32, item *T)) {
+	writeFreeList(b, r, func(i uint32) { item(i, r.at(i)) })
 }
 
-func writeChain(b *blockWriter, c chain, item func(i uint32)) {
+func writeFreeList(b *blockWriter, c freeList, item func(i uint32)) {
 	slots, free, _ := c.ends()
 	b.uvarint(uint64(slots))
 	b.uvarint(uint64(free))
@@ -297,7 +297,7 @@ func writeChain(b *blockWriter, c chain, item func(i uint32)) {
 }
 
 // writeLinks writes the numbers from one on, up to another.
-func writeLinks(b *blockWriter, c chain, from, to uint32, item func(i uint32)) {
+func writeLinks(b *blockWriter, c freeList, from, to uint32, item func(i uint32)) {
 	for i := from; i < to; i++ {
 		if link := c.link(i); link == inUse {
 			b.uvarint(0)

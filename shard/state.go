@@ -146,16 +146,16 @@ type frame struct {
 	namespaces []*namespace
 	spaces     map[string]uint16 // by name; a view shares it, see addNamespace
 
-	bins      dictionary
-	keys      keyring
-	summaries summaries // by key
-	expiries  expiries  // by key
-	ledgers   []ledger  // parts of dictionaries of namespaces, in the order in which they began
+	bins      binTable
+	keys      keyIndex
+	summaries summaries  // by key
+	expiries  expiries   // by key
+	dictParts []dictPart // parts of dictionaries of namespaces, in the order in which they began
 
-	sessions roster[session]
-	sources  roster[source]
-	answered roster[answered]
-	remnants roster[remnant]
+	sessions slotTable[session]
+	sources  slotTable[source]
+	answered slotTable[answered]
+	orphans  slotTable[orphan]
 
 	staged   staging // what a restore has brought so far
 	uploads  uploads // large images that are on their way
@@ -180,15 +180,15 @@ type State struct {
 	sessionPlaces []uint32
 	sourceSlots   map[sourceName]uint32
 	keySlots      map[idempotencyKey]uint32
-	remnantSlots  map[uint64]uint32 // by number
+	orphanSlots   map[uint64]uint32 // by number
 	keyVisits     heap
 	keyPlaces     []uint32
 	answeredBytes int
 	bodyBytes     int // of all bodies, see held
-	ahead         lookahead
+	prefetch      prefetcher
 	gathered      uint32        // keys before this one have been looked at, see gather; 0 between two rounds
 	editor        *bitmapEditor // nil before the first edit
-	dropping      []uint16      // companions that may have keys to drop
+	dropping      []uint16      // slow namespaces that may have keys to drop
 	gone          []uint32      // bins that a summary lets go of, while it does
 	applying      uint64        // the index of the entry that is being applied
 	drawn         uint64        // how often it has drawn a chance
@@ -206,7 +206,7 @@ func New(id ID, mem Memory) *State {
 			id:        id,
 			epoch:     1,
 			spaces:    map[string]uint16{},
-			bins:      newDictionary(mem),
+			bins:      newBinTable(mem),
 			summaries: newSummaries(mem),
 		},
 		limits:       DefaultLimits(),
@@ -214,9 +214,9 @@ func New(id ID, mem Memory) *State {
 		sessionSlots: map[uint64]uint32{},
 		sourceSlots:  map[sourceName]uint32{},
 		keySlots:     map[idempotencyKey]uint32{},
-		remnantSlots: map[uint64]uint32{},
+		orphanSlots:  map[uint64]uint32{},
 	}
-	s.keys = newKeyring(mem, &s.summaries)
+	s.keys = newKeyIndex(mem, &s.summaries)
 	s.deaths = s.newVisits()
 	s.sessionVisits.places = &s.sessionPlaces
 	s.keyVisits.places = &s.keyPlaces
@@ -241,7 +241,7 @@ func (f *frame) Now() sketch.Tick { return f.now }
 func (f *frame) Keys() uint64 {
 	n := uint64(f.summaries.keys.live)
 	for _, ns := range f.namespaces {
-		if ns.companion {
+		if ns.isSlow {
 			n -= uint64(ns.keys)
 			if f.behaviour >= BehaviourSlowKeys && !ns.closed {
 				n += uint64(ns.alone)
@@ -259,7 +259,7 @@ func (f *frame) Behaviour() uint32 { return f.behaviour }
 // has no results, so that a log may be applied again over a state.
 //
 // It panics if the entry's own framing is corrupt: it was committed, so no
-// replica may go on without it. A malformed command in a sound entry is
+// replica may go on without it. A malformed command in a valid entry is
 // answered with BAD_REQUEST and changes nothing.
 func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) []*ebbv1.CommandResult {
 	s.asked = Audit{}
@@ -295,7 +295,7 @@ const gatherPace = 4
 // it goes through the keys, as many at a time as the budget says.
 func (s *State) gather(budget int) {
 	b := &s.summaries.bins
-	if s.gathered == 0 && (budget == 0 || !b.holed()) {
+	if s.gathered == 0 && (budget == 0 || !b.fragmented()) {
 		return
 	}
 	end := min(s.gathered+uint32(budget), s.summaries.keys.slots)
@@ -325,7 +325,7 @@ func (s *State) command(raw []byte) *ebbv1.CommandResult {
 	if c.kind == proto.FieldCommandRestore {
 		return s.restoration(c.body)
 	}
-	if s.staged.name != "" && !harmless(c.kind) {
+	if s.staged.name != "" && !allowedDuringRestore(c.kind) {
 		return failed(s.beingRestored())
 	}
 	if err := s.refuseDeleted(c.namespace); err != nil && !takenWhenDeleted(c.kind) {
@@ -452,11 +452,11 @@ func (s *State) Freeze() *View {
 	v.namespaces = slices.Clone(s.namespaces)
 	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
 	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries)
-	v.ledgers = make([]ledger, len(s.ledgers))
-	for i := range s.ledgers {
-		v.ledgers[i] = s.ledgers[i].frozen()
+	v.dictParts = make([]dictPart, len(s.dictParts))
+	for i := range s.dictParts {
+		v.dictParts[i] = s.dictParts[i].frozen()
 	}
-	v.sessions, v.sources, v.answered, v.remnants = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.remnants.frozen()
+	v.sessions, v.sources, v.answered, v.orphans = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.orphans.frozen()
 	s.spacesShared = true
 	s.epoch++
 	return v

@@ -7,7 +7,7 @@ import "github.com/ebbdb/ebb/sketch"
 type summaries struct {
 	keys   directory
 	bins   slab
-	bodies table[boxed]
+	bodies cowTable[boxed]
 	spare  []uint32  // places of bodies that are free; absent in a view
 	boxes  uint32    // places handed out at least once
 	held   []holding // by space; absent in a view
@@ -37,7 +37,7 @@ func (s *summaries) edit(key, epoch uint32) record { return s.bins.edit(s.keys.b
 // words or more, whose contents mean nothing.
 func (s *summaries) begin(key uint32, space uint16, name []byte, head, words int, epoch uint32) (r record, into []uint64) {
 	var room [nameLenMax / 8]uint64
-	in := spelled(&room, name)
+	in := packName(&room, name)
 	before := s.bins.used
 	block := s.bins.put(head+len(in)+words, epoch)
 	s.charge(space, before)
@@ -67,7 +67,7 @@ func (s *summaries) rename(key uint32, name []byte, epoch uint32) {
 	s.own(key, epoch)
 	s.load(key, &sum)
 	var room [nameLenMax / 8]uint64
-	s.store(key, &sum, &spelledName{words: spelled(&room, name), length: len(name)}, epoch)
+	s.store(key, &sum, &packedName{words: packName(&room, name), length: len(name)}, epoch)
 }
 
 // load fills in what a key holds, to be read. The upper part of its era is for
@@ -102,14 +102,14 @@ func (s *summaries) own(key, epoch uint32) {
 // put stores what a key holds. Bins or ids that have left their room get another one, and the name of the key comes with them.
 func (s *summaries) put(key uint32, sum *summary, epoch uint32) { s.store(key, sum, nil, epoch) }
 
-// spelledName is a name as words.
-type spelledName struct {
+// packedName is a name as words.
+type packedName struct {
 	words  []uint64
 	length int
 }
 
 // store is put, under another name if there is one.
-func (s *summaries) store(key uint32, sum *summary, name *spelledName, epoch uint32) {
+func (s *summaries) store(key uint32, sum *summary, name *packedName, epoch uint32) {
 	r := s.edit(key, epoch)
 	bits := sum.bitmap()
 	space, before := r.space(), s.bins.used
@@ -152,7 +152,7 @@ func (s *summaries) release(r record, epoch uint32) {
 // roomFor is for how many bins there is room where there are n: it grows.
 func roomFor(n int) int { return n + max(1, n/16) }
 
-func (s *summaries) storeDistribution(key uint32, r record, sum *summary, name *spelledName, epoch uint32) {
+func (s *summaries) storeDistribution(key uint32, r record, sum *summary, name *packedName, epoch uint32) {
 	n := sum.dist.Len()
 	if name == nil && r.form() <= recordMicro && r.holds(sum.dist.Words(), 0) {
 		r.storeDistribution(sum)
@@ -168,7 +168,7 @@ func (s *summaries) storeDistribution(key uint32, r record, sum *summary, name *
 	s.bins.drop(had, epoch)
 }
 
-func (s *summaries) storeBody(key uint32, r record, sum *summary, name *spelledName, epoch uint32) {
+func (s *summaries) storeBody(key uint32, r record, sum *summary, name *packedName, epoch uint32) {
 	if r.form() == recordBody && name == nil {
 		*s.bodies.edit(r.box(), epoch) = boxed{sum.body, epoch}
 		r.storeBody(sum, r.box())
@@ -186,7 +186,7 @@ func (s *summaries) storeBody(key uint32, r record, sum *summary, name *spelledN
 	s.bins.drop(had, epoch)
 }
 
-func (s *summaries) storeBitmap(key uint32, r record, sum *summary, bits *bitmapValue, name *spelledName, epoch uint32) {
+func (s *summaries) storeBitmap(key uint32, r record, sum *summary, bits *bitmapValue, name *packedName, epoch uint32) {
 	h, head := &bits.head, bitmapHeadWords(sum.due)
 	ids, words := h.small().Words, 0
 	if h.leaves > 0 {
@@ -211,10 +211,10 @@ func (s *summaries) storeBitmap(key uint32, r record, sum *summary, bits *bitmap
 
 // move gives a key another block, for a record with a head of so many words and a room of as many, or more, whose contents mean nothing. Of the
 // head there is what says its name and namespace. The old block is for the caller to drop: what goes into the room may lie there.
-func (s *summaries) move(key uint32, head, words int, name *spelledName, epoch uint32) (r record, room []uint64, had blockRef) {
+func (s *summaries) move(key uint32, head, words int, name *packedName, epoch uint32) (r record, room []uint64, had blockRef) {
 	had = s.keys.block(key)
 	old := record(s.bins.at(had))
-	as := spelledName{old.nameIn(), old.nameLen()}
+	as := packedName{old.nameIn(), old.nameLen()}
 	if name != nil {
 		as = *name
 	}

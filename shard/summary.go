@@ -100,7 +100,7 @@ func (s *State) revive(ns *namespace, clock sketch.Tick, key uint32) (empty bool
 	sum := s.own(key)
 	empty = !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) || s.expired(key, clock)
 	if empty {
-		s.orphan(key, &sum)
+		s.addOrphanOf(key, &sum)
 		s.empty(&sum)
 		s.expiries.set(key, 0, s.epoch)
 	}
@@ -162,15 +162,15 @@ func (s *State) visits(sum *summary) *visits {
 	return s.deaths
 }
 
-// reapBy visits keys of a namespace and its companion that are due, as many as a command that has applied so much pays
-// for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by itself, and
-// when the clock is set back at once all is there.
+// reapBy visits keys of a namespace and its slow namespace that are due, as many as a command that has applied so much
+// pays for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by
+// itself, and when the clock is set back at once all is there.
 func (s *State) reapBy(ns *namespace, before sketch.Tick, applied int) {
 	if s.behaviour < BehaviourAdds {
 		before = clockMax
 	}
 	s.reap(s.eventDeaths[ns.space], min(before, ns.clock(s.now)), visitsMin+2*applied)
-	if slow := s.companion(ns); slow != nil {
+	if slow := s.slowOf(ns); slow != nil {
 		s.reap(s.eventDeaths[slow.space], min(before, slow.clock(s.now)), visitsMin+2*applied)
 	}
 }
@@ -305,7 +305,7 @@ func (s *State) releaseGone() {
 
 // dropKey forgets a key and what it holds.
 func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
-	s.orphan(key, sum)
+	s.addOrphanOf(key, sum)
 	s.empty(sum)
 	s.visits(sum).remove(key)
 	ns.count(sum.era, noEra)

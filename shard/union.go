@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// Union is what the bitmaps of a span have together, in memory of its own. It stays what it was made of: Unions knows when that is out of date.
+// Union is what the bitmaps of a span have together, in memory of its own. It stays what it was made of: the UnionCache
+// knows when that is out of date.
 type Union struct {
 	windowID
 	editions   []Edition
@@ -21,7 +22,7 @@ const (
 	unionPages = 16  // of a chunk
 	unionSlot  = 56  // bytes of a looseSlice
 	unionTerm  = 16  // bytes of an Edition
-	unionHead  = 512 // bytes of the rest: itself, the name of its family, and where Unions has it
+	unionHead  = 512 // bytes of the rest: itself, the name of its family, and where the UnionCache has it
 )
 
 // Bytes is how much memory it takes.

@@ -43,13 +43,13 @@ func auditUsage(t fataler, s *State) {
 			})
 		}
 	}
-	for i := range s.ledgers {
-		want[s.ledgers[i].space].ledgers += s.ledgers[i].pages()
+	for i := range s.dictParts {
+		want[s.dictParts[i].space].dictParts += s.dictParts[i].pages()
 	}
 	words := 0
 	for space := range want {
 		if got := s.namespaces[space].alone; got != alone[space] {
-			t.Fatalf("%d keys of companion %d have no key of their namespace, and it says %d", alone[space], space, got)
+			t.Fatalf("%d keys of slow namespace %d have no key of their namespace, and it says %d", alone[space], space, got)
 		}
 		if got := s.summaries.held[space]; got != want[space] {
 			t.Fatalf("namespace %d holds %+v, and is said to hold %+v", space, want[space], got)

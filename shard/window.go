@@ -55,7 +55,8 @@ type Window struct {
 // windowLeast is how many periods a window has at least.
 const windowLeast = 4
 
-// Windows are the windows of a question about bitmaps as they are when it is answered, for Unions to be found for them.
+// Windows are the windows of a question about bitmaps as they are when it is answered, so that unions may be found for
+// them.
 func (f *frame) Windows(q *ebbv1.ShardQuestion, at sketch.Tick) (list []*Window) {
 	ns := f.lookup([]byte(q.GetQuestion().GetNamespace()))
 	if ns == nil {
@@ -95,8 +96,8 @@ type periods struct {
 	at     sketch.Tick
 	unions map[windowID][]*Union // that stand for their bitmaps
 
-	last struct { // the spelling that was seen last: most keys of an expression have the same
-		of   query.Spelling
+	last struct { // the format that was seen last: most keys of an expression have the same
+		of   query.KeyFormat
 		stem string
 	}
 }

@@ -202,7 +202,7 @@ func (d *Distribution) decodeValues(b []byte) (rest []byte, ok bool) {
 	for i := range values[:bins*valueBytes(f)/8] {
 		v := binary.LittleEndian.Uint64(b)
 		values[i], b = v, b[8:]
-		if f == wide && !sound(v) || f == micro && (int64(v) < 0 || int64(v) > d.mark) {
+		if f == wide && !validSum(v) || f == micro && (int64(v) < 0 || int64(v) > d.mark) {
 			return nil, false
 		}
 	}
@@ -290,21 +290,21 @@ func (r *reader) varint() int64 {
 // lost takes what is lost: above 0, and no larger than any sum of counts.
 func (r *reader) lost() float64 {
 	v := upper(binary.LittleEndian.Uint32(r.take(4))).float()
-	r.ok = r.ok && v > 0 && v <= soundMax
+	r.ok = r.ok && v > 0 && v <= sumMax
 	return v
 }
 
-// soundMax is more than any sum of counts comes to.
-const soundMax = 0x1p500
+// sumMax is more than any sum of counts comes to.
+const sumMax = 0x1p500
 
 // float takes a double that a distribution can hold: 0 (not minus 0), or neither faint nor too large.
 func (r *reader) float() float64 {
 	v := binary.LittleEndian.Uint64(r.take(8))
-	r.ok = r.ok && sound(v)
+	r.ok = r.ok && validSum(v)
 	return math.Float64frombits(v)
 }
 
-func sound(bits uint64) bool {
+func validSum(bits uint64) bool {
 	const sign = 1 << 63
-	return bits == 0 || bits&^sign-math.Float64bits(faintest) <= math.Float64bits(soundMax)-math.Float64bits(faintest)
+	return bits == 0 || bits&^sign-math.Float64bits(faintest) <= math.Float64bits(sumMax)-math.Float64bits(faintest)
 }

@@ -489,7 +489,7 @@ func (d *Distinct) decodeRegisters(r *reader) bool {
 	any := uint32(0)
 	for i := range d.words {
 		w := binary.LittleEndian.Uint32(raw[4*i:])
-		if !ellSound(w, d.p) {
+		if !ellValid(w, d.p) {
 			return false
 		}
 		d.words[i] = w
@@ -498,8 +498,8 @@ func (d *Distinct) decodeRegisters(r *reader) bool {
 	return any != 0
 }
 
-// ellSound: below the first update a register has a 1 where update 0 would be, and nothing further down.
-func ellSound(r uint32, p uint8) bool {
+// ellValid: below the first update a register has a 1 where update 0 would be, and nothing further down.
+func ellValid(r uint32, p uint8) bool {
 	u := r >> ellD
 	if u == 0 {
 		return r == 0

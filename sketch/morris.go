@@ -121,7 +121,7 @@ func (m *Morris) round(sum float64, seed uint64) {
 	}
 	low, high := m.stands(c), m.stands(c+1)
 	if m.measured {
-		m.variance = min(atLeast(m.variance+float64((sum-low)*(high-sum)), morrisFaintest), soundMax)
+		m.variance = min(atLeast(m.variance+float64((sum-low)*(high-sum)), morrisFaintest), sumMax)
 	}
 	chance := float64(remix(seed, int(c))>>11) * 0x1p-53
 	if float64(chance*(high-low)) < sum-low {
@@ -149,7 +149,7 @@ func (m *Morris) Lose(now Tick, held float64) {
 		return
 	}
 	e := math.Sqrt(m.variance) + float64(held*m.weight(now))
-	m.variance = min(float64(e*e), soundMax)
+	m.variance = min(float64(e*e), sumMax)
 }
 
 // empty: nothing is stored that a landmark would weigh.
@@ -376,7 +376,7 @@ func (m *Morris) Decode(b []byte) (rest []byte, err error) {
 	register, variance := r.int(math.MaxUint16), 0.0
 	if p.Measured {
 		variance = r.plainFloat()
-		r.ok = r.ok && (variance == 0 || variance >= morrisFaintest && variance <= soundMax)
+		r.ok = r.ok && (variance == 0 || variance >= morrisFaintest && variance <= sumMax)
 	}
 	if !r.ok || p.check() != nil || register == 0 && variance == 0 && f.mark != 0 {
 		return nil, ErrCorrupt

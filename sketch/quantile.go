@@ -474,15 +474,15 @@ func (q *Quantile) Decode(b []byte) (rest []byte, err error) {
 	if !r.ok {
 		return nil, ErrCorrupt
 	}
-	if rest, err = n.d.Decode(r.b); err != nil || !n.sound() {
+	if rest, err = n.d.Decode(r.b); err != nil || !n.valid() {
 		return nil, ErrCorrupt
 	}
 	*q = n
 	return rest, nil
 }
 
-// sound: the distribution is one of buckets.
-func (q *Quantile) sound() bool {
+// valid: the distribution is one of buckets.
+func (q *Quantile) valid() bool {
 	f, h := q.d.form(), int64(q.params.HalfLife)
 	if f == micro || f == compact && !q.params.Compact || q.d.z < 0 {
 		return false

@@ -260,13 +260,13 @@ func TestTopKLayout(t *testing.T) {
 			t.Fatalf("at %d: errors up to %v and %v", now, a, b)
 		}
 	})
-	if err := topKSound(moved); err != nil {
+	if err := checkTopK(moved); err != nil {
 		t.Error(err)
 	}
 }
 
-// topKSound holds the invariants that no encoding shows.
-func topKSound(s *TopK) error {
+// checkTopK checks the invariants that no encoding shows.
+func checkTopK(s *TopK) error {
 	for i := range s.values {
 		if s.find(s.name(i), s.hashes[i]) != i {
 			return errors.New("an entry is not found where it is")
@@ -326,7 +326,7 @@ func useTopK(s *TopK) {
 	_ = s.Merge(&d)
 	s.Top(MaxTick, 10, nil)
 	s.Item(-1<<63, itemName(1))
-	if err := topKSound(s); err != nil {
+	if err := checkTopK(s); err != nil {
 		panic(err)
 	}
 }

@@ -13,8 +13,8 @@ sum = part { ( "+" | "-" ) part } [ "!" ] .
 part = "(" sum ")" | NUMBER .
 `
 
-func listen(words []string) *Listener {
-	return &Listener{
+func matcherOf(words []string) *Matcher {
+	return &Matcher{
 		Tokens:   len(words),
 		Terminal: func(at int, text string) bool { return words[at] == text },
 		Class: func(at int, name string) []int {
@@ -42,7 +42,7 @@ func TestMatches(t *testing.T) {
 		{"1 2", false},
 		{"1 ! !", false},
 	} {
-		if got := listen(strings.Fields(c.text)).Matches(g); got != c.want {
+		if got := matcherOf(strings.Fields(c.text)).Matches(g); got != c.want {
 			t.Errorf("%q matches: %v", c.text, got)
 		}
 	}
@@ -54,10 +54,10 @@ func TestSentences(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	longest := 0
 	for range 1000 {
-		s := Speaker{Pick: rng.IntN, Class: func(string) string { return "7" }, Depth: 9, Words: 100}
+		s := Generator{Pick: rng.IntN, Class: func(string) string { return "7" }, Depth: 9, Words: 100}
 		words := s.Sentence(g)
 		longest = max(longest, len(words))
-		if !listen(words).Matches(g) {
+		if !matcherOf(words).Matches(g) {
 			t.Fatalf("%q is not understood", words)
 		}
 	}

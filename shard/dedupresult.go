@@ -7,7 +7,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// memo is a result as it is remembered, for a repetition of its command.
+// dedupResult is the result of a command as the shard keeps it, to answer a repetition of the command.
 //
 // Almost every result is a count and nothing else. What else there is to say
 // is kept in a few bytes:
@@ -18,20 +18,21 @@ import (
 //
 // A refusal's words are not kept: they are made again from the increment that
 // the repetition carries.
-type memo struct {
+type dedupResult struct {
 	applied uint32 // up to countMax; of edits of bitmaps: how many ids they changed, and of one that was stored how many it has; recall counts how many were applied
 	more    string // "" if there is no more to say
 }
 
-// countMax is the largest count that a memo has. INVARIANT count-below-bit: with 1 more it fits beside a session's oddBit, and is not 0.
+// countMax is the largest count that a dedupResult has. INVARIANT count-below-bit: with 1 more it fits beside a
+// session's oddBit, and is not 0.
 const countMax = oddBit - 2
 
-func memoOf(c *command, r *ebbv1.CommandResult) memo {
-	m := memo{applied: uint32(r.Applied)}
+func dedupResultOf(c *command, r *ebbv1.CommandResult) dedupResult {
+	m := dedupResult{applied: uint32(r.Applied)}
 	switch c.kind {
 	case proto.FieldCommandStore, proto.FieldCommandHome:
 		if r.Error == nil && r.Changed > countMax {
-			return memo{more: string(headOf(&ebbv1.CommandResult{LastOffset: r.Changed}))}
+			return dedupResult{more: string(headOf(&ebbv1.CommandResult{LastOffset: r.Changed}))}
 		}
 		m.applied = uint32(r.Changed)
 	case proto.FieldCommandBits:
@@ -83,7 +84,7 @@ func appendRefusals(b []byte, refused []*ebbv1.Refusal) []byte {
 }
 
 // recall makes the result again for a repetition of its command.
-func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
+func (f *frame) recall(m dedupResult, c *command) *ebbv1.CommandResult {
 	if c.kind == proto.FieldCommandBits {
 		return f.recallBits(m, c)
 	}
@@ -112,7 +113,7 @@ func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
 }
 
 // recallHead reads what comes before the refusals.
-func (f *frame) recallHead(m memo, r *ebbv1.CommandResult) reader {
+func (f *frame) recallHead(m dedupResult, r *ebbv1.CommandResult) reader {
 	b := reader{rest: []byte(m.more)}
 	r.Session, r.Epoch, r.LastOffset = b.uvarint(), b.uvarint(), b.uvarint()
 	if code := b.uvarint(); code != 0 {
@@ -121,8 +122,8 @@ func (f *frame) recallHead(m memo, r *ebbv1.CommandResult) reader {
 	return b
 }
 
-// wellFormedMemo checks bytes that came from outside.
-func wellFormedMemo(more []byte) bool {
+// wellFormedDedupResult checks bytes that came from outside.
+func wellFormedDedupResult(more []byte) bool {
 	if len(more) == 0 {
 		return true
 	}

@@ -5,23 +5,24 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// aheadLen is how many increments are looked at before they are applied.
-const aheadLen = 32
+// prefetchLen is how many increments are looked at before they are applied.
+const prefetchLen = 32
 
 // lineWords is how many words come from memory together.
 const lineWords = 8
 
-// aheadLines is how many lines of a record are read: its head, its name, and about ten bins.
-const aheadLines = 4
+// prefetchLines is how many lines of a record are read: its head, its name, and about ten bins.
+const prefetchLines = 4
 
-// lookahead holds the next increments of a batch, and where their keys are. What an increment reads (index, directory, record)
-// each depends on what was read before, and nothing of it is near the processor when there are millions of keys: one
-// after the other waits for memory each time. Read for all of them step by step, and then applied, they wait together.
-type lookahead struct {
-	increments [aheadLen]incoming
+// prefetcher reads the next increments of a batch, and the memory of their keys, before they are applied. What an
+// increment reads (index, directory, record) each depends on what was read before, and nothing of it is near the
+// processor when there are millions of keys: one after the other waits for memory each time. Read for all of them step
+// by step, and then applied, they wait together.
+type prefetcher struct {
+	increments [prefetchLen]incoming
 	// now is the clock of the namespace that the batch goes to, for its distributions.
 	now sketch.Now
-	// seen is what was read, for nothing: a compiler leaves out what nobody uses.
+	// seen is what was read, for nothing: the compiler leaves out a read without a use.
 	seen uint64
 }
 
@@ -41,18 +42,18 @@ type incoming struct {
 // parse takes the next increments off a batch, and reads what they are going to
 // need. It returns how many there are.
 func (s *State) parse(ns *namespace, raw []byte) (n int, rest []byte) {
-	a := &s.ahead
-	for n < aheadLen && len(raw) > 0 {
+	a := &s.prefetch
+	for n < prefetchLen && len(raw) > 0 {
 		raw = nextIncrement(raw, &a.increments[n].IncrementWire)
 		n++
 	}
-	s.readAhead(ns, a.increments[:n])
+	s.prefetchKeys(ns, a.increments[:n])
 	return n, raw
 }
 
 // lines are places in memory that are going to be needed.
 type lines[T byte | uint32 | uint64] struct {
-	at [aheadLines * aheadLen]*T
+	at [prefetchLines * prefetchLen]*T
 	n  int
 }
 
@@ -71,8 +72,9 @@ func (l *lines[T]) read() (seen uint64) {
 	return seen
 }
 
-// readAhead finds the keys of increments. Each of its loops notes, for all of them, what the one before has made known, and then it is read.
-func (s *State) readAhead(ns *namespace, next []incoming) {
+// prefetchKeys finds the keys of increments. Each of its loops notes, for all of them, what the one before has made
+// known, and then it is read.
+func (s *State) prefetchKeys(ns *namespace, next []incoming) {
 	x, keys, bins := &s.keys.index, &s.summaries.keys, &s.summaries.bins
 	if x.size == 0 {
 		return
@@ -85,7 +87,7 @@ func (s *State) readAhead(ns *namespace, next []incoming) {
 		in.tag = tagOf(in.Key, ns.seed)
 		bytes.add(x.at(x.home(in.tag)))
 	}
-	s.ahead.seen += bytes.read()
+	s.prefetch.seen += bytes.read()
 	for i := range next {
 		in := &next[i]
 		in.changes, in.found = x.changes, x.likely(in.tag)
@@ -93,23 +95,23 @@ func (s *State) readAhead(ns *namespace, next []incoming) {
 			words.add(keys.at(in.found - 1))
 		}
 	}
-	s.ahead.seen += words.read()
+	s.prefetch.seen += words.read()
 	for i := range next {
 		if in := &next[i]; in.found != 0 {
 			in.block = keys.block(in.found - 1)
 			numbers.add(&bins.runs[in.block>>8].epoch)
 		}
 	}
-	s.ahead.seen += numbers.read()
+	s.prefetch.seen += numbers.read()
 	for i := range next {
 		if in := &next[i]; in.found != 0 {
 			in.record = bins.edit(in.block, s.epoch)
-			for line := 0; line < min(len(in.record), aheadLines*lineWords); line += lineWords {
+			for line := 0; line < min(len(in.record), prefetchLines*lineWords); line += lineWords {
 				words.add(&in.record[line])
 			}
 		}
 	}
-	s.ahead.seen += words.read()
+	s.prefetch.seen += words.read()
 	for i := range next {
 		in := &next[i]
 		if in.found == 0 {
@@ -131,8 +133,8 @@ func (s *State) handle(ns *namespace, clock sketch.Tick, in *incoming) (key uint
 
 // nowOf is the namespace's clock for its distributions.
 func (s *State) nowOf(ns *namespace, clock sketch.Tick) *sketch.Now {
-	if s.ahead.now.At() != clock {
-		s.ahead.now = ns.params().Now(clock)
+	if s.prefetch.now.At() != clock {
+		s.prefetch.now = ns.params().Now(clock)
 	}
-	return &s.ahead.now
+	return &s.prefetch.now
 }

@@ -12,52 +12,52 @@ type name struct {
 	use   uint32 // how many keys use it
 }
 
-// dictionary interns the names of bins: bytes to a small id and back. Ids are
+// binTable interns the names of bins: bytes to a small id and back. Ids are
 // part of the replicated state.
-type dictionary struct {
-	names roster[name]
+type binTable struct {
+	names slotTable[name]
 	bytes arena
 	index index
 }
 
-func newDictionary(mem Memory) dictionary {
-	return dictionary{bytes: arena{pages: pages{mem: mem}}, index: index{slots: pages{mem: mem}}}
+func newBinTable(mem Memory) binTable {
+	return binTable{bytes: arena{pages: pages{mem: mem}}, index: index{slots: pages{mem: mem}}}
 }
 
 // tagOf hashes a name. The seed keeps those who choose names from choosing
 // where they fall.
 func tagOf(b []byte, seed uint64) uint32 { return uint32(xxh3.HashSeed(b, seed) >> 32) }
 
-func (d *dictionary) bytesOf(id uint32) []byte { return d.bytes.bytes(d.names.at(id).place) }
+func (d *binTable) bytesOf(id uint32) []byte { return d.bytes.bytes(d.names.at(id).place) }
 
 // find looks up a bin.
-func (d *dictionary) find(tag uint32, b []byte) (id uint32, ok bool) {
+func (d *binTable) find(tag uint32, b []byte) (id uint32, ok bool) {
 	return d.index.find(tag, func(id uint32) bool { return bytes.Equal(d.bytesOf(id), b) })
 }
 
 // add interns a name that is not there, and that no key uses yet.
-func (d *dictionary) add(tag uint32, b []byte, epoch uint32) uint32 {
+func (d *binTable) add(tag uint32, b []byte, epoch uint32) uint32 {
 	id := d.names.add(epoch)
 	d.adopt(id, tag, b, epoch)
 	return id
 }
 
 // adopt gives a slot without a name its name.
-func (d *dictionary) adopt(id, tag uint32, b []byte, epoch uint32) {
+func (d *binTable) adopt(id, tag uint32, b []byte, epoch uint32) {
 	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch)}
 	d.index.insert(tag, id, epoch)
 }
 
-func (d *dictionary) drop(id, tag, epoch uint32) {
+func (d *binTable) drop(id, tag, epoch uint32) {
 	d.index.remove(tag, id, epoch)
 	d.bytes.drop(d.names.at(id).place, epoch)
 	d.names.drop(id, epoch)
 }
 
-func (d *dictionary) retain(id, epoch uint32) { d.names.edit(id, epoch).use++ }
+func (d *binTable) retain(id, epoch uint32) { d.names.edit(id, epoch).use++ }
 
 // release takes a use of a bin away; a bin without uses goes.
-func (d *dictionary) release(id, epoch uint32) {
+func (d *binTable) release(id, epoch uint32) {
 	n := d.names.edit(id, epoch)
 	n.use--
 	if n.use == 0 {
@@ -65,6 +65,6 @@ func (d *dictionary) release(id, epoch uint32) {
 	}
 }
 
-func (d *dictionary) frozen() dictionary {
-	return dictionary{names: d.names.frozen(), bytes: d.bytes.frozen(), index: d.index.frozen()}
+func (d *binTable) frozen() binTable {
+	return binTable{names: d.names.frozen(), bytes: d.bytes.frozen(), index: d.index.frozen()}
 }

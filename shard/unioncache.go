@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// Unions keeps unions of periods that questions ask for, of the bitmaps of any number of states and outside of what is replicated. A union of so many periods as a power of two is kept from
-// where a window begins, and another that ends where it ends; where they overlap nothing is lost, since it is a union:
+// UnionCache keeps unions of periods that questions ask for, of the bitmaps of any number of states and outside of what
+// is replicated. A union of so many periods as a power of two is kept from where a window begins, and another that ends
+// where it ends; where they overlap nothing is lost, since it is a union:
 //
 //	window   1  2  3  4  5  6  7
 //	unions  |-----4----|
@@ -17,9 +18,9 @@ import (
 //
 // So the next window needs one more, and whatever a window is, it is two bitmaps; three when its last period is still written to. A union is made when it is asked for a second
 // time and none of its bitmaps has changed, and used as long as none of them has. One goroutine at a time may use it.
-type Unions struct {
-	// UnionsStats says what it did.
-	UnionsStats
+type UnionCache struct {
+	// UnionCacheStats says what it did.
+	UnionCacheStats
 	mem    Memory
 	max    int
 	all    map[Family]map[Span]*list.Element // of *Union
@@ -27,8 +28,8 @@ type Unions struct {
 	noted  map[windowID]uint64               // what was asked for once: the digest of its editions
 }
 
-// UnionsStats says what Unions did.
-type UnionsStats struct {
+// UnionCacheStats says what a UnionCache did.
+type UnionCacheStats struct {
 	Bytes    int    // of unions that are kept
 	Kept     int    // unions that are kept
 	Windows  uint64 // that were asked for
@@ -45,13 +46,13 @@ const (
 	notedMax = 1 << 14
 )
 
-// NewUnions returns an empty Unions that keeps so many bytes at most.
-func NewUnions(mem Memory, bytesMax int) *Unions {
-	return &Unions{mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, noted: map[windowID]uint64{}}
+// NewUnionCache returns an empty UnionCache that keeps so many bytes at most.
+func NewUnionCache(mem Memory, bytesMax int) *UnionCache {
+	return &UnionCache{mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, noted: map[windowID]uint64{}}
 }
 
 // Find returns the unions that are there for a window, fewest first to last, and those that are worth making now; whoever makes them Adds them, and finds again what there is then.
-func (u *Unions) Find(w *Window) (have []*Union, worth []*Draft) {
+func (u *UnionCache) Find(w *Window) (have []*Union, worth []*Draft) {
 	u.Windows++
 	if w.Whole && w.Bytes <= u.max/2 {
 		for _, s := range u.worth(w) {
@@ -69,7 +70,7 @@ func (u *Unions) Find(w *Window) (have []*Union, worth []*Draft) {
 }
 
 // worth are the unions that a window was asked for before, and that are not there. When its last period has changed since, it is looked at without that.
-func (u *Unions) worth(w *Window) (missing []Span) {
+func (u *UnionCache) worth(w *Window) (missing []Span) {
 	var fresh []Span
 	defer func() {
 		for _, s := range fresh {
@@ -104,7 +105,7 @@ func (u *Unions) worth(w *Window) (missing []Span) {
 	return nil
 }
 
-func (u *Unions) note(id windowID, editions []Edition) {
+func (u *UnionCache) note(id windowID, editions []Edition) {
 	if len(u.noted) >= notedMax {
 		clear(u.noted)
 	}
@@ -112,7 +113,7 @@ func (u *Unions) note(id windowID, editions []Edition) {
 }
 
 // notes says whether a span was noted, of these editions.
-func (u *Unions) notes(id windowID, editions []Edition) bool {
+func (u *UnionCache) notes(id windowID, editions []Edition) bool {
 	digest, known := u.noted[id]
 	return known && digest == digestOf(editions)
 }
@@ -132,7 +133,7 @@ func digestOf(editions []Edition) (digest uint64) {
 }
 
 // valid is the union of a span of a window, if it is there and of the same editions. One of others goes.
-func (u *Unions) valid(w *Window, s Span) *list.Element {
+func (u *UnionCache) valid(w *Window, s Span) *list.Element {
 	e := u.all[w.Family][s]
 	if e == nil {
 		return nil
@@ -146,7 +147,7 @@ func (u *Unions) valid(w *Window, s Span) *list.Element {
 }
 
 // Cover returns the unions that are there for a window, as few as reach.
-func (u *Unions) Cover(w *Window) (have []*Union) {
+func (u *UnionCache) Cover(w *Window) (have []*Union) {
 	var within []*list.Element
 	for s := range u.all[w.Family] {
 		if s.First >= w.First && s.end() <= w.end() {
@@ -173,7 +174,7 @@ func (u *Unions) Cover(w *Window) (have []*Union) {
 }
 
 // Add keeps a union, if it is one. Others make way for it, those first that were not used for longest.
-func (u *Unions) Add(union *Union) {
+func (u *UnionCache) Add(union *Union) {
 	if union == nil {
 		return
 	}
@@ -196,7 +197,7 @@ func (u *Unions) Add(union *Union) {
 }
 
 // Forget drops all that is kept for a shard: its state has been replaced by one in which the same editions may be of other bitmaps.
-func (u *Unions) Forget(shard ID) {
+func (u *UnionCache) Forget(shard ID) {
 	for e := u.recent.Front(); e != nil; {
 		next := e.Next()
 		if e.Value.(*Union).Shard == shard {
@@ -207,7 +208,7 @@ func (u *Unions) Forget(shard ID) {
 	maps.DeleteFunc(u.noted, func(id windowID, _ uint64) bool { return id.Shard == shard })
 }
 
-func (u *Unions) drop(e *list.Element) {
+func (u *UnionCache) drop(e *list.Element) {
 	union := e.Value.(*Union)
 	u.recent.Remove(e)
 	delete(u.all[union.Family], union.Span)

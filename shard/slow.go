@@ -9,21 +9,21 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A namespace with a second half-life has a companion: a namespace that nobody can name, with the same keys, whose distributions count
-// the same events under the other half-life. An event is applied to both or to none. Companions age, die and
-// are in snapshots as namespaces are; they are not counted, listed or asked by name. A key that only the companion has is
-// a slow key, see slowkeys.go.
+// A namespace with a second half-life has a slow namespace: a second one with the same keys, which no request can name.
+// Its distributions count the same events under the second half-life. An event is applied to both or to none. Slow
+// namespaces age, die and are in snapshots as namespaces are. They are not counted, listed or asked by name. A key that
+// only the slow namespace has is a slow key, see slowkeys.go.
 //
-// A second half-life that is turned off closes the companion, and one that is turned on again begins with nothing: what the companion held is
-// forgotten, a few keys with each entry.
+// A second half-life that is turned off closes the slow namespace. One that is turned on again begins with nothing: the
+// keys of the closed slow namespace are dropped, a few with each entry.
 
-// companionSuffix is not possible in names that people give.
-const companionSuffix = "/slow"
+// slowSuffix is not possible in names that people give.
+const slowSuffix = "/slow"
 
-// companionDefinition derives the companion's settings.
-func companionDefinition(def *ebbv1.Namespace) *ebbv1.Namespace {
+// deriveSlow returns the settings of the slow namespace.
+func deriveSlow(def *ebbv1.Namespace) *ebbv1.Namespace {
 	return &ebbv1.Namespace{
-		Name: def.GetName() + companionSuffix, Version: def.GetVersion(), Decay: def.GetDecay(), HalfLifeUs: def.GetSlowHalfLifeUs(),
+		Name: def.GetName() + slowSuffix, Version: def.GetVersion(), Decay: def.GetDecay(), HalfLifeUs: def.GetSlowHalfLifeUs(),
 		Floor: ebbv1.Floor_FLOOR_PRUNE, Threshold: def.GetThreshold(), Prior: def.GetPrior(), Clock: def.GetClock(), Precision: def.GetPrecision(),
 		AllowNegative: new(false), BinsMax: def.GetBinsMax(), HashSeed: def.GetHashSeed(),
 		Kind: ebbv1.Kind_KIND_DISTRIBUTION, Sizes: def.GetSizes(), WindowUs: new(int64(0)), SlowHalfLifeUs: new(int64(0)),
@@ -31,31 +31,31 @@ func companionDefinition(def *ebbv1.Namespace) *ebbv1.Namespace {
 	}
 }
 
-// companion returns what counts under the second half-life of a namespace, nil
+// slowOf returns what counts under the second half-life of a namespace, nil
 // if it has none now.
-func (f *frame) companion(ns *namespace) *namespace {
+func (f *frame) slowOf(ns *namespace) *namespace {
 	if ns.slow == 0 || f.namespaces[ns.slow].closed {
 		return nil
 	}
 	return f.namespaces[ns.slow]
 }
 
-// editCompanion is companion, for writing.
-func (s *State) editCompanion(ns *namespace) *namespace {
-	if s.companion(ns) == nil {
+// editSlow is slowOf, for writing.
+func (s *State) editSlow(ns *namespace) *namespace {
+	if s.slowOf(ns) == nil {
 		return nil
 	}
 	return s.editNamespace(ns.slow)
 }
 
-// followed brings a namespace's companion in line with its definition.
-func (s *State) followed(ns *namespace) {
+// followSlow brings a namespace's slow namespace in line with its definition.
+func (s *State) followSlow(ns *namespace) {
 	on := ns.definition.GetSlowHalfLifeUs() > 0
 	switch {
 	case ns.slow == 0 && !on:
 	case ns.slow == 0:
-		slow := &namespace{companion: true, seed: ns.seed, eventTime: ns.eventTime}
-		s.openCompanion(ns, slow)
+		slow := &namespace{isSlow: true, seed: ns.seed, eventTime: ns.eventTime}
+		s.openSlow(ns, slow)
 		s.addNamespace(slow)
 		ns.slow = slow.space
 	case !on:
@@ -63,15 +63,15 @@ func (s *State) followed(ns *namespace) {
 		slow.closed = true
 		s.drop(slow)
 	case s.namespaces[ns.slow].closed:
-		s.openCompanion(ns, s.editNamespace(ns.slow))
+		s.openSlow(ns, s.editNamespace(ns.slow))
 	default:
-		s.redefine(s.editNamespace(ns.slow), companionDefinition(ns.definition))
+		s.redefine(s.editNamespace(ns.slow), deriveSlow(ns.definition))
 	}
 }
 
-// openCompanion begins an era that nothing lives into.
-func (s *State) openCompanion(ns, slow *namespace) {
-	slow.definition = companionDefinition(ns.definition)
+// openSlow begins an era that nothing lives into.
+func (s *State) openSlow(ns, slow *namespace) {
+	slow.definition = deriveSlow(ns.definition)
 	slow.closed = false
 	slow.eventTime = max(slow.eventTime, ns.eventTime)
 	clock := slow.clock(s.now)
@@ -86,7 +86,8 @@ func (s *State) openCompanion(ns, slow *namespace) {
 	slow.count(noEra, noEra)
 }
 
-// eraFits reports whether a change of settings is one that its keys can remember, for a namespace and its companion.
+// eraFits reports whether a change of settings is one that its keys can remember, for a namespace and its slow
+// namespace.
 func (s *State) eraFits(ns *namespace, def *ebbv1.Namespace) bool {
 	back := s.setsClock(ns, def) && s.settingOf(def) < ns.eventTime
 	if (back || !proto.SameArithmetic(ns.definition, def)) && s.full(ns) {
@@ -96,14 +97,15 @@ func (s *State) eraFits(ns *namespace, def *ebbv1.Namespace) bool {
 		return true
 	}
 	slow := s.namespaces[ns.slow]
-	return !slow.closed && !back && proto.SameArithmetic(slow.definition, companionDefinition(def)) || !s.full(slow)
+	return !slow.closed && !back && proto.SameArithmetic(slow.definition, deriveSlow(def)) || !s.full(slow)
 }
 
 func (s *State) full(ns *namespace) bool {
 	return ns.keys > 0 && len(ns.eras) > s.limits.HalfLifeChanges
 }
 
-// addBoth brings an event to a distribution, whose key has been touched, and to that of the companion, or to neither.
+// addBoth brings an event to a distribution, whose key has been touched, and to that of the slow namespace, or to
+// neither.
 func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	other.key, other.created = s.touch(other.ns, clock, in.Key)
 	tag := tagOf(in.Bin, 0)
@@ -117,7 +119,7 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 	for _, w := range sides {
 		s.thinSide(w, clock, bin)
 		if err := s.takes(w, clock, t, bin, in.Amount); err != nil {
-			s.forsake(sides)
+			s.dropCreated(sides)
 			return codeOf(err)
 		}
 	}
@@ -125,7 +127,7 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 		s.addKnown(w, clock, t, bin, in.Amount)
 	}
 	if at := s.expiries.at(own.key); other.created && at != 0 {
-		s.expireCompanion(own.ns, in.Key, at, clock)
+		s.expireSlow(own.ns, in.Key, at, clock)
 	}
 	if at := s.expiries.at(other.key); own.created && !other.created && at != 0 && s.behaviour >= BehaviourSlowKeys {
 		if key, ok := s.findKey(own.ns, in.Key); ok { // else it was born dead
@@ -135,15 +137,15 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 	return 0
 }
 
-// side is a key in a namespace, or in its companion.
+// side is a key in a namespace, or in its slow namespace.
 type side struct {
 	ns      *namespace
 	key     uint32
 	created bool
 }
 
-// forsake drops the keys that were made for an event that is refused.
-func (s *State) forsake(sides [2]side) {
+// dropCreated drops the keys that were made for an event that is refused.
+func (s *State) dropCreated(sides [2]side) {
 	for _, w := range sides {
 		if w.created {
 			sum := s.own(w.key)
@@ -196,9 +198,9 @@ func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float6
 	s.put(w.key, &sum)
 }
 
-// companionKey finds the key of a name in the companion; slow is nil where there is none.
-func (s *State) companionKey(ns *namespace, name []byte) (slow *namespace, key uint32) {
-	if slow = s.editCompanion(ns); slow == nil {
+// findSlow finds the key of a name in the slow namespace; slow is nil where there is none.
+func (s *State) findSlow(ns *namespace, name []byte) (slow *namespace, key uint32) {
+	if slow = s.editSlow(ns); slow == nil {
 		return nil, 0
 	}
 	key, ok := s.findKey(slow, name)
@@ -208,9 +210,9 @@ func (s *State) companionKey(ns *namespace, name []byte) (slow *namespace, key u
 	return slow, key
 }
 
-// expireCompanion is expireAt for what the companion holds under a name, if it is alive.
-func (s *State) expireCompanion(ns *namespace, name []byte, at, clock sketch.Tick) {
-	slow := s.editCompanion(ns)
+// expireSlow is expireAt for what the slow namespace holds under a name, if it is alive.
+func (s *State) expireSlow(ns *namespace, name []byte, at, clock sketch.Tick) {
+	slow := s.editSlow(ns)
 	if slow == nil {
 		return
 	}
@@ -219,24 +221,24 @@ func (s *State) expireCompanion(ns *namespace, name []byte, at, clock sketch.Tic
 	}
 }
 
-func (s *State) forgetCompanion(ns *namespace, name []byte) {
-	if slow, key := s.companionKey(ns, name); slow != nil {
+func (s *State) forgetSlow(ns *namespace, name []byte) {
+	if slow, key := s.findSlow(ns, name); slow != nil {
 		s.forget(slow, key)
 	}
 }
 
-// moveCompanion renames in the companion, over whatever is there.
-func (s *State) moveCompanion(ns *namespace, from, to []byte) {
-	s.forgetCompanion(ns, to)
-	if slow, key := s.companionKey(ns, from); slow != nil {
+// moveSlow renames in the slow namespace, over whatever is there.
+func (s *State) moveSlow(ns *namespace, from, to []byte) {
+	s.forgetSlow(ns, to)
+	if slow, key := s.findSlow(ns, from); slow != nil {
 		s.keys.rename(key, tagOf(from, slow.seed), tagOf(to, slow.seed), to, s.epoch)
 	}
 }
 
-// adoptCompanion begins with the rates of a distribution that comes from another shard, which bring no more than one half-life: what comes
-// as often as it did before is then no change.
-func (s *State) adoptCompanion(ns *namespace, name []byte, key uint32, expiry, clock sketch.Tick) {
-	slow := s.editCompanion(ns)
+// adoptSlow begins with the rates of a distribution that comes from another shard, which bring no more than one
+// half-life: what comes as often as it did before is then no change.
+func (s *State) adoptSlow(ns *namespace, name []byte, key uint32, expiry, clock sketch.Tick) {
+	slow := s.editSlow(ns)
 	if slow == nil || s.kind(key) != ebbv1.Kind_KIND_DISTRIBUTION {
 		return
 	}
@@ -261,13 +263,13 @@ func (s *State) adoptCompanion(ns *namespace, name []byte, key uint32, expiry, c
 	}
 	sum.spare()
 	s.settle(slow, other, &sum, clock)
-	s.expireCompanion(ns, name, expiry, clock)
+	s.expireSlow(ns, name, expiry, clock)
 }
 
-// adoptOther puts the counts of both half-lives that an image brings under a name: the companion has none of it. A rate
-// is a count by the time that was counted, so the shard takes over that time too if it is the longer one.
+// adoptOther puts the counts of both half-lives that an image brings under a name: the slow namespace has none of it. A
+// rate is a count by the time that was counted, so the shard takes over that time too if it is the longer one.
 func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.Tick) {
-	slow := s.editCompanion(ns)
+	slow := s.editSlow(ns)
 	if slow == nil {
 		return
 	}
@@ -281,7 +283,7 @@ func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.
 	sum := s.own(key)
 	s.addCounts(slow, &sum, counts)
 	s.settle(slow, key, &sum, clock)
-	s.expireCompanion(ns, name, img.expiry, clock)
+	s.expireSlow(ns, name, img.expiry, clock)
 }
 
 // watch takes over since when another shard has counted, if that is longer and its exposure is of this half-life. Where
@@ -312,19 +314,19 @@ func (s *State) watch(ns *namespace, w *watched, p *sketch.Params, at, clock ske
 	}
 }
 
-// drop remembers a companion of which keys are to be dropped.
+// drop remembers a slow namespace whose keys are to be dropped.
 func (s *State) drop(slow *namespace) {
 	if !slices.Contains(s.dropping, slow.space) {
 		s.dropping = append(s.dropping, slow.space)
 	}
 }
 
-// stale says whether a companion's keys that were last touched in an era are forgotten.
+// stale says whether a slow namespace's keys that were last touched in an era are forgotten.
 func (ns *namespace) stale(touched uint32) bool {
 	return ns.closed || slices.ContainsFunc(ns.eras[touched-ns.eraBase+1:], func(e era) bool { return e.fresh })
 }
 
-// remains says whether a companion has keys that are forgotten.
+// remains says whether a slow namespace has keys that are forgotten.
 func (ns *namespace) remains() bool {
 	for i := range ns.eras {
 		if ns.eras[i].keys > 0 && ns.stale(ns.eraBase+uint32(i)) {
@@ -334,11 +336,11 @@ func (ns *namespace) remains() bool {
 	return false
 }
 
-// dropSlots is how many slots of keys an entry looks through for those of closed companions.
+// dropSlots is how many slots of keys an entry looks through for those of closed slow namespaces.
 const dropSlots = 16
 
-// dropStale drops some of the keys that companions have forgotten. Where it looks follows from the index of the entry, so
-// that nothing needs to be remembered.
+// dropStale drops some of the keys that slow namespaces have forgotten. Where it looks follows from the index of the
+// entry, so that nothing needs to be remembered.
 func (s *State) dropStale() {
 	s.dropping = slices.DeleteFunc(s.dropping, func(space uint16) bool { return !s.namespaces[space].remains() })
 	slots := uint64(s.summaries.keys.slots)

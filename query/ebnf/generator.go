@@ -1,7 +1,7 @@
 package ebnf
 
-// Speaker makes sentences.
-type Speaker struct {
+// Generator makes sentences.
+type Generator struct {
 	Pick  func(n int) int          // 0 to n-1
 	Class func(name string) string // a token of a class
 	// Depth is how deep rules stand in each other at most, about: below, the last of a choice is taken, and nothing of what may be left out. The last
@@ -13,13 +13,13 @@ type Speaker struct {
 }
 
 // Sentence returns the tokens of a sentence of the grammar.
-func (s *Speaker) Sentence(g *Grammar) []string {
+func (s *Generator) Sentence(g *Grammar) []string {
 	s.words = nil
-	s.say(g, g.Rules[0].Node, s.Depth)
+	s.generate(g, g.Rules[0].Node, s.Depth)
 	return s.words
 }
 
-func (s *Speaker) say(g *Grammar, n *Node, depth int) {
+func (s *Generator) generate(g *Grammar, n *Node, depth int) {
 	if len(s.words) >= s.Words {
 		depth = 0
 	}
@@ -29,24 +29,24 @@ func (s *Speaker) say(g *Grammar, n *Node, depth int) {
 	case Class:
 		s.words = append(s.words, s.Class(n.Text))
 	case Reference:
-		s.say(g, g.named[n.Text], depth-1)
+		s.generate(g, g.named[n.Text], depth-1)
 	case Sequence:
 		for _, part := range n.Parts {
-			s.say(g, part, depth)
+			s.generate(g, part, depth)
 		}
 	case Choice:
 		at := len(n.Parts) - 1
 		if depth > 0 {
 			at = s.Pick(len(n.Parts))
 		}
-		s.say(g, n.Parts[at], depth)
+		s.generate(g, n.Parts[at], depth)
 	case Optional:
 		if depth > 0 && s.Pick(2) == 0 {
-			s.say(g, n.Parts[0], depth)
+			s.generate(g, n.Parts[0], depth)
 		}
 	case Repeat:
 		for depth > 0 && s.Pick(2) == 0 {
-			s.say(g, n.Parts[0], depth)
+			s.generate(g, n.Parts[0], depth)
 		}
 	}
 }

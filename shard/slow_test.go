@@ -15,9 +15,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// What a companion holds is what a namespace of its settings would hold that is given every event which the first one takes, and no other.
-// Neither restarts nor views change that.
-func TestCompanionCountsTheSame(t *testing.T) {
+// What a slow namespace holds is what a namespace of its settings would hold that is given every event which the first
+// one takes, and no other. Neither restarts nor views change that.
+func TestSlowCountsTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(1_700_000_000 * second)
 		def := proto.DefaultNamespaceSettings()
@@ -29,7 +29,7 @@ func TestCompanionCountsTheSame(t *testing.T) {
 		if rapid.Bool().Draw(t, "event time") {
 			def.Clock = ebbv1.Clock_CLOCK_EVENT
 		}
-		like := companionDefinition(def)
+		like := deriveSlow(def)
 		like.Name, like.BinsMax = "default", 100
 		s, twin := definedAt(t, def, now), definedAt(t, like, now)
 		if rapid.Bool().Draw(t, "order free") {
@@ -74,10 +74,10 @@ func TestCompanionCountsTheSame(t *testing.T) {
 				s.Freeze()
 			}
 			audit(t, s)
-			companion := s.companion(s.lookup([]byte("default")))
+			slow := s.slowOf(s.lookup([]byte("default")))
 			for _, name := range []string{"k", "l", "m"} {
-				at := companion.clock(s.now) // a refused event has moved it, too
-				got, want := countsAt(s, companion, name, at), countsAt(twin, twin.lookup([]byte("default")), name, at)
+				at := slow.clock(s.now) // a refused event has moved it, too
+				got, want := countsAt(s, slow, name, at), countsAt(twin, twin.lookup([]byte("default")), name, at)
 				if !got.like(want) {
 					t.Fatalf("%s holds %v, not %v", name, got, want)
 				}
@@ -142,8 +142,9 @@ func countsAt(s *State, ns *namespace, name string, at sketch.Tick) keyCounts {
 	return out
 }
 
-// A companion that is closed is empty soon, however many keys it had, and no entry takes more of them than it has time for.
-func TestClosedCompanionIsDropped(t *testing.T) {
+// A slow namespace that is closed is empty soon, however many keys it had, and no entry takes more of them than it has
+// time for.
+func TestClosedSlowNamespaceIsDropped(t *testing.T) {
 	const keys = 1000
 	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 100 * second, SlowHalfLifeUs: new(int64(1e6 * second))})
 	c := &ebbv1.Increments{}
@@ -286,7 +287,8 @@ func FuzzMergeTrends(f *testing.F) {
 	})
 }
 
-// An image that is ahead of a namespace's event clock takes the companion's along: the state that follows is one that restarts.
+// An image that is ahead of a namespace's event clock takes the slow namespace's along: the state that follows is one
+// that restarts.
 func TestImagesAheadOfTheEventClock(t *testing.T) {
 	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second, SlowHalfLifeUs: new(int64(10 * second)), Clock: ebbv1.Clock_CLOCK_EVENT}
 	one, two := definedAt(t, def, beginning+1000*second), definedAt(t, def, beginning+1000*second)
@@ -308,8 +310,8 @@ func TestImagesAheadOfTheEventClock(t *testing.T) {
 	export := exported(&one.frame, "", "k")
 	apply(two, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("l"), What: &ebbv1.PutKey_Image{Image: export.Image}}}})
 	ns := two.lookup(nil)
-	if own, other := ns.clock(two.now), two.companion(ns).clock(two.now); own != other {
-		t.Errorf("the clock is %d, and that of the companion %d", own, other)
+	if own, other := ns.clock(two.now), two.slowOf(ns).clock(two.now); own != other {
+		t.Errorf("the clock is %d, and that of the slow namespace %d", own, other)
 	}
 	again := reopen(t, two)
 	apply(two, event(beginning+901*second))
@@ -362,8 +364,8 @@ func TestTrendOfBatchesOutOfOrder(t *testing.T) {
 	}
 }
 
-// The companion of the longest name comes through a snapshot.
-func TestCompanionOfALongName(t *testing.T) {
+// The slow namespace of the longest name comes through a snapshot.
+func TestSlowNamespaceOfALongName(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{
 		Name: strings.Repeat("n", proto.NamespaceLenMax), Version: 1, HalfLifeUs: 60 * second, SlowHalfLifeUs: new(int64(7200 * second)),
 	}, beginning)

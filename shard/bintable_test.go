@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// A dictionary under churn finds what is there and nothing else, and gives
+// A binTable under churn finds what is there and nothing else, and gives
 // back what it does not need; a frozen one stays what it was.
 func TestDictionaryChurn(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	d := newDictionary(Heap{})
+	d := newBinTable(Heap{})
 	epoch := uint32(1)
 	ids := map[string]uint32{}
-	var frozen dictionary
+	var frozen binTable
 	var kept map[string]uint32
 	text := func() string {
 		i := r.IntN(6000)
@@ -44,7 +44,7 @@ func TestDictionaryChurn(t *testing.T) {
 			epoch++
 		}
 		if round%2_000 == 0 {
-			auditDictionary(t, &d)
+			auditBinTable(t, &d)
 			auditFrozen(t, &frozen, kept)
 		}
 	}
@@ -54,28 +54,28 @@ func TestDictionaryChurn(t *testing.T) {
 		}
 		d.drop(id, tagOf([]byte(name), 5), epoch)
 	}
-	auditDictionary(t, &d)
+	auditBinTable(t, &d)
 	if d.names.live != 0 || d.index.size != slotsPerPage {
 		t.Fatalf("%d names, %d slots left", d.names.live, d.index.size)
 	}
 	auditFrozen(t, &frozen, kept)
 }
 
-func auditFrozen(t *testing.T, d *dictionary, want map[string]uint32) {
+func auditFrozen(t *testing.T, d *binTable, want map[string]uint32) {
 	t.Helper()
 	if int(d.names.live) != len(want) {
-		t.Fatalf("a frozen dictionary has %d names, had %d", d.names.live, len(want))
+		t.Fatalf("a frozen binTable has %d names, had %d", d.names.live, len(want))
 	}
 	for name, id := range want {
 		if found, ok := d.find(tagOf([]byte(name), 5), []byte(name)); !ok || found != id || string(d.bytesOf(id)) != name {
-			t.Fatalf("a frozen dictionary lost %q", name)
+			t.Fatalf("a frozen binTable lost %q", name)
 		}
 	}
 }
 
 // Names with one and the same tag are told apart.
 func TestIndexCollisions(t *testing.T) {
-	d := newDictionary(Heap{})
+	d := newBinTable(Heap{})
 	for i := range 300 {
 		d.add(7, fmt.Append(nil, i), 1)
 	}

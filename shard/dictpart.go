@@ -9,15 +9,15 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// ledger is a part of the dictionary of a namespace: strings, in the order in which they came. The place of a string in that order says its id. What is in it stays,
-// so it has no holes.
+// dictPart is a part of the dictionary of a namespace: strings, in the order in which they came. The place of a string
+// in that order says its id. Strings are never removed, so it has no holes.
 //
 //	places  | 4 bytes a string |         in pages of 1,024
 //	text    | length, string | length, string | 0, uuid (16) | never used |   in pages; a string lies in one page
 //	index   the hash of a string -> its number
 //
 // Only the strings and their order are replicated.
-type ledger struct {
+type dictPart struct {
 	space  uint16 // its namespace
 	part   uint32
 	count  uint32
@@ -29,26 +29,27 @@ type ledger struct {
 
 const (
 	placesPerPage = PageBytes / 4
-	// ledgerPagesMax is how many pages of text a place tells apart: 4 GiB.
-	ledgerPagesMax = 1 << 32 / PageBytes
+	// dictPartPagesMax is how many pages of text a place tells apart: 4 GiB.
+	dictPartPagesMax = 1 << 32 / PageBytes
 )
 
-func newLedger(mem Memory, space uint16, part uint32) ledger {
-	return ledger{space: space, part: part, text: pages{mem: mem}, places: pages{mem: mem}, index: index{slots: pages{mem: mem}}}
+func newDictPart(mem Memory, space uint16, part uint32) dictPart {
+	return dictPart{space: space, part: part, text: pages{mem: mem}, places: pages{mem: mem}, index: index{slots: pages{mem: mem}}}
 }
 
-// spelling is how a string is written in a ledger, behind its length. A uuid in its usual form, 36 bytes in lower case, is written as its 16 bytes behind a length of 0.
-type spelling []byte
+// encodedName is a string as a dictPart stores it, behind its length. A uuid in its usual form, 36 bytes in lower
+// case, is written as its 16 bytes behind a length of 0.
+type encodedName []byte
 
 const (
 	uuidLen   = 36
 	uuidBytes = 16
 )
 
-// spellingRoom is where one is made.
-type spellingRoom [binary.MaxVarintLen16 + proto.NameLenMax]byte
+// nameBuffer is what encodeName writes to.
+type nameBuffer [binary.MaxVarintLen16 + proto.NameLenMax]byte
 
-func spell(room *spellingRoom, name []byte) spelling {
+func encodeName(room *nameBuffer, name []byte) encodedName {
 	b := room[:0]
 	if id, ok := parseUUID(name); ok {
 		return append(append(b, 0), id[:]...)
@@ -91,13 +92,13 @@ func appendUUID(b, id []byte) []byte {
 }
 
 // stored is what lies at the place of a string, and all that follows.
-func (l *ledger) stored(number uint32) []byte {
+func (l *dictPart) stored(number uint32) []byte {
 	place := binary.LittleEndian.Uint32(l.places.at(number / placesPerPage)[number%placesPerPage*4:])
 	return l.text.at(place / PageBytes)[place%PageBytes:]
 }
 
 // append appends a string to b.
-func (l *ledger) append(b []byte, number uint32) []byte {
+func (l *dictPart) append(b []byte, number uint32) []byte {
 	stored := l.stored(number)
 	n, head := binary.Uvarint(stored)
 	if n == 0 {
@@ -106,22 +107,22 @@ func (l *ledger) append(b []byte, number uint32) []byte {
 	return append(b, stored[head:][:n]...)
 }
 
-func (l *ledger) find(tag uint32, name spelling) (number uint32, ok bool) {
+func (l *dictPart) find(tag uint32, name encodedName) (number uint32, ok bool) {
 	return l.index.find(tag, func(number uint32) bool { return bytes.HasPrefix(l.stored(number), name) })
 }
 
 // full says whether there is no room for one string more.
-func (l *ledger) full(name spelling, limit int) bool {
-	return int(l.count) >= limit || l.text.len() == ledgerPagesMax && !l.fits(name)
+func (l *dictPart) full(name encodedName, limit int) bool {
+	return int(l.count) >= limit || l.text.len() == dictPartPagesMax && !l.fits(name)
 }
 
 // fits says whether a string has room in the last page.
-func (l *ledger) fits(name spelling) bool {
+func (l *dictPart) fits(name encodedName) bool {
 	return l.text.len() > 0 && int(l.used)+len(name) <= PageBytes
 }
 
 // add takes down a string that is not there, where there is room.
-func (l *ledger) add(tag uint32, name spelling, epoch uint32) (number uint32) {
+func (l *dictPart) add(tag uint32, name encodedName, epoch uint32) (number uint32) {
 	if !l.fits(name) {
 		l.text.add(epoch)
 		l.used = 0
@@ -139,6 +140,6 @@ func (l *ledger) add(tag uint32, name spelling, epoch uint32) (number uint32) {
 	return number
 }
 
-func (l *ledger) frozen() ledger {
-	return ledger{space: l.space, part: l.part, count: l.count, text: l.text.frozen(), places: l.places.frozen(), index: l.index.frozen()}
+func (l *dictPart) frozen() dictPart {
+	return dictPart{space: l.space, part: l.part, count: l.count, text: l.text.frozen(), places: l.places.frozen(), index: l.index.frozen()}
 }

@@ -20,7 +20,7 @@ import (
 // Questions about windows of periods are answered with unions that were made for earlier ones, and say what a map says.
 
 // lent asks a view as a node does.
-func lent(t testing.TB, u *Unions, mem Memory, s *State, ask *ebbv1.BitmapQuestion, at sketch.Tick) (a *ebbv1.BitmapAnswer, bitmaps int) {
+func lent(t testing.TB, u *UnionCache, mem Memory, s *State, ask *ebbv1.BitmapQuestion, at sketch.Tick) (a *ebbv1.BitmapAnswer, bitmaps int) {
 	t.Helper()
 	question := &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: ask}}
 	if err := proto.CheckQuestion(question); err != nil {
@@ -77,7 +77,7 @@ func TestWindowsAreWhatAMapSays(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, 7))
 			s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 			mem := &wiping{}
-			u := NewUnions(mem, room)
+			u := NewUnionCache(mem, room)
 			want := map[string]idSet{"premium": {}}
 			change := func() {
 				key := dayKey(r.IntN(family))
@@ -151,7 +151,7 @@ func TestWindowsAreWhatAMapSays(t *testing.T) {
 				room > 0 && (u.Made == 0 || u.Answered == 0 || u.Outdated == 0),
 				name == "room for few" && u.Evicted == 0,
 				u.Bytes > room:
-				t.Errorf("unions: %+v", u.UnionsStats)
+				t.Errorf("unions: %+v", u.UnionCacheStats)
 			}
 			for u.recent.Len() > 0 {
 				u.drop(u.recent.Back())
@@ -174,7 +174,7 @@ func TestWindowsThatRoll(t *testing.T) {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 			mem := &wiping{}
-			u := NewUnions(mem, 1<<30)
+			u := NewUnionCache(mem, 1<<30)
 			there := map[int]idSet{}
 			play := func(day int, ids ...uint64) {
 				applyOne(t, s, edits(bitsOf(dayKey(day), setOp, ids...)))
@@ -268,7 +268,7 @@ func TestUnionsOfNothing(t *testing.T) {
 	const periods = 4096
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 	mem := &wiping{}
-	u := NewUnions(mem, 1<<20)
+	u := NewUnionCache(mem, 1<<20)
 	for range 2 {
 		if got, _ := lent(t, u, mem, s, counted(days(0, periods-1)), beginning); got.Count != 0 {
 			t.Error(got)
@@ -287,7 +287,7 @@ func TestUnionsOfNothing(t *testing.T) {
 func TestWindowsOfParts(t *testing.T) {
 	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE})
 	mem := &wiping{}
-	u := NewUnions(mem, 1<<30)
+	u := NewUnionCache(mem, 1<<30)
 	number := func(day int) uint64 { return 1000 + uint64(day) }
 	part := func(day int) string { return string(proto.PartName(number(day), []byte(dayKey(day)))) }
 	set := func(list ...*ebbv1.BitEdit) {

@@ -2,17 +2,17 @@ package shard
 
 const leafLen = 64
 
-// table is an array of T in leaves, with copy-on-write by leaf (see pages).
+// cowTable is an array of T in leaves, with copy-on-write by leaf (see pages).
 // What a T points to is not copied: whoever edits that looks after it.
-type table[T any] struct {
+type cowTable[T any] struct {
 	leaves []*[leafLen]T
 	epochs []uint32 // the epoch in which a leaf became private; absent in a view
 }
 
-func (t *table[T]) at(i uint32) *T { return &t.leaves[i/leafLen][i%leafLen] }
+func (t *cowTable[T]) at(i uint32) *T { return &t.leaves[i/leafLen][i%leafLen] }
 
 // edit returns item i for writing.
-func (t *table[T]) edit(i, epoch uint32) *T {
+func (t *cowTable[T]) edit(i, epoch uint32) *T {
 	leaf := i / leafLen
 	if t.epochs[leaf] != epoch {
 		private := *t.leaves[leaf]
@@ -22,32 +22,32 @@ func (t *table[T]) edit(i, epoch uint32) *T {
 }
 
 // reach makes room for item i.
-func (t *table[T]) reach(i, epoch uint32) {
+func (t *cowTable[T]) reach(i, epoch uint32) {
 	for uint32(len(t.leaves)) <= i/leafLen {
 		t.leaves = append(t.leaves, new([leafLen]T))
 		t.epochs = append(t.epochs, epoch)
 	}
 }
 
-func (t *table[T]) frozen() table[T] {
-	return table[T]{leaves: append([]*[leafLen]T(nil), t.leaves...)}
+func (t *cowTable[T]) frozen() cowTable[T] {
+	return cowTable[T]{leaves: append([]*[leafLen]T(nil), t.leaves...)}
 }
 
-// roster is a table whose slots are handed out and taken back, the last one
+// slotTable is a cowTable whose slots are handed out and taken back, the last one
 // taken back first. Slots and the order of free ones are part of the
-// replicated state: a restored roster hands out the same slots.
-type roster[T any] struct {
-	items table[T]
-	links table[uint32] // inUse, or the next free slot plus one
-	slots uint32        // 0 to slots-1 have been handed out at least once
-	free  uint32        // the first free slot plus one; 0: none
+// replicated state: a restored slotTable hands out the same slots.
+type slotTable[T any] struct {
+	items cowTable[T]
+	links cowTable[uint32] // inUse, or the next free slot plus one
+	slots uint32           // 0 to slots-1 have been handed out at least once
+	free  uint32           // the first free slot plus one; 0: none
 	live  uint32
 }
 
 const inUse = ^uint32(0)
 
-// chain is numbers that are handed out and taken back, as a snapshot sees them.
-type chain interface {
+// freeList is numbers that are handed out and taken back, as a snapshot sees them.
+type freeList interface {
 	// ends are how many numbers have been handed out at least once, the first free one plus one, and how many are in use.
 	ends() (slots, free, live uint32)
 	// link is inUse, or the next free number plus one.
@@ -58,8 +58,8 @@ type chain interface {
 	begin(free uint32)
 }
 
-// chained reports whether the chain of free numbers visits each of them once.
-func chained(c chain) bool {
+// freeListComplete reports whether the chain of free numbers visits each of them once.
+func freeListComplete(c freeList) bool {
 	slots, free, live := c.ends()
 	left := slots - live
 	for next := free; next != 0; left-- {
@@ -73,14 +73,14 @@ func chained(c chain) bool {
 
 // INVARIANT free-is-zero: the item of a free slot is the zero T.
 
-func (r *roster[T]) alive(i uint32) bool { return i < r.slots && *r.links.at(i) == inUse }
+func (r *slotTable[T]) alive(i uint32) bool { return i < r.slots && *r.links.at(i) == inUse }
 
-func (r *roster[T]) at(i uint32) *T { return r.items.at(i) }
+func (r *slotTable[T]) at(i uint32) *T { return r.items.at(i) }
 
-func (r *roster[T]) edit(i, epoch uint32) *T { return r.items.edit(i, epoch) }
+func (r *slotTable[T]) edit(i, epoch uint32) *T { return r.items.edit(i, epoch) }
 
 // add hands out a slot; its item is the zero T.
-func (r *roster[T]) add(epoch uint32) uint32 {
+func (r *slotTable[T]) add(epoch uint32) uint32 {
 	i := r.slots
 	if r.free != 0 {
 		i = r.free - 1
@@ -96,7 +96,7 @@ func (r *roster[T]) add(epoch uint32) uint32 {
 }
 
 // drop takes a slot back.
-func (r *roster[T]) drop(i, epoch uint32) {
+func (r *slotTable[T]) drop(i, epoch uint32) {
 	var zero T
 	*r.items.edit(i, epoch) = zero
 	*r.links.edit(i, epoch) = r.free
@@ -105,7 +105,7 @@ func (r *roster[T]) drop(i, epoch uint32) {
 }
 
 // all yields the slots in use, in order.
-func (r *roster[T]) all(yield func(i uint32, item *T) bool) {
+func (r *slotTable[T]) all(yield func(i uint32, item *T) bool) {
 	for i := range r.slots {
 		if *r.links.at(i) == inUse && !yield(i, r.items.at(i)) {
 			return
@@ -113,17 +113,17 @@ func (r *roster[T]) all(yield func(i uint32, item *T) bool) {
 	}
 }
 
-func (r *roster[T]) frozen() roster[T] {
-	return roster[T]{items: r.items.frozen(), links: r.links.frozen(), slots: r.slots, free: r.free, live: r.live}
+func (r *slotTable[T]) frozen() slotTable[T] {
+	return slotTable[T]{items: r.items.frozen(), links: r.links.frozen(), slots: r.slots, free: r.free, live: r.live}
 }
 
-func (r *roster[T]) ends() (slots, free, live uint32) { return r.slots, r.free, r.live }
+func (r *slotTable[T]) ends() (slots, free, live uint32) { return r.slots, r.free, r.live }
 
-func (r *roster[T]) link(i uint32) uint32 { return *r.links.at(i) }
+func (r *slotTable[T]) link(i uint32) uint32 { return *r.links.at(i) }
 
-func (r *roster[T]) begin(free uint32) { r.free = free }
+func (r *slotTable[T]) begin(free uint32) { r.free = free }
 
-func (r *roster[T]) restore(link, epoch uint32) uint32 {
+func (r *slotTable[T]) restore(link, epoch uint32) uint32 {
 	i := r.slots
 	r.slots++
 	r.items.reach(i, epoch)

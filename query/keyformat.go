@@ -18,8 +18,8 @@ const (
 	yearLast  = 2199
 )
 
-// Spelling is how the keys of a family of periods are written: play/2011-11-01, play:20111101, play_20111101T13.
-type Spelling struct {
+// KeyFormat is how the keys of a family of periods are written: play/2011-11-01, play:20111101, play_20111101T13.
+type KeyFormat struct {
 	Family    string
 	Separator byte // one of Separators
 	form      periodForm
@@ -34,15 +34,15 @@ const (
 	compactT                   // 20111101T13; its days and months are compact
 )
 
-// spelledShape is a shape of a period at the end of a key.
-type spelledShape struct {
+// periodShape is a shape of a period at the end of a key.
+type periodShape struct {
 	unit  ebbv1.PlanUnit
 	form  periodForm
 	shape string // 0 stands for any digit
 }
 
-// spelledShapes are all shapes, those first that are longer.
-var spelledShapes = []spelledShape{
+// periodShapes are all shapes, those first that are longer.
+var periodShapes = []periodShape{
 	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, dashed, "0000-00-00T00"},
 	{ebbv1.PlanUnit_PLAN_UNIT_HOUR, compactT, "00000000T00"},
 	{ebbv1.PlanUnit_PLAN_UNIT_DAY, dashed, "0000-00-00"},
@@ -68,22 +68,22 @@ var layouts = map[periodForm]map[ebbv1.PlanUnit]string{
 }
 
 // ParseKey takes the key of a period apart; false of any other key, also of one with a date that there is not.
-func ParseKey(key string) (s Spelling, p Period, ok bool) {
-	for _, shape := range spelledShapes {
+func ParseKey(key string) (s KeyFormat, p Period, ok bool) {
+	for _, shape := range periodShapes {
 		at := len(key) - len(shape.shape)
 		if at < 2 || strings.IndexByte(Separators, key[at-1]) < 0 || !shaped(key[at:], shape.shape) {
 			continue
 		}
-		s = Spelling{Family: key[:at-1], Separator: key[at-1], form: shape.form}
+		s = KeyFormat{Family: key[:at-1], Separator: key[at-1], form: shape.form}
 		if p, ok = shape.read(key[at:]); ok && s.plausible(p) {
 			return s, p, true
 		}
 	}
-	return Spelling{}, Period{}, false
+	return KeyFormat{}, Period{}, false
 }
 
 // read takes a period of a text that has the shape.
-func (s *spelledShape) read(text string) (Period, bool) {
+func (s *periodShape) read(text string) (Period, bool) {
 	if s.form == dashed {
 		return read(s.unit, text)
 	}
@@ -99,7 +99,7 @@ func (s *spelledShape) read(text string) (Period, bool) {
 }
 
 // plausible: behind a slash and with dashes every period is one.
-func (s Spelling) plausible(p Period) bool {
+func (s KeyFormat) plausible(p Period) bool {
 	if s.Separator == '/' && s.form == dashed {
 		return true
 	}
@@ -108,7 +108,7 @@ func (s Spelling) plausible(p Period) bool {
 }
 
 // Text writes a period as the keys of the family end with it.
-func (s Spelling) Text(p Period) string {
+func (s KeyFormat) Text(p Period) string {
 	if layout := layouts[s.form][p.Unit]; layout != "" {
 		return p.Start().Format(layout)
 	}
@@ -116,11 +116,11 @@ func (s Spelling) Text(p Period) string {
 }
 
 // Key writes the key of a period of the family.
-func (s Spelling) Key(p Period) []byte {
+func (s KeyFormat) Key(p Period) []byte {
 	return fmt.Appendf(nil, "%s%c%s", s.Family, s.Separator, s.Text(p))
 }
 
 // Stem is what tells the family from all others: its name, its separator and its form.
-func (s Spelling) Stem() string {
+func (s KeyFormat) Stem() string {
 	return s.Family + string(rune(s.Separator)) + strconv.Itoa(int(s.form))
 }

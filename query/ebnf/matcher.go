@@ -1,7 +1,7 @@
 package ebnf
 
-// Listener recognises sentences of tokens that it knows.
-type Listener struct {
+// Matcher recognises sentences of tokens that it knows.
+type Matcher struct {
 	Tokens   int                             // how many there are
 	Terminal func(at int, text string) bool  // whether this one is that
 	Class    func(at int, name string) []int // how many tokens from this one on may be one of a class
@@ -14,7 +14,7 @@ type place struct {
 }
 
 // Matches says whether all tokens together are a sentence of the grammar.
-func (l *Listener) Matches(g *Grammar) bool {
+func (l *Matcher) Matches(g *Grammar) bool {
 	l.seen = map[place][]int{}
 	for _, end := range l.ends(g, g.Rules[0].Node, 0) {
 		if end == l.Tokens {
@@ -25,7 +25,7 @@ func (l *Listener) Matches(g *Grammar) bool {
 }
 
 // ends returns where what begins at a token may end.
-func (l *Listener) ends(g *Grammar, n *Node, at int) []int {
+func (l *Matcher) ends(g *Grammar, n *Node, at int) []int {
 	where := place{n, at}
 	if known, ok := l.seen[where]; ok {
 		return known
@@ -36,7 +36,7 @@ func (l *Listener) ends(g *Grammar, n *Node, at int) []int {
 	return found
 }
 
-func (l *Listener) find(g *Grammar, n *Node, at int) []int {
+func (l *Matcher) find(g *Grammar, n *Node, at int) []int {
 	switch n.Kind {
 	case Terminal:
 		if at < l.Tokens && l.Terminal(at, n.Text) {
@@ -76,7 +76,7 @@ func (l *Listener) find(g *Grammar, n *Node, at int) []int {
 	return out
 }
 
-func (l *Listener) after(g *Grammar, n *Node, begins []int) []int {
+func (l *Matcher) after(g *Grammar, n *Node, begins []int) []int {
 	var out []int
 	for _, at := range begins {
 		out = add(out, l.ends(g, n, at)...)
