@@ -141,8 +141,8 @@ func (n *Node) memberConfig(group uint32, replica uint64) (memberConfig, error) 
 			g.Remember(remembered)
 			return g
 		},
-		logger: newRaftLogger(n.logger, n.repeats, group),
-		seen:   func(leader string, term uint64) { n.leaders.Observe(group, leader, term) },
+		fatal: n.fatal, logger: newRaftLogger(n.logger, n.repeats, group),
+		seen: func(leader string, term uint64) { n.leaders.Observe(group, leader, term) },
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,6 +42,24 @@ type groupLog interface {
 	Continues(index uint64) bool
 }
 
+// raftLog is the log of a group as its Raft reads it. At an entry that is to be applied and is damaged, Raft would panic
+// and end the process. The node ends in order instead: when it starts again it finds the damage, and repairs the replica.
+// Raft gets errors about entries that were applied, which it may want to send, and goes on.
+type raftLog struct {
+	groupLog
+	m *member
+}
+
+// GetLog reads an entry for Raft. It ends the calling goroutine, which is Raft's, where that would panic.
+func (l raftLog) GetLog(index uint64, to *raft.Log) error {
+	err := l.groupLog.GetLog(index, to)
+	if errors.Is(err, proto.ErrCorrupt) && l.m.now.Load() != nil && l.m.fatal != nil && index > l.m.machine.index() {
+		l.m.fatal(fmt.Errorf("group %d: %w", l.m.group, err))
+		runtime.Goexit()
+	}
+	return err
+}
+
 // memberConfig is what a member is made of: its place in the group, its state machine, log, snapshots and transport.
 type memberConfig struct {
 	group   uint32
@@ -57,6 +76,7 @@ type memberConfig struct {
 	arrivals *arrivals
 	carrier  func() carrier // makes the transport of one incarnation
 	unsound  func() bool    // says that the machine differs from the majority's; nil: never
+	fatal    func(error)    // ends the node, and does not wait for that; nil: Raft panics at a damaged entry
 	events   *events
 	stall    *diskStall
 	logger   hclog.Logger
@@ -162,7 +182,7 @@ func (m *member) begin(conf *raft.Config, l *link) (r *raft.Raft, err error) {
 			found := lastOf(m.wal)
 			m.found.Store(&found)
 		}
-		begun, failed := raft.NewRaft(conf, m.machine, m.wal, m.wal, contiguousSnapshots{m.snaps, m.wal}, l)
+		begun, failed := raft.NewRaft(conf, m.machine, raftLog{m.wal, m}, m.wal, contiguousSnapshots{m.snaps, m.wal}, l)
 		if failed != nil {
 			failed = proto.ErrCorrupt.Errorf("start group %d: %v", m.group, failed)
 		}

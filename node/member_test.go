@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ebbdb/ebb/node/transport"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // tally is the smallest machine: it counts entries, and remembers which.
@@ -717,6 +719,58 @@ func TestDiskWatch(t *testing.T) {
 		want = []string{"silent after 41.5s", "ends after 59.5s"}
 		if !slices.Equal(log, want) {
 			t.Errorf("%q, want %q", log, want)
+		}
+	})
+}
+
+// damagedFrom is a log whose entries cannot be read from an index on; 0: all can.
+type damagedFrom struct {
+	groupLog
+	at atomic.Uint64
+}
+
+func (d *damagedFrom) GetLog(index uint64, to *raft.Log) error {
+	if at := d.at.Load(); at != 0 && index >= at {
+		return proto.ErrCorrupt.Errorf("entry %d is damaged", index)
+	}
+	return d.groupLog.GetLog(index, to)
+}
+
+// A follower that cannot read an entry which it is to apply ends its node in order: Raft does not panic.
+func TestDamagedEntryEndsTheNode(t *testing.T) {
+	convene(t, 3, func(p *parliament) {
+		a := p.leader()
+		m := p.members[(a+1)%3]
+		log := &damagedFrom{groupLog: m.wal}
+		var ends atomic.Pointer[error]
+		if err := m.restartAs(func() error {
+			m.wal, m.fatal = log, func(err error) { ends.Store(&err) }
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.propose(p.leader()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second) // it hears later that it is committed
+		if ends.Load() != nil {
+			t.Fatalf("it ends: %v", *ends.Load())
+		}
+		last, err := m.wal.LastIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.at.Store(last + 1)
+		if err := p.propose(p.leader()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second) // it hears later that it is committed
+		err = nil
+		if e := ends.Load(); e != nil {
+			err = *e
+		}
+		if !errors.Is(err, proto.ErrCorrupt) || !strings.Contains(err.Error(), "group 1: entry") {
+			t.Errorf("it ends: %v", err)
 		}
 	})
 }

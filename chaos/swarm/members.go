@@ -143,6 +143,9 @@ func (w *world) gather() {
 		err := w.ask(req, 10*time.Second)
 		for err != nil && time.Now().Before(deadline) && !w.moot(req) {
 			time.Sleep(time.Second)
+			if len(w.wiped) > 0 {
+				w.restart() // a node that lost its disk and one that died at a failpoint may be a majority
+			}
 			err = w.ask(req, 10*time.Second)
 		}
 		w.hold("changes-accepted", err == nil || w.moot(req), "%v: %v", req, err)
