@@ -27,11 +27,11 @@ test: ## all tests of the main module
 # which other goroutines read, and of bench/accuracy only its workers. Left out are also the tests that find planted
 # bugs, and the three slowest tests of the node. The slowest packages come first, so that no core waits for the last.
 # `go test` vets.
-RACED_FIRST = ./cmd/ebb ./node ./bench
+RACED_FIRST = ./cmd/ebb ./bench
 # Packages whose time is mostly virtual run on one thread. On more, Go 1.26 gives the timers of a synctest bubble one
 # race context. Two threads may use it at once: the detector reads beyond its stack, and the test dies
 # (runtime.(*timer).maybeRunChan against timers.check). The detector looks at order, not time: it finds the same.
-RACED_VIRTUAL = ./chaos/sim ./cluster ./rpc ./client ./node/transport ./chaos/swarm
+RACED_VIRTUAL = ./node ./chaos/sim ./cluster ./rpc ./client ./node/transport ./chaos/swarm
 UNRACED = Mutant|FindsReadsOutOfOrder|LiesAreNoticed|RepeatedCommandsAreNoticed|NodesThatWentAreForgotten
 UNRACED := $(UNRACED)|LeadersMoveHome|SlowDiskLeadsNothing
 RACE = $(GO) test -race -short -vet=off -timeout 20m -skip '$(UNRACED)'
