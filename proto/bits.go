@@ -361,9 +361,7 @@ func checkBitmapQuestion(q *ebbv1.BitmapQuestion) *Error {
 func ErrTooManyTerms() *Error {
 	return ErrBadCount.Errorf("the expression has more than %d terms: bitmaps, periods of ranges, and periods that "+
 		"roll-ups are made of", BitTermsMax).
-		WithHint("split the range, or store parts of it under keys and ask about these: ebb query " +
-			"'store a = play/2001 .. 2010', then 'count(a | play/2011 .. 2020)'; for a cohort put each period into a " +
-			"namespace without roll-ups: ebb bits export KEY, ebb bits load KEY FILE")
+		WithHint("split the range, or store parts of it under keys and ask about these: ebb query 'store a = play/2001 .. 2010', then 'count(a | play/2011 .. 2020)'")
 }
 
 func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
