@@ -60,7 +60,7 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextForm},
 	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextForm},
 	{ebbv1.Code_CODE_BAD_AMOUNT, "an amount is no finite number, or too large", nextForm},
-	{ebbv1.Code_CODE_BAD_TIME, "a time is before 1970, or too far ahead", "write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970"},
+	{ebbv1.Code_CODE_BAD_TIME, "a time is missing, before 1970, or too far ahead", "write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970"},
 	{ebbv1.Code_CODE_BAD_HALF_LIFE, "a half-life is out of its limits", "write it as 30s, 10m, 6h, 7d, 2y or none"},
 	{ebbv1.Code_CODE_BAD_COUNT, "a number of things is out of its limits", nextLimit},
 	{ebbv1.Code_CODE_BAD_NAMESPACE, "the name or a setting of a namespace cannot be right", "`ebb namespace create --help` has the settings"},
