@@ -141,11 +141,14 @@ func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.E
 	for ctx.Err() == nil {
 		at := c.cfg.Now()
 		known, ask, wait := c.clocks.find(namespace, at)
-		if ask {
+		switch {
+		case ask:
 			clock, all := c.tryClock(ctx, table, namespace)
 			known = c.clocks.told(namespace, clock, all, at)
-		} else if wait != nil {
+		case wait != nil:
 			known = c.awaitClock(ctx, namespace, wait)
+		default:
+			return known
 		}
 		if !c.clocks.incomplete(namespace, c.cfg.Now()) {
 			return known

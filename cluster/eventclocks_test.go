@@ -116,3 +116,40 @@ func TestWhatIsKnownOfEventClocks(t *testing.T) {
 		t.Error("it was told just now, and is asked for again")
 	}
 }
+
+// Until all shards have answered once, all wait for the next try; no longer than clockFirst.
+func TestSilentShardsAreWaitedFor(t *testing.T) {
+	var e eventClocks
+	clock := &ebbv1.EventClock{Epoch: 2, NowUs: 50}
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		at         time.Duration
+		ask        bool
+		incomplete bool
+	}{
+		{at: 0, ask: true, incomplete: true},
+		{at: time.Millisecond, ask: true, incomplete: true},
+		{at: clockFirst - 1, ask: true, incomplete: true},
+		{at: clockFirst},                       // what is known is young
+		{at: clockFirst + clockAge, ask: true}, // and now old
+	} {
+		_, ask, wait := e.find("n", now.Add(c.at))
+		if ask != c.ask || wait != nil {
+			t.Errorf("after %v: ask %v, wait %v", c.at, ask, wait != nil)
+		}
+		if ask {
+			if _, again, wait := e.find("n", now.Add(c.at)); again || (wait != nil) != c.incomplete {
+				t.Errorf("after %v another one: ask %v, wait %v", c.at, again, wait != nil)
+			}
+			e.told("n", clock, false, now.Add(c.at))
+		}
+		if got := e.incomplete("n", now.Add(c.at)); got != c.incomplete {
+			t.Errorf("after %v: incomplete is %v", c.at, got)
+		}
+	}
+	e.find("m", now)
+	e.told("m", clock, true, now)
+	if _, ask, wait := e.find("m", now.Add(time.Millisecond)); ask || wait != nil {
+		t.Error("all have answered, and it asks")
+	}
+}
