@@ -105,8 +105,9 @@ func TestTheLargestDistributionTravels(t *testing.T) {
 // A key whose image fits without what is counted under the second half-life, and not with it, is not exported as if
 // there was no second count. In pieces it travels whole.
 func TestTheSecondHalfLifeIsNotLeftOut(t *testing.T) {
-	slow := int64(300) * dayLong
-	def := &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: 30 * dayLong, SlowHalfLifeUs: &slow}
+	const day = 86_400 * second
+	slow := int64(300 * day)
+	def := &ebbv1.Namespace{Name: "n", Version: 1, HalfLifeUs: 30 * day, SlowHalfLifeUs: &slow}
 	m := newLargest(t, def)
 	m.fill(16_000, 130)
 	a := m.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "n", Ask: &ebbv1.Question_Export{
