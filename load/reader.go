@@ -68,8 +68,8 @@ type Options struct {
 	// TimeFormat describes the times of the file, as strftime does (%d/%b/%Y:%H:%M:%S %z) or as a layout of package time.
 	TimeFormat string
 	Zone       *time.Location // of times that name none; UTC when nil
-	// SkipEmpty leaves out rows with an empty bin, value or amount, or with an empty column in the key. Without it an empty bin counts as "-", and the
-	// others are refused.
+	// SkipEmpty leaves out rows with an empty bin, value or amount, or with an empty column in the key. Without it an
+	// empty bin counts as "-", and the others are refused.
 	SkipEmpty bool
 	// WholeLines leaves out a last line without a line end, and one whose quotes
 	// are still open: the file may be growing. Without it they are rows.

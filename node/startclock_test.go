@@ -10,6 +10,41 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
+// Shards that are silent after a start hold up a question for four seconds at most. One that takes answers of any age
+// does not wait for them.
+func TestSilentShardsHoldUpNoMore(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		ctx := context.Background()
+		c := b.client()
+		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "n", Clock: ebb.ClockEvent}); err != nil {
+			b.Fatal(err)
+		}
+		if err := c.Increment(ctx, "n", ebb.Increment{Key: "k", Bin: "x", Amount: 1, Time: time.Now()}); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(10 * time.Second) // all replicas have it
+		b.crash(0)
+		b.open(0)
+		b.ready(0)
+		b.crash(1)
+		b.crash(2)
+		fresh := b.clientAt("10.0.2.1", b.host(0)+":7070")
+		time.Sleep(5 * time.Second)
+		for _, c := range []struct {
+			what  string
+			most  time.Duration
+			fresh ebb.AskOption
+		}{{"any", time.Second, ebb.Any()}, {"an hour", 4500 * time.Millisecond, ebb.Bounded(time.Hour)}} {
+			start := time.Now()
+			d, err := fresh.Distribution(ctx, "n", "k", c.fresh)
+			if took := time.Since(start); err != nil || math.Abs(d.Z-1) > 1e-9 || took > c.most {
+				b.Errorf("%s: %v after %v: %v", c.what, d.Z, took, err)
+			}
+		}
+	})
+}
+
 // After a start of all nodes, a question about one key is answered at the newest event of its namespace, whichever shard
 // has that, from the first answer on. Writes are judged by it too: a row that is not far ahead of it is taken.
 func TestTheClockIsKnownAfterAStart(t *testing.T) {

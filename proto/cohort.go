@@ -97,8 +97,8 @@ func checkBitmapCohortQuestion(q *ebbv1.BitmapCohortQuestion) *Error {
 		}
 		if err := checkBitmapExpr(p.GetExpr(), 1, &terms); err != nil {
 			if terms > BitTermsMax { // a cohort is of one range, and what is stored in periods is rolled up, too
-				return err.WithHint("take shorter ranges; or bring each period into a namespace without roll-ups, and ask " +
-					"there: ebb bits export KEY, ebb bits load KEY FILE")
+				return err.WithHint("take shorter ranges; or bring each period into a namespace without roll-ups, and " +
+					"ask there: ebb bits export KEY, ebb bits load KEY FILE")
 			}
 			return err
 		}

@@ -20,7 +20,7 @@ func TestBitmapsThroughTheDoors(t *testing.T) {
 	client, h := ebbv1grpc.NewEbbClient(serve(t, s)), NewHTTP(s)
 	for _, c := range []struct{ method, path, body, has string }{
 		{"POST", "/v1/bits", `{"changes":[{"key":"a/1","op":"set","ids":[5,3,5,18446744073709551615]},{"key":"b","op":"set","range":{"first":3,"last":9}}]}`, `"changed":[3,7]`},
-		{"POST", "/v1/ns/default/bits/a/1", `{"op":"flip","ids":[4,5]}`, `"changed":[2]`},
+		{"POST", "/v1/ns/default/bits/a/1", `{"op":"flip","ids":[4,"5"]}`, `"changed":[2]`},
 		{"POST", "/v1/ns/default/bits/b", `{"op":"clear","range":{"first":0,"last":3}}`, `"changed":[1]`},
 		{"GET", "/v1/ns/default/bits/a/1", "", `"count":3`},
 		{"GET", "/v1/ns/default/bits/a/1?first=4&last=100", "", `"count":1`},

@@ -173,18 +173,6 @@ func isBits(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.Fixed64Kind || fd.Name() == "hash_seed"
 }
 
-// isID recognises ids of bitmaps. Other integers stay below 2^53.
-func isID(fd protoreflect.FieldDescriptor) bool {
-	if fd.Kind() != protoreflect.Uint64Kind {
-		return false
-	}
-	switch fd.Name() {
-	case "ids", "first", "last", "next", "from":
-		return true
-	}
-	return false
-}
-
 func appendQuotedIf(b []byte, quote bool, digits []byte) []byte {
 	if !quote {
 		return append(b, digits...)

@@ -159,7 +159,7 @@ func valueSchema(fd protoreflect.FieldDescriptor, schemas object) object {
 		return object{"type": "string", "enum": append([]string{"unspecified"}, enumNames(fd.Enum())...)}
 	case isBits(fd):
 		return object{"type": "string", "description": "64 random bits as a decimal number"}
-	case isID(fd):
+	case ids[fd.FullName()]:
 		schemas["Id"] = object{"description": "a number, or beyond 2^53 a string of digits", "oneOf": []object{
 			{"type": "integer", "format": "int64", "minimum": 0, "maximum": numberMax},
 			{"type": "string", "pattern": "^[0-9]{16,20}$"},
@@ -182,6 +182,14 @@ func valueSchema(fd protoreflect.FieldDescriptor, schemas object) object {
 		return object{"type": "integer", "format": "int64", "minimum": 0}
 	}
 	return integerSchema(fd)
+}
+
+// ids are the fields that have ids of bitmaps. Other integers stay below 2^53.
+var ids = map[protoreflect.FullName]bool{
+	"ebb.v1.BitChange.ids": true, "ebb.v1.BitRange.first": true, "ebb.v1.BitRange.last": true,
+	"ebb.v1.BitmapAnswer.ids": true, "ebb.v1.BitmapAnswer.next": true,
+	"ebb.v1.BitmapIds.ids": true, "ebb.v1.BitmapPage.from": true, "ebb.v1.BitmapQuestion.rank": true,
+	"ebb.v1.NamesAnswer.ids": true, "ebb.v1.NamesQuestion.ids": true, "ebb.v1.PlanIds.from": true,
 }
 
 func integerSchema(fd protoreflect.FieldDescriptor) object {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -87,20 +88,19 @@ func TestMessagesFitTheCodec(t *testing.T) {
 // Integers that may come as strings are said to.
 func TestIdsOfTheSchema(t *testing.T) {
 	schemas := object{}
-	for _, m := range []protoreflect.ProtoMessage{new(ebbv1.BitmapAnswer), new(ebbv1.BitChange), new(ebbv1.BitRange)} {
-		schemaRef(m.ProtoReflect().Descriptor(), schemas)
-	}
-	for message, fields := range map[string][]string{
-		"BitmapAnswer": {"ids", "next"}, "BitChange": {"ids"}, "BitRange": {"first", "last"},
-	} {
-		for _, field := range fields {
-			schema := schemas[message].(object)["properties"].(object)[field].(object)
-			if items, is := schema["items"].(object); is {
-				schema = items
-			}
-			if schema["$ref"] != "#/components/schemas/Id" {
-				t.Errorf("%s.%s: %v", message, field, schema)
-			}
+	for name := range ids {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := d.Parent().(protoreflect.MessageDescriptor)
+		schemaRef(message, schemas)
+		schema := schemas[string(message.Name())].(object)["properties"].(object)[string(d.Name())].(object)
+		if items, is := schema["items"].(object); is {
+			schema = items
+		}
+		if schema["$ref"] != "#/components/schemas/Id" {
+			t.Errorf("%s: %v", name, schema)
 		}
 	}
 	if count := schemas["BitmapAnswer"].(object)["properties"].(object)["count"].(object); count["type"] != "integer" {
