@@ -281,7 +281,8 @@ func TestSkipEmptyNumbers(t *testing.T) {
 		{"a.csv", "k,b\n,x\na,y\n", Options{Key: "k", Bin: "b", SkipEmpty: true}, "3 \"a\" \"y\" 1\n1 empty\n"},
 		{
 			"a.csv", "k,b,c\na,x,\na,y,z\n",
-			Options{Key: "k", Bin: "{b}-{c}", SkipEmpty: true}, "3 \"a\" \"y-z\" 1\n1 empty\n",
+			Options{Key: "k", Bin: "{b}-{c}", SkipEmpty: true},
+			"3 \"a\" \"y-z\" 1\n1 empty\n",
 		},
 		{"a.jsonl", "{\"k\":\"a\",\"v\":null}\n{\"k\":\"a\"}\n", Options{Key: "k", Value: "v", Kind: 4, SkipEmpty: true}, "2 empty\n"},
 	} {
