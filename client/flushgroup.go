@@ -38,7 +38,7 @@ func (e *flushGroup) finish() {
 // flushGroups are those of a writer, whose lock guards them.
 type flushGroups struct {
 	now  *flushGroup   // of what is sealed now
-	past []*flushGroup // of which no Flush has reported the end
+	past []*flushGroup // whose end no Flush has reported
 }
 
 func newFlushGroups() flushGroups { return flushGroups{now: &flushGroup{done: make(chan struct{})}} }

@@ -318,7 +318,7 @@ func (st *shardStream) failWaiting(err error) []*pendingCommand {
 }
 
 // expire handles a command whose session the shard does not know any more: one
-// that was never applied goes on under a new session, one that may have been is
+// that was never applied continues under a new session, one that may have been is
 // given up with err.
 func (st *shardStream) expire(q *pendingCommand, err error) {
 	st.mu.Lock()

@@ -204,7 +204,7 @@ type outbox struct {
 
 	mu      sync.Mutex    // guards all below
 	timer   *time.Timer   // of Linger
-	space   chan struct{} // closed when there is room again; nil if nobody waits
+	space   chan struct{} // closed when there is room again; nil while none waits
 	flushes flushGroups
 	timers  sync.WaitGroup
 }

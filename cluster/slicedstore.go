@@ -19,7 +19,7 @@ const storedIDsMax = math.MaxUint32
 //	                             them under the generation
 //
 // What stops in between leaves a generation that is swept, and so does a bitmap that is replaced. The last step bears
-// the identity of the request: one that is repeated stores parts again, which nobody gets to see, and hears what the
+// the identity of the request: one that is repeated stores parts again, which no question sees, and hears what the
 // first has stored.
 func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	keys := proto.ExprKeys(req.GetExpr())

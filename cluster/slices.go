@@ -445,8 +445,8 @@ func (a *slicedAsk) settle(known *generationCache, tookUS int64) (done bool) {
 }
 
 // overdue reports whether a part may have been swept between the answers of the homes and its own: its shard's clock,
-// without which nothing is swept (see Sweep), is ahead of theirs by more than a lease. It may be if this node stood
-// still meanwhile, and its clocks with it. Then the homes are asked again: if they still say the same generations, no
+// without which nothing is swept (see Sweep), is ahead of theirs by more than a lease. It may be if this node has stood
+// still, and its clocks with it. Then the homes are asked again: if they still say the same generations, no
 // part under them had been swept when it answered.
 func (a *slicedAsk) overdue() bool {
 	if len(a.homes) == 0 {

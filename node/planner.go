@@ -27,7 +27,7 @@ type planner struct {
 	n *Node
 
 	turn   chan struct{} // guards what follows: whoever has put something there. Held while a change is proposed, since they come one after the other
-	term   uint64        // of the control group, of which the rest speaks
+	term   uint64        // of the control group; what follows was seen in it
 	since  time.Time
 	dead   map[string]time.Time // since when a node does not answer
 	halted string               // why rebalancing is halted, as last logged

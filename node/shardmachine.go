@@ -37,7 +37,7 @@ type shardMachine struct {
 
 	configuration configured
 
-	marks   []mark        // views that somebody waits for; guarded by mu
+	marks   []mark        // views that are waited for; guarded by mu
 	orphans atomic.Uint32 // bitmaps whose parts are to be swept
 
 	behaviour atomic.Uint32 // the behaviour version that is applied

@@ -23,7 +23,7 @@ type dedupResult struct {
 	more    string // "" if there is no more to say
 }
 
-// countMax is the largest count that a dedupResult has. INVARIANT count-below-bit: with 1 more it fits beside a
+// countMax is the largest count that a dedupResult has. INVARIANT count-below-bit: with 1 more it fits in with a
 // session's oddBit, and is not 0.
 const countMax = oddBit - 2
 
