@@ -77,6 +77,32 @@ func TestAppendIncrementRoundTrip(t *testing.T) {
 	})
 }
 
+// WellFormedIncrement says what Parse says, of increments and of what is nearly one.
+func TestWellFormedIncrement(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := proto.IncrementWire{
+			Key:    rapid.SliceOfN(rapid.Byte(), 0, 130).Draw(t, "key"),
+			Bin:    rapid.SliceOfN(rapid.Byte(), 0, 130).Draw(t, "bin"),
+			Amount: rapid.SampledFrom([]float64{1, 2.5}).Draw(t, "amount"),
+			TimeUS: rapid.SampledFrom([]int64{0, 1, math.MaxInt64}).Draw(t, "time"),
+		}
+		raw, _, ok := proto.NextIncrement(proto.AppendIncrement(nil, &in))
+		if !ok || !proto.WellFormedIncrement(raw) {
+			t.Fatalf("%+v is not well formed", in)
+		}
+		raw = slices.Clone(raw[:rapid.IntRange(0, len(raw)).Draw(t, "length")])
+		for range rapid.IntRange(0, 3).Draw(t, "changes") {
+			if len(raw) > 0 {
+				raw[rapid.IntRange(0, len(raw)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+			}
+		}
+		var back proto.IncrementWire
+		if got, want := proto.WellFormedIncrement(raw), back.Parse(raw); got != want {
+			t.Fatalf("well formed: %t, parsed: %t: % x", got, want, raw)
+		}
+	})
+}
+
 func TestCheckCommand(t *testing.T) {
 	inc := func(key, bin string, amount float64, timeUS int64) *ebbv1.Command {
 		return &ebbv1.Command{Namespace: "default", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{

@@ -73,27 +73,48 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 	return true
 }
 
-// head reads how nearly every increment begins, as AppendIncrement writes it: with a short key, a short bin and perhaps an amount. It returns
-// what is left; all of it if it begins otherwise.
-func (in *IncrementWire) head(raw []byte) (rest []byte) {
+// amountTag begins an amount.
+const amountTag = FieldIncrementAmount<<3 | byte(protowire.Fixed64Type)
+
+// headEnds returns where the key and the bin end of an increment that begins as nearly every one does, and as
+// AppendIncrement writes it: with a short key and a short bin. It returns 0 if it begins otherwise.
+func headEnds(raw []byte) (key, bin int) {
 	if len(raw) < 4 || raw[0] != FieldIncrementKey<<3|byte(protowire.BytesType) || raw[1] >= 0x80 {
+		return 0, 0
+	}
+	key = int(raw[1]) + 2
+	if key+2 > len(raw) || raw[key] != FieldIncrementBin<<3|byte(protowire.BytesType) || raw[key+1] >= 0x80 {
+		return 0, 0
+	}
+	if bin = key + 2 + int(raw[key+1]); bin > len(raw) {
+		return 0, 0
+	}
+	return key, bin
+}
+
+// head reads a short key, a short bin and perhaps an amount. It returns what is left; all of it if it begins otherwise.
+func (in *IncrementWire) head(raw []byte) (rest []byte) {
+	key, bin := headEnds(raw)
+	if bin == 0 {
 		return raw
 	}
-	at := int(raw[1]) + 2
-	if at+2 > len(raw) || raw[at] != FieldIncrementBin<<3|byte(protowire.BytesType) || raw[at+1] >= 0x80 {
-		return raw
-	}
-	end := at + 2 + int(raw[at+1])
-	if end > len(raw) {
-		return raw
-	}
-	in.Key, in.Bin = raw[2:at:at], raw[at+2:end:end]
-	raw = raw[end:]
-	if len(raw) >= 9 && raw[0] == FieldIncrementAmount<<3|byte(protowire.Fixed64Type) {
+	in.Key, in.Bin = raw[2:key:key], raw[key+2:bin:bin]
+	raw = raw[bin:]
+	if len(raw) >= 9 && raw[0] == amountTag {
 		in.Amount = math.Float64frombits(binary.LittleEndian.Uint64(raw[1:]))
 		raw = raw[9:]
 	}
 	return raw
+}
+
+// WellFormedIncrement reports whether Parse takes a serialised Increment. It does not parse the most usual ones.
+func WellFormedIncrement(raw []byte) bool {
+	_, bin := headEnds(raw)
+	if bin > 0 && (bin == len(raw) || bin+9 == len(raw) && raw[bin] == amountTag) {
+		return true
+	}
+	var in IncrementWire
+	return in.Parse(raw)
 }
 
 // NextIncrement takes the bytes of one increment off a serialised Increments

@@ -237,10 +237,9 @@ func wellFormed(raw []byte) bool {
 // wellFormedIncrements checks the framing of a batch, so that nextIncrement
 // needs no checks.
 func wellFormedIncrements(raw []byte) bool {
-	var in proto.IncrementWire
 	for len(raw) > 0 {
 		one, rest, ok := proto.NextIncrement(raw)
-		if !ok || !in.Parse(one) {
+		if !ok || !proto.WellFormedIncrement(one) {
 			return false
 		}
 		raw = rest
