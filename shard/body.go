@@ -550,6 +550,14 @@ func mergeAs[B body](o body, merge func(B) error) error {
 
 // unmerged is why a body does not merge with others, as an answer.
 func unmerged(what string, err error) *proto.Error {
+	if text, ok := sketch.Differences(err); ok {
+		err = errors.New(text)
+	}
+	return unmergedImage(what, err)
+}
+
+// unmergedImage is unmerged as the result of a command. Replicas store it, so its text does not change.
+func unmergedImage(what string, err error) *proto.Error {
 	if errors.Is(err, sketch.ErrOverflow) {
 		return proto.ErrOverflow.Errorf("%s: the sum with the others is larger than a summary can hold", what).WithHint("ask about fewer keys at once")
 	}

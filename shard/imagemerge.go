@@ -35,7 +35,7 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 	if img.body != nil {
 		own := held.body.clone()
 		if err := own.merge(img.body); err != nil {
-			return unmerged("the image for key "+quote(name), err)
+			return unmergedImage("the image for key "+quote(name), err)
 		}
 		if img.body = own; s.behaviour < BehaviourAdds && ofMergedBloom(own) {
 			return proto.ErrUnmergeable.

@@ -265,7 +265,7 @@ func (f *Bloom) State() BloomState {
 // Merge makes it the union with o, which stays as it is. It answers ErrIncompatible, and then nothing has changed.
 func (f *Bloom) Merge(o *Bloom) error {
 	if f.params != o.params {
-		return fmt.Errorf("%w: bloom of %+v and of %+v", ErrIncompatible, f.params, o.params)
+		return &mismatch{kind: "bloom", a: f.params, b: o.params}
 	}
 	if o.bits.empty() {
 		return nil

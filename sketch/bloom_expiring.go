@@ -416,7 +416,7 @@ func (f *BloomExpiring) Death() Tick {
 // different generations, and then nothing has changed.
 func (f *BloomExpiring) Merge(o *BloomExpiring) error {
 	if f.params != o.params {
-		return fmt.Errorf("%w: expiring bloom of %+v and of %+v", ErrIncompatible, f.params, o.params)
+		return &mismatch{kind: "expiring bloom", a: f.params, b: o.params}
 	}
 	if f.params.Window == 0 && f.generation != o.generation {
 		return fmt.Errorf("%w: expiring bloom of generation %d and of %d", ErrIncompatible, f.generation, o.generation)

@@ -253,7 +253,7 @@ func (f *BloomTimed) Death() Tick {
 // ErrIncompatible, or ErrOverflow for a union of more than BloomBytesMax, and then nothing has changed.
 func (f *BloomTimed) Merge(o *BloomTimed) error {
 	if f.params != o.params {
-		return fmt.Errorf("%w: expiring bloom of %+v and of %+v", ErrIncompatible, f.params, o.params)
+		return &mismatch{kind: "expiring bloom", a: f.params, b: o.params}
 	}
 	if bytes := f.unionBytes(o); bytes > BloomBytesMax {
 		return fmt.Errorf("%w: expiring bloom: a union of %d bytes, more than %d", ErrOverflow, bytes, BloomBytesMax)

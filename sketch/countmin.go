@@ -273,7 +273,7 @@ func (c *CountMin) Death(threshold float64) Tick {
 // ErrIncompatible or ErrOverflow, and then nothing has changed.
 func (c *CountMin) Merge(o *CountMin) error {
 	if c.params != o.params {
-		return fmt.Errorf("%w: count-min of %+v and of %+v", ErrIncompatible, c.params, o.params)
+		return &mismatch{kind: "count-min", a: c.params, b: o.params}
 	}
 	if c.z+o.z > mergedMax {
 		return ErrOverflow

@@ -311,7 +311,7 @@ func (l *LinearCounter) Members(dst [][]byte) (members [][]byte, ok bool) {
 // answers ErrIncompatible, and then nothing has changed.
 func (l *LinearCounter) Merge(o *LinearCounter) error {
 	if l.params != o.params {
-		return fmt.Errorf("%w: linear of %+v and of %+v", ErrIncompatible, l.params, o.params)
+		return &mismatch{kind: "linear", a: l.params, b: o.params}
 	}
 	if o.Exact() {
 		for i, h := range o.hashes {

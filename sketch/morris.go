@@ -284,7 +284,7 @@ func (m *Morris) Death(threshold float64) Tick {
 func (m *Morris) Merge(o *Morris, seed uint64) error {
 	p, q := m.Params(), o.Params()
 	if p.Measured, q.Measured = false, false; p != q {
-		return fmt.Errorf("%w: morris of %+v and of %+v", ErrIncompatible, p, q)
+		return &mismatch{kind: "morris", a: p, b: q}
 	}
 	last := max(m.last, o.last)
 	switch {

@@ -388,7 +388,7 @@ func (r QuantileReading) Rank(x float64) (low, high float64) {
 // Distribution.Merge. It may pass BucketsMax. It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
 func (q *Quantile) Merge(o *Quantile) error {
 	if q.params != o.params {
-		return fmt.Errorf("%w: quantile of %+v and of %+v", ErrIncompatible, q.params, o.params)
+		return &mismatch{kind: "quantile", a: q.params, b: o.params}
 	}
 	if q.d.z+o.d.z > mergedMax {
 		return ErrOverflow

@@ -487,7 +487,7 @@ func (s *TopK) Death(threshold float64) Tick {
 // not associate: fold in a fixed order. It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
 func (s *TopK) Merge(o *TopK) error {
 	if s.params != o.params {
-		return fmt.Errorf("%w: top-k of %+v and of %+v", ErrIncompatible, s.params, o.params)
+		return &mismatch{kind: "top-k", a: s.params, b: o.params}
 	}
 	if s.z+o.z > mergedMax {
 		return ErrOverflow

@@ -341,6 +341,10 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 		fmt.Fprintf(s.term.err, "note: distributions of namespace %s %s from now on; a key of another kind that is "+
 			"there keeps its half-life until it has faded or is deleted (ebb describe KEY shows it)\n", got.Name, fade)
 	}
+	if !create && ns.Clock == client.ClockWall && got.Decay != client.DecayNone {
+		fmt.Fprintf(s.term.err, "note: namespace %s lives by the time of its nodes from now on, and its events are as old "+
+			"as that says: those of many half-lives ago have faded\n", got.Name)
+	}
 	if ns.MaxBytes != nil || ns.MaxKeys != nil {
 		row := namespaceRow(got)
 		fmt.Fprintf(s.term.err, "note: budget of namespace %s: %s\n", got.Name, row.budget())
