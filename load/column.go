@@ -146,7 +146,7 @@ func (s *spec) resolve(what string, header []string) error {
 			return columnErrorf("%s %q: the file has no header, so columns are numbers from 1", what, s.text)
 		default:
 			hint := separatorHint(header)
-			if hint == "" {
+			if hint == "" && len(s.parts) == 1 { // a text of several parts has constants between its columns
 				hint = fmt.Sprintf(" (a constant is written =%s%s)", p.field, periodHint(p.field))
 			}
 			return columnErrorf("%s %q: no column %q; there are %s%s",

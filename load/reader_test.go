@@ -180,6 +180,10 @@ func TestReader(t *testing.T) {
 			Options{Key: "gg", Bin: "country"},
 			"open: a.tsv: key \"gg\": no column \"gg\"; there are t, country (a constant is written =gg)\n",
 		},
+		{
+			"no such column in a key of several parts", "a.tsv", "t\tcountry\n1\tUS\n",
+			Options{Key: "all/{gg}", Bin: "country"}, "open: a.tsv: key \"all/{gg}\": no column \"gg\"; there are t, country\n",
+		},
 		{"column zero", "a.tsv", "x\ty\n", Options{Key: "0", Bin: "1"}, "open: a.tsv: key \"0\": columns are numbered from 1\n"},
 		{"no key", "a.tsv", "x\ty\n", Options{Bin: "1"}, "open: key: no column is named\n"},
 		{"half a template", "a.tsv", "x\ty\n", Options{Key: "a{b", Bin: "1"}, "open: key \"a{b\": '{' without '}'\n"},

@@ -247,7 +247,8 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		if done > 0 {
 			fmt.Fprintf(s.term.err, "%s done; continue with --skip %d\n", plural(done, "sketch is", "sketches are"), done)
 		}
-		return err
+		return advisedOf(err, proto.ErrNamespaceNotFound.Code,
+			"--create-namespace makes it as the first sketch needs it; ebb namespace list shows those that are there")
 	}
 	imported := max(n-skip, 0) - faded - left
 	if left > 0 {
