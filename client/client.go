@@ -41,9 +41,9 @@ type Client struct {
 	producers map[*producer]func(error) // gives up what it holds
 	direct    map[string]*producer      // of Increment, by namespace
 
-	meter meter
-	seen  seenClocks
-	gate  *gate // of direct calls
+	meter        meter
+	seen         seenClocks
+	writeLimiter *writeLimiter // of direct calls
 }
 
 // Dial returns a client as soon as one node of addrs has answered, or an error
@@ -75,7 +75,7 @@ func newClient(addrs []string, cfg config) *Client {
 		cfg: cfg, pauses: newPauseDetector(cfg.now), peers: map[string]*peer{},
 		producers: map[*producer]func(error){}, direct: map[string]*producer{},
 	}
-	c.gate = newGate(cfg.now)
+	c.writeLimiter = newWriteLimiter(cfg.now)
 	if len(addrs) == 0 {
 		addrs = []string{"127.0.0.1"}
 	}

@@ -189,9 +189,9 @@ func (e *directWrite) encode(ctx context.Context, p *producer, increments []Incr
 	return nil
 }
 
-// run sends the commands when the gate lets them through, and waits until all are settled.
+// run sends the commands when the writeLimiter admits them, and waits until all are settled.
 func (e *directWrite) run(ctx context.Context, p *producer, weight int) {
-	pass, waited, end := e.client.gate.enter(ctx, weight)
+	pass, waited, end := e.client.writeLimiter.acquire(ctx, weight)
 	if waited {
 		e.client.meter.waited.Add(1)
 	}
@@ -200,7 +200,7 @@ func (e *directWrite) run(ctx context.Context, p *producer, weight int) {
 		e.sum.note(int64(weight), 0, 0, e.fail(&outlived{err: errNotSent(e.client.now().Sub(e.start)), end: end}))
 		return
 	}
-	defer e.client.gate.leave(pass)
+	defer e.client.writeLimiter.release(pass)
 	e.send(p)
 	select {
 	case <-e.done:
