@@ -316,7 +316,7 @@ func (f *frame) alive(ns *namespace, key uint32, at sketch.Tick) bool {
 	}
 	r := f.summaries.record(key)
 	if r.due() > at && r.era() == ns.presentEra()&eraMask && (r.form() != recordBody || f.kind(key) != ebbv1.Kind_KIND_MORRIS) {
-		return true // see due-is-never-late; a visit may be late by what the estimate of a body's death errs, but a Morris counter may be at zero before
+		return true // see due-is-never-late; a cleanup may be late by what the estimate of a body's death errs, but a Morris counter may be at zero before
 	}
 	sum := f.summary(key)
 	if sum.body != nil {

@@ -267,7 +267,7 @@ func (s *State) addNamespace(ns *namespace) {
 	}
 	s.namespaces = append(s.namespaces, ns)
 	s.summaries.account(ns.definition.GetName(), ns.space, s.owner(ns))
-	s.eventDeaths = append(s.eventDeaths, s.newVisits())
+	s.eventCleanups = append(s.eventCleanups, s.newCleanupQueue())
 }
 
 // owner is whose keys those of a namespace are that comes now: a slow namespace's are those of the namespace that it

@@ -170,7 +170,7 @@ func (p *purger) keys(key uint32) uint32 {
 }
 
 func (p *purger) dropKey(ns *namespace, key uint32) {
-	sum := p.s.own(key)
+	sum := p.s.loadForWrite(key)
 	p.work -= purgeKeyWork + sum.dist.Len()/purgeBinsWork
 	if v := sum.bitmap(); v != nil {
 		p.work -= int(v.head.leaves) / purgeLeavesWork
@@ -241,7 +241,7 @@ func (s *State) forgetAnswered(slot uint32) {
 	a := s.answered.at(slot)
 	delete(s.keySlots, a.key)
 	s.answeredBytes -= len(a.result.more)
-	s.keyVisits.remove(slot)
+	s.answerExpiries.remove(slot)
 	s.answered.drop(slot, s.epoch)
 }
 

@@ -22,7 +22,7 @@ import (
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
 //	bitmaps     { { slice } 0 }     of keys that hold one of more than 64 ids, by slot; a slice as in bodybitmap.go
 //	dict-parts  count { space part strings { text } }   in the order in which they began
-//	sessions    slots { [namespace secret] id top low used due window { value } odd { sequence more } }
+//	sessions    slots { [namespace secret] id top low used due window { value } extras { sequence more } }
 //	sources     slots { [namespace] name epoch token last refused { gap code } }
 //	answered    slots { [namespace] issued-at hi lo applied more }
 //	orphans     slots { space number since pending key }

@@ -149,7 +149,7 @@ func TestCountingDoesNotEstimate(t *testing.T) {
 		}
 		s.Apply(uint64(i)+2, encodeEntry(t, beginning, []*ebbv1.Command{c}), nil)
 		key, _ := s.findKey(s.lookup(nil), []byte(proto.KindName(kind)))
-		sum := s.own(key)
+		sum := s.loadForWrite(key)
 		sum.body = asking{sum.body, &deaths}
 		s.put(key, &sum)
 	}

@@ -7,7 +7,7 @@ package shard
 //
 // The words and the references change in summaries alone, where blocks are put and dropped, so an increment of a bin
 // that
-// is there (see hit) costs nothing.
+// is there (see addExisting) costs nothing.
 type holding struct {
 	name      string // of the namespace
 	owner     uint16 // whose keys these are: the space itself, or for a slow namespace that of its namespace
@@ -21,7 +21,7 @@ type holding struct {
 
 const (
 	// keyBytes is what a key takes beside its record: the index of names, the directory of records, and the order of
-	// visits.
+	// cleanups.
 	keyBytes = 32
 	// binSlotBytes is what the name of a bin takes beside its bytes and its place in the index.
 	binSlotBytes = 16
