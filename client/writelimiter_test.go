@@ -134,7 +134,8 @@ func TestGateLetsThrough(t *testing.T) {
 		limiter := newWriteLimiter(time.Now)
 		l := new(loadResult)
 		// 20 calls in 5 to 7 ms each
-		l.drive(limiter, &service{base: 5 * time.Millisecond, each: time.Microsecond}, 20, 10, time.Second, 10*time.Second)
+		s := &service{base: 5 * time.Millisecond, each: time.Microsecond}
+		l.drive(limiter, s, 20, 10, time.Second, 10*time.Second)
 		if l.refused+l.late > 0 {
 			t.Errorf("%d not sent, %d late", l.refused, l.late)
 		}

@@ -23,7 +23,7 @@ func audit(t fataler, s *State) {
 	auditBinTable(t, &s.bins)
 	auditKeyIndex(t, &s.keys)
 	auditSummaries(t, s)
-	auditDictParts(t, s)
+	auditDictPartitions(t, s)
 	auditUsage(t, s)
 	auditVisits(t, s.cleanups)
 	for _, v := range s.eventCleanups {
@@ -265,15 +265,15 @@ func auditVisits(t fataler, v *cleanupQueue) {
 	}
 }
 
-// auditDictParts looks each string up under its own number, and each part under its namespace.
-func auditDictParts(t fataler, s *State) {
+// auditDictPartitions looks each string up under its own number, and each partition under its namespace.
+func auditDictPartitions(t fataler, s *State) {
 	t.Helper()
-	for i := range s.dictParts {
-		l := &s.dictParts[i]
+	for i := range s.dictPartitions {
+		l := &s.dictPartitions[i]
 		ns := s.namespaces[l.space]
 		for number := range l.count {
 			name := l.append(nil, number)
-			if id, ok := s.idOf(ns, name); !ok || id != ns.idOf(l.part, number) || ns.partOf(name) != l.part {
+			if id, ok := s.idOf(ns, name); !ok || id != ns.idOf(l.part, number) || ns.partitionOf(name) != l.part {
 				t.Fatalf("string %q, number %d of part %d: id %d, %v", name, number, l.part, id, ok)
 			}
 		}

@@ -61,7 +61,7 @@ func (w *homeWorld) expect(when string, want ...uint64) {
 	w.t.Helper()
 	var got []uint64
 	for _, r := range w.s.Orphans(1<<60, 100) {
-		got = append(got, r.Number)
+		got = append(got, r.Generation)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		w.t.Errorf("%s: %d are to be swept, want %d", when, got, want)

@@ -39,8 +39,8 @@ type namespace struct {
 	closed bool   // it is one of a namespace without a second half-life
 	alone  uint32 // of a slow namespace: its keys that its namespace does not have; see slowkeys.go
 
-	dictParts []int // of its dictionary: numbers in frame.dictParts
-	emptied   bool  // it is purged: nothing is left but its definition, see purge.go
+	dictPartitions []int // of its dictionary: numbers in frame.dictPartitions
+	emptied        bool  // it is purged: nothing is left but its definition, see purge.go
 
 	// eras is the chain of settings that its keys live under: the last one is
 	// the present one. A key remembers the era of its last touch, and converts

@@ -215,8 +215,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add(byte(sectionKeys), uint16(3), byte(1), uint16(0))
 	f.Add(byte(sectionBins), uint16(1), byte(7), uint16(2))
 	f.Add(byte(sectionSessions), uint16(9), byte(255), uint16(1))
-	f.Add(byte(sectionDictParts), uint16(3), byte(1), uint16(0))
-	f.Add(byte(sectionDictParts), uint16(5), byte(3), uint16(2))
+	f.Add(byte(sectionDictPartitions), uint16(3), byte(1), uint16(0))
+	f.Add(byte(sectionDictPartitions), uint16(5), byte(3), uint16(2))
 	f.Fuzz(func(t *testing.T, section byte, at uint16, flip byte, cut uint16) {
 		raw := resealed(good, func(s byte, payload []byte) []byte {
 			if s != section || len(payload) == 0 {
@@ -389,8 +389,10 @@ var misfits = []struct {
 			}
 		}
 	}},
-	{"an orphan without a number", func(s *State) { s.orphans.edit(0, s.epoch).number = 0 }},
-	{"two orphans of one number", func(s *State) { s.orphans.edit(0, s.epoch).number = s.orphans.at(1).number }},
+	{"an orphan without a generation", func(s *State) { s.orphans.edit(0, s.epoch).generation = 0 }},
+	{"two orphans of one generation", func(s *State) {
+		s.orphans.edit(0, s.epoch).generation = s.orphans.at(1).generation
+	}},
 	{"an orphan of tomorrow", func(s *State) { s.orphans.edit(0, s.epoch).since = s.now + 1 }},
 	{"an orphan of no namespace", func(s *State) { s.orphans.edit(0, s.epoch).space = 1000 }},
 	{"an orphan of a part", func(s *State) { s.orphans.edit(0, s.epoch).key = "\x00" }},
@@ -461,15 +463,17 @@ var misfits = []struct {
 		s.sources.drop(s.sources.add(s.epoch), s.epoch)
 		s.sources.free = 0
 	}},
-	{"a string in another part than its own", func(s *State) { s.dictParts[0].part, s.dictParts[1].part = s.dictParts[1].part, s.dictParts[0].part }},
-	{"a part that no dictionary has", func(s *State) { s.dictParts[0].part = 2 }},
-	{"strings of a namespace without a dictionary", func(s *State) { s.dictParts[0].space = 0 }},
-	{"a part that is there twice", func(s *State) { s.dictParts = append(s.dictParts, s.dictParts[0]) }},
-	{"a part without strings", func(s *State) { s.dictParts[0].count = 0 }},
-	{"a string that is there twice", func(s *State) {
-		s.dictParts[0].add(1, encodeName(new(nameBuffer), s.dictParts[0].append(nil, 0)), s.epoch)
+	{"a string in another part than its own", func(s *State) {
+		s.dictPartitions[0].part, s.dictPartitions[1].part = s.dictPartitions[1].part, s.dictPartitions[0].part
 	}},
-	{"a string of two lines", func(s *State) { s.dictParts[0].add(1, encodeName(new(nameBuffer), []byte("x\n")), s.epoch) }},
+	{"a part that no dictionary has", func(s *State) { s.dictPartitions[0].part = 2 }},
+	{"strings of a namespace without a dictionary", func(s *State) { s.dictPartitions[0].space = 0 }},
+	{"a part that is there twice", func(s *State) { s.dictPartitions = append(s.dictPartitions, s.dictPartitions[0]) }},
+	{"a part without strings", func(s *State) { s.dictPartitions[0].count = 0 }},
+	{"a string that is there twice", func(s *State) {
+		s.dictPartitions[0].add(1, encodeName(new(nameBuffer), s.dictPartitions[0].append(nil, 0)), s.epoch)
+	}},
+	{"a string of two lines", func(s *State) { s.dictPartitions[0].add(1, encodeName(new(nameBuffer), []byte("x\n")), s.epoch) }},
 	{"a dictionary of too many parts", func(s *State) { s.namespaces[1].definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }

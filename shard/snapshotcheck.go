@@ -22,7 +22,7 @@ func (s *State) checkReferences(b *blockReader) {
 		if ns.definition.GetSlowHalfLifeUs() > 0 && ns.slow == 0 {
 			b.corrupt("namespace %q has no companion", ns.definition.Name)
 		}
-		if ns.emptied && (ns.keys > 0 || len(ns.dictParts) > 0 || ns.slow != 0 && s.namespaces[ns.slow].keys > 0) {
+		if ns.emptied && (ns.keys > 0 || len(ns.dictPartitions) > 0 || ns.slow != 0 && s.namespaces[ns.slow].keys > 0) {
 			b.corrupt("namespace %q: it is purged, and has keys", ns.definition.Name)
 		}
 		if len(ns.eras) > 1 && ns.eras[0].keys == 0 {

@@ -146,11 +146,11 @@ type frame struct {
 	namespaces []*namespace
 	spaces     map[string]uint16 // by name; a view shares it, see addNamespace
 
-	bins      binTable
-	keys      keyIndex
-	summaries summaries  // by key
-	expiries  expiries   // by key
-	dictParts []dictPart // parts of dictionaries of namespaces, in the order in which they began
+	bins           binTable
+	keys           keyIndex
+	summaries      summaries       // by key
+	expiries       expiries        // by key
+	dictPartitions []dictPartition // of namespaces, in the order in which they began
 
 	sessions slotTable[session]
 	sources  slotTable[source]
@@ -161,7 +161,7 @@ type frame struct {
 	uploads  uploads // large images that are on their way
 	restored string  // the name of the restore that this state began with; "" for none
 
-	unions map[windowID][]*Union // that a view was given, see View.Use
+	unions map[windowID][]*CachedUnion // that a view was given, see View.Use
 }
 
 // State is the state machine of one shard. See the package comment for who may
@@ -180,7 +180,7 @@ type State struct {
 	sessionPlaces   []uint32
 	sourceSlots     map[sourceName]uint32
 	keySlots        map[idempotencyKey]uint32
-	orphanSlots     map[uint64]uint32 // by number
+	orphanSlots     map[uint64]uint32 // by generation
 	answerExpiries  heap
 	keyPlaces       []uint32
 	answeredBytes   int
@@ -452,9 +452,9 @@ func (s *State) Freeze() *View {
 	v.namespaces = slices.Clone(s.namespaces)
 	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
 	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries)
-	v.dictParts = make([]dictPart, len(s.dictParts))
-	for i := range s.dictParts {
-		v.dictParts[i] = s.dictParts[i].frozen()
+	v.dictPartitions = make([]dictPartition, len(s.dictPartitions))
+	for i := range s.dictPartitions {
+		v.dictPartitions[i] = s.dictPartitions[i].frozen()
 	}
 	v.sessions, v.sources, v.answered, v.orphans = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.orphans.frozen()
 	s.spacesShared = true
