@@ -85,9 +85,9 @@ func united(s *shard.State, kept *shard.UnionCache, mem *mapped.Memory, q *ebbv1
 	defer view.Release()
 	defer mem.Hold()()
 	for _, w := range view.Windows(q, s.Now()) {
-		have, drafts := kept.Find(w)
-		for _, d := range drafts {
-			kept.Add(view.Unite(d, s.Now(), mem))
+		have, planned := kept.Find(w)
+		for _, d := range planned {
+			kept.Add(view.BuildUnion(d, s.Now(), mem))
 			have = kept.Cover(w)
 		}
 		view.Use(w, have)

@@ -25,7 +25,7 @@ func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...A
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	a := askingOf(opts)
-	round := &round{
+	round := &askBatch{
 		client: c, asking: a, start: c.now(), limit: c.cfg.attemptTimeout,
 		answers: make([]*ebbv1.Answer, len(questions)),
 	}
@@ -110,7 +110,7 @@ type pendingQuestion struct {
 }
 
 // round is one batch of questions until all are answered or given up.
-type round struct {
+type askBatch struct {
 	client *Client
 	asking asking
 	start  time.Time
@@ -120,7 +120,7 @@ type round struct {
 	answers []*ebbv1.Answer
 }
 
-func (r *round) run(ctx context.Context, open []*pendingQuestion) error {
+func (r *askBatch) run(ctx context.Context, open []*pendingQuestion) error {
 	tries := 0
 	for ; len(open) > 0; tries++ {
 		if r.client.ctx.Err() != nil {
@@ -136,7 +136,7 @@ func (r *round) run(ctx context.Context, open []*pendingQuestion) error {
 			return r.giveUp(ctx, open, tries+1)
 		}
 		r.client.renewIfOld(tableAgeMin)
-		if tries == 0 && all(open, redirected) || all(open, crowdedOut) {
+		if tries == 0 && all(open, redirected) || all(open, answerTooLarge) {
 			continue // no reason to wait
 		}
 		if err := r.client.sleep(ctx, r.client.backoff(tries, open[0].err)); err != nil {
@@ -160,11 +160,11 @@ func redirected(e *proto.Error) bool {
 	return e.Code == ebbv1.Code_CODE_NOT_LEADER && e.Leader != ""
 }
 
-// crowdedOut: the answer did not fit beside those of other questions.
-func crowdedOut(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE_TOO_LARGE }
+// answerTooLarge: the answer did not fit beside those of other questions.
+func answerTooLarge(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE_TOO_LARGE }
 
 // askNodes asks every open question once and returns those that stay open.
-func (r *round) askNodes(ctx context.Context, open []*pendingQuestion, tries int) []*pendingQuestion {
+func (r *askBatch) askNodes(ctx context.Context, open []*pendingQuestion, tries int) []*pendingQuestion {
 	groups := map[*peer][]*pendingQuestion{}
 	for _, q := range open {
 		node, p := r.client.peerFor(q.shard, tries, q.node)
@@ -185,7 +185,7 @@ func (r *round) askNodes(ctx context.Context, open []*pendingQuestion, tries int
 	return r.stillOpen(open)
 }
 
-func (r *round) stillOpen(open []*pendingQuestion) []*pendingQuestion {
+func (r *askBatch) stillOpen(open []*pendingQuestion) []*pendingQuestion {
 	rest := open[:0]
 	for _, q := range open {
 		if r.answers[q.index] == nil {
@@ -196,7 +196,7 @@ func (r *round) stillOpen(open []*pendingQuestion) []*pendingQuestion {
 }
 
 // askPeer asks one node a group of questions, in requests that fit its limit.
-func (r *round) askPeer(ctx context.Context, p *peer, group []*pendingQuestion) {
+func (r *askBatch) askPeer(ctx context.Context, p *peer, group []*pendingQuestion) {
 	for len(group) > 0 {
 		n := min(len(group), proto.QuestionsMax)
 		r.request(ctx, p, group[:n])
@@ -204,8 +204,8 @@ func (r *round) askPeer(ctx context.Context, p *peer, group []*pendingQuestion) 
 	}
 }
 
-func (r *round) request(ctx context.Context, p *peer, group []*pendingQuestion) {
-	t := terms{r.asking.consistency, r.asking.staleness, r.asking.partial, r.asking.strict}
+func (r *askBatch) request(ctx context.Context, p *peer, group []*pendingQuestion) {
+	t := requestOptions{r.asking.consistency, r.asking.staleness, r.asking.partial, r.asking.strict}
 	if len(group) == 1 && r.shares(ctx, group[0]) {
 		a, first, err := p.asks.ask(ctx, group[0].shard, t, group[0].question)
 		if err != nil {
@@ -231,14 +231,14 @@ func (r *round) request(ctx context.Context, p *peer, group []*pendingQuestion) 
 
 // shares reports whether a question may travel with those of other callers. One
 // that failed, or whose shard has no known leader, may wait long, and goes alone.
-func (r *round) shares(ctx context.Context, q *pendingQuestion) bool {
+func (r *askBatch) shares(ctx context.Context, q *pendingQuestion) bool {
 	return !r.asking.alone && len(r.client.cfg.grpc) == 0 && q.err == nil &&
 		coalescible(ctx, q.question) && r.client.routing.leads(q.shard, q.node)
 }
 
 // askRequest makes one request, within a limit. As many answers come as questions were asked.
 func (c *Client) askRequest(
-	ctx context.Context, p *peer, t terms, questions []*ebbv1.Question, limit time.Duration,
+	ctx context.Context, p *peer, t requestOptions, questions []*ebbv1.Question, limit time.Duration,
 ) ([]*ebbv1.Answer, error) {
 	req := &ebbv1.AskRequest{
 		Consistency: t.consistency, MaxStalenessUs: t.staleness.Microseconds(), AllowPartial: t.partial,
@@ -263,12 +263,12 @@ func (c *Client) askRequest(
 
 // answered takes an answer, unless asking again may bring a better one. The
 // first of a response had all the room there is.
-func (r *round) answered(q *pendingQuestion, a *ebbv1.Answer, first bool) {
+func (r *askBatch) answered(q *pendingQuestion, a *ebbv1.Answer, first bool) {
 	e := proto.FromWire(a.GetError())
 	switch {
 	case e == nil:
 		r.settle(q, a)
-	case crowdedOut(e) && !first:
+	case answerTooLarge(e) && !first:
 		q.err = e
 	case worthAnotherTry(e.Code):
 		r.failed(q, e)
@@ -279,7 +279,7 @@ func (r *round) answered(q *pendingQuestion, a *ebbv1.Answer, first bool) {
 
 // failed keeps a question open if another try may help, and otherwise makes the
 // error its answer.
-func (r *round) failed(q *pendingQuestion, err error) {
+func (r *askBatch) failed(q *pendingQuestion, err error) {
 	pe := coded(err)
 	q.err = err
 	switch {
@@ -294,14 +294,14 @@ func (r *round) failed(q *pendingQuestion, err error) {
 	}
 }
 
-func (r *round) settle(q *pendingQuestion, a *ebbv1.Answer) {
+func (r *askBatch) settle(q *pendingQuestion, a *ebbv1.Answer) {
 	r.mu.Lock()
 	r.answers[q.index] = a
 	r.mu.Unlock()
 }
 
 // giveUp makes the last error of each open question its answer.
-func (r *round) giveUp(ctx context.Context, open []*pendingQuestion, tries int) error {
+func (r *askBatch) giveUp(ctx context.Context, open []*pendingQuestion, tries int) error {
 	for _, q := range open {
 		if q.err == nil {
 			q.err = endOf(ctx, r.client)
@@ -311,7 +311,7 @@ func (r *round) giveUp(ctx context.Context, open []*pendingQuestion, tries int) 
 	q := open[0]
 	err := q.err
 	if ended := endOf(ctx, r.client); ended != nil && !errors.Is(err, ended) {
-		err = &outlived{err: err, end: ended}
+		err = &contextEnded{err: err, end: ended}
 	}
 	return r.client.fail(attempt{
 		op: "ask", key: keyOf(q.question), shard: q.shard, node: q.node, tries: tries, start: r.start,
@@ -325,11 +325,11 @@ func wireOf(err error) *ebbv1.Error {
 	return w
 }
 
-// outlived is the last error of an operation that its context has ended.
-type outlived struct{ err, end error }
+// contextEnded is the last error of an operation that its context has ended.
+type contextEnded struct{ err, end error }
 
-func (o *outlived) Error() string   { return o.err.Error() }
-func (o *outlived) Unwrap() []error { return []error{o.err, o.end} }
+func (o *contextEnded) Error() string   { return o.err.Error() }
+func (o *contextEnded) Unwrap() []error { return []error{o.err, o.end} }
 
 func endOf(ctx context.Context, c *Client) error {
 	if c.ctx.Err() != nil {

@@ -87,7 +87,7 @@ func (c *Client) RestoreStep(ctx context.Context, shard uint32, step *ebbv1.Rest
 			return nil, c.fail(a, err)
 		}
 		if end := c.sleep(ctx, c.backoff(a.tries-1, err)); end != nil {
-			return nil, c.fail(a, &outlived{err: err, end: end})
+			return nil, c.fail(a, &contextEnded{err: err, end: end})
 		}
 	}
 }

@@ -214,18 +214,18 @@ type BitWriter struct {
 	opts     BitWriterOptions
 	placed   atomic.Pointer[bool] // whether the namespace places bitmaps by slice; nil: unknown
 
-	mu       sync.Mutex // guards all below
-	closed   bool
-	edits    map[*shardStream]*shardEdits
-	batches  map[string]*bitBatch // the last of each key, in edits
-	buffered int                  // ids in edits and in commands
-	stats    BitWriterStats
-	space    chan struct{} // closed when something was acknowledged; nil if nobody waits
-	timer    *time.Timer   // of Linger; nil when not set
-	flushes  flushGroups
-	encoder  bitEncoder
-	sliced   map[string]*slicedQueue // by key
-	flights  chan struct{}           // requests about those that are under way
+	mu          sync.Mutex // guards all below
+	closed      bool
+	edits       map[*shardStream]*shardEdits
+	batches     map[string]*bitBatch // the last of each key, in edits
+	buffered    int                  // ids in edits and in commands
+	stats       BitWriterStats
+	space       chan struct{} // closed when something was acknowledged; nil if nobody waits
+	timer       *time.Timer   // of Linger; nil when not set
+	flushes     flushGroups
+	encoder     bitEncoder
+	sliced      map[string]*slicedQueue // by key
+	slicedSlots chan struct{}           // requests about those that are under way
 }
 
 // shardEdits is what waits for one shard.
@@ -254,7 +254,7 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	w := &BitWriter{
 		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, flushes: newFlushGroups(),
 		edits: map[*shardStream]*shardEdits{}, batches: map[string]*bitBatch{},
-		sliced: map[string]*slicedQueue{}, flights: make(chan struct{}, slicedFlights),
+		sliced: map[string]*slicedQueue{}, slicedSlots: make(chan struct{}, slicedFlights),
 	}
 	if !c.registerProducer(w.producer, w.abandon) {
 		w.closed = true
@@ -310,9 +310,9 @@ func (w *BitWriter) put(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 		if w.space == nil {
 			w.space = make(chan struct{})
 		}
-		space, sealed := w.space, w.sealAll()
+		space, streams := w.space, w.finishAll()
 		w.mu.Unlock()
-		w.producer.pump(sealed...)
+		w.producer.pump(streams...)
 		select {
 		case <-space:
 		case <-ctx.Done():
@@ -335,7 +335,7 @@ func (w *BitWriter) put(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 	w.stats.Added += int64(len(ids))
 	full := b.ids >= w.opts.MaxBatch
 	if full {
-		w.seal(b.stream, b)
+		w.finishCommands(b.stream, b)
 	} else {
 		w.linger(0)
 	}
@@ -380,8 +380,8 @@ func (b *bitBatch) sorted() []uint64 {
 	return out
 }
 
-// seal makes commands of what waits for a shard. The caller holds w.mu and pumps the stream.
-func (w *BitWriter) seal(st *shardStream, b *shardEdits) {
+// finishCommands makes commands of what waits for a shard. The caller holds w.mu and pumps the stream.
+func (w *BitWriter) finishCommands(st *shardStream, b *shardEdits) {
 	left := b.ids
 	w.encoder.reset(w.producer.room)
 	end := func(ids int) {
@@ -414,11 +414,11 @@ func (w *BitWriter) seal(st *shardStream, b *shardEdits) {
 	delete(w.edits, st)
 }
 
-// sealAll seals whatever waits, and answers the streams to pump. The caller holds w.mu.
-func (w *BitWriter) sealAll() (streams []*shardStream) {
-	w.sealSliced()
+// finishAll makes commands of all that waits, and returns the streams to pump. The caller holds w.mu.
+func (w *BitWriter) finishAll() (streams []*shardStream) {
+	w.sendAllSliced()
 	for st, b := range w.edits {
-		w.seal(st, b)
+		w.finishCommands(st, b)
 		streams = append(streams, st)
 	}
 	return streams
@@ -432,7 +432,7 @@ func (w *BitWriter) linger(least time.Duration) {
 	w.timer = time.AfterFunc(max(w.opts.Linger, least), func() {
 		w.mu.Lock()
 		w.timer = nil
-		streams := w.sealAll()
+		streams := w.finishAll()
 		w.mu.Unlock()
 		w.producer.pump(streams...)
 	})
@@ -493,7 +493,7 @@ func (p *pendingCommand) editKey(index int) (key string) {
 // *Undelivered, which counts edits of up to 4,096 ids, or the end of ctx.
 func (w *BitWriter) Flush(ctx context.Context) error {
 	w.mu.Lock()
-	streams := w.sealAll()
+	streams := w.finishAll()
 	list := w.flushes.next()
 	w.mu.Unlock()
 	w.producer.pump(streams...)
@@ -534,13 +534,13 @@ func (w *BitWriter) Close(ctx context.Context) error {
 func (w *BitWriter) abandon(err error) {
 	w.mu.Lock()
 	w.closed = true
-	streams := w.sealAll()
+	streams := w.finishAll()
 	w.mu.Unlock()
 	w.producer.cancel(err)
 	w.producer.pump(streams...)
 	for i := range w.producer.streams {
-		for _, p := range w.producer.streams[i].recallAll() {
-			p.handler.handleResult(p, nil, w.client.recalled(p, err))
+		for _, p := range w.producer.streams[i].settleAll() {
+			p.handler.handleResult(p, nil, w.client.gaveUpError(p, err))
 		}
 	}
 }

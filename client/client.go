@@ -41,9 +41,9 @@ type Client struct {
 	producers map[*producer]func(error) // gives up what it holds
 	direct    map[string]*producer      // of Increment, by namespace
 
-	meter meter
-	seen  seenClocks
-	gate  *gate // of direct calls
+	meter        meter
+	seen         seenClocks
+	writeLimiter *writeLimiter // of direct calls
 }
 
 // Dial returns a client as soon as one node of addrs has answered, or an error
@@ -75,7 +75,7 @@ func newClient(addrs []string, cfg config) *Client {
 		cfg: cfg, pauses: newPauseDetector(cfg.now), peers: map[string]*peer{},
 		producers: map[*producer]func(error){}, direct: map[string]*producer{},
 	}
-	c.gate = newGate(cfg.now)
+	c.writeLimiter = newWriteLimiter(cfg.now)
 	if len(addrs) == 0 {
 		addrs = []string{"127.0.0.1"}
 	}
@@ -113,7 +113,7 @@ func (c *Client) firstTable(ctx context.Context) error {
 	var asking sync.WaitGroup
 	for i, addr := range c.seeds {
 		asking.Go(func() {
-			t, err := c.insist(ctx, c.peerAt(addr))
+			t, err := c.awaitTable(ctx, c.peerAt(addr))
 			if err == nil {
 				answers <- t
 				cancel()
@@ -136,9 +136,9 @@ func (c *Client) firstTable(ctx context.Context) error {
 	return c.unreachableAll(start, causes)
 }
 
-// insist asks a node for its table until it answers; only a node that says that
+// awaitTable asks a node for its table until it answers; only a node that says that
 // it is not ready yet is asked again.
-func (c *Client) insist(ctx context.Context, p *peer) (*ebbv1.Table, error) {
+func (c *Client) awaitTable(ctx context.Context, p *peer) (*ebbv1.Table, error) {
 	for tries := 0; ; tries++ {
 		t, err := c.tableFrom(ctx, p)
 		if err == nil || classify(coded(err).Code) != later {

@@ -34,18 +34,18 @@ const (
 // fewer requests it gets for as many questions, and the idle pay nothing.
 type coalescer struct {
 	life  context.Context // ends with the client
-	send  func(context.Context, terms, []*ebbv1.Question) ([]*ebbv1.Answer, error)
+	send  func(context.Context, requestOptions, []*ebbv1.Question) ([]*ebbv1.Answer, error)
 	spawn func(func()) bool // runs it in a goroutine; false when the client is closed
 	most  int               // questions of one request
 
 	mu       sync.Mutex // guards all below, and what sharedRequest says
 	inFlight int        // requests in flight
-	forming  map[terms]*sharedRequest
+	forming  map[requestOptions]*sharedRequest
 	slow     map[uint32]int // shards, with how many callers ask about them apart
 }
 
-// terms are what the questions of one request have in common.
-type terms struct {
+// requestOptions are the options that the questions of one request have in common.
+type requestOptions struct {
 	consistency ebbv1.Consistency
 	staleness   time.Duration
 	partial     bool
@@ -54,7 +54,7 @@ type terms struct {
 
 // sharedRequest is one request with questions of several callers.
 type sharedRequest struct {
-	terms     terms
+	options   requestOptions
 	questions []*ebbv1.Question
 	waiting   int         // callers; guarded by coalescer.mu
 	late      *time.Timer // runs until it leaves, and then until it is slow
@@ -93,7 +93,9 @@ func light(q *ebbv1.Question) bool {
 
 // ask returns the answer to a question about a shard, and whether it was the
 // first of its response, which has all the room there is.
-func (co *coalescer) ask(ctx context.Context, shard uint32, t terms, q *ebbv1.Question) (a *ebbv1.Answer, first bool, err error) {
+func (co *coalescer) ask(
+	ctx context.Context, shard uint32, t requestOptions, q *ebbv1.Question,
+) (a *ebbv1.Answer, first bool, err error) {
 	j, place, suspect := co.enter(shard, t, q)
 	switch {
 	case suspect:
@@ -120,7 +122,7 @@ func (co *coalescer) ask(ctx context.Context, shard uint32, t terms, q *ebbv1.Qu
 	return nil, false, j.err
 }
 
-func (co *coalescer) askAlone(ctx context.Context, t terms, q *ebbv1.Question) (*ebbv1.Answer, bool, error) {
+func (co *coalescer) askAlone(ctx context.Context, t requestOptions, q *ebbv1.Question) (*ebbv1.Answer, bool, error) {
 	answers, err := co.send(ctx, t, []*ebbv1.Question{q})
 	if err != nil {
 		return nil, false, err
@@ -131,17 +133,19 @@ func (co *coalescer) askAlone(ctx context.Context, t terms, q *ebbv1.Question) (
 // askSeparately asks alone about a shard that may be what made a shared request slow.
 // Until it has its answer, all others about the shard go alone as well.
 func (co *coalescer) askSeparately(
-	ctx context.Context, shard uint32, t terms, q *ebbv1.Question,
+	ctx context.Context, shard uint32, t requestOptions, q *ebbv1.Question,
 ) (*ebbv1.Answer, bool, error) {
 	co.suspect(shard, 1)
 	defer co.suspect(shard, -1)
 	return co.askAlone(ctx, t, q)
 }
 
-// enter joins the forming request of these terms and returns it with the
+// enter joins the forming request of these options and returns it with the
 // question's place in it; nil if the question shall leave at once, alone, and
 // call returned after that, or go apart since its shard is suspect.
-func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *sharedRequest, place int, suspect bool) {
+func (co *coalescer) enter(
+	shard uint32, t requestOptions, q *ebbv1.Question,
+) (j *sharedRequest, place int, suspect bool) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
 	if co.slow[shard] > 0 {
@@ -153,11 +157,11 @@ func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *sharedR
 	}
 	j = co.forming[t]
 	if j == nil {
-		j = &sharedRequest{terms: t, slow: make(chan struct{}), done: make(chan struct{})}
+		j = &sharedRequest{options: t, slow: make(chan struct{}), done: make(chan struct{})}
 		j.ctx, j.cancel = context.WithCancel(co.life)
 		j.late = time.AfterFunc(coalesceWaitMax, func() { co.overdue(j) })
 		if co.forming == nil {
-			co.forming = map[terms]*sharedRequest{}
+			co.forming = map[requestOptions]*sharedRequest{}
 		}
 		co.forming[t] = j
 	}
@@ -172,7 +176,7 @@ func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *sharedR
 
 // dispatch sends a forming request. The caller holds co.mu.
 func (co *coalescer) dispatch(j *sharedRequest) {
-	delete(co.forming, j.terms)
+	delete(co.forming, j.options)
 	j.late.Stop()
 	j.late = time.AfterFunc(sharedWaitMax, func() { close(j.slow) })
 	co.inFlight++
@@ -183,7 +187,7 @@ func (co *coalescer) dispatch(j *sharedRequest) {
 }
 
 func (co *coalescer) sendShared(j *sharedRequest) {
-	j.end(co.send(j.ctx, j.terms, j.questions))
+	j.end(co.send(j.ctx, j.options, j.questions))
 	co.returned()
 }
 
@@ -198,7 +202,7 @@ func (j *sharedRequest) end(answers []*ebbv1.Answer, err error) {
 func (co *coalescer) overdue(j *sharedRequest) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	if co.forming[j.terms] == j {
+	if co.forming[j.options] == j {
 		co.dispatch(j)
 	}
 }
@@ -222,8 +226,8 @@ func (co *coalescer) abandon(j *sharedRequest) {
 		return
 	}
 	j.cancel()
-	if co.forming[j.terms] == j {
-		delete(co.forming, j.terms)
+	if co.forming[j.options] == j {
+		delete(co.forming, j.options)
 		j.late.Stop()
 	}
 }

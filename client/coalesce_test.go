@@ -44,7 +44,7 @@ func newWire(t *testing.T, takes ...time.Duration) *wire {
 	return w
 }
 
-func (w *wire) carry(ctx context.Context, _ terms, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
+func (w *wire) carry(ctx context.Context, _ requestOptions, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
 	w.mu.Lock()
 	keys := make([]string, len(questions))
 	answers := make([]*ebbv1.Answer, len(questions))
@@ -97,15 +97,15 @@ func about(key string) *ebbv1.Question {
 // answered asks and checks that the answer is to this question; it returns how long it took.
 func (w *wire) answered(t *testing.T, key string) time.Duration {
 	start := time.Now()
-	a, _, err := w.ask(t.Context(), 1, terms{}, about(key))
+	a, _, err := w.ask(t.Context(), 1, requestOptions{}, about(key))
 	if got := fmt.Sprintf("%s", a.GetDistribution().GetKeys()); err != nil || got != "["+key+"]" {
 		t.Errorf("%s is answered with %q, %v", key, got, err)
 	}
 	return time.Since(start)
 }
 
-// crowd asks from goroutines, one after the other.
-func (w *wire) crowd(t *testing.T, keys ...string) {
+// askConcurrently asks from goroutines, one after the other.
+func (w *wire) askConcurrently(t *testing.T, keys ...string) {
 	for _, k := range keys {
 		w.work.Go(func() { w.answered(t, k) })
 		synctest.Wait()
@@ -132,9 +132,9 @@ func TestCoalescerAlone(t *testing.T) {
 func TestCoalescerShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, time.Millisecond, time.Millisecond)
-		w.crowd(t, "a", "b", "c", "d")
+		w.askConcurrently(t, "a", "b", "c", "d")
 		time.Sleep(1500 * time.Microsecond) // the second is on its way
-		w.crowd(t, "e", "f")
+		w.askConcurrently(t, "e", "f")
 		w.work.Wait()
 		if got := w.sent(); got != "[[a] [b c d] [e f]]" {
 			t.Error(got)
@@ -152,7 +152,7 @@ func TestCoalescerWaits(t *testing.T) {
 		w.work.Go(func() { w.answered(t, "slow") })
 		synctest.Wait()
 		start := time.Now()
-		w.crowd(t, "a", "b")
+		w.askConcurrently(t, "a", "b")
 		for w.sent() != "[[slow] [a b]]" && time.Since(start) < time.Second {
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -163,13 +163,13 @@ func TestCoalescerWaits(t *testing.T) {
 	})
 }
 
-// Questions on other terms travel in other requests.
+// Questions with other options travel in other requests.
 func TestCoalescerTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, time.Millisecond)
-		w.crowd(t, "a", "b")
+		w.askConcurrently(t, "a", "b")
 		w.work.Go(func() {
-			if _, _, err := w.ask(t.Context(), 1, terms{consistency: ebbv1.Consistency_CONSISTENCY_ANY}, about("c")); err != nil {
+			if _, _, err := w.ask(t.Context(), 1, requestOptions{consistency: ebbv1.Consistency_CONSISTENCY_ANY}, about("c")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -206,20 +206,20 @@ func TestCoalescerAbandoned(t *testing.T) {
 	for _, stay := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t, time.Millisecond, time.Minute)
-			w.crowd(t, "first")
+			w.askConcurrently(t, "first")
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			for _, key := range []string{"a", "b"} {
 				w.work.Go(func() {
 					q := about(key)
-					if _, _, err := w.ask(ctx, 1, terms{}, q); !errors.Is(err, context.DeadlineExceeded) {
+					if _, _, err := w.ask(ctx, 1, requestOptions{}, q); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("%s: %v", key, err)
 					}
 					q.Namespace = "changed" // it is the caller's again
 				})
 			}
 			if stay {
-				w.crowd(t, "c")
+				w.askConcurrently(t, "c")
 			}
 			time.Sleep(30 * time.Millisecond)
 			if w.mu.Lock(); (w.ended == 0) != stay {
@@ -242,7 +242,7 @@ func TestCoalescerRefused(t *testing.T) {
 			}
 			return nil
 		}
-		w.crowd(t, "a", "b", "c")
+		w.askConcurrently(t, "a", "b", "c")
 		w.work.Wait()
 		if got := w.sent(); len(w.requests) != 4 {
 			t.Error(got)
@@ -250,11 +250,11 @@ func TestCoalescerRefused(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, time.Millisecond)
-		w.crowd(t, "a")
+		w.askConcurrently(t, "a")
 		w.refuse = func(int) error { return proto.ErrUnreachable.Errorf("nobody there") }
 		for _, key := range []string{"b", "c"} {
 			w.work.Go(func() {
-				if _, _, err := w.ask(t.Context(), 1, terms{}, about(key)); !errors.Is(err, ErrUnreachable) {
+				if _, _, err := w.ask(t.Context(), 1, requestOptions{}, about(key)); !errors.Is(err, ErrUnreachable) {
 					t.Errorf("%s: %v", key, err)
 				}
 			})
@@ -275,7 +275,7 @@ func TestCoalescerClosed(t *testing.T) {
 		synctest.Wait()
 		for _, key := range []string{"b", "c"} {
 			told.Go(func() {
-				if _, _, err := w.ask(t.Context(), 1, terms{}, about(key)); !errors.Is(err, ErrClosed) {
+				if _, _, err := w.ask(t.Context(), 1, requestOptions{}, about(key)); !errors.Is(err, ErrClosed) {
 					t.Errorf("%s: %v", key, err)
 				}
 			})
@@ -326,17 +326,17 @@ func TestCoalescible(t *testing.T) {
 func TestCoalescerForsaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, 10*time.Millisecond, time.Millisecond)
-		w.crowd(t, "first")
+		w.askConcurrently(t, "first")
 		ctx, cancel := context.WithCancel(t.Context())
 		w.work.Go(func() {
-			if _, _, err := w.ask(ctx, 1, terms{}, about("a")); !errors.Is(err, context.Canceled) {
+			if _, _, err := w.ask(ctx, 1, requestOptions{}, about("a")); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
-		w.crowd(t, "b")
+		w.askConcurrently(t, "b")
 		w.work.Wait()
 		if got := w.sent(); got != "[[first] [b]]" {
 			t.Error(got)
@@ -353,19 +353,19 @@ func TestCoalescerSlow(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		hang := func() {
 			w.work.Go(func() {
-				if _, _, err := w.ask(ctx, 2, terms{}, about("ill")); !errors.Is(err, context.Canceled) {
+				if _, _, err := w.ask(ctx, 2, requestOptions{}, about("ill")); !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
 			})
 			synctest.Wait()
 		}
-		w.crowd(t, "first")
+		w.askConcurrently(t, "first")
 		hang()
 		if took := w.answered(t, "a"); took < sharedWaitMax || took > sharedWaitMax+20*time.Millisecond {
 			t.Errorf("beside it: %v", took)
 		}
 		for range 3 {
-			w.crowd(t, "b")
+			w.askConcurrently(t, "b")
 			hang()
 			if took := w.answered(t, "c"); took > 20*time.Millisecond {
 				t.Errorf("after it: %v", took)

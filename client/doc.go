@@ -12,7 +12,7 @@
 //   - Dial returns as soon as one node has answered, or an error that lists
 //     every address and its cause.
 //   - A write travels as (session, sequence), so that a retry counts once. When
-//     the client gives up on a write that may have landed, the error is
+//     the client gives up on a write that may have been applied, the error is
 //     ErrUnknownOutcome; any other error of a write means that it was not
 //     applied.
 //   - Commands go straight to the leaders of their shards and follow them as
@@ -36,5 +36,5 @@
 // Retry class per method: Increment, Writer and Source retry under their
 // identity; questions, Table, Status and Namespaces change nothing and retry
 // anywhere; SetNamespace sets the same values again and retries; CreateNamespace
-// retries only what surely did not land.
+// retries only what was surely not applied.
 package client

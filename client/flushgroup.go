@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// flushGroup counts the commands sealed between two flushes. The lock of its writer guards all but done.
+// flushGroup counts the commands finished between two flushes. The lock of its writer guards all but done.
 type flushGroup struct {
 	open   int // commands on their way
 	closed bool
@@ -37,7 +37,7 @@ func (e *flushGroup) finish() {
 
 // flushGroups are those of a writer, whose lock guards them.
 type flushGroups struct {
-	now  *flushGroup   // of what is sealed now
+	now  *flushGroup   // of the commands that are finished now
 	past []*flushGroup // whose end no Flush has reported
 }
 

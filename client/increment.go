@@ -158,7 +158,7 @@ type directWrite struct {
 func (e *directWrite) encode(ctx context.Context, p *producer, increments []Increment) error {
 	encoders := map[*shardStream]*commandEncoder{}
 	deadline, _ := ctx.Deadline()
-	seal := func(st *shardStream, n *commandEncoder) {
+	finishCommand := func(st *shardStream, n *commandEncoder) {
 		e.commands = append(e.commands, &pendingCommand{
 			shard: st.shard, stream: st, buf: n.buf, room: n.room, entries: n.entries,
 			ctx: ctx, deadline: deadline, made: e.start, handler: e,
@@ -180,32 +180,32 @@ func (e *directWrite) encode(ctx context.Context, p *producer, increments []Incr
 		}
 		n.write(&in, nil)
 		if n.entries >= proto.BatchOpsMax || len(n.buf) >= commandBytesMax {
-			seal(st, n)
+			finishCommand(st, n)
 		}
 	}
 	for st, n := range encoders {
-		seal(st, n)
+		finishCommand(st, n)
 	}
 	return nil
 }
 
-// run sends the commands when the gate lets them through, and waits until all are settled.
+// run sends the commands when the writeLimiter admits them, and waits until all are settled.
 func (e *directWrite) run(ctx context.Context, p *producer, weight int) {
-	pass, waited, end := e.client.gate.enter(ctx, weight)
+	pass, waited, end := e.client.writeLimiter.acquire(ctx, weight)
 	if waited {
 		e.client.meter.waited.Add(1)
 	}
 	if end != nil {
 		e.client.meter.unsent.Add(1)
-		e.sum.note(int64(weight), 0, 0, e.fail(&outlived{err: errNotSent(e.client.now().Sub(e.start)), end: end}))
+		e.sum.note(int64(weight), 0, 0, e.fail(&contextEnded{err: errNotSent(e.client.now().Sub(e.start)), end: end}))
 		return
 	}
-	defer e.client.gate.leave(pass)
+	defer e.client.writeLimiter.release(pass)
 	e.send(p)
 	select {
 	case <-e.done:
 	case <-ctx.Done():
-		e.recall(context.Cause(ctx))
+		e.giveUp(context.Cause(ctx))
 	}
 }
 
@@ -253,22 +253,22 @@ func (e *directWrite) handleResult(q *pendingCommand, result *ebbv1.CommandResul
 	}
 }
 
-// recall gives up what is not settled when the caller's context ends.
-func (e *directWrite) recall(end error) {
+// giveUp gives up what is not settled when the caller's context ends.
+func (e *directWrite) giveUp(end error) {
 	for _, q := range e.commands {
-		if q.stream.recall(q) {
-			e.handleResult(q, nil, e.client.recalled(q, end))
+		if q.stream.markSettled(q) {
+			e.handleResult(q, nil, e.client.gaveUpError(q, end))
 		}
 	}
-	<-e.done // whoever recalled a command before is about to say so
+	<-e.done // another goroutine may be about to handle a command that it has settled
 	for _, q := range e.commands {
 		q.stream.producer.pump(q.stream) // what waited for their place may go
 	}
 }
 
-// recalled is the error of a command that is taken back because of end.
-func (c *Client) recalled(q *pendingCommand, end error) error {
-	if q.exposed.Load() {
+// gaveUpError is the error of a command that is given up because of end.
+func (c *Client) gaveUpError(q *pendingCommand, end error) error {
+	if q.outcomeUnknown.Load() {
 		end = &unknown{end}
 	}
 	return c.fail(attempt{op: "apply", shard: q.shard, start: q.made}, end)

@@ -22,7 +22,7 @@ type meter struct {
 	asks       atomic.Int64 // AskRequests
 	questions  atomic.Int64 // in them
 	unanswered atomic.Int64 // requests with questions that got no response
-	waited     atomic.Int64 // direct calls that waited at the gate
+	waited     atomic.Int64 // direct calls that waited at the writeLimiter
 	unsent     atomic.Int64 // of these those that were not sent before their deadline
 }
 

@@ -433,12 +433,12 @@ func (c *Client) anywhere(
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	a.start = c.now()
-	tainted, limit := false, cmp.Or(a.limit, c.cfg.attemptTimeout)
+	maybeApplied, limit := false, cmp.Or(a.limit, c.cfg.attemptTimeout)
 	if end, ends := ctx.Deadline(); ends && a.whole {
 		limit = max(limit, time.Until(end))
 	}
 	giveUp := func(err error) error {
-		if tainted {
+		if maybeApplied {
 			err = &unknown{err}
 		}
 		return c.fail(a, err)
@@ -462,12 +462,12 @@ func (c *Client) anywhere(
 		if classify(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
 			return c.fail(a, err) // for good: the tries before it are refused likewise
 		}
-		tainted = tainted || again != question && sent && classify(code) == ambiguous
-		if tainted && again == changeOnce || !worthAnotherTry(code) || ctx.Err() != nil {
+		maybeApplied = maybeApplied || again != question && sent && classify(code) == ambiguous
+		if maybeApplied && again == changeOnce || !worthAnotherTry(code) || ctx.Err() != nil {
 			return giveUp(err)
 		}
 		if end := c.sleep(ctx, c.backoff(a.tries-1, err)); end != nil {
-			return giveUp(&outlived{err: err, end: end})
+			return giveUp(&contextEnded{err: err, end: end})
 		}
 	}
 }

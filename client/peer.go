@@ -64,7 +64,7 @@ func (c *Client) newPeer(addr string) *peer {
 		return grpc.NewClient("passthrough:///"+addr, options...)
 	}
 	p.queue.peer = p
-	p.asks = coalescer{life: c.ctx, spawn: c.spawn, most: c.cfg.limits.Questions, send: func(ctx context.Context, t terms, q []*ebbv1.Question) ([]*ebbv1.Answer, error) {
+	p.asks = coalescer{life: c.ctx, spawn: c.spawn, most: c.cfg.limits.Questions, send: func(ctx context.Context, t requestOptions, q []*ebbv1.Question) ([]*ebbv1.Answer, error) {
 		return c.askRequest(ctx, p, t, q, c.cfg.attemptTimeout)
 	}}
 	return p

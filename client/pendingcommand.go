@@ -36,9 +36,9 @@ type pendingCommand struct {
 	tries            int
 	node             string      // tried last
 	err              error       // of the last try
-	tainted          bool        // an earlier try may have been applied
-	exposed          atomic.Bool // tainted, or a try is under way
-	unsure           bool        // the last try may have been applied, or not have arrived
+	maybeApplied     bool        // an earlier try may have been applied
+	outcomeUnknown   atomic.Bool // maybeApplied, or a try is under way
+	lastTryAmbiguous bool        // the last try may have been applied, or not have arrived
 	followedRedirect bool        // the last try followed a redirection at once
 	solo             bool        // alone in its request, to find out which of several is refused
 	settled          bool        // its handler has been called; guarded by the stream

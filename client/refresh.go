@@ -114,12 +114,12 @@ func (c *Client) adopt(t *ebbv1.Table) error {
 		return proto.ErrWrongCluster.Errorf("node belongs to cluster %s, this client to %s", t.GetClusterId(), have)
 	}
 	c.routing.adopt(t, c.now())
-	c.dropStrangers()
+	c.closeUnknownPeers()
 	return nil
 }
 
-// dropStrangers closes the connections to addresses where no node is any more.
-func (c *Client) dropStrangers() {
+// closeUnknownPeers closes the connections to addresses where no node is any more.
+func (c *Client) closeUnknownPeers() {
 	known := slices.Clone(c.seeds)
 	for _, n := range c.routing.nodes() {
 		known = append(known, c.routing.addressOf(n))

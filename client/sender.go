@@ -52,7 +52,7 @@ func (c *Client) dispatch(commands []*pendingCommand) {
 // may not have noticed either that it leads no more, if another can pass it on.
 func (c *Client) address(p *pendingCommand) *peer {
 	node, peer := c.peerFor(p.shard, p.tries, p.node)
-	if p.unsure && node == p.node {
+	if p.lastTryAmbiguous && node == p.node {
 		_, others, lost := c.routing.candidates(p.shard, c.now())
 		if name, other := c.replicaBut(others, p.tries, node, lost); other != nil {
 			node, peer = name, other
@@ -138,7 +138,7 @@ func (c *Client) sendRequest(peer *peer, commands []*pendingCommand) {
 	wire := make([]ebbv1.ShardCommand, len(commands))
 	for i, p := range commands {
 		p.tries++
-		p.exposed.Store(true)
+		p.outcomeUnknown.Store(true)
 		wire[i].Shard, wire[i].Command = p.shard, p.encoded()
 		req.Commands[i] = &wire[i]
 	}
@@ -256,12 +256,12 @@ func reason(before, last error) error {
 // shouldRetry records what a failed try means, and reports whether to try again.
 func (c *Client) shouldRetry(p *pendingCommand, v retryClass, err error, sent bool) bool {
 	p.err = reason(p.err, err)
-	hurried := p.followedRedirect
-	p.followedRedirect, p.unsure = false, v == ambiguous
-	p.exposed.Store(p.tainted)
+	redirectedBefore := p.followedRedirect
+	p.followedRedirect, p.lastTryAmbiguous = false, v == ambiguous
+	p.outcomeUnknown.Store(p.maybeApplied)
 	switch v {
 	case final:
-		if c.contest(p, err) {
+		if c.retryFenced(p, err) {
 			return false
 		}
 		p.settle(nil, c.finalError(p, err))
@@ -277,10 +277,10 @@ func (c *Client) shouldRetry(p *pendingCommand, v retryClass, err error, sent bo
 		// Only a first redirection is followed at once: while there is no
 		// leader, nodes point at each other.
 		known := c.routing.learn(p.shard, p.node, coded(err).Leader)
-		p.followedRedirect = known && !hurried
+		p.followedRedirect = known && !redirectedBefore
 	case ambiguous:
-		p.tainted = p.tainted || sent
-		p.exposed.Store(p.tainted)
+		p.maybeApplied = p.maybeApplied || sent
+		p.outcomeUnknown.Store(p.maybeApplied)
 		c.routing.lost(p.shard, p.node, c.now())
 	}
 	if end := p.over(c.pauses.read()); end != nil || c.ctx.Err() != nil {
@@ -317,14 +317,14 @@ func (c *Client) retry(commands []*pendingCommand, err error) {
 func (c *Client) giveUp(p *pendingCommand, end error) {
 	err := end
 	if p.err != nil {
-		err = &outlived{err: p.err, end: end}
+		err = &contextEnded{err: p.err, end: end}
 	}
 	p.settle(nil, c.finalError(p, err))
 }
 
 // finalError is the error of a command that is given up.
 func (c *Client) finalError(p *pendingCommand, err error) error {
-	if p.tainted {
+	if p.maybeApplied {
 		err = &unknown{err}
 	}
 	return c.fail(attempt{op: "apply", shard: p.shard, node: p.node, tries: p.tries, start: p.made}, err)
@@ -336,7 +336,7 @@ func (p *pendingCommand) settle(result *ebbv1.CommandResult, err error) {
 		p.handler.handleResult(p, result, err)
 		return
 	}
-	if p.stream.recall(p) {
+	if p.stream.markSettled(p) {
 		p.handler.handleResult(p, result, err)
 	}
 	p.stream.producer.pump(p.stream)

@@ -40,12 +40,12 @@ type shardStream struct {
 	producer *producer
 	shard    uint32
 
-	mu      sync.Mutex // guards all below
-	encoder commandEncoder
-	due     bool              // the encoder has lingered long enough, and goes when nothing is in flight
-	waiting []*pendingCommand // sealed, not yet sent
-	flight  []*pendingCommand // outstanding, by sequence; settled ones leave from the front
-	orphans []*pendingCommand // outstanding, of a session that has expired
+	mu       sync.Mutex // guards all below
+	encoder  commandEncoder
+	due      bool              // the encoder has lingered long enough, and goes when nothing is in flight
+	waiting  []*pendingCommand // finished, not yet sent
+	inFlight []*pendingCommand // outstanding, by sequence; settled ones leave from the front
+	orphans  []*pendingCommand // outstanding, of a session that has expired
 
 	session  uint64 // 0: none is open
 	secret   uint64 // of the session, and of one that is being opened
@@ -101,9 +101,9 @@ func (p *producer) buffer() []byte {
 
 func (p *producer) reuse(buf []byte) { p.bufs.Put(&buf) }
 
-// seal ends the encoder's command and appends it to the waiting ones. The caller
+// finishCommand ends the encoder's command and appends it to the waiting ones. The caller
 // holds st.mu; the encoder is not empty.
-func (st *shardStream) seal(p *pendingCommand) {
+func (st *shardStream) finishCommand(p *pendingCommand) {
 	p.shard, p.stream = st.shard, st
 	p.buf, p.room = st.encoder.buf, st.encoder.room
 	p.entries, p.merged, p.last = st.encoder.entries, st.encoder.merged, st.encoder.last
@@ -131,11 +131,11 @@ func (st *shardStream) ready(ready, dead []*pendingCommand) (_, _ []*pendingComm
 	defer st.mu.Unlock()
 	at := st.producer.client.pauses.read()
 	if st.due && st.idle() {
-		st.producer.outbox.seal(st)
+		st.producer.outbox.finishCommand(st)
 	}
 	for len(st.waiting) > 0 {
 		q := st.waiting[0]
-		if q.settled { // recalled
+		if q.settled { // given up
 			st.shift()
 			continue
 		}
@@ -185,18 +185,18 @@ func (st *shardStream) shift() {
 
 // span is how many sequences lie between the oldest outstanding command and the next.
 func (st *shardStream) span() int {
-	for len(st.flight) > 0 && st.flight[0].settled {
-		st.flight[0] = nil
-		st.flight = st.flight[1:]
+	for len(st.inFlight) > 0 && st.inFlight[0].settled {
+		st.inFlight[0] = nil
+		st.inFlight = st.inFlight[1:]
 	}
-	if len(st.flight) == 0 {
-		st.flight = nil
+	if len(st.inFlight) == 0 {
+		st.inFlight = nil
 	}
-	return len(st.flight)
+	return len(st.inFlight)
 }
 
-// recall marks a command as settled. It returns true once: the caller that gets true calls the handler.
-func (st *shardStream) recall(q *pendingCommand) bool {
+// markSettled marks a command as settled. It returns true once: the caller that gets true calls the handler.
+func (st *shardStream) markSettled(q *pendingCommand) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	first := !q.settled
@@ -204,12 +204,12 @@ func (st *shardStream) recall(q *pendingCommand) bool {
 	return first
 }
 
-// recallAll takes back everything that waits or is outstanding.
-func (st *shardStream) recallAll() []*pendingCommand {
+// settleAll marks as settled, and returns, all commands that wait or are in flight.
+func (st *shardStream) settleAll() []*pendingCommand {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	var out []*pendingCommand
-	for _, list := range [][]*pendingCommand{st.waiting, st.flight, st.orphans} {
+	for _, list := range [][]*pendingCommand{st.waiting, st.inFlight, st.orphans} {
 		for _, q := range list {
 			if !q.settled {
 				q.settled = true
@@ -223,7 +223,7 @@ func (st *shardStream) recallAll() []*pendingCommand {
 
 // assignIdentity gives a command its identity.
 func (st *shardStream) assignIdentity(q *pendingCommand, now time.Time) {
-	st.flight = append(st.flight, q)
+	st.inFlight = append(st.inFlight, q)
 	st.lastSent = now
 	if st.producer.source != "" {
 		q.stampSource(st.producer.ns, st.producer.source, st.epoch)
@@ -240,7 +240,7 @@ func (st *shardStream) hasSession(now time.Time) bool {
 	if st.session == 0 {
 		return false
 	}
-	if len(st.flight) == 0 && now.Sub(st.lastSent) > proto.SessionExpiryUS*time.Microsecond/2 {
+	if len(st.inFlight) == 0 && now.Sub(st.lastSent) > proto.SessionExpiryUS*time.Microsecond/2 {
 		st.session = 0
 		return false
 	}
@@ -323,20 +323,20 @@ func (st *shardStream) failWaiting(err error) []*pendingCommand {
 func (st *shardStream) expire(q *pendingCommand, err error) {
 	st.mu.Lock()
 	if q.session == st.session {
-		st.orphans = slices.DeleteFunc(append(st.orphans, st.flight...), func(o *pendingCommand) bool {
+		st.orphans = slices.DeleteFunc(append(st.orphans, st.inFlight...), func(o *pendingCommand) bool {
 			return o.settled || o == q
 		})
-		st.session, st.flight = 0, nil
+		st.session, st.inFlight = 0, nil
 		st.producer.client.meter.expired.Add(1)
 	}
 	told := q.settled
-	if q.tainted {
+	if q.maybeApplied {
 		q.settled = true
 	} else if !told {
 		st.waiting = append([]*pendingCommand{q}, st.waiting...)
 	}
 	st.mu.Unlock()
-	if q.tainted && !told {
+	if q.maybeApplied && !told {
 		q.handler.handleResult(q, nil, err)
 	}
 	st.producer.pump(st)
@@ -348,7 +348,7 @@ func (st *shardStream) lost(q *pendingCommand) error {
 	st.mu.Lock()
 	err := st.unsendable(q, c.pauses.read())
 	if st.openErr != nil {
-		err = &outlived{err: st.openErr, end: err}
+		err = &contextEnded{err: st.openErr, end: err}
 	}
 	st.mu.Unlock()
 	return c.fail(attempt{op: "apply", shard: st.shard, tries: q.tries, start: q.made}, err)

@@ -16,11 +16,11 @@ const slicedFlights = 8
 const slicedLinger = 100 * time.Millisecond
 
 // slicedQueue is what waits for one bitmap that is placed by slice. Its ids go to any node, which cuts them up, so that they are gathered by key. Several requests of one operation may be
-// under way, for these may be done in any order; before another operation all have landed.
+// under way, for these may be done in any order; before another operation all have been answered.
 type slicedQueue struct {
-	batch   *bitBatch // nil: nothing waits
-	op      ebbv1.BitOp
-	flights int
+	batch    *bitBatch // nil: nothing waits
+	op       ebbv1.BitOp
+	inFlight int
 }
 
 // putSliced takes ids that fit a request.
@@ -36,7 +36,7 @@ func (w *BitWriter) putSliced(ctx context.Context, key string, op ebbv1.BitOp, i
 			q = &slicedQueue{}
 			w.sliced[key] = q
 		}
-		other := q.op != op && (q.batch != nil || q.flights > 0)
+		other := q.op != op && (q.batch != nil || q.inFlight > 0)
 		if !other && w.buffered+len(ids) <= w.opts.MaxBuffered {
 			q.op = op
 			if q.batch == nil {
@@ -52,14 +52,14 @@ func (w *BitWriter) putSliced(ctx context.Context, key string, op ebbv1.BitOp, i
 			}
 			return nil
 		}
-		w.sealSliced()
+		w.sendAllSliced()
 		if err := w.awaitSpace(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// awaitSpace waits until something has landed. The caller holds w.mu.
+// awaitSpace waits until a request has been answered. The caller holds w.mu.
 func (w *BitWriter) awaitSpace(ctx context.Context) error {
 	if w.space == nil {
 		w.space = make(chan struct{})
@@ -75,9 +75,9 @@ func (w *BitWriter) awaitSpace(ctx context.Context) error {
 	}
 }
 
-// sealSliced sends whatever waits for bitmaps that are placed by slice: that of many bitmaps in one request, as far as
-// it fits. The caller holds w.mu.
-func (w *BitWriter) sealSliced() {
+// sendAllSliced sends whatever waits for bitmaps that are placed by slice: that of many bitmaps in one request, as far
+// as it fits. The caller holds w.mu.
+func (w *BitWriter) sendAllSliced() {
 	var some []*slicedQueue
 	ids := 0
 	for key, q := range w.sliced {
@@ -88,7 +88,7 @@ func (w *BitWriter) sealSliced() {
 				some, ids = nil, 0
 			}
 			some, ids = append(some, q), ids+len(q.batch.ids)
-		case q.flights == 0:
+		case q.inFlight == 0:
 			delete(w.sliced, key)
 		}
 	}
@@ -97,8 +97,8 @@ func (w *BitWriter) sealSliced() {
 	}
 }
 
-// slicedFlight is what is under way for a bitmap.
-type slicedFlight struct {
+// slicedRequest is one bitmap's part of a request in flight.
+type slicedRequest struct {
 	queue   *slicedQueue
 	batch   *bitBatch
 	handler *bitHandler
@@ -107,26 +107,26 @@ type slicedFlight struct {
 
 // sendSliced sends what waits for bitmaps, in one request. The caller holds w.mu.
 func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
-	list := make([]slicedFlight, len(queues))
+	list := make([]slicedRequest, len(queues))
 	for i, q := range queues {
 		note := &bitHandler{writer: w, group: w.flushes.now, ids: len(q.batch.ids)}
-		list[i] = slicedFlight{queue: q, batch: q.batch, handler: note}
+		list[i] = slicedRequest{queue: q, batch: q.batch, handler: note}
 		q.batch = nil
-		q.flights++
+		q.inFlight++
 		w.flushes.now.open++
 	}
 	go func() {
-		w.flights <- struct{}{}
+		w.slicedSlots <- struct{}{}
 		ctx, cancel := context.WithTimeout(w.producer.ctx, w.opts.Timeout)
 		defer cancel()
 		for i := range list {
 			list[i].ids = list[i].batch.sorted()
 		}
-		changed, errs := w.flySliced(ctx, list)
-		<-w.flights
+		changed, errs := w.sendSlicedRequest(ctx, list)
+		<-w.slicedSlots
 		w.mu.Lock()
 		for _, f := range list {
-			f.queue.flights--
+			f.queue.inFlight--
 		}
 		w.mu.Unlock()
 		for i, f := range list {
@@ -135,9 +135,9 @@ func (w *BitWriter) sendSliced(queues ...*slicedQueue) {
 	}()
 }
 
-// flySliced makes a request, and says of each bitmap how much was changed, which is right in sum, and whether that
-// failed.
-func (w *BitWriter) flySliced(ctx context.Context, list []slicedFlight) (changed []int, errs []error) {
+// sendSlicedRequest makes a request, and says of each bitmap how much was changed, which is right in sum, and whether
+// that failed.
+func (w *BitWriter) sendSlicedRequest(ctx context.Context, list []slicedRequest) (changed []int, errs []error) {
 	changed, errs = make([]int, len(list)), make([]error, len(list))
 	var changes []*ebbv1.BitChange
 	var of []int // by change: its place in the list

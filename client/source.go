@@ -180,7 +180,7 @@ func (a *resultCollector) cause(end error) error {
 	defer a.mu.Unlock()
 	a.heard = nil
 	if a.err != nil {
-		return &outlived{err: a.err, end: end}
+		return &contextEnded{err: a.err, end: end}
 	}
 	return end
 }

@@ -87,9 +87,9 @@ func (st *shardStream) reach(offset uint64) {
 	st.reached = max(st.reached, offset)
 }
 
-// contest handles a command of a source that a shard other than the arbiter has fenced. The other writer may have
+// retryFenced handles a command of a source that a shard other than the arbiter has fenced. The other writer may have
 // lost the source already, and not know it yet. It reports whether it took charge of the command.
-func (c *Client) contest(q *pendingCommand, fenced error) bool {
+func (c *Client) retryFenced(q *pendingCommand, fenced error) bool {
 	if q.stream == nil || q.stream.producer.source == "" || q.shard == arbiter ||
 		!errors.Is(fenced, proto.ErrSourceFenced) {
 		return false
@@ -97,7 +97,7 @@ func (c *Client) contest(q *pendingCommand, fenced error) bool {
 	return c.spawn(func() {
 		c.pauses.begin()
 		defer c.pauses.end()
-		if !c.regain(q) {
+		if !c.reopenSource(q) {
 			q.settle(nil, c.finalError(q, fenced))
 			return
 		}
@@ -105,8 +105,8 @@ func (c *Client) contest(q *pendingCommand, fenced error) bool {
 	})
 }
 
-// regain opens the source again in the shard of a fenced command, if this producer is its holder.
-func (c *Client) regain(q *pendingCommand) bool {
+// reopenSource opens the source again in the shard of a fenced command, if this producer is its holder.
+func (c *Client) reopenSource(q *pendingCommand) bool {
 	ctx, cancel := context.WithTimeout(q.ctx, q.left(c.pauses.read()))
 	defer cancel()
 	st, p := q.stream, q.stream.producer

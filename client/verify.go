@@ -79,11 +79,11 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 			switch {
 			case check.Equal || check.diverged():
 				continue
-			case check.hurried() && tries[a.GetShard()] < checkRounds:
+			case check.onlyAtOtherEntries() && tries[a.GetShard()] < checkRounds:
 				delete(missed, a.GetShard()) // it is led
 				tries[a.GetShard()]++
 				next.At, pause = last[a.GetShard()]+margin, false
-			case check.hurried():
+			case check.onlyAtOtherEntries():
 				continue
 			case missed[a.GetShard()].IsZero():
 				missed[a.GetShard()] = now // however long the answer took: what it says was so for a moment
@@ -118,8 +118,9 @@ func (s *ShardCheck) diverged() bool {
 	return false
 }
 
-// hurried reports whether all that kept the replicas from being compared is that they were not at the same entry.
-func (s *ShardCheck) hurried() bool {
+// onlyAtOtherEntries reports whether all that kept the replicas from being compared is that they were not at the same
+// entry.
+func (s *ShardCheck) onlyAtOtherEntries() bool {
 	return s.Leader != "" && len(s.Silent) == 0 && len(s.Missing) > 0
 }
 
@@ -176,7 +177,7 @@ func (s *ShardCheck) Uncompared() string {
 	switch {
 	case s.Equal || s.diverged():
 		return ""
-	case s.hurried():
+	case s.onlyAtOtherEntries():
 		return "written to meanwhile: not all of its nodes were caught at one entry"
 	case s.Leader == "":
 		why = append(why, "no leader")
@@ -207,7 +208,7 @@ func (s *ShardCheck) Err() error {
 // next is what to do about replicas that were not compared.
 func (s *ShardCheck) next() string {
 	switch {
-	case s.hurried():
+	case s.onlyAtOtherEntries():
 		return "try again when less is written, or with a longer --timeout"
 	case len(s.Silent) > 0:
 		return "start " + strings.Join(s.Silent, ", ") + " again, or give up what is gone for good with `ebb cluster remove`; `ebb status` shows who answers"

@@ -73,15 +73,15 @@ func (c *Client) Watch(ctx context.Context, q *ebbv1.Question, o WatchOptions, o
 func watch(ctx context.Context, follow func(context.Context, func(Event)) error) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		latest := &mailbox{arrived: make(chan struct{}, 1)}
+		latest := &latestEvent{arrived: make(chan struct{}, 1)}
 		var reader sync.WaitGroup
-		reader.Go(func() { latest.end(follow(ctx, latest.put)) })
+		reader.Go(func() { latest.end(follow(ctx, latest.set)) })
 		defer reader.Wait()
 		defer cancel()
 		raised := false
 		for {
 			<-latest.arrived
-			e, err := latest.take()
+			e, err := latest.next()
 			if err != nil {
 				yield(Event{}, err)
 				return
@@ -109,8 +109,8 @@ func (c *Client) WatchSurprise(ctx context.Context, ns string, query SurpriseQue
 	return c.Watch(ctx, query.question(ns), o, opts...)
 }
 
-// mailbox holds the latest event that nobody has taken yet.
-type mailbox struct {
+// latestEvent holds the latest event, until next takes it.
+type latestEvent struct {
 	arrived chan struct{} // one deep: something has changed
 
 	mu   sync.Mutex // guards all below
@@ -118,33 +118,33 @@ type mailbox struct {
 	err  error
 }
 
-func (m *mailbox) put(e Event) {
+func (m *latestEvent) set(e Event) {
 	m.mu.Lock()
 	if m.last.Answer != nil {
 		e.Unsent += m.last.Unsent + 1
 	}
 	m.last = e
 	m.mu.Unlock()
-	m.ring()
+	m.notify()
 }
 
 // end is the last thing put.
-func (m *mailbox) end(err error) {
+func (m *latestEvent) end(err error) {
 	m.mu.Lock()
 	m.err = err
 	m.mu.Unlock()
-	m.ring()
+	m.notify()
 }
 
-func (m *mailbox) ring() {
+func (m *latestEvent) notify() {
 	select {
 	case m.arrived <- struct{}{}:
 	default:
 	}
 }
 
-// take returns what is there: an event first, and the error when there is none left.
-func (m *mailbox) take() (Event, error) {
+// next returns what is there: an event first, and the error when there is none left.
+func (m *latestEvent) next() (Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.last
@@ -153,7 +153,7 @@ func (m *mailbox) take() (Event, error) {
 	}
 	m.last = Event{}
 	if m.err != nil {
-		m.ring()
+		m.notify()
 	}
 	return e, nil
 }

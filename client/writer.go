@@ -230,7 +230,7 @@ func (o *outbox) add(ctx context.Context, in *item) error {
 		if !full {
 			return err
 		}
-		o.sealAll()
+		o.finishAll()
 		if err := o.room(ctx, in); err != errRoom {
 			return err
 		}
@@ -260,13 +260,13 @@ func (o *outbox) put(st *shardStream, in *item) (full bool, err error) {
 		return true, nil
 	}
 	st.encoder.write(in, free)
-	sealed := st.encoder.entries >= o.opts.MaxBatch || len(st.encoder.buf) >= commandBytesMax
-	if sealed {
-		o.seal(st)
+	batchFull := st.encoder.entries >= o.opts.MaxBatch || len(st.encoder.buf) >= commandBytesMax
+	if batchFull {
+		o.finishCommand(st)
 	}
 	st.mu.Unlock()
 	o.counts.added.Add(1)
-	if sealed {
+	if batchFull {
 		o.producer.pump(st)
 	} else {
 		o.linger()
@@ -282,9 +282,9 @@ func (o *outbox) shut(st *shardStream) error {
 	return st.broken
 }
 
-// seal turns the stream's encoder into a command, unless it is empty. The caller holds
+// finishCommand turns the stream's encoder into a command, unless it is empty. The caller holds
 // st.mu.
-func (o *outbox) seal(st *shardStream) {
+func (o *outbox) finishCommand(st *shardStream) {
 	st.due = false
 	if st.encoder.entries == 0 {
 		return
@@ -295,30 +295,30 @@ func (o *outbox) seal(st *shardStream) {
 	o.flushes.now.open++
 	p.handler = &outboxHandler{outbox: o, group: o.flushes.now}
 	o.mu.Unlock()
-	st.seal(p)
+	st.finishCommand(p)
 	o.counts.merged.Add(int64(p.merged))
 }
 
-// sealAll sends whatever is in the encoders.
-func (o *outbox) sealAll() { o.sealIf(func(*shardStream) bool { return true }) }
+// finishAll sends whatever is in the encoders.
+func (o *outbox) finishAll() { o.finishIf(func(*shardStream) bool { return true }) }
 
-// sealDue sends the encoders of streams that have nothing in flight. The others go as
+// finishDue sends the encoders of streams that have nothing in flight. The others go as
 // soon as that is answered: so batches grow with the load, and with it the time
 // that an answer takes, instead of many small ones queueing up.
-func (o *outbox) sealDue() {
-	o.sealIf(func(st *shardStream) bool {
+func (o *outbox) finishDue() {
+	o.finishIf(func(st *shardStream) bool {
 		st.due = true
 		return st.idle()
 	})
 }
 
-func (o *outbox) sealIf(now func(*shardStream) bool) {
+func (o *outbox) finishIf(now func(*shardStream) bool) {
 	var streams []*shardStream
 	for i := range o.producer.streams {
 		st := &o.producer.streams[i]
 		st.mu.Lock()
 		if st.encoder.entries > 0 && now(st) {
-			o.seal(st)
+			o.finishCommand(st)
 			streams = append(streams, st)
 		}
 		st.mu.Unlock()
@@ -342,7 +342,7 @@ func (o *outbox) linger() {
 	o.timer = time.AfterFunc(o.opts.Linger, func() {
 		defer o.timers.Done()
 		o.lingers.Store(false)
-		o.sealDue()
+		o.finishDue()
 	})
 }
 
@@ -473,9 +473,9 @@ func (o *outbox) undelivered(e *flushGroup, p *pendingCommand, err error) {
 	}
 }
 
-// flush seals everything and waits for all groups so far.
+// flush finishes all commands and waits for all groups so far.
 func (o *outbox) flush(ctx context.Context) error {
-	o.sealAll()
+	o.finishAll()
 	o.mu.Lock()
 	list := o.flushes.next()
 	o.mu.Unlock()
@@ -528,10 +528,10 @@ func (o *outbox) closeSessions(ctx context.Context) {
 func (o *outbox) abandon(err error) {
 	o.closed.Store(true)
 	o.producer.cancel(err)
-	o.sealAll()
+	o.finishAll()
 	for i := range o.producer.streams {
-		for _, p := range o.producer.streams[i].recallAll() {
-			p.handler.handleResult(p, nil, o.client.recalled(p, err))
+		for _, p := range o.producer.streams[i].settleAll() {
+			p.handler.handleResult(p, nil, o.client.gaveUpError(p, err))
 		}
 	}
 }

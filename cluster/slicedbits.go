@@ -181,9 +181,9 @@ func (r *Router) Sweep(ctx context.Context, home uint32, list []shard.Orphan) er
 func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []shard.Orphan) error {
 	parts, done := &ebbv1.DeleteKeys{}, &ebbv1.HomeSwept{}
 	for _, of := range list {
-		parts.Keys = append(parts.Keys, proto.PartName(of.Number, of.Key))
+		parts.Keys = append(parts.Keys, proto.PartName(of.Generation, of.Key))
 		parts.AfterUs = max(parts.AfterUs, int64(of.After))
-		done.Numbers = append(done.Numbers, of.Number)
+		done.Numbers = append(done.Numbers, of.Generation)
 	}
 	cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: parts}}, list[0].Namespace, nil)
 	if err != nil {

@@ -280,7 +280,7 @@ func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.Shar
 		return a
 	}
 	behaviour := shard.BehaviourOf(table.Version())
-	return cmp.Or(shard.AskNewborn(shard.ID(q.GetShard()), behaviour, ns, q, sketch.Tick(a.GetAsOfUs())), a)
+	return cmp.Or(shard.AskUnknownNamespace(shard.ID(q.GetShard()), behaviour, ns, q, sketch.Tick(a.GetAsOfUs())), a)
 }
 
 // outdated refuses a question about a namespace that this node knows to be deleted, purged, or made anew, while the

@@ -58,9 +58,9 @@ func (u *unions) lend(id shard.ID, era uint64, view *shard.View, q *ebbv1.ShardQ
 		return func() {}
 	}
 	release = u.mem.Hold()
-	have, drafts := u.find(windows)
-	if len(drafts) > 0 {
-		u.add(id, era, made(view, drafts, at, u.mem))
+	have, planned := u.find(windows)
+	if len(planned) > 0 {
+		u.add(id, era, made(view, planned, at, u.mem))
 		have = u.cover(windows)
 	}
 	for i, w := range windows {
@@ -69,17 +69,17 @@ func (u *unions) lend(id shard.ID, era uint64, view *shard.View, q *ebbv1.ShardQ
 	return release
 }
 
-func (u *unions) find(windows []*shard.Window) (have [][]*shard.Union, drafts []*shard.Draft) {
+func (u *unions) find(windows []*shard.Window) (have [][]*shard.CachedUnion, planned []*shard.PlannedUnion) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, w := range windows {
 		unions, worth := u.all.Find(w)
-		have, drafts = append(have, unions), append(drafts, worth...)
+		have, planned = append(have, unions), append(planned, worth...)
 	}
-	return have, drafts
+	return have, planned
 }
 
-func (u *unions) cover(windows []*shard.Window) (have [][]*shard.Union) {
+func (u *unions) cover(windows []*shard.Window) (have [][]*shard.CachedUnion) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, w := range windows {
@@ -88,7 +88,7 @@ func (u *unions) cover(windows []*shard.Window) (have [][]*shard.Union) {
 	return have
 }
 
-func (u *unions) add(id shard.ID, era uint64, list []*shard.Union) {
+func (u *unions) add(id shard.ID, era uint64, list []*shard.CachedUnion) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, union := range list {
@@ -109,13 +109,13 @@ func (u *unions) stats() shard.UnionCacheStats {
 }
 
 // made makes unions at the same time: a window wants two at most.
-func made(view *shard.View, drafts []*shard.Draft, at sketch.Tick, mem shard.Memory) []*shard.Union {
-	list := make([]*shard.Union, len(drafts))
+func made(view *shard.View, planned []*shard.PlannedUnion, at sketch.Tick, mem shard.Memory) []*shard.CachedUnion {
+	list := make([]*shard.CachedUnion, len(planned))
 	var making sync.WaitGroup
-	for i, d := range drafts[1:] {
-		making.Go(func() { list[i+1] = view.Unite(d, at, mem) })
+	for i, d := range planned[1:] {
+		making.Go(func() { list[i+1] = view.BuildUnion(d, at, mem) })
 	}
-	list[0] = view.Unite(drafts[0], at, mem)
+	list[0] = view.BuildUnion(planned[0], at, mem)
 	making.Wait()
 	return list
 }

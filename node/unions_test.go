@@ -91,7 +91,8 @@ func TestUnionsOfANode(t *testing.T) {
 	}
 }
 
-// A replica that differed has other bitmaps under the same editions when it is repaired: what was kept of the old ones goes.
+// A replica that differed has other bitmaps under the same versions when it is repaired: what was kept of the old ones
+// goes.
 func TestUnionsAfterARepair(t *testing.T) {
 	kept := newUnions(64 << 20)
 	m := periodsWithout(t, kept, 1<<20)

@@ -201,7 +201,7 @@ func (f *frame) askDistribution(
 ) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
-	t := total{at: at, words: f}
+	t := total{at: at, binNames: f}
 	if ns != nil {
 		t.version, t.params = ns.definition.GetVersion(), *ns.params()
 		if err := f.tooCostly(q); err != nil {
@@ -316,7 +316,7 @@ func (f *frame) alive(ns *namespace, key uint32, at sketch.Tick) bool {
 	}
 	r := f.summaries.record(key)
 	if r.due() > at && r.era() == ns.presentEra()&eraMask && (r.form() != recordBody || f.kind(key) != ebbv1.Kind_KIND_MORRIS) {
-		return true // see due-is-never-late; a visit may be late by what the estimate of a body's death errs, but a Morris counter may be at zero before
+		return true // see due-is-never-late; a cleanup may be late by what the estimate of a body's death errs, but a Morris counter may be at zero before
 	}
 	sum := f.summary(key)
 	if sum.body != nil {
@@ -366,14 +366,14 @@ func (f *frame) binNamed(name []byte) (bin uint32, ok bool) {
 // total is a sum of distributions of one namespace, evaluated at one time:
 // over keys of a shard, and then over shards.
 type total struct {
-	version uint64 // of the namespace's definition; 0: nobody knows the namespace
-	params  sketch.Params
-	at      sketch.Tick
-	dist    *sketch.Distribution // nil: nothing found
-	owned   bool                 // dist is our own, and not a key's
-	matched uint64               // how many keys the patterns found
-	missed  float64              // what named keys that are not there may have held; see sketch.Params.LostAtBirth
-	words   binNames
+	version  uint64 // of the namespace's definition; 0: nobody knows the namespace
+	params   sketch.Params
+	at       sketch.Tick
+	dist     *sketch.Distribution // nil: nothing found
+	owned    bool                 // dist is our own, and not a key's
+	matched  uint64               // how many keys the patterns found
+	missed   float64              // what named keys that are not there may have held; see sketch.Params.LostAtBirth
+	binNames binNames
 }
 
 // add adds one distribution under the total's params. Where the order of events
@@ -484,7 +484,7 @@ func (t *total) listed(names [][]byte, confidence float64, r sketch.Reading) []*
 	out := make([]*ebbv1.Bin, len(names))
 	for i, name := range names {
 		out[i] = &ebbv1.Bin{Bin: name}
-		if bin, ok := t.words.binNamed(name); ok {
+		if bin, ok := t.binNames.binNamed(name); ok {
 			out[i].Count, out[i].Hidden = r.Count(bin), r.Hidden(bin)
 			out[i].P, out[i].PLow, out[i].PHigh = r.P(bin, confidence)
 			continue
@@ -503,7 +503,7 @@ func (t *total) orderTies(bins []sketch.Bin) {
 		}
 		if end-i > 1 {
 			slices.SortFunc(bins[i:end], func(a, b sketch.Bin) int {
-				return bytes.Compare(t.words.binName(a.ID), t.words.binName(b.ID))
+				return bytes.Compare(t.binNames.binName(a.ID), t.binNames.binName(b.ID))
 			})
 		}
 		i = end
@@ -516,7 +516,7 @@ func (t *total) write(bins []sketch.Bin, confidence float64, r sketch.Reading) (
 	const overhead = 2 + 4*9 + 4 // of a bin in a message
 	size := 0
 	for _, b := range bins {
-		size += overhead + len(t.words.binName(b.ID))
+		size += overhead + len(t.binNames.binName(b.ID))
 	}
 	if size > answerBytesMax {
 		return nil, proto.ErrResponseTooLarge.Errorf("%d bins take %d bytes: the limit of an answer is %d", len(bins), size, answerBytesMax).
@@ -527,7 +527,7 @@ func (t *total) write(bins []sketch.Bin, confidence float64, r sketch.Reading) (
 	names := make([]byte, 0, size-overhead*len(bins))
 	for i, b := range bins {
 		at := len(names)
-		names = append(names, t.words.binName(b.ID)...)
+		names = append(names, t.binNames.binName(b.ID)...)
 		m := &messages[i]
 		m.Bin, m.Count = names[at:len(names):len(names)], b.Count
 		m.P, m.PLow, m.PHigh = r.Interval(b.Count, confidence)

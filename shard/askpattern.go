@@ -87,7 +87,9 @@ func (f *frame) foldAll(
 
 // addMatching adds to a union the keys that match, distributions apart, and are not named. fits says whether there is room for a union that
 // holds so many bytes.
-func (f *frame) addMatching(u *union, ns *namespace, keys, texts [][]byte, fits func(held int) bool) *proto.Error {
+func (f *frame) addMatching(
+	u *summaryMerger, ns *namespace, keys, texts [][]byte, fits func(held int) bool,
+) *proto.Error {
 	if len(texts) == 0 {
 		return nil
 	}

@@ -26,7 +26,7 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 	if err := f.tooCostly(q); err != nil {
 		return f.unanswered(err)
 	}
-	sum := union{
+	sum := summaryMerger{
 		at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial, names: namesOf(ask),
 		merges: q.Partial && f.behaviour < BehaviourSets,
 	}
@@ -54,7 +54,7 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 	}
 }
 
-func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
+func (f *frame) addKey(u *summaryMerger, ns *namespace, name []byte) *proto.Error {
 	key, ok := f.findKey(ns, name)
 	if !ok || !f.alive(ns, key, u.at) {
 		u.missed += lostBodies(ns.params(), u.at)
@@ -64,7 +64,7 @@ func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
 }
 
 // addSlot adds a key that is alive.
-func (f *frame) addSlot(u *union, key uint32) *proto.Error {
+func (f *frame) addSlot(u *summaryMerger, key uint32) *proto.Error {
 	name, sum := f.keys.bytesOf(key), f.summary(key)
 	switch {
 	case sum.body == nil:
@@ -81,7 +81,7 @@ func (f *frame) addSlot(u *union, key uint32) *proto.Error {
 }
 
 // union is the merge of bodies, over keys of a shard and then over shards.
-type union struct {
+type summaryMerger struct {
 	at    sketch.Tick
 	body  body // nil: nothing found
 	owned bool // body is our own, and not a key's
@@ -99,12 +99,12 @@ type union struct {
 }
 
 // add merges a body, which stays as it is.
-func (u *union) add(b body) error {
+func (u *summaryMerger) add(b body) error {
 	if u.body == nil {
 		u.body = b
 		return nil
 	}
-	if of, err := u.unite(b); of {
+	if of, err := u.addSet(b); of {
 		return err
 	}
 	if !u.owned {
@@ -120,7 +120,7 @@ func (u *union) add(b body) error {
 }
 
 // answer evaluates the union. What is asked must be what its kind knows.
-func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) {
+func (u *summaryMerger) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) {
 	out := &ebbv1.Summary{Keys: q.Keys, AsOfUs: int64(u.at), Confidence: sureness(q)}
 	if u.body == nil {
 		out.Total = upTo(0, u.missed)
@@ -131,7 +131,7 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 		return out, nil
 	}
 	out.Found, out.Kind = true, u.body.form().kind()
-	body := u.whole()
+	body := u.merged()
 	if what := unknownTo(out.Kind, q); what != "" {
 		err := proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(slices.Concat(q.Keys, q.Patterns)[0]), proto.KindName(out.Kind), what)
 		if out.Kind == ebbv1.Kind_KIND_BITMAP {
@@ -169,7 +169,7 @@ func unknownTo(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) string {
 }
 
 // widen adds to an answer what the keys may have held that are not there.
-func (u *union) widen(out *ebbv1.Summary) {
+func (u *summaryMerger) widen(out *ebbv1.Summary) {
 	wider(out.Total, u.missed)
 	for _, e := range out.Bins {
 		wider(e, u.missed)
@@ -179,7 +179,7 @@ func (u *union) widen(out *ebbv1.Summary) {
 	}
 }
 
-func (u *union) appendPart(b []byte) []byte {
+func (u *summaryMerger) appendPart(b []byte) []byte {
 	if u.missed > 0 {
 		b = binary.LittleEndian.AppendUint64(append(b, partSummaryMissed), math.Float64bits(u.missed))
 	} else {
@@ -189,11 +189,11 @@ func (u *union) appendPart(b []byte) []byte {
 	if u.body == nil {
 		return append(b, byte(formDistribution))
 	}
-	whole := u.whole()
-	if s, is := whole.(*set); is {
-		whole = &set{s.Named(namesAtLeast(u.names, s))}
+	merged := u.merged()
+	if s, is := merged.(*set); is {
+		merged = &set{s.Named(namesAtLeast(u.names, s))}
 	}
-	return whole.appendBinary(append(b, byte(u.body.form())))
+	return merged.appendBinary(append(b, byte(u.body.form())))
 }
 
 // decodeBody reads what appendBinary wrote, and nothing may follow.
@@ -214,9 +214,9 @@ func decodeBodyWithin(f form, raw []byte, room int) (body, bool) {
 	return b, err == nil && len(rest) == 0
 }
 
-func decodeSummaryPart(raw []byte) (*union, bool) {
+func decodeSummaryPart(raw []byte) (*summaryMerger, bool) {
 	r := reader{rest: raw}
-	kind, u := r.byte(), new(union)
+	kind, u := r.byte(), new(summaryMerger)
 	if kind == partSummaryMissed {
 		u.missed = r.float()
 		r.bad = r.bad || !(u.missed > 0 && u.missed <= math.MaxFloat64)
@@ -237,7 +237,7 @@ func decodeSummaryPart(raw []byte) (*union, bool) {
 
 // mergeSummaries folds parts, in the order of shards, evaluated at the latest of their times.
 func mergeSummaries(q *ebbv1.SummaryQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
-	sum := union{names: namesOf(q)}
+	sum := summaryMerger{names: namesOf(q)}
 	for i, a := range answers {
 		p, ok := decodeSummaryPart(a.GetPart())
 		if !ok {

@@ -20,7 +20,7 @@ const differencesDefault = 10
 func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
-	t, base := total{at: at, words: f}, total{at: at, words: f}
+	t, base := total{at: at, binNames: f}, total{at: at, binNames: f}
 	if ns != nil {
 		t.version, t.params = ns.definition.GetVersion(), *ns.params()
 		base.version, base.params = t.version, t.params
@@ -64,7 +64,7 @@ func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *prot
 	out.BaselineEffectiveN = normal.EffectiveN
 	for _, name := range q.GetBins() {
 		bits := normal.Surprise(noBin)
-		if bin, ok := t.words.binNamed(name); ok {
+		if bin, ok := t.binNames.binNamed(name); ok {
 			bits = normal.Surprise(bin)
 		}
 		out.SurpriseBits = append(out.SurpriseBits, bits)
@@ -88,12 +88,12 @@ func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *prot
 	size := 0
 	for _, b := range c.Bins[:min(top, len(c.Bins))] {
 		const overhead = 2 + 4*9 + 4 // of a bin in a message
-		if size += overhead + len(t.words.binName(b.ID)); size > answerBytesMax {
+		if size += overhead + len(t.binNames.binName(b.ID)); size > answerBytesMax {
 			return nil, proto.ErrResponseTooLarge.Errorf("%d bins of a difference take more than %d bytes, the limit of an answer", top, answerBytesMax).
 				WithHint("ask for fewer")
 		}
 		out.Bins = append(out.Bins, &ebbv1.SurprisingBin{
-			Bin: append([]byte(nil), t.words.binName(b.ID)...), P: b.P, BaselineP: b.Baseline, LiftBits: b.Lift, ShareBits: b.Share,
+			Bin: append([]byte(nil), t.binNames.binName(b.ID)...), P: b.P, BaselineP: b.Baseline, LiftBits: b.Lift, ShareBits: b.Share,
 		})
 	}
 	return out, nil
@@ -103,12 +103,12 @@ func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *prot
 const noBin = ^uint32(0)
 
 func mergeSurprises(q *ebbv1.SurpriseQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
-	var sides [2][]*part
+	var sides [2][]*distributionPart
 	for i, a := range answers {
 		r := reader{rest: a.GetPart()}
 		kind := r.byte()
 		for side := range sides {
-			p, ok := decodePart(r.bytes())
+			p, ok := decodeDistributionPart(r.bytes())
 			if !ok || kind != partSurprise {
 				return nil, errPart(i)
 			}
@@ -119,12 +119,12 @@ func mergeSurprises(q *ebbv1.SurpriseQuestion, answers []*ebbv1.ShardAnswer) (*e
 			return nil, errPart(i)
 		}
 	}
-	words := &mergedBinNames{ids: map[string]uint32{}}
-	t, err := foldParts(sides[0], words)
+	names := &mergedBinNames{ids: map[string]uint32{}}
+	t, err := foldParts(sides[0], names)
 	if err != nil {
 		return nil, err
 	}
-	base, err := foldParts(sides[1], words)
+	base, err := foldParts(sides[1], names)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type tally struct {
 
 // tallyOf begins a tally under the settings of a namespace, which may be nil.
 func (f *frame) tallyOf(ns *namespace, at sketch.Tick) *tally {
-	t := &tally{total: total{at: at, words: f}}
+	t := &tally{total: total{at: at, binNames: f}}
 	if ns != nil {
 		t.version, t.params = ns.definition.GetVersion(), *ns.params()
 		t.began, t.exposure = ns.watched()
@@ -74,8 +74,8 @@ func (f *frame) askTrend(q *ebbv1.ShardQuestion, ask *ebbv1.TrendQuestion, at sk
 	}
 }
 
-func (t *tally) appendTally(b []byte, words binNames) []byte {
-	raw := t.appendPart(nil, words)
+func (t *tally) appendTally(b []byte, names binNames) []byte {
+	raw := t.appendPart(nil, names)
 	b = append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
 	return appendWatched(b, t.began, t.exposure)
 }
@@ -119,7 +119,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 	}
 	for _, name := range q.GetBins() {
 		c := t.Of(0, 0, out.Confidence)
-		if bin, ok := fast.words.binNamed(name); ok {
+		if bin, ok := fast.binNames.binNamed(name); ok {
 			c = t.Bin(bin, out.Confidence)
 		}
 		out.Bins = append(out.Bins, changeOf(name, c))
@@ -131,7 +131,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 		return out, nil
 	}
 	top := int(cmp.Or(q.GetTop(), changesDefault))
-	changes := changesOf(&t, now, usual, fast.words, out.Confidence)
+	changes := changesOf(&t, now, usual, fast.binNames, out.Confidence)
 	out.Rising = firstOf(changes, top, func(c *ebbv1.Change) float64 { return -c.ZScore })
 	out.Falling = firstOf(changes, top, func(c *ebbv1.Change) float64 { return c.ZScore })
 	if slices.ContainsFunc(out.Rising, infinite) || slices.ContainsFunc(out.Falling, infinite) {
@@ -150,7 +150,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 }
 
 // changesOf lists the changes of all bins that are visible in either reading.
-func changesOf(t *sketch.Trend, now, usual sketch.Reading, words binNames, confidence float64) []*ebbv1.Change {
+func changesOf(t *sketch.Trend, now, usual sketch.Reading, names binNames, confidence float64) []*ebbv1.Change {
 	counts := make(map[uint32][2]float64, usual.Bins)
 	for i, r := range []sketch.Reading{now, usual} {
 		for _, b := range r.All(nil) {
@@ -161,7 +161,7 @@ func changesOf(t *sketch.Trend, now, usual sketch.Reading, words binNames, confi
 	}
 	out := make([]*ebbv1.Change, 0, len(counts))
 	for bin, c := range counts {
-		out = append(out, changeOf(bytes.Clone(words.binName(bin)), t.Of(c[0], c[1], confidence)))
+		out = append(out, changeOf(bytes.Clone(names.binName(bin)), t.Of(c[0], c[1], confidence)))
 	}
 	return out
 }
@@ -203,13 +203,13 @@ func errInfinite() *proto.Error {
 func mergeTrends(
 	q *ebbv1.TrendQuestion, answers []*ebbv1.ShardAnswer, begin *Beginnings,
 ) (*ebbv1.Answer, error) {
-	var parts [2][]*part
+	var parts [2][]*distributionPart
 	var seen [2][]*tally
 	for i, a := range answers {
 		r := reader{rest: a.GetPart()}
 		kind := r.byte()
 		for side := range parts {
-			p, ok := decodePart(r.bytes())
+			p, ok := decodeDistributionPart(r.bytes())
 			t := &tally{began: sketch.Tick(r.uvarint()), exposure: sketch.Exposure{From: sketch.Tick(r.uvarint()), Had: r.float()}}
 			if !ok || kind != partTrend || r.bad || !t.valid() {
 				return nil, errPart(i)
@@ -222,10 +222,10 @@ func mergeTrends(
 			return nil, errPart(i)
 		}
 	}
-	words := &mergedBinNames{ids: map[string]uint32{}}
+	names := &mergedBinNames{ids: map[string]uint32{}}
 	var sides [2]*tally
 	for side := range sides {
-		sum, err := foldParts(parts[side], words)
+		sum, err := foldParts(parts[side], names)
 		if err != nil {
 			return nil, err
 		}

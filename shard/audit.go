@@ -49,9 +49,9 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 	f.writeHeader(b)
 	f.writeNamespaces(b)
 	b.section(sectionBins)
-	writePart(b, &f.bins.names, a, func(bin uint32) { b.text(f.bins.bytesOf(bin)) })
+	writeAuditPart(b, &f.bins.names, a, func(bin uint32) { b.text(f.bins.bytesOf(bin)) })
 	b.section(sectionKeys)
-	writePart(b, &f.summaries.keys, a, func(key uint32) {
+	writeAuditPart(b, &f.summaries.keys, a, func(key uint32) {
 		f.writeKey(b, key)
 		b.tick(f.expiries.at(key))
 		sum := f.stored(key)
@@ -59,10 +59,10 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 			writeBitmap(b, key, v)
 		}
 	})
-	b.section(sectionDictParts)
-	for i := range f.dictParts {
-		if l := &f.dictParts[i]; uint32(i)%a.Of == a.Part {
-			writeDictPart(b, l)
+	b.section(sectionDictPartitions)
+	for i := range f.dictPartitions {
+		if l := &f.dictPartitions[i]; uint32(i)%a.Of == a.Part {
+			writeDictPartition(b, l)
 		}
 	}
 	f.writeSlotTables(b)
@@ -73,8 +73,8 @@ func (f *frame) PartChecksum(a Audit) uint64 {
 	return h.Sum64() // a hash takes everything: there is no error
 }
 
-// writePart writes a part of a freeList.
-func writePart(b *blockWriter, c freeList, a Audit, item func(i uint32)) {
+// writeAuditPart writes a part of a freeList.
+func writeAuditPart(b *blockWriter, c freeList, a Audit, item func(i uint32)) {
 	slots, free, _ := c.ends()
 	b.uvarint(uint64(slots))
 	b.uvarint(uint64(free))

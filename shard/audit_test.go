@@ -23,29 +23,29 @@ func audit(t fataler, s *State) {
 	auditBinTable(t, &s.bins)
 	auditKeyIndex(t, &s.keys)
 	auditSummaries(t, s)
-	auditDictParts(t, s)
+	auditDictPartitions(t, s)
 	auditUsage(t, s)
-	auditVisits(t, s.deaths)
-	for _, v := range s.eventDeaths {
+	auditVisits(t, s.cleanups)
+	for _, v := range s.eventCleanups {
 		auditVisits(t, v)
 	}
-	auditHeap(t, &s.sessionVisits)
-	auditHeap(t, &s.keyVisits)
+	auditHeap(t, &s.sessionExpiries)
+	auditHeap(t, &s.answerExpiries)
 	for id, slot := range s.sessionSlots {
-		if !s.sessions.alive(slot) || s.sessions.at(slot).id != id || !s.sessionVisits.holds(slot) {
+		if !s.sessions.alive(slot) || s.sessions.at(slot).id != id || !s.sessionExpiries.holds(slot) {
 			t.Fatalf("session %d: slot %d", id, slot)
 		}
 	}
-	if n := len(s.sessionSlots); n != int(s.sessions.live) || n != s.sessionVisits.len() || n > s.limits.Sessions {
-		t.Fatalf("%d sessions, %d slots, %d visits", n, s.sessions.live, s.sessionVisits.len())
+	if n := len(s.sessionSlots); n != int(s.sessions.live) || n != s.sessionExpiries.len() || n > s.limits.Sessions {
+		t.Fatalf("%d sessions, %d slots, %d cleanups", n, s.sessions.live, s.sessionExpiries.len())
 	}
 	if n := len(s.sourceSlots); n != int(s.sources.live) || n > 2*s.limits.Sources {
 		t.Fatalf("%d sources, %d slots", n, s.sources.live)
 	}
-	if n := len(s.keySlots); n != int(s.answered.live) || n != s.keyVisits.len() || n > s.limits.IdempotencyKeys {
-		t.Fatalf("%d idempotency keys, %d slots, %d visits", n, s.answered.live, s.keyVisits.len())
+	if n := len(s.keySlots); n != int(s.answered.live) || n != s.answerExpiries.len() || n > s.limits.IdempotencyKeys {
+		t.Fatalf("%d idempotency keys, %d slots, %d cleanups", n, s.answered.live, s.answerExpiries.len())
 	}
-	auditSlotTable(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
+	auditSlotTable(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.extras == nil })
 	auditSlotTable(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
 	auditSlotTable(t, &s.answered, func(w *answered) bool { return *w == answered{} })
 	auditSlotTable(t, &s.orphans, func(r *orphan) bool { return *r == orphan{} })
@@ -91,8 +91,8 @@ func auditKeys(t fataler, s *State) {
 		}
 		if sum.due != sketch.MaxTick {
 			scheduled++
-			if _, ok := s.visits(&sum).find(key); !ok {
-				t.Fatalf("key %q: its visit is not where it should be", s.keys.bytesOf(key))
+			if _, ok := s.cleanupsOf(&sum).find(key); !ok {
+				t.Fatalf("key %q: its cleanup is not where it should be", s.keys.bytesOf(key))
 			}
 		}
 		if at := s.expiries.at(key); at != 0 && sum.due > at {
@@ -111,9 +111,9 @@ func auditKeys(t fataler, s *State) {
 			}
 		}
 	}
-	n := s.deaths.n
+	n := s.cleanups.n
 	for i, ns := range s.namespaces {
-		n += s.eventDeaths[i].n
+		n += s.eventCleanups[i].n
 		if ns.keys != keys[i] {
 			t.Fatalf("namespace %d has %d keys, not %d", i, keys[i], ns.keys)
 		}
@@ -127,7 +127,7 @@ func auditKeys(t fataler, s *State) {
 		}
 	}
 	if int(n) != scheduled {
-		t.Fatalf("%d visits for %d keys", n, scheduled)
+		t.Fatalf("%d cleanups for %d keys", n, scheduled)
 	}
 	if held != s.bodyBytes {
 		t.Fatalf("bodies hold %d bytes, and the state says %d", held, s.bodyBytes)
@@ -156,8 +156,8 @@ func auditSummaries(t fataler, s *State) {
 			auditBitmap(t, &s.summaries.bins, r.bitmap(), blocks)
 		}
 	}
-	if boxes != int(s.summaries.boxes)-len(s.summaries.spare) {
-		t.Fatalf("%d bodies, %d places of which %d are free", boxes, s.summaries.boxes, len(s.summaries.spare))
+	if boxes != int(s.summaries.boxes)-len(s.summaries.freeBoxes) {
+		t.Fatalf("%d bodies, %d places of which %d are free", boxes, s.summaries.boxes, len(s.summaries.freeBoxes))
 	}
 	auditSlab(t, &s.summaries.bins, blocks)
 }
@@ -252,28 +252,28 @@ func auditSlab(t fataler, b *slab, blocks map[blockRef]bool) {
 	}
 }
 
-func auditVisits(t fataler, v *visits) {
+func auditVisits(t fataler, v *cleanupQueue) {
 	t.Helper()
 	for i := range v.n {
 		here := v.keys.at(i)
 		if i > 0 && here.before(v.keys.at((i-1)/2)) {
-			t.Fatalf("visits out of order at %d", i)
+			t.Fatalf("cleanups out of order at %d", i)
 		}
-		if v.of.keys.visit(here.key) != i+1 || v.of.record(here.key).due() != here.at {
-			t.Fatalf("visits have lost key %d, or when it is due", here.key)
+		if v.of.keys.cleanupAt(here.key) != i+1 || v.of.record(here.key).due() != here.at {
+			t.Fatalf("the cleanup queue has lost key %d, or when it is due", here.key)
 		}
 	}
 }
 
-// auditDictParts looks each string up under its own number, and each part under its namespace.
-func auditDictParts(t fataler, s *State) {
+// auditDictPartitions looks each string up under its own number, and each partition under its namespace.
+func auditDictPartitions(t fataler, s *State) {
 	t.Helper()
-	for i := range s.dictParts {
-		l := &s.dictParts[i]
+	for i := range s.dictPartitions {
+		l := &s.dictPartitions[i]
 		ns := s.namespaces[l.space]
 		for number := range l.count {
 			name := l.append(nil, number)
-			if id, ok := s.idOf(ns, name); !ok || id != ns.idOf(l.part, number) || ns.partOf(name) != l.part {
+			if id, ok := s.idOf(ns, name); !ok || id != ns.idOf(l.part, number) || ns.partitionOf(name) != l.part {
 				t.Fatalf("string %q, number %d of part %d: id %d, %v", name, number, l.part, id, ok)
 			}
 		}

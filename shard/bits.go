@@ -117,7 +117,7 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	if !created && e.Op != ebbv1.BitOp_BIT_OP_CLEAR && s.summaries.bins.full(s.summaries.record(key).bitmap(), s.limits.BitmapBytes/8) {
 		return 0, ebbv1.Code_CODE_RESOURCE_EXHAUSTED
 	}
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	v := sum.bitmap()
 	if v == nil {
 		v = &bitmapValue{pages: &s.summaries.bins}

@@ -366,7 +366,7 @@ func (f *frame) kind(key uint32) ebbv1.Kind {
 // addToBody brings an event to a key that holds another kind than a
 // distribution, or is new and shall.
 func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	created := sum.body == nil
 	b := sum.body
 	if created {

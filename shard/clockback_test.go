@@ -66,7 +66,7 @@ func TestAWrongDateRemovesNothing(t *testing.T) {
 					f.s = reopen(t, f.s)
 					after := f.keysThere(keys, kinds)
 					if behaviour < BehaviourAdds {
-						if lost := len(before) - len(after); cause != "a setting" && lost < visitsMin {
+						if lost := len(before) - len(after); cause != "a setting" && lost < cleanupsMin {
 							t.Errorf("before behaviour %d it loses %d keys", BehaviourAdds, lost)
 						}
 						return

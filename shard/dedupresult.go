@@ -24,8 +24,8 @@ type dedupResult struct {
 }
 
 // countMax is the largest count that a dedupResult has. INVARIANT count-below-bit: with 1 more it fits in with a
-// session's oddBit, and is not 0.
-const countMax = oddBit - 2
+// session's extraBit, and is not 0.
+const countMax = extraBit - 2
 
 func dedupResultOf(c *command, r *ebbv1.CommandResult) dedupResult {
 	m := dedupResult{applied: uint32(r.Applied)}

@@ -80,7 +80,7 @@ func (f *frame) describeSummary(w io.Writer, ns *namespace, sum *summary) {
 	}
 	r := d.At(ns.params(), at)
 	bins := r.All(nil)
-	t := total{words: f}
+	t := total{binNames: f}
 	t.orderTies(bins)
 	for _, b := range bins {
 		fmt.Fprintf(w, " %s=%.6g", printable(f.binName(b.ID)), b.Count)

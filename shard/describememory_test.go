@@ -117,7 +117,7 @@ func TestDescribeMeasuresMemory(t *testing.T) {
 			runtime.KeepAlive(s)
 			t.Logf("described %d bytes a key, grown by %d, %d of that in pages", total/fill.keys, grown/fill.keys,
 				PageBytes*(mem.out-pages)/fill.keys)
-			// indexes, visits and slot tables begin with a few pages
+			// indexes, cleanup queues and slot tables begin with a few pages
 			if off := total - grown; off > grown/8 || -off > grown/8+64<<10 {
 				t.Errorf("%d bytes are described, and memory has grown by %d", total, grown)
 			}

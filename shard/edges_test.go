@@ -80,11 +80,11 @@ func TestMoreToSayIsBounded(t *testing.T) {
 			w.remember(sequence, dedupResult{applied: 1, more: "more"}, limits)
 		}
 		var kept []uint64
-		for _, o := range w.odd {
+		for _, o := range w.extras {
 			kept = append(kept, o.sequence)
 		}
-		if w.floor(100) != c.floor || !slices.Equal(kept, c.kept) || w.oddBytes != 4*len(kept) {
-			t.Errorf("%d bytes: a floor of %d, %v in %d bytes", c.limit, w.floor(100), kept, w.oddBytes)
+		if w.floor(100) != c.floor || !slices.Equal(kept, c.kept) || w.extraBytes != 4*len(kept) {
+			t.Errorf("%d bytes: a floor of %d, %v in %d bytes", c.limit, w.floor(100), kept, w.extraBytes)
 		}
 	}
 }
@@ -115,8 +115,8 @@ func TestSessionsExpireAtTheirTime(t *testing.T) {
 		s.expireSessions(0)
 		s.expireSessions(1)
 	}
-	if s.sessions.live != 0 || s.sessionVisits.len() != 0 {
-		t.Errorf("%d sessions and %d visits are left", s.sessions.live, s.sessionVisits.len())
+	if s.sessions.live != 0 || s.sessionExpiries.len() != 0 {
+		t.Errorf("%d sessions and %d cleanups are left", s.sessions.live, s.sessionExpiries.len())
 	}
 }
 
@@ -277,7 +277,7 @@ func TestViewKeepsKeysThatAreDeleted(t *testing.T) {
 	audit(t, s)
 }
 
-// Each entry pays for visits of sessions that may be over: those of producers that went go without another session.
+// Each entry pays for cleanups of sessions that may be over: those of producers that went go without another session.
 func TestSessionsGoWithEntries(t *testing.T) {
 	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1})
 	for range 100 {

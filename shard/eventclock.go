@@ -146,7 +146,7 @@ func (s *State) advance(c *command) *ebbv1.CommandResult {
 	if slow := s.editSlow(ns); slow != nil {
 		slow.eventTime = to
 	}
-	s.reapBy(ns, clock, 0)
+	s.cleanUpBy(ns, clock, 0)
 	return &ebbv1.CommandResult{}
 }
 

@@ -47,9 +47,10 @@ func (f *frame) expired(key uint32, at sketch.Tick) bool {
 	return t != 0 && t <= at
 }
 
-// expireAt says when a key that is alive at the namespace's clock leaves at the latest, 0 for never. Its due visit is no later. A time that is
-// not after the clock is one at the clock: the key is not found any more, and its visit, which frees what it holds, is next in line.
-// Under an event clock it is the first of all, so that the key is not found either when the clock is set back.
+// expireAt says when a key that is alive at the namespace's clock leaves at the latest, 0 for never. Its cleanup is due
+// no later. A time that is not after the clock is one at the clock: the key is not found any more, and its cleanup,
+// which frees what it holds, is next in line. Under an event clock it is the first of all, so that the key is not found
+// either when the clock is set back.
 func (s *State) expireAt(ns *namespace, key uint32, at, clock sketch.Tick) {
 	switch {
 	case at == 0:
@@ -59,13 +60,13 @@ func (s *State) expireAt(ns *namespace, key uint32, at, clock sketch.Tick) {
 		at = min(max(at, clock), clockMax)
 	}
 	s.expiries.set(key, at, s.epoch)
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	if at == 0 || at > clock {
 		s.schedule(ns, key, &sum, clock)
 		return
 	}
-	s.visits(&sum).remove(key)
+	s.cleanupsOf(&sum).remove(key)
 	sum.due, sum.onEvent = min(sum.due, at), ns.onEventTime() // it may be overdue, under settings that it was not touched since
 	s.put(key, &sum)
-	s.visits(&sum).set(key)
+	s.cleanupsOf(&sum).set(key)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A key of before a longer half-life is deleted while its visit is overdue: its next visit is no later for that, and
-// a snapshot restores.
+// A key of before a longer half-life is deleted while its cleanup is overdue: its next cleanup is no later for that,
+// and a snapshot restores.
 func TestDeleteOverdue(t *testing.T) {
 	now := int64(1_700_000_000 * second)
 	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second, Threshold: 0.5}
@@ -33,7 +33,7 @@ func TestDeleteOverdue(t *testing.T) {
 	apply(&ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}})
 	now += second
 	apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "default", Version: 2, HalfLifeUs: 3600 * second, Threshold: 0.5}}})
-	now += 10 * second // all 200 would have been over after 4 s; 18 visits an entry
+	now += 10 * second // all 200 would have been over after 4 s; 18 cleanups an entry
 	apply(&ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: keys[150:151]}}})
 	if _, err := Restore(1, Heap{}, bytes.NewReader(snapshot(t, s))); err != nil {
 		t.Error(err)

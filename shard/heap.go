@@ -2,7 +2,7 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// due says that a slot wants a visit at a time.
+// due says that a slot is to be cleaned up at a time.
 type due struct {
 	at   sketch.Tick
 	slot uint32
@@ -12,7 +12,7 @@ func (a due) before(b due) bool {
 	return a.at < b.at || a.at == b.at && a.slot < b.slot
 }
 
-// heap orders slots by the time of their next visit, then by slot: a total
+// heap orders slots by the time of their next cleanup, then by slot: a total
 // order, so that what comes out does not depend on how it went in. The heap is
 // derived from the times kept with the slots and not part of the replicated
 // state.
@@ -23,7 +23,7 @@ type heap struct {
 	places *[]uint32
 }
 
-// top returns the next visit.
+// top returns the next cleanup.
 func (h *heap) top() (due, bool) {
 	if len(h.items) == 0 {
 		return due{}, false

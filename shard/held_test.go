@@ -364,7 +364,7 @@ func TestMergedBytesBoundMerges(t *testing.T) {
 		}
 		for _, keys := range []int{1, 3, 25} {
 			for _, events := range []int{1, 40, 900} {
-				u, most := union{at: beginning}, 0
+				u, most := summaryMerger{at: beginning}, 0
 				for i := range keys {
 					b := l.makeFrom(t, i*events, events)
 					most += mergedBytes(b)

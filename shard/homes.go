@@ -8,25 +8,25 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// orphan is a number of a bitmap by slice that no home names: not yet, or no longer. The shard of the home remembers it
-// until all shards have dropped the parts under it (see proto/slices.go):
+// orphan is a generation of a bitmap by slice that no home names: not yet, or no longer. The shard of the home
+// remembers it until all shards have dropped the parts under it (see proto/slices.go):
 //
 //	     reserve                put                           any way in which a home goes
-//	---------------> pending --------> the number of a home --------------------------------+
+//	---------------> pending --------> the generation of a home --------------------------------+
 //	                    |                                                                   v
 //	                    +-- a lease is over ---------------------------------------> parts to be swept ---> swept
 //
-// INVARIANT a-home-or-an-orphan: each number under which parts may have been made, and are not swept, is that of a home
-// or an orphan.
+// INVARIANT a-home-or-an-orphan: each generation under which parts may have been made, and are not swept, is that of a
+// home or an orphan.
 type orphan struct {
-	space   uint16
-	number  uint64 // 0: a free slot
-	key     string
-	since   sketch.Tick // of the shard's clock
-	pending bool        // it may still be put, for the time of a lease
+	space      uint16
+	generation uint64 // 0: a free slot
+	key        string
+	since      sketch.Tick // of the shard's clock
+	pending    bool        // it may still be put, for the time of a lease
 }
 
-// home applies a command about numbers of bitmaps that are placed by slice.
+// home applies a command about generations of bitmaps that are placed by slice.
 func (s *State) home(c *command) *ebbv1.CommandResult {
 	ns := s.lookup(c.namespace)
 	if ns == nil {
@@ -46,12 +46,12 @@ func (s *State) home(c *command) *ebbv1.CommandResult {
 		}
 	case *ebbv1.HomeCommand_Put:
 		if err == nil {
-			err = s.putNumber(ns, what.Put)
+			err = s.putGeneration(ns, what.Put)
 		}
 		r.Changed = what.Put.GetCount()
 	case *ebbv1.HomeCommand_Swept:
-		for _, number := range what.Swept.GetNumbers() {
-			s.swept(ns, number)
+		for _, generation := range what.Swept.GetNumbers() {
+			s.swept(ns, generation)
 		}
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *State) home(c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// reserve remembers a number before there are parts under it.
+// reserve remembers a generation before there are parts under it.
 func (s *State) reserve(ns *namespace, n *ebbv1.HomeNumber) *proto.Error {
 	if slot, known := s.orphanSlots[n.GetNumber()]; known {
 		if r := s.orphans.at(slot); r.pending && r.space == ns.space && r.key == string(n.GetKey()) {
@@ -71,14 +71,16 @@ func (s *State) reserve(ns *namespace, n *ebbv1.HomeNumber) *proto.Error {
 	if s.orphans.live >= proto.OrphansMax {
 		return proto.ErrOverloaded.Errorf("shard %d has %d bitmaps to sweep, which is the limit", s.id, s.orphans.live).WithHint("try again in some minutes")
 	}
-	s.addOrphan(orphan{space: ns.space, number: n.GetNumber(), key: string(n.GetKey()), since: s.now, pending: true})
+	s.addOrphan(orphan{
+		space: ns.space, generation: n.GetNumber(), key: string(n.GetKey()), since: s.now, pending: true,
+	})
 	return nil
 }
 
-// putNumber gives a key a number that was reserved for it in time. The number that it had is one to be swept.
-func (s *State) putNumber(ns *namespace, p *ebbv1.HomePut) *proto.Error {
-	number, name := p.GetNumber().GetNumber(), p.GetNumber().GetKey()
-	slot, known := s.orphanSlots[number]
+// putGeneration gives a key a generation that was reserved for it in time. The one that it had is to be swept.
+func (s *State) putGeneration(ns *namespace, p *ebbv1.HomePut) *proto.Error {
+	generation, name := p.GetNumber().GetNumber(), p.GetNumber().GetKey()
+	slot, known := s.orphanSlots[generation]
 	if !known {
 		return errUnreserved(name)
 	}
@@ -95,7 +97,7 @@ func (s *State) putNumber(ns *namespace, p *ebbv1.HomePut) *proto.Error {
 	if s.editor == nil {
 		s.editor = new(bitmapEditor)
 	}
-	made := proto.BitEditWire{Key: name, Op: ebbv1.BitOp_BIT_OP_SET, IDs: proto.AppendBitIDs(nil, []uint64{number}), Fresh: true}
+	made := proto.BitEditWire{Key: name, Op: ebbv1.BitOp_BIT_OP_SET, IDs: proto.AppendBitIDs(nil, []uint64{generation}), Fresh: true}
 	if _, code := s.editBits(ns, &made, 0, false); code != 0 {
 		return refusedEdit(ns, &made, code)
 	}
@@ -107,15 +109,15 @@ func errUnreserved(key []byte) *proto.Error {
 	return proto.ErrKeyBusy.Errorf("key %s: what it was to hold took longer to store than %s", quote(key), text(proto.SliceLeaseUS)).WithHint("store it again, under a new idempotency key if it had one, or store parts of it first")
 }
 
-// swept forgets a number of a namespace whose parts are gone.
-func (s *State) swept(ns *namespace, number uint64) {
-	slot, known := s.orphanSlots[number]
+// swept forgets a generation of a namespace whose parts are gone.
+func (s *State) swept(ns *namespace, generation uint64) {
+	slot, known := s.orphanSlots[generation]
 	if known && s.orphans.at(slot).space == ns.space && s.now >= s.orphans.at(slot).since+proto.SliceSweepUS {
 		s.dropOrphan(slot)
 	}
 }
 
-// addOrphanOf remembers the number of a home that is about to be forgotten.
+// addOrphanOf remembers the generation of a home that is about to be forgotten.
 func (s *State) addOrphanOf(key uint32, sum *summary) {
 	ns := s.namespaces[sum.space]
 	if !proto.BySlice(ns.definition) || ns.definition.GetDeletion().GetPurging() {
@@ -130,34 +132,34 @@ func (s *State) addOrphanOf(key uint32, sum *summary) {
 		return
 	}
 	c := s.summaries.bins.cursor(v.head)
-	if number, ok := c.selectID(0); ok && number != 0 {
-		s.addOrphan(orphan{space: ns.space, number: number, key: string(name), since: s.now})
+	if generation, ok := c.selectID(0); ok && generation != 0 {
+		s.addOrphan(orphan{space: ns.space, generation: generation, key: string(name), since: s.now})
 	}
 }
 
 func (s *State) addOrphan(r orphan) {
-	slot, known := s.orphanSlots[r.number]
+	slot, known := s.orphanSlots[r.generation]
 	if !known {
 		slot = s.orphans.add(s.epoch)
-		s.orphanSlots[r.number] = slot
+		s.orphanSlots[r.generation] = slot
 	}
 	*s.orphans.edit(slot, s.epoch) = r
 }
 
 func (s *State) dropOrphan(slot uint32) {
-	delete(s.orphanSlots, s.orphans.at(slot).number)
+	delete(s.orphanSlots, s.orphans.at(slot).generation)
 	s.orphans.drop(slot, s.epoch)
 }
 
-// Orphan is a number whose parts are to be swept, when the clocks of their shards have come so far.
+// Orphan is a generation whose parts are to be swept, when the clocks of their shards have come so far.
 type Orphan struct {
-	Namespace string
-	Key       []byte
-	Number    uint64
-	After     sketch.Tick
+	Namespace  string
+	Key        []byte
+	Generation uint64
+	After      sketch.Tick
 }
 
-// Orphans are the first numbers whose parts are to be swept by this time, n at most.
+// Orphans are the first generations whose parts are to be swept by this time, n at most.
 func (f *frame) Orphans(now sketch.Tick, n int) (list []Orphan) {
 	for _, r := range f.orphans.all {
 		if len(list) == n {
@@ -167,18 +169,18 @@ func (f *frame) Orphans(now sketch.Tick, n int) (list []Orphan) {
 			continue // its parts go with it
 		}
 		if after := r.since + proto.SliceSweepUS; after <= now {
-			list = append(list, Orphan{f.namespaces[r.space].definition.GetName(), []byte(r.key), r.number, after})
+			list = append(list, Orphan{f.namespaces[r.space].definition.GetName(), []byte(r.key), r.generation, after})
 		}
 	}
 	return list
 }
 
-// OrphanCount is how many numbers there are whose parts are to be swept, soon or later.
+// OrphanCount is how many generations there are whose parts are to be swept, soon or later.
 func (f *frame) OrphanCount() uint32 { return f.orphans.live }
 
 func (r *orphan) write(b *blockWriter) {
 	b.uvarint(uint64(r.space))
-	b.fixed(r.number)
+	b.fixed(r.generation)
 	b.tick(r.since)
 	b.bool(r.pending)
 	b.text([]byte(r.key))
@@ -186,9 +188,9 @@ func (r *orphan) write(b *blockWriter) {
 
 func (s *State) readOrphan(b *blockReader, slot uint32) {
 	space := b.uvarint()
-	r := orphan{number: b.fixed(), since: b.tick(), pending: b.bool(), key: string(b.text(proto.PartKeyLenMax))}
-	_, known := s.orphanSlots[r.number]
-	if space >= uint64(len(s.namespaces)) || known || r.number == 0 || r.since > s.now || proto.CheckSliceKey([]byte(r.key)) != nil {
+	r := orphan{generation: b.fixed(), since: b.tick(), pending: b.bool(), key: string(b.text(proto.PartKeyLenMax))}
+	_, known := s.orphanSlots[r.generation]
+	if space >= uint64(len(s.namespaces)) || known || r.generation == 0 || r.since > s.now || proto.CheckSliceKey([]byte(r.key)) != nil {
 		b.corrupt("a number of a bitmap that there cannot be")
 	}
 	if b.err != nil {
@@ -196,5 +198,5 @@ func (s *State) readOrphan(b *blockReader, slot uint32) {
 	}
 	r.space = uint16(space)
 	*s.orphans.edit(slot, s.epoch) = r
-	s.orphanSlots[r.number] = slot
+	s.orphanSlots[r.generation] = slot
 }

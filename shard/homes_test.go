@@ -61,7 +61,7 @@ func (w *homeWorld) expect(when string, want ...uint64) {
 	w.t.Helper()
 	var got []uint64
 	for _, r := range w.s.Orphans(1<<60, 100) {
-		got = append(got, r.Number)
+		got = append(got, r.Generation)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		w.t.Errorf("%s: %d are to be swept, want %d", when, got, want)
@@ -169,7 +169,7 @@ func TestPartsTooLateAndTooEarly(t *testing.T) {
 	} {
 		before := w.s.Checksum()
 		r := w.s.Apply(w.s.Applied()+1, encode(t, w.now, c.command), nil)[0]
-		w.s.Apply(w.s.Applied()+1, encode(t, w.now), nil) // visits
+		w.s.Apply(w.s.Applied()+1, encode(t, w.now), nil) // cleans up
 		if done := r.GetError() == nil && len(r.GetRefused()) == 0; done != c.changed || w.s.Keys() != c.keys {
 			t.Errorf("%s: %v, and there are %d keys", c.what, r, w.s.Keys())
 		}
@@ -194,7 +194,7 @@ func TestHomesHaveKeysOfSlices(t *testing.T) {
 		}
 		forget := &ebbv1.Command{Namespace: "people", Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte(key)}}}}
 		w.s.Apply(w.s.Applied()+1, encode(t, w.now, forget), nil)
-		w.s.Apply(w.s.Applied()+1, encode(t, w.now), nil) // visits
+		w.s.Apply(w.s.Applied()+1, encode(t, w.now), nil) // cleans up
 		if remains := wrong == nil; w.s.Keys() != 0 || (w.s.OrphanCount() == 1) != remains {
 			t.Errorf("%d keys and %d orphans of a home for %q", w.s.Keys(), w.s.OrphanCount(), key)
 		}

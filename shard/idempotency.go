@@ -47,7 +47,7 @@ func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
 	*a = answered{key: c.key, result: dedupResultOf(c, r)}
 	s.answeredBytes += len(a.result.more)
 	s.keySlots[c.key] = slot
-	s.keyVisits.set(slot, sketch.Tick(c.key.issuedAt))
+	s.answerExpiries.set(slot, sketch.Tick(c.key.issuedAt))
 	return r
 }
 
@@ -67,7 +67,7 @@ func (s *State) checkIssue(issuedAt sketch.Tick) *proto.Error {
 
 func (s *State) roomForKey() *proto.Error {
 	if int(s.answered.live) >= s.limits.IdempotencyKeys || s.answeredBytes >= s.limits.IdempotencyResultBytes {
-		s.forgetKeys(visitsMin)
+		s.forgetKeys(cleanupsMin)
 	}
 	switch {
 	case int(s.answered.live) >= s.limits.IdempotencyKeys:
@@ -83,7 +83,7 @@ func (s *State) roomForKey() *proto.Error {
 // forgetKeys drops up to budget keys that are past the window.
 func (s *State) forgetKeys(budget int) {
 	for ; budget > 0; budget-- {
-		next, ok := s.keyVisits.top()
+		next, ok := s.answerExpiries.top()
 		if !ok || next.at >= s.now-s.limits.IdempotencyWindow {
 			return
 		}

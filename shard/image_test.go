@@ -201,8 +201,8 @@ func TestDeletedKeysLeave(t *testing.T) {
 		s.Apply(index, encodeEntry(t, beginning, []*ebbv1.Command{{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}}), nil)
 		audit(t, s)
 	}
-	if s.Keys() != 0 || s.bins.names.live != 0 || s.deaths.n != 0 {
-		t.Errorf("%d keys, %d bins and %d visits are left", s.Keys(), s.bins.names.live, s.deaths.n)
+	if s.Keys() != 0 || s.bins.names.live != 0 || s.cleanups.n != 0 {
+		t.Errorf("%d keys, %d bins and %d cleanups are left", s.Keys(), s.bins.names.live, s.cleanups.n)
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 			index++
 		}
 	}
-	s.reapBy(ns, clock, int(r.Applied))
+	s.cleanUpBy(ns, clock, int(r.Applied))
 	return r
 }
 
@@ -125,7 +125,7 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 		return 0
 	}
 	clock := ns.clock(s.now)
-	if t == clock && s.hit(ns, s.nowOf(ns, clock), in) {
+	if t == clock && s.addExisting(ns, s.nowOf(ns, clock), in) {
 		return 0
 	}
 	return s.add(ns, clock, t, in)
@@ -167,7 +167,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Cod
 	case kind != ebbv1.Kind_KIND_DISTRIBUTION:
 		return s.addToBody(ns, key, kind, clock, t, &in.IncrementWire)
 	}
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	if len(in.Bin) == 0 {
 		if created {
 			s.dropKey(ns, key, &sum)
@@ -211,7 +211,7 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 		bin = s.bins.add(tag, in.Bin, s.epoch)
 	}
 	now := s.nowOf(ns, clock)
-	s.thin(ns, sum, now, bin)
+	s.pruneForBin(ns, sum, now, bin)
 	before := sum.dist.Len()
 	err := sum.dist.AddNow(ns.params(), now, t, bin, in.Amount)
 	if err == sketch.ErrTooManyBins && s.worthPruning(ns, sum, clock) {
@@ -222,7 +222,7 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 	switch {
 	case sum.dist.Len() > before:
 		s.bins.retain(bin, s.epoch)
-		if uint32(sum.dist.Len()) > sum.pruneAt && !ns.thins() {
+		if uint32(sum.dist.Len()) > sum.pruneAt && !ns.boundsLoss() {
 			s.prune(ns, sum, clock)
 		}
 	case !known:

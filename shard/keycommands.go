@@ -34,7 +34,7 @@ func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 	if err != nil {
 		return failed(err.WithShard(uint32(s.id)))
 	}
-	s.reapBy(ns, clock, int(r.Applied))
+	s.cleanUpBy(ns, clock, int(r.Applied))
 	return r
 }
 
@@ -42,8 +42,8 @@ func errMalformedCommand() *proto.Error {
 	return proto.ErrBadRequest.Errorf("malformed command: not a command that this version knows")
 }
 
-// deleteKeys forgets keys: their time is over at once. What they hold is freed by visits, which the entry pays for, so that no
-// command takes long however much it deletes.
+// deleteKeys forgets keys: their time is over at once. What they hold is freed by cleanups, which the entry pays for,
+// so that no command takes long however much it deletes.
 func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *proto.Error) {
 	var c ebbv1.DeleteKeys
 	if pb.Unmarshal(body, &c) != nil || c.Checksum != nil && len(c.Keys) != 1 {
@@ -110,7 +110,7 @@ func (s *State) hold(ns *namespace, clock sketch.Tick, name []byte) (key uint32,
 	if !ok || !s.alive(ns, key, clock) {
 		return 0, false
 	}
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	if !s.convert(ns, key, &sum) {
 		s.dropKey(ns, key, &sum)
 		return 0, false
@@ -124,7 +124,7 @@ func (s *State) spaceOf(key uint32) *namespace { return s.editNamespace(s.keys.s
 
 // forget drops a key with what it holds.
 func (s *State) forget(ns *namespace, key uint32) {
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	s.dropKey(ns, key, &sum)
 }
 
@@ -315,7 +315,7 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 		return
 	}
 	key := s.createKey(ns, tagOf(name, ns.seed), name)
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	if sum.body = img.body; img.body != nil {
 		s.holdBody(ns.space, s.held(img.body))
 		if v := sum.bitmap(); v != nil {
@@ -345,7 +345,7 @@ func (s *State) addCounts(ns *namespace, sum *summary, img *image) {
 		id = func(i uint32) uint32 { return ids[i] }
 	}
 	sum.dist.Merge(ns.params(), &img.dist, id)
-	sum.spare()
+	sum.raisePruneAt()
 }
 
 // internBin returns the id of a bin with one reference more.

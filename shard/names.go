@@ -24,10 +24,10 @@ func (s *State) names(c *command) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{}
 	var room nameBuffer
 	proto.Names(c.body, func(name []byte) bool {
-		part, tag, name := ns.partOf(name), tagOf(name, ns.seed), encodeName(&room, name)
-		l := s.dictPartOf(ns, part)
+		part, tag, name := ns.partitionOf(name), tagOf(name, ns.seed), encodeName(&room, name)
+		l := s.dictPartitionOf(ns, part)
 		if l == nil {
-			l = s.addDictPart(ns, part)
+			l = s.addDictPartition(ns, part)
 		}
 		number, known := l.find(tag, name)
 		switch {
@@ -54,7 +54,7 @@ func (f *frame) recallNames(c *command) *ebbv1.CommandResult {
 		return failed(namespaceNotFound(c.namespace))
 	}
 	proto.Names(c.body, func(name []byte) bool {
-		part := ns.partOf(name)
+		part := ns.partitionOf(name)
 		if id, ok := f.idOf(ns, name); ok {
 			r.Ids = append(r.Ids, id)
 			r.Duplicates++
@@ -79,45 +79,46 @@ func (s *State) checkNames(ns *namespace, body []byte) (err *proto.Error) {
 		return proto.ErrBadRequest.Errorf("strings for one of %d shards: there are 1 to %d", shards, proto.ShardsMax)
 	}
 	proto.Names(body, func(name []byte) bool {
-		if err = proto.CheckName(name); err == nil && proto.NamePartShard(ns.partOf(name), shards) != uint32(s.id) {
-			err = proto.ErrWrongShard.Errorf("string %s is of shard %d", quote(name), proto.NamePartShard(ns.partOf(name), shards))
+		err = proto.CheckName(name)
+		if err == nil && proto.NamePartShard(ns.partitionOf(name), shards) != uint32(s.id) {
+			err = proto.ErrWrongShard.Errorf("string %s is of shard %d", quote(name), proto.NamePartShard(ns.partitionOf(name), shards))
 		}
 		return err == nil
 	})
 	return err
 }
 
-// partOf returns the part of the dictionary that has a string.
-func (ns *namespace) partOf(name []byte) uint32 {
+// partitionOf returns the partition of the dictionary that has a string.
+func (ns *namespace) partitionOf(name []byte) uint32 {
 	return proto.NamePart(ns.definition.GetName(), name, ns.definition.GetDictionary().GetParts())
 }
 
-// idOf returns the id of the string of this number in a part.
+// idOf returns the id of the string of this number in a partition.
 func (ns *namespace) idOf(part, number uint32) uint64 {
 	return uint64(part) + uint64(number)*uint64(ns.definition.GetDictionary().GetParts())
 }
 
-// dictPartOf returns a part of the dictionary of a namespace, nil if nothing is in it here.
-func (f *frame) dictPartOf(ns *namespace, part uint32) *dictPart {
-	for _, i := range ns.dictParts {
-		if f.dictParts[i].part == part {
-			return &f.dictParts[i]
+// dictPartitionOf returns a partition of the dictionary of a namespace, nil if nothing is in it here.
+func (f *frame) dictPartitionOf(ns *namespace, part uint32) *dictPartition {
+	for _, i := range ns.dictPartitions {
+		if f.dictPartitions[i].part == part {
+			return &f.dictPartitions[i]
 		}
 	}
 	return nil
 }
 
-// addDictPart begins a part of the dictionary of a namespace that may be written to.
-func (s *State) addDictPart(ns *namespace, part uint32) *dictPart {
-	ns.dictParts = append(slices.Clip(ns.dictParts), len(s.dictParts))
-	s.dictParts = append(s.dictParts, newDictPart(s.mem, ns.space, part))
-	return &s.dictParts[len(s.dictParts)-1]
+// addDictPartition begins a partition of the dictionary of a namespace that may be written to.
+func (s *State) addDictPartition(ns *namespace, part uint32) *dictPartition {
+	ns.dictPartitions = append(slices.Clip(ns.dictPartitions), len(s.dictPartitions))
+	s.dictPartitions = append(s.dictPartitions, newDictPartition(s.mem, ns.space, part))
+	return &s.dictPartitions[len(s.dictPartitions)-1]
 }
 
 // idOf looks up a string.
 func (f *frame) idOf(ns *namespace, name []byte) (id uint64, ok bool) {
-	part := ns.partOf(name)
-	l := f.dictPartOf(ns, part)
+	part := ns.partitionOf(name)
+	l := f.dictPartitionOf(ns, part)
 	if l == nil {
 		return 0, false
 	}
@@ -129,7 +130,7 @@ func (f *frame) idOf(ns *namespace, name []byte) (id uint64, ok bool) {
 // nameOf returns the string of an id, nil if there is none here.
 func (f *frame) nameOf(ns *namespace, id uint64) []byte {
 	parts := uint64(ns.definition.GetDictionary().GetParts())
-	l := f.dictPartOf(ns, uint32(id%parts))
+	l := f.dictPartitionOf(ns, uint32(id%parts))
 	if l == nil || id/parts >= uint64(l.count) {
 		return nil
 	}
@@ -168,15 +169,15 @@ func (f *frame) askNames(q *ebbv1.ShardQuestion, ask *ebbv1.NamesQuestion, at sk
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Names{Names: a}}}, AsOfUs: int64(at)}
 }
 
-// writeDictParts writes the parts of dictionaries, in the order in which they began.
-func (f *frame) writeDictParts(b *blockWriter) {
-	b.uvarint(uint64(len(f.dictParts)))
-	for i := range f.dictParts {
-		writeDictPart(b, &f.dictParts[i])
+// writeDictPartitions writes the partitions of dictionaries, in the order in which they began.
+func (f *frame) writeDictPartitions(b *blockWriter) {
+	b.uvarint(uint64(len(f.dictPartitions)))
+	for i := range f.dictPartitions {
+		writeDictPartition(b, &f.dictPartitions[i])
 	}
 }
 
-func writeDictPart(b *blockWriter, l *dictPart) {
+func writeDictPartition(b *blockWriter, l *dictPartition) {
 	b.uvarint(uint64(l.space))
 	b.uvarint(uint64(l.part))
 	b.uvarint(uint64(l.count))
@@ -187,7 +188,7 @@ func writeDictPart(b *blockWriter, l *dictPart) {
 	}
 }
 
-func (s *State) readDictParts(b *blockReader) {
+func (s *State) readDictPartitions(b *blockReader) {
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		space, part, count := b.uvarint(), b.uint32(), b.uint32()
 		if b.err != nil {
@@ -198,16 +199,16 @@ func (s *State) readDictParts(b *blockReader) {
 			return
 		}
 		ns := s.namespaces[space]
-		if s.dictPartOf(ns, part) != nil || count == 0 || int(count) > s.limits.PartNames {
+		if s.dictPartitionOf(ns, part) != nil || count == 0 || int(count) > s.limits.PartNames {
 			b.corrupt("part %d of the dictionary of namespace %q: twice, or %d strings", part, ns.definition.Name, count)
 			return
 		}
-		s.addDictPart(ns, part)
-		s.readDictPart(b, ns, &s.dictParts[len(s.dictParts)-1], count)
+		s.addDictPartition(ns, part)
+		s.readDictPartition(b, ns, &s.dictPartitions[len(s.dictPartitions)-1], count)
 	}
 }
 
-func (s *State) readDictPart(b *blockReader, ns *namespace, l *dictPart, count uint32) {
+func (s *State) readDictPartition(b *blockReader, ns *namespace, l *dictPartition, count uint32) {
 	var room nameBuffer
 	for ; count > 0 && b.err == nil; count-- {
 		name := b.text(proto.NameLenMax)
@@ -215,7 +216,7 @@ func (s *State) readDictPart(b *blockReader, ns *namespace, l *dictPart, count u
 			return
 		}
 		tag, encoded := tagOf(name, ns.seed), encodeName(&room, name)
-		if _, known := l.find(tag, encoded); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(encoded, s.limits.PartNames) {
+		if _, known := l.find(tag, encoded); known || proto.CheckName(name) != nil || ns.partitionOf(name) != l.part || l.full(encoded, s.limits.PartNames) {
 			b.corrupt("part %d of the dictionary of namespace %q: a string that it cannot have", l.part, ns.definition.Name)
 			return
 		}

@@ -86,8 +86,8 @@ func TestDictionaryIsAMap(t *testing.T) {
 					defer view.Release()
 					defer func() {
 						count := uint32(0)
-						for i := range view.dictParts {
-							count += view.dictParts[i].count
+						for i := range view.dictPartitions {
+							count += view.dictPartitions[i].count
 						}
 						if int(count) != before {
 							t.Errorf("a view of %d strings has %d", before, count)
@@ -158,8 +158,8 @@ func TestNamesThatAreRefused(t *testing.T) {
 		"a string of another shard": {naming("people", 2, other), ebbv1.Code_CODE_WRONG_SHARD},
 		"an unknown namespace":      {naming("nobody", 1, "a"), ebbv1.Code_CODE_NAMESPACE_NOT_FOUND},
 	} {
-		if r := applyOne(t, s, c.command); r.GetError().GetCode() != c.code || len(s.dictParts) != 0 {
-			t.Errorf("%s: %v, %d parts", what, r, len(s.dictParts))
+		if r := applyOne(t, s, c.command); r.GetError().GetCode() != c.code || len(s.dictPartitions) != 0 {
+			t.Errorf("%s: %v, %d parts", what, r, len(s.dictPartitions))
 		}
 	}
 	var names []string
@@ -263,7 +263,7 @@ func TestUUIDsTakeLittle(t *testing.T) {
 		name := uuidFrom(r)
 		names, want[name] = append(names, name), uint64(len(want))
 	}
-	used := func() uint32 { return (s.dictParts[0].text.len()-1)*PageBytes + s.dictParts[0].used }
+	used := func() uint32 { return (s.dictPartitions[0].text.len()-1)*PageBytes + s.dictPartitions[0].used }
 	applyOne(t, s, naming("people", 1, names...))
 	if n := used(); n > 1000*17+1000*17/240*16 {
 		t.Errorf("1,000 uuids take %d bytes", n)
@@ -309,7 +309,7 @@ func BenchmarkNames(b *testing.B) {
 			s = withDictionary(b, 1)
 			apply(s)
 		}
-		l := &s.dictParts[0]
+		l := &s.dictPartitions[0]
 		b.ReportMetric(float64(l.text.len()+l.places.len()+l.index.slots.len())*PageBytes/n, "B/string")
 		per(b)
 	})

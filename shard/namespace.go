@@ -39,8 +39,8 @@ type namespace struct {
 	closed bool   // it is one of a namespace without a second half-life
 	alone  uint32 // of a slow namespace: its keys that its namespace does not have; see slowkeys.go
 
-	dictParts []int // of its dictionary: numbers in frame.dictParts
-	emptied   bool  // it is purged: nothing is left but its definition, see purge.go
+	dictPartitions []int // of its dictionary: numbers in frame.dictPartitions
+	emptied        bool  // it is purged: nothing is left but its definition, see purge.go
 
 	// eras is the chain of settings that its keys live under: the last one is
 	// the present one. A key remembers the era of its last touch, and converts
@@ -267,7 +267,7 @@ func (s *State) addNamespace(ns *namespace) {
 	}
 	s.namespaces = append(s.namespaces, ns)
 	s.summaries.account(ns.definition.GetName(), ns.space, s.owner(ns))
-	s.eventDeaths = append(s.eventDeaths, s.newVisits())
+	s.eventCleanups = append(s.eventCleanups, s.newCleanupQueue())
 }
 
 // owner is whose keys those of a namespace are that comes now: a slow namespace's are those of the namespace that it

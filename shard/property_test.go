@@ -330,8 +330,8 @@ func TestReplicasForgetAlike(t *testing.T) {
 			}
 		}
 		for _, w := range one.sessions.all {
-			if w.oddBytes > limits.SessionResultBytes && len(w.odd) > 1 {
-				t.Fatalf("a session remembers %d bytes", w.oddBytes)
+			if w.extraBytes > limits.SessionResultBytes && len(w.extras) > 1 {
+				t.Fatalf("a session remembers %d bytes", w.extraBytes)
 			}
 		}
 		for _, src := range one.sources.all {

@@ -18,7 +18,7 @@ import (
 // bounded amount of work and says where the next goes on. They go through the places where a shard holds something of
 // a namespace, one after the other:
 //
-//	keys -> parts of the dictionary -> orphans -> sources -> sessions -> idempotency keys -> emptied
+//	keys -> partitions of the dictionary -> orphans -> sources -> sessions -> idempotency keys -> emptied
 //
 // Nothing comes to a namespace that is being purged, so one round finds all of it. A new leader begins again: there is
 // nothing left where its predecessor has been.
@@ -29,7 +29,7 @@ import (
 // Stages of a purge, in the upper half of PurgeNamespace.from. In the lower half there is a slot.
 const (
 	purgeKeys = iota
-	purgeDictParts
+	purgeDictPartitions
 	purgeOrphans
 	purgeSources
 	purgeSessions
@@ -123,7 +123,7 @@ type purger struct {
 
 // empty says whether the shard has no keys and strings of the namespace.
 func (p *purger) empty() bool {
-	return p.ns.keys == 0 && len(p.ns.dictParts) == 0 && (p.slow == nil || p.slow.keys == 0)
+	return p.ns.keys == 0 && len(p.ns.dictPartitions) == 0 && (p.slow == nil || p.slow.keys == 0)
 }
 
 // stage goes on with a stage at a slot, and returns at which it has stopped; 0 if it is at its end.
@@ -131,8 +131,8 @@ func (p *purger) stage(stage uint64, slot uint32) uint32 {
 	switch stage {
 	case purgeKeys:
 		return p.keys(slot)
-	case purgeDictParts:
-		return p.dictParts()
+	case purgeDictPartitions:
+		return p.dictPartitions()
 	case purgeOrphans:
 		return purgeSlotTable(p, &p.s.orphans, slot, func(slot uint32, r *orphan) bool { return r.space == p.ns.space }, p.s.dropOrphan)
 	case purgeSources:
@@ -170,7 +170,7 @@ func (p *purger) keys(key uint32) uint32 {
 }
 
 func (p *purger) dropKey(ns *namespace, key uint32) {
-	sum := p.s.own(key)
+	sum := p.s.loadForWrite(key)
 	p.work -= purgeKeyWork + sum.dist.Len()/purgeBinsWork
 	if v := sum.bitmap(); v != nil {
 		p.work -= int(v.head.leaves) / purgeLeavesWork
@@ -178,34 +178,34 @@ func (p *purger) dropKey(ns *namespace, key uint32) {
 	p.s.dropKey(ns, key, &sum)
 }
 
-// dictParts drops parts of the dictionary. A part goes as a whole: it is a list of pages to give back.
-func (p *purger) dictParts() uint32 {
-	for len(p.ns.dictParts) > 0 && p.work > 0 {
-		at := p.ns.dictParts[len(p.ns.dictParts)-1]
-		p.work -= int(p.s.dictParts[at].text.len()+p.s.dictParts[at].places.len()) + purgeKeyWork
-		p.s.dropDictPart(at)
+// dictPartitions drops partitions of the dictionary. A partition goes as a whole: it is a list of pages to give back.
+func (p *purger) dictPartitions() uint32 {
+	for len(p.ns.dictPartitions) > 0 && p.work > 0 {
+		at := p.ns.dictPartitions[len(p.ns.dictPartitions)-1]
+		p.work -= int(p.s.dictPartitions[at].text.len()+p.s.dictPartitions[at].places.len()) + purgeKeyWork
+		p.s.dropDictPartition(at)
 	}
-	if len(p.ns.dictParts) == 0 {
+	if len(p.ns.dictPartitions) == 0 {
 		return 0
 	}
 	return 1
 }
 
-// dropDictPart drops a part of a dictionary. Those behind it move up, so that they stay in the order in which they
-// began.
-func (s *State) dropDictPart(at int) {
-	l := &s.dictParts[at]
-	s.summaries.holder(l.space).dictParts -= l.pages()
+// dropDictPartition drops a partition of a dictionary. Those behind it move up, so that they stay in the order in which
+// they began.
+func (s *State) dropDictPartition(at int) {
+	l := &s.dictPartitions[at]
+	s.summaries.holder(l.space).dictPages -= l.pages()
 	l.text.free()
 	l.places.free()
 	l.index.slots.free()
-	s.dictParts = append(s.dictParts[:at:at], s.dictParts[at+1:]...)
+	s.dictPartitions = append(s.dictPartitions[:at:at], s.dictPartitions[at+1:]...)
 	for space, ns := range s.namespaces {
-		if len(ns.dictParts) == 0 || ns.dictParts[len(ns.dictParts)-1] < at {
+		if len(ns.dictPartitions) == 0 || ns.dictPartitions[len(ns.dictPartitions)-1] < at {
 			continue
 		}
-		moved := make([]int, 0, len(ns.dictParts)) // views share the old one
-		for _, i := range ns.dictParts {
+		moved := make([]int, 0, len(ns.dictPartitions)) // views share the old one
+		for _, i := range ns.dictPartitions {
 			switch {
 			case i < at:
 				moved = append(moved, i)
@@ -213,7 +213,7 @@ func (s *State) dropDictPart(at int) {
 				moved = append(moved, i-1)
 			}
 		}
-		s.editNamespace(uint16(space)).dictParts = moved
+		s.editNamespace(uint16(space)).dictPartitions = moved
 	}
 }
 
@@ -241,7 +241,7 @@ func (s *State) forgetAnswered(slot uint32) {
 	a := s.answered.at(slot)
 	delete(s.keySlots, a.key)
 	s.answeredBytes -= len(a.result.more)
-	s.keyVisits.remove(slot)
+	s.answerExpiries.remove(slot)
 	s.answered.drop(slot, s.epoch)
 }
 

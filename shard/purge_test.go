@@ -275,9 +275,9 @@ func TestLifeOfANamespace(t *testing.T) {
 			if l.shown("b") != other {
 				t.Error("another namespace lost keys")
 			}
-			if l.s.OrphanCount() != 0 || l.s.sources.live != 1 || l.s.sessions.live != 1 || l.s.answered.live != 1 || len(l.s.dictParts) != 1 {
+			if l.s.OrphanCount() != 0 || l.s.sources.live != 1 || l.s.sessions.live != 1 || l.s.answered.live != 1 || len(l.s.dictPartitions) != 1 {
 				t.Errorf("left are %d orphans, %d sources, %d sessions, %d idempotency keys, %d parts of dictionaries", l.s.OrphanCount(),
-					l.s.sources.live, l.s.sessions.live, l.s.answered.live, len(l.s.dictParts))
+					l.s.sources.live, l.s.sessions.live, l.s.answered.live, len(l.s.dictPartitions))
 			}
 			if id, ok := l.s.idOf(l.s.lookup([]byte("b")), []byte("y")); !ok || id != 1 {
 				t.Errorf("a string of another namespace has id %d, %v", id, ok)

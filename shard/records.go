@@ -12,7 +12,7 @@ import (
 // lies together.
 //
 //	0  form (3) | length of the name (10) | its namespace (16) | era (16) | bins, lower part (19)
-//	1  next visit (57) | bins, upper part (5) | on event time | something is lost
+//	1  next cleanup (57) | bins, upper part (5) | on event time | something is lost
 //	2  last event (57) | when to look for faded bins (5) | 2 unused
 //	3  landmark (48) | moment of the last look for faded bins (16)
 //	4  z; the highest level under linear decay
@@ -30,11 +30,11 @@ import (
 //
 //	2  its place among the bodies (32)
 //
-// The head of a bitmap has two words, or a third if a visit is to come:
+// The head of a bitmap has two words, or a third if a cleanup is to come:
 //
 //	0  as above, but for bins: ids of a small one (18) | whether it is wide
 //	1  the entry that edited it last (48), not replicated | large | on event time | whether the third word is there
-//	2  next visit (57)
+//	2  next cleanup (57)
 //	room: of a small one the ids; of a large one their number, and leaves (32) | root (32)
 type record []uint64
 
@@ -232,7 +232,7 @@ func (r record) header(h *sketch.Header) {
 	}
 }
 
-// setSums stores what a hit changes of a header.
+// setSums stores what addExisting changes of a header.
 func (r record) setSums(z, z2 float64, last sketch.Tick) {
 	r[4], r[5] = math.Float64bits(z), math.Float64bits(z2)
 	r[2] = r[2]&^tickMask | uint64(last)
@@ -314,7 +314,7 @@ func (r record) storeBody(sum *summary, box uint32) {
 	}
 }
 
-// bitmapHeadWords is how many words come before the name of a bitmap with this due visit.
+// bitmapHeadWords is how many words come before the name of a bitmap with this time of the next cleanup.
 func bitmapHeadWords(due sketch.Tick) int {
 	if due > clockMax {
 		return headBitmap
@@ -347,9 +347,9 @@ func (r record) storeBitmap(sum *summary, head *bitmapHead, edited uint64) {
 }
 
 // directory hands out the numbers of keys as a slotTable does, and says where the record of each key lies, and its
-// place in the order of visits.
+// position in the cleanup queue.
 //
-//	block (32) | place in the order of visits, plus one (32); not replicated
+//	block (32) | position in the cleanup queue, plus one (32); not replicated
 //	0          | next free number, plus one (32)              of a free one
 //
 // The words lie in pages with copy-on-write.
@@ -384,10 +384,10 @@ func (p *directory) setBlock(key uint32, block blockRef, epoch uint32) {
 	*w = *w&^math.MaxUint32 | uint64(block)
 }
 
-// visit is its place in the order of visits, plus one; 0: none is to come.
-func (p *directory) visit(key uint32) uint32 { return uint32(*p.at(key) >> 32) }
+// cleanupAt is its position in the cleanup queue, plus one; 0: none is to come.
+func (p *directory) cleanupAt(key uint32) uint32 { return uint32(*p.at(key) >> 32) }
 
-func (p *directory) setVisit(key, place, epoch uint32) {
+func (p *directory) setCleanupAt(key, place, epoch uint32) {
 	w := p.edit(key, epoch)
 	*w = *w&math.MaxUint32 | uint64(place)<<32
 }

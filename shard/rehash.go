@@ -181,10 +181,10 @@ func (h *rehash) take(old *State) error {
 			}
 		}
 	}
-	for i := range old.dictParts {
-		l := &old.dictParts[i]
+	for i := range old.dictPartitions {
+		l := &old.dictPartitions[i]
 		if proto.NamePartShard(l.part, h.shards) == uint32(h.id) {
-			h.takeDictPart(l, spaces[l.space])
+			h.takeDictPartition(l, spaces[l.space])
 		}
 	}
 	for _, r := range old.orphans.all {
@@ -239,10 +239,10 @@ func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
 	return nil
 }
 
-// takeDictPart takes a part of a dictionary, in its order.
-func (h *rehash) takeDictPart(old *dictPart, ns *namespace) {
-	h.addDictPart(ns, old.part)
-	l := &h.dictParts[len(h.dictParts)-1]
+// takeDictPartition takes a partition of a dictionary, in its order.
+func (h *rehash) takeDictPartition(old *dictPartition, ns *namespace) {
+	h.addDictPartition(ns, old.part)
+	l := &h.dictPartitions[len(h.dictPartitions)-1]
 	var name []byte
 	var room nameBuffer
 	for number := range old.count {

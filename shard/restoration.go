@@ -44,7 +44,7 @@ func (s *State) beingRestored() *proto.Error {
 
 // vacant says whether a restore would lose nothing. Sessions without a write are nothing: who has one is told that it has expired.
 func (s *State) vacant() bool {
-	return s.summaries.keys.live == 0 && len(s.dictParts) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.orphans.live == 0
+	return s.summaries.keys.live == 0 && len(s.dictPartitions) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.orphans.live == 0
 }
 
 // restoration applies a step of a restore.
@@ -204,7 +204,7 @@ func (t *staging) write(b *blockWriter) {
 	}
 }
 
-// writePart writes what says which restore it is, how far that has come, and every Of-th of its pieces.
+// writeAuditPart writes what says which restore it is, how far that has come, and every Of-th of its pieces.
 func (t *staging) writePart(b *blockWriter, a Audit) {
 	b.text([]byte(t.name))
 	b.uvarint(t.bytes)

@@ -33,19 +33,19 @@ type session struct {
 	// has been applied, with the high bit for one with more to say; 0 for one
 	// never seen. It grows up to the window; its length is a power of two.
 	ring []uint32
-	// odd holds what else there is to say, in the order it was remembered.
-	odd      []oddity
-	oddBytes int
+	// extras holds what else there is to say, in the order it was remembered.
+	extras     []extraResult
+	extraBytes int
 
 	epoch uint32 // of copy-on-write: ring is private
 }
 
-type oddity struct {
+type extraResult struct {
 	sequence uint64
 	more     string
 }
 
-const oddBit = 1 << 31
+const extraBit = 1 << 31
 
 // INVARIANT session-is-of-its-opener: a command that does not have the namespace and the secret of a session is
 // answered as if there were no such session, and changes nothing of it. Ids are times and can be guessed.
@@ -57,7 +57,7 @@ const oddBit = 1 << 31
 // openSession registers a producer.
 func (s *State) openSession(c *command) *ebbv1.CommandResult {
 	if int(s.sessions.live) >= s.limits.Sessions {
-		s.expireSessions(visitsMin)
+		s.expireSessions(cleanupsMin)
 	}
 	if int(s.sessions.live) >= s.limits.Sessions {
 		return failed(proto.ErrTooManySessions.Errorf("shard %d has %d producer sessions: the limit is %d", s.id, s.sessions.live, s.limits.Sessions).
@@ -76,7 +76,7 @@ func (s *State) openSession(c *command) *ebbv1.CommandResult {
 		w.namespace = s.namespaceName(c.namespace)
 	}
 	s.sessionSlots[s.lastSession] = slot
-	s.sessionVisits.set(slot, s.now+s.limits.SessionExpiry)
+	s.sessionExpiries.set(slot, s.now+s.limits.SessionExpiry)
 	return &ebbv1.CommandResult{Session: s.lastSession}
 }
 
@@ -100,7 +100,7 @@ func (s *State) closeSession(c *command) *ebbv1.CommandResult {
 
 func (s *State) dropSession(slot uint32) {
 	delete(s.sessionSlots, s.sessions.at(slot).id)
-	s.sessionVisits.remove(slot)
+	s.sessionExpiries.remove(slot)
 	s.sessions.drop(slot, s.epoch)
 }
 
@@ -150,7 +150,7 @@ func (s *State) editSession(slot uint32) *session {
 	if w.epoch != s.epoch {
 		w.epoch = s.epoch
 		w.ring = slices.Clone(w.ring)
-		w.odd = slices.Clone(w.odd)
+		w.extras = slices.Clone(w.extras)
 	}
 	return w
 }
@@ -158,7 +158,7 @@ func (s *State) editSession(slot uint32) *session {
 // expireSessions looks at up to budget sessions whose time may be over.
 func (s *State) expireSessions(budget int) {
 	for ; budget > 0; budget-- {
-		next, ok := s.sessionVisits.top()
+		next, ok := s.sessionExpiries.top()
 		if !ok || next.at >= s.now {
 			return
 		}
@@ -168,7 +168,7 @@ func (s *State) expireSessions(budget int) {
 		}
 		w := s.sessions.edit(next.slot, s.epoch)
 		w.due = w.used + s.limits.SessionExpiry
-		s.sessionVisits.set(next.slot, w.due)
+		s.sessionExpiries.set(next.slot, w.due)
 	}
 }
 
@@ -189,10 +189,10 @@ func (w *session) recall(sequence, window uint64) (m dedupResult, seen bool) {
 	if v == 0 {
 		return dedupResult{}, false
 	}
-	m.applied = v&^oddBit - 1
-	if v&oddBit != 0 {
-		i := slices.IndexFunc(w.odd, func(o oddity) bool { return o.sequence == sequence })
-		m.more = w.odd[i].more
+	m.applied = v&^extraBit - 1
+	if v&extraBit != 0 {
+		i := slices.IndexFunc(w.extras, func(o extraResult) bool { return o.sequence == sequence })
+		m.more = w.extras[i].more
 	}
 	return m, true
 }
@@ -204,9 +204,9 @@ func (w *session) remember(sequence uint64, m dedupResult, limits *Limits) {
 	}
 	v := m.applied + 1
 	if m.more != "" {
-		v |= oddBit
-		w.odd = append(w.odd, oddity{sequence, m.more})
-		w.oddBytes += len(m.more)
+		v |= extraBit
+		w.extras = append(w.extras, extraResult{sequence, m.more})
+		w.extraBytes += len(m.more)
 	}
 	w.ring[sequence&uint64(len(w.ring)-1)] = v
 	w.forget(sequence, limits)
@@ -244,31 +244,31 @@ func (w *session) grow(need uint64) {
 // never applied twice.
 func (w *session) forget(latest uint64, limits *Limits) {
 	floor := w.floor(limits.SessionWindow)
-	w.trim(floor)
-	for w.oddBytes > limits.SessionResultBytes && len(w.odd) > 1 {
+	w.dropExtras(floor)
+	for w.extraBytes > limits.SessionResultBytes && len(w.extras) > 1 {
 		oldest := w.top
-		for _, o := range w.odd {
+		for _, o := range w.extras {
 			if o.sequence != latest {
 				oldest = min(oldest, o.sequence)
 			}
 		}
 		w.low = max(w.low, oldest)
-		w.trim(w.low)
+		w.dropExtras(w.low)
 	}
 }
 
-func (w *session) trim(floor uint64) {
-	if !slices.ContainsFunc(w.odd, func(o oddity) bool { return o.sequence <= floor }) {
+func (w *session) dropExtras(floor uint64) {
+	if !slices.ContainsFunc(w.extras, func(o extraResult) bool { return o.sequence <= floor }) {
 		return
 	}
-	kept := w.odd[:0]
-	w.oddBytes = 0
-	for _, o := range w.odd {
+	kept := w.extras[:0]
+	w.extraBytes = 0
+	for _, o := range w.extras {
 		if o.sequence > floor {
 			kept = append(kept, o)
-			w.oddBytes += len(o.more)
+			w.extraBytes += len(o.more)
 		}
 	}
-	clear(w.odd[len(kept):])
-	w.odd = kept
+	clear(w.extras[len(kept):])
+	w.extras = kept
 }

@@ -51,7 +51,7 @@ func TestSilentYearTouchesNothing(t *testing.T) {
 	audit(t, s)
 }
 
-// A write touches what is written, and no more of what nobody asks about than the visits that an entry pays for.
+// A write touches what is written, and no more of what nobody asks about than the cleanups that an entry pays for.
 func TestWriteTouchesLittle(t *testing.T) {
 	s, mem, now := silent(t)
 	view := s.Freeze()
@@ -66,7 +66,7 @@ func TestWriteTouchesLittle(t *testing.T) {
 	for range 10 {
 		live := s.summaries.keys.live
 		s.Apply(s.applied+1, encode(t, late), nil)
-		if gone := live - s.summaries.keys.live; gone == 0 || gone > visitsMin+2 {
+		if gone := live - s.summaries.keys.live; gone == 0 || gone > cleanupsMin+2 {
 			t.Fatalf("one entry let %d keys go", gone)
 		}
 	}

@@ -148,7 +148,7 @@ type side struct {
 func (s *State) dropCreated(sides [2]side) {
 	for _, w := range sides {
 		if w.created {
-			sum := s.own(w.key)
+			sum := s.loadForWrite(w.key)
 			s.dropKey(w.ns, w.key, &sum)
 		}
 	}
@@ -157,11 +157,11 @@ func (s *State) dropCreated(sides [2]side) {
 // thinSide drops faded bins of a distribution before one is added, when it is time to.
 func (s *State) thinSide(w side, clock sketch.Tick, bin uint32) {
 	now := w.ns.params().Now(clock)
-	if d := s.summary(w.key).dist; !d.Crowded(w.ns.params(), &now, bin) {
+	if d := s.summary(w.key).dist; !d.PruneDue(w.ns.params(), &now, bin) {
 		return
 	}
-	sum := s.own(w.key)
-	s.thin(w.ns, &sum, &now, bin)
+	sum := s.loadForWrite(w.key)
+	s.pruneForBin(w.ns, &sum, &now, bin)
 	s.put(w.key, &sum)
 }
 
@@ -170,7 +170,7 @@ func (s *State) takes(w side, clock, t sketch.Tick, bin uint32, amount float64) 
 	sum := s.summary(w.key)
 	err := sum.dist.Takes(w.ns.params(), clock, t, bin, amount)
 	if err == sketch.ErrTooManyBins && s.worthPruning(w.ns, &sum, clock) {
-		sum = s.own(w.key)
+		sum = s.loadForWrite(w.key)
 		s.prune(w.ns, &sum, clock)
 		err = sum.dist.Takes(w.ns.params(), clock, t, bin, amount)
 		s.put(w.key, &sum)
@@ -180,14 +180,14 @@ func (s *State) takes(w side, clock, t sketch.Tick, bin uint32, amount float64) 
 
 // addKnown adds what takes has let through.
 func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float64) {
-	sum := s.own(w.key)
+	sum := s.loadForWrite(w.key)
 	before := sum.dist.Len()
 	if err := sum.dist.Add(w.ns.params(), clock, t, bin, amount); err != nil {
 		panic("shard: a distribution refuses what it said it takes: " + err.Error())
 	}
 	if sum.dist.Len() > before {
 		s.bins.retain(bin, s.epoch)
-		if uint32(sum.dist.Len()) > sum.pruneAt && !w.ns.thins() {
+		if uint32(sum.dist.Len()) > sum.pruneAt && !w.ns.boundsLoss() {
 			s.prune(w.ns, &sum, clock)
 		}
 	}
@@ -254,14 +254,14 @@ func (s *State) adoptSlow(ns *namespace, name []byte, key uint32, expiry, clock 
 	bins := from.dist.At(&params, clock).All(nil)
 	slices.SortFunc(bins, func(a, b sketch.Bin) int { return bytes.Compare(s.binName(a.ID), s.binName(b.ID)) })
 	other, _ := s.touch(slow, clock, name)
-	sum := s.own(other)
+	sum := s.loadForWrite(other)
 	for _, b := range bins {
 		before := sum.dist.Len()
 		if sum.dist.Add(slow.params(), clock, clock, b.ID, float64(b.Count*(has/had))) == nil && sum.dist.Len() > before {
 			s.bins.retain(b.ID, s.epoch)
 		}
 	}
-	sum.spare()
+	sum.raisePruneAt()
 	s.settle(slow, other, &sum, clock)
 	s.expireSlow(ns, name, expiry, clock)
 }
@@ -280,7 +280,7 @@ func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.
 		return
 	}
 	key, _ := s.touch(slow, clock, name)
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	s.addCounts(slow, &sum, counts)
 	s.settle(slow, key, &sum, clock)
 	s.expireSlow(ns, name, img.expiry, clock)
@@ -347,7 +347,7 @@ func (s *State) dropStale() {
 	if len(s.dropping) == 0 || slots == 0 {
 		return
 	}
-	budget := visitsMin
+	budget := cleanupsMin
 	for i := uint64(0); i < dropSlots && budget > 0; i++ {
 		key := uint32((s.applying%slots*dropSlots + i) % slots)
 		if !s.summaries.keys.alive(key) {
@@ -358,7 +358,7 @@ func (s *State) dropStale() {
 			continue
 		}
 		ns := s.editNamespace(sum.space)
-		sum = s.own(key)
+		sum = s.loadForWrite(key)
 		budget -= 1 + sum.dist.Len()/64
 		s.dropKey(ns, key, &sum)
 	}

@@ -22,10 +22,10 @@ import (
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
 //	bitmaps     { { slice } 0 }     of keys that hold one of more than 64 ids, by slot; a slice as in bodybitmap.go
 //	dict-parts  count { space part strings { text } }   in the order in which they began
-//	sessions    slots { [namespace secret] id top low used due window { value } odd { sequence more } }
+//	sessions    slots { [namespace secret] id top low used due window { value } extras { sequence more } }
 //	sources     slots { [namespace] name epoch token last refused { gap code } }
 //	answered    slots { [namespace] issued-at hi lo applied more }
-//	orphans     slots { space number since pending key }
+//	orphans     slots { space generation since pending key }
 //	staged      name { bytes checksum pieces { text } }     of a restore that is under way; only an empty name without
 //	uploads     count { namespace upload bytes at { data } }     large images that are on their way
 //	end         crc(4, little endian)
@@ -84,7 +84,7 @@ const (
 	sectionEnd
 	sectionExpiries
 	sectionBitmaps
-	sectionDictParts
+	sectionDictPartitions
 	sectionOrphans = 20
 	sectionStaged  = 40
 	sectionUploads = 41
@@ -107,8 +107,8 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	f.writeExpiries(b)
 	b.section(sectionBitmaps)
 	f.writeBitmaps(b)
-	b.section(sectionDictParts)
-	f.writeDictParts(b)
+	b.section(sectionDictPartitions)
+	f.writeDictPartitions(b)
 	f.writeSlotTables(b)
 	b.section(sectionStaged)
 	f.staged.write(b)

@@ -215,8 +215,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add(byte(sectionKeys), uint16(3), byte(1), uint16(0))
 	f.Add(byte(sectionBins), uint16(1), byte(7), uint16(2))
 	f.Add(byte(sectionSessions), uint16(9), byte(255), uint16(1))
-	f.Add(byte(sectionDictParts), uint16(3), byte(1), uint16(0))
-	f.Add(byte(sectionDictParts), uint16(5), byte(3), uint16(2))
+	f.Add(byte(sectionDictPartitions), uint16(3), byte(1), uint16(0))
+	f.Add(byte(sectionDictPartitions), uint16(5), byte(3), uint16(2))
 	f.Fuzz(func(t *testing.T, section byte, at uint16, flip byte, cut uint16) {
 		raw := resealed(good, func(s byte, payload []byte) []byte {
 			if s != section || len(payload) == 0 {
@@ -389,22 +389,24 @@ var misfits = []struct {
 			}
 		}
 	}},
-	{"an orphan without a number", func(s *State) { s.orphans.edit(0, s.epoch).number = 0 }},
-	{"two orphans of one number", func(s *State) { s.orphans.edit(0, s.epoch).number = s.orphans.at(1).number }},
+	{"an orphan without a generation", func(s *State) { s.orphans.edit(0, s.epoch).generation = 0 }},
+	{"two orphans of one generation", func(s *State) {
+		s.orphans.edit(0, s.epoch).generation = s.orphans.at(1).generation
+	}},
 	{"an orphan of tomorrow", func(s *State) { s.orphans.edit(0, s.epoch).since = s.now + 1 }},
 	{"an orphan of no namespace", func(s *State) { s.orphans.edit(0, s.epoch).space = 1000 }},
 	{"an orphan of a part", func(s *State) { s.orphans.edit(0, s.epoch).key = "\x00" }},
 	{"a namespace whose kind is unknown", func(s *State) { s.namespaces[0].definition.Kind = proto.KindMax + 1 }},
 	{"a namespace with a size out of range", func(s *State) { s.namespaces[0].definition.Sizes.DistinctPrecision = 40 }},
-	{"more to say of a sequence, and nothing there", func(s *State) { w := someSession(s); w.odd = w.odd[1:] }},
-	{"more to say, and the ring does not know", func(s *State) { w := someSession(s); w.ring[w.odd[0].sequence&uint64(len(w.ring)-1)] &^= oddBit }},
-	{"more to say twice", func(s *State) { w := someSession(s); w.odd = append(w.odd, w.odd[0]) }},
-	{"more to say that is empty", func(s *State) { someSession(s).odd[0].more = "" }},
-	{"an odd result below the window", func(s *State) { w := someSession(s); w.low = w.odd[0].sequence }},
-	{"a count of minus one", func(s *State) { w := someSession(s); w.ring[w.top&uint64(len(w.ring)-1)] = oddBit }},
+	{"more to say of a sequence, and nothing there", func(s *State) { w := someSession(s); w.extras = w.extras[1:] }},
+	{"more to say, and the ring does not know", func(s *State) { w := someSession(s); w.ring[w.extras[0].sequence&uint64(len(w.ring)-1)] &^= extraBit }},
+	{"more to say twice", func(s *State) { w := someSession(s); w.extras = append(w.extras, w.extras[0]) }},
+	{"more to say that is empty", func(s *State) { someSession(s).extras[0].more = "" }},
+	{"an extra result below the window", func(s *State) { w := someSession(s); w.low = w.extras[0].sequence }},
+	{"a count of minus one", func(s *State) { w := someSession(s); w.ring[w.top&uint64(len(w.ring)-1)] = extraBit }},
 	{"a ring shorter than the window", func(s *State) { someSession(s).top = 1000 }},
-	{"no ring", func(s *State) { w := someSession(s); w.ring, w.odd = nil, nil }},
-	{"a floor above the top", func(s *State) { w := someSession(s); w.low, w.odd = w.top+1, nil }},
+	{"no ring", func(s *State) { w := someSession(s); w.ring, w.extras = nil, nil }},
+	{"a floor above the top", func(s *State) { w := someSession(s); w.low, w.extras = w.top+1, nil }},
 	{"a session used tomorrow", func(s *State) { someSession(s).used = s.now + 1 }},
 	{"a session that is looked at too late", func(s *State) { someSession(s).due = sketch.MaxTick }},
 	{"no session number left", func(s *State) { s.lastSession = math.MaxUint64 }},
@@ -422,7 +424,7 @@ var misfits = []struct {
 	{"the last era but a few", func(s *State) {
 		s.namespaces[0].eraBase += noEra - 3
 		for key := range s.summaries.keys.all {
-			if sum := s.own(key); sum.space == 0 {
+			if sum := s.loadForWrite(key); sum.space == 0 {
 				sum.era += noEra - 3
 				s.put(key, &sum)
 			}
@@ -432,7 +434,7 @@ var misfits = []struct {
 		ns := s.namespaces[1]
 		ns.eras = append(ns.eras[:1:1], ns.eras...)
 		for key := range s.summaries.keys.all {
-			if sum := s.own(key); sum.space == 1 {
+			if sum := s.loadForWrite(key); sum.space == 1 {
 				sum.era++
 				s.put(key, &sum)
 			}
@@ -461,15 +463,17 @@ var misfits = []struct {
 		s.sources.drop(s.sources.add(s.epoch), s.epoch)
 		s.sources.free = 0
 	}},
-	{"a string in another part than its own", func(s *State) { s.dictParts[0].part, s.dictParts[1].part = s.dictParts[1].part, s.dictParts[0].part }},
-	{"a part that no dictionary has", func(s *State) { s.dictParts[0].part = 2 }},
-	{"strings of a namespace without a dictionary", func(s *State) { s.dictParts[0].space = 0 }},
-	{"a part that is there twice", func(s *State) { s.dictParts = append(s.dictParts, s.dictParts[0]) }},
-	{"a part without strings", func(s *State) { s.dictParts[0].count = 0 }},
-	{"a string that is there twice", func(s *State) {
-		s.dictParts[0].add(1, encodeName(new(nameBuffer), s.dictParts[0].append(nil, 0)), s.epoch)
+	{"a string in another part than its own", func(s *State) {
+		s.dictPartitions[0].part, s.dictPartitions[1].part = s.dictPartitions[1].part, s.dictPartitions[0].part
 	}},
-	{"a string of two lines", func(s *State) { s.dictParts[0].add(1, encodeName(new(nameBuffer), []byte("x\n")), s.epoch) }},
+	{"a part that no dictionary has", func(s *State) { s.dictPartitions[0].part = 2 }},
+	{"strings of a namespace without a dictionary", func(s *State) { s.dictPartitions[0].space = 0 }},
+	{"a part that is there twice", func(s *State) { s.dictPartitions = append(s.dictPartitions, s.dictPartitions[0]) }},
+	{"a part without strings", func(s *State) { s.dictPartitions[0].count = 0 }},
+	{"a string that is there twice", func(s *State) {
+		s.dictPartitions[0].add(1, encodeName(new(nameBuffer), s.dictPartitions[0].append(nil, 0)), s.epoch)
+	}},
+	{"a string of two lines", func(s *State) { s.dictPartitions[0].add(1, encodeName(new(nameBuffer), []byte("x\n")), s.epoch) }},
 	{"a dictionary of too many parts", func(s *State) { s.namespaces[1].definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }
@@ -477,7 +481,7 @@ var misfits = []struct {
 // someSession is one with counts, and with results that say more.
 func someSession(s *State) *session {
 	for _, w := range s.sessions.all {
-		if len(w.odd) > 0 {
+		if len(w.extras) > 0 {
 			return w
 		}
 	}
@@ -497,7 +501,7 @@ func someKey(s *State, space uint16) uint32 {
 // change changes what the first key of a namespace holds, behind the state's back.
 func change(s *State, space uint16, f func(sum *summary)) {
 	key := someKey(s, space)
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	f(&sum)
 	s.put(key, &sum)
 }
@@ -511,7 +515,7 @@ func distributionOf(s *State, space uint16) sketch.Distribution {
 // changeBody changes a summary that fades and is no distribution.
 func changeBody(s *State, f func(sum *summary)) {
 	for key := range s.summaries.keys.all {
-		if sum := s.own(key); sum.body != nil && sum.due != sketch.MaxTick {
+		if sum := s.loadForWrite(key); sum.body != nil && sum.due != sketch.MaxTick {
 			f(&sum)
 			s.put(key, &sum)
 			return

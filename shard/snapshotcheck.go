@@ -22,7 +22,7 @@ func (s *State) checkReferences(b *blockReader) {
 		if ns.definition.GetSlowHalfLifeUs() > 0 && ns.slow == 0 {
 			b.corrupt("namespace %q has no companion", ns.definition.Name)
 		}
-		if ns.emptied && (ns.keys > 0 || len(ns.dictParts) > 0 || ns.slow != 0 && s.namespaces[ns.slow].keys > 0) {
+		if ns.emptied && (ns.keys > 0 || len(ns.dictPartitions) > 0 || ns.slow != 0 && s.namespaces[ns.slow].keys > 0) {
 			b.corrupt("namespace %q: it is purged, and has keys", ns.definition.Name)
 		}
 		if len(ns.eras) > 1 && ns.eras[0].keys == 0 {
@@ -131,7 +131,7 @@ func (ns *namespace) until(era uint32, now sketch.Tick) sketch.Tick {
 	return ns.clock(now)
 }
 
-// late reports whether the next visit of a restored key is later than it can be,
+// late reports whether the next cleanup of a restored key is later than it can be,
 // which is about its death. That of a body is known to some half-lives only: see
 // due-is-never-late. kept says that another floor may have kept a distribution before.
 func (sum *summary) late(p *sketch.Params, kept bool) bool {
@@ -141,7 +141,7 @@ func (sum *summary) late(p *sketch.Params, kept bool) bool {
 	early := *p
 	early.Threshold = lifeline(p) * 0x1p-8
 	death := deathOf(sum.body, &early)
-	if death == 0 { // nothing is left of it, by chance, before its visit
+	if death == 0 { // nothing is left of it, by chance, before its cleanup
 		return sum.due == sketch.MaxTick
 	}
 	return min(sum.due, clockMax) > death
@@ -161,24 +161,24 @@ func (sum *summary) valid(ns *namespace, now sketch.Tick) bool {
 
 // consistent reports whether recall can answer for every sequence of the
 // window: the ring reaches back to its floor, and has more to say of those
-// sequences, and of no others, that odd has.
+// sequences, and of no others, that extras has.
 func (w *session) consistent(window uint64) bool {
 	if w.low > w.top || uint64(len(w.ring)) < min(w.top, window) {
 		return false
 	}
-	odd := make(map[uint64]bool, len(w.odd))
-	for _, o := range w.odd {
-		odd[o.sequence] = o.more != ""
+	extra := make(map[uint64]bool, len(w.extras))
+	for _, o := range w.extras {
+		extra[o.sequence] = o.more != ""
 	}
 	found := 0
 	for sequence, left := w.top, w.top-w.floor(window); left > 0; sequence, left = sequence-1, left-1 {
 		v := w.ring[sequence&uint64(len(w.ring)-1)]
-		if v == oddBit || v&oddBit != 0 && !odd[sequence] {
+		if v == extraBit || v&extraBit != 0 && !extra[sequence] {
 			return false
 		}
-		if v&oddBit != 0 {
+		if v&extraBit != 0 {
 			found++
 		}
 	}
-	return found == len(w.odd)
+	return found == len(w.extras)
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// keyLoader reads the keys of a snapshot. What a key holds goes straight to its block; the index, the uses of bins and the order of visits, each of which is another
-// place in memory for every key, are made of all keys at the end, in the order in which they lie.
+// keyLoader reads the keys of a snapshot. What a key holds goes straight to its block; the index, the uses of bins and
+// the order of cleanups, each of which is another place in memory for every key, are made of all keys at the end, in
+// the order in which they lie.
 type keyLoader struct {
 	s     *State
 	b     *blockReader
@@ -61,7 +62,7 @@ func (l *keyLoader) read(key uint32) {
 	e.keys++
 	ns.keys++
 	if sum.due != sketch.MaxTick {
-		l.s.visits(sum).add(key, sum.due)
+		l.s.cleanupsOf(sum).add(key, sum.due)
 	}
 	l.slots = append(l.slots, slotOf(tagOf(l.name, ns.seed), key))
 }
@@ -175,8 +176,8 @@ func (l *keyLoader) end() {
 		b.corrupt("two keys have one name")
 		return
 	}
-	s.deaths.order()
-	for _, v := range s.eventDeaths {
+	s.cleanups.order()
+	for _, v := range s.eventCleanups {
 		v.order()
 	}
 }

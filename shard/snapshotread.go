@@ -77,8 +77,8 @@ func (s *State) restore(b *blockReader) {
 	s.readExpiries(b)
 	b.section(sectionBitmaps)
 	s.readBitmaps(b, keys.later)
-	b.section(sectionDictParts)
-	s.readDictParts(b)
+	b.section(sectionDictPartitions)
+	s.readDictPartitions(b)
 	b.section(sectionSessions)
 	readSlotTable(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
 	b.section(sectionSources)
@@ -329,7 +329,7 @@ func (s *State) readBitmaps(b *blockReader, keys []uint32) {
 			b.corrupt("key %d: a bitmap of %d ids out of its place", key, t.head.ids)
 			return
 		}
-		sum := s.own(key)
+		sum := s.loadForWrite(key)
 		s.summaries.charge(sum.space, before)
 		sum.bitmap().head = t.head
 		s.put(key, &sum)
@@ -376,9 +376,9 @@ func (s *State) readSession(b *blockReader, slot uint32) {
 	}
 	w.readRing(b)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
-		o := oddity{b.uvarint(), readMore(b)}
-		w.odd = append(w.odd, o)
-		w.oddBytes += len(o.more)
+		o := extraResult{b.uvarint(), readMore(b)}
+		w.extras = append(w.extras, o)
+		w.extraBytes += len(o.more)
 	}
 	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || w.used > s.now ||
 		w.due-s.limits.SessionExpiry > w.used || w.namespace == "" && w.secret != 0 {
@@ -392,7 +392,7 @@ func (s *State) readSession(b *blockReader, slot uint32) {
 	}
 	*s.sessions.edit(slot, s.epoch) = w
 	s.sessionSlots[w.id] = slot
-	s.sessionVisits.set(slot, w.due)
+	s.sessionExpiries.set(slot, w.due)
 }
 
 // readRing reads the values of the window, oldest first.
@@ -492,7 +492,7 @@ func (s *State) readAnswered(b *blockReader, slot uint32) {
 	*s.answered.edit(slot, s.epoch) = a
 	s.answeredBytes += len(a.result.more)
 	s.keySlots[a.key] = slot
-	s.keyVisits.set(slot, sketch.Tick(a.key.issuedAt))
+	s.answerExpiries.set(slot, sketch.Tick(a.key.issuedAt))
 }
 
 func readSlotTable[T any](b *blockReader, r *slotTable[T], epoch uint32, item func(i uint32)) {

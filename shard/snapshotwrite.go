@@ -250,8 +250,8 @@ func (s *session) write(b *blockWriter, owned bool) {
 	for back := window; back > 0; back-- { // counted, for top may be the last number there is
 		b.uvarint(uint64(s.ring[(s.top-back+1)&uint64(len(s.ring)-1)]))
 	}
-	b.uvarint(uint64(len(s.odd)))
-	for _, o := range s.odd {
+	b.uvarint(uint64(len(s.extras)))
+	for _, o := range s.extras {
 		b.uvarint(o.sequence)
 		b.text([]byte(o.more))
 	}

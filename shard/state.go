@@ -146,11 +146,11 @@ type frame struct {
 	namespaces []*namespace
 	spaces     map[string]uint16 // by name; a view shares it, see addNamespace
 
-	bins      binTable
-	keys      keyIndex
-	summaries summaries  // by key
-	expiries  expiries   // by key
-	dictParts []dictPart // parts of dictionaries of namespaces, in the order in which they began
+	bins           binTable
+	keys           keyIndex
+	summaries      summaries       // by key
+	expiries       expiries        // by key
+	dictPartitions []dictPartition // of namespaces, in the order in which they began
 
 	sessions slotTable[session]
 	sources  slotTable[source]
@@ -161,7 +161,7 @@ type frame struct {
 	uploads  uploads // large images that are on their way
 	restored string  // the name of the restore that this state began with; "" for none
 
-	unions map[windowID][]*Union // that a view was given, see View.Use
+	unions map[windowID][]*CachedUnion // that a view was given, see View.Use
 }
 
 // State is the state machine of one shard. See the package comment for who may
@@ -172,31 +172,31 @@ type State struct {
 	mem    Memory
 
 	// Derived from the frame, and not part of the replicated state:
-	spacesShared  bool    // a view has frame.spaces
-	deaths        *visits // keys of namespaces on wall time
-	eventDeaths   []*visits
-	sessionSlots  map[uint64]uint32
-	sessionVisits heap
-	sessionPlaces []uint32
-	sourceSlots   map[sourceName]uint32
-	keySlots      map[idempotencyKey]uint32
-	orphanSlots   map[uint64]uint32 // by number
-	keyVisits     heap
-	keyPlaces     []uint32
-	answeredBytes int
-	bodyBytes     int // of all bodies, see held
-	prefetch      prefetcher
-	gathered      uint32        // keys before this one have been looked at, see gather; 0 between two rounds
-	editor        *bitmapEditor // nil before the first edit
-	dropping      []uint16      // slow namespaces that may have keys to drop
-	gone          []uint32      // bins that a summary lets go of, while it does
-	applying      uint64        // the index of the entry that is being applied
-	drawn         uint64        // how often it has drawn a chance
-	paid          int           // for looks at keys while blocks move together, by commands that are no increments
-	compared      int           // bytes of keys that its commands have compared with checksums
-	looked        int           // bins that it has looked through to make room in full distributions
-	successor     *State        // see Successor
-	asked         Audit         // by the last entry that asked for one, see Audited
+	spacesShared    bool          // a view has frame.spaces
+	cleanups        *cleanupQueue // keys of namespaces on wall time
+	eventCleanups   []*cleanupQueue
+	sessionSlots    map[uint64]uint32
+	sessionExpiries heap
+	sessionPlaces   []uint32
+	sourceSlots     map[sourceName]uint32
+	keySlots        map[idempotencyKey]uint32
+	orphanSlots     map[uint64]uint32 // by generation
+	answerExpiries  heap
+	keyPlaces       []uint32
+	answeredBytes   int
+	bodyBytes       int // of all bodies, see held
+	prefetch        prefetcher
+	gathered        uint32        // keys before this one have been looked at, see gather; 0 between two rounds
+	editor          *bitmapEditor // nil before the first edit
+	dropping        []uint16      // slow namespaces that may have keys to drop
+	removedBins     []uint32      // bins that a summary lets go of, while it does
+	applying        uint64        // the index of the entry that is being applied
+	drawn           uint64        // how often it has drawn a chance
+	paid            int           // for looks at keys while blocks move together, by commands that are no increments
+	compared        int           // bytes of keys that its commands have compared with checksums
+	looked          int           // bins that it has looked through to make room in full distributions
+	successor       *State        // see Successor
+	asked           Audit         // by the last entry that asked for one, see Audited
 }
 
 // New returns the state of a shard whose log is empty.
@@ -217,14 +217,14 @@ func New(id ID, mem Memory) *State {
 		orphanSlots:  map[uint64]uint32{},
 	}
 	s.keys = newKeyIndex(mem, &s.summaries)
-	s.deaths = s.newVisits()
-	s.sessionVisits.places = &s.sessionPlaces
-	s.keyVisits.places = &s.keyPlaces
+	s.cleanups = s.newCleanupQueue()
+	s.sessionExpiries.places = &s.sessionPlaces
+	s.answerExpiries.places = &s.keyPlaces
 	return s
 }
 
-func (s *State) newVisits() *visits {
-	return &visits{of: &s.summaries, epoch: &s.epoch}
+func (s *State) newCleanupQueue() *cleanupQueue {
+	return &cleanupQueue{of: &s.summaries, epoch: &s.epoch}
 }
 
 // SetLimits replaces the limits. Limits decide results, so all replicas have
@@ -271,22 +271,22 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 	if stamp := sketch.Tick(e.stamp); stamp <= clockMax {
 		s.now = max(s.now, stamp)
 	}
-	visits, applied := visitsMin, 0
+	cleanups, applied := cleanupsMin, 0
 	for raw, ok := e.next(); ok; raw, ok = e.next() {
 		r := s.command(raw)
-		visits += 2 + 2*int(r.Applied)
+		cleanups += 2 + 2*int(r.Applied)
 		applied += int(r.Applied)
 		results = append(results, r)
 	}
-	s.expire(visits)
+	s.expire(cleanups)
 	s.gather(gatherPace * (applied + s.paid))
 	s.applied = index
 	return results
 }
 
-// visitsMin is how many visits to what may be over an entry pays for, at least.
+// cleanupsMin is how many cleanups of what may be over an entry pays for, at least.
 // Commands pay for more, so that what leaves keeps up with what comes.
-const visitsMin = 16
+const cleanupsMin = 16
 
 // gatherPace is how many keys an increment pays to look at while blocks move together.
 const gatherPace = 4
@@ -307,10 +307,10 @@ func (s *State) gather(budget int) {
 	}
 }
 
-func (s *State) expire(visits int) {
-	s.reap(s.deaths, s.now, visits)
-	s.expireSessions(visits)
-	s.forgetKeys(visits)
+func (s *State) expire(budget int) {
+	s.cleanUp(s.cleanups, s.now, budget)
+	s.expireSessions(budget)
+	s.forgetKeys(budget)
 	s.dropStale()
 	s.uploads.expire(s.now)
 }
@@ -452,9 +452,9 @@ func (s *State) Freeze() *View {
 	v.namespaces = slices.Clone(s.namespaces)
 	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
 	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries)
-	v.dictParts = make([]dictPart, len(s.dictParts))
-	for i := range s.dictParts {
-		v.dictParts[i] = s.dictParts[i].frozen()
+	v.dictPartitions = make([]dictPartition, len(s.dictPartitions))
+	for i := range s.dictPartitions {
+		v.dictPartitions[i] = s.dictPartitions[i].frozen()
 	}
 	v.sessions, v.sources, v.answered, v.orphans = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.orphans.frozen()
 	s.spacesShared = true

@@ -5,12 +5,12 @@ import "github.com/ebbdb/ebb/sketch"
 // summaries keeps what keys hold: their records, with bins or ids, in blocks of pages without
 // pointers, and bodies, of the keys that hold another kind, as Go values.
 type summaries struct {
-	keys   directory
-	bins   slab
-	bodies cowTable[boxed]
-	spare  []uint32  // places of bodies that are free; absent in a view
-	boxes  uint32    // places handed out at least once
-	held   []holding // by space; absent in a view
+	keys      directory
+	bins      slab
+	bodies    cowTable[boxed]
+	freeBoxes []uint32  // places of bodies that are free; absent in a view
+	boxes     uint32    // places handed out at least once
+	held      []holding // by space; absent in a view
 }
 
 // boxed is a body and the epoch in which it became private.
@@ -64,7 +64,7 @@ func (s *summaries) end(key, epoch uint32) {
 // rename gives a key another name.
 func (s *summaries) rename(key uint32, name []byte, epoch uint32) {
 	var sum summary
-	s.own(key, epoch)
+	s.makePrivate(key, epoch)
 	s.load(key, &sum)
 	var room [nameLenMax / 8]uint64
 	s.store(key, &sum, &packedName{words: packName(&room, name), length: len(name)}, epoch)
@@ -88,8 +88,8 @@ func (s *summaries) load(key uint32, sum *summary) {
 	sum.dist.Load(&h, r.room())
 }
 
-// own makes what a key holds private, so that load returns what may be written.
-func (s *summaries) own(key, epoch uint32) {
+// makePrivate makes what a key holds private, so that load returns what may be written.
+func (s *summaries) makePrivate(key, epoch uint32) {
 	r := s.edit(key, epoch)
 	if r.form() != recordBody {
 		return
@@ -145,7 +145,7 @@ func (s *summaries) release(r record, epoch uint32) {
 		s.bins.dropBitmap(r.bitmap(), epoch)
 	case recordBody:
 		*s.bodies.edit(r.box(), epoch) = boxed{}
-		s.spare = append(s.spare, r.box())
+		s.freeBoxes = append(s.freeBoxes, r.box())
 	}
 }
 
@@ -255,9 +255,9 @@ func (s *summaries) gather(key, epoch uint32) {
 // box hands out a place for a body.
 func (s *summaries) box(b body, epoch uint32) uint32 {
 	place := s.boxes
-	if n := len(s.spare); n > 0 {
-		place = s.spare[n-1]
-		s.spare = s.spare[:n-1]
+	if n := len(s.freeBoxes); n > 0 {
+		place = s.freeBoxes[n-1]
+		s.freeBoxes = s.freeBoxes[:n-1]
 	} else {
 		s.boxes++
 		s.bodies.reach(place, epoch)

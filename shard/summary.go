@@ -6,20 +6,20 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// summary is what a key holds, as a value: frame.summary reads it, State.own
+// summary is what a key holds, as a value: frame.summary reads it, State.loadForWrite
 // reads it to be written, and State.put writes it back. Its bins lie in pages,
 // and stand still only until something is put.
 type summary struct {
 	dist sketch.Distribution
 	body body // nil: it is a distribution
-	// due is the time of the next visit, by the clock of the key's namespace;
+	// due is the time of the next cleanup, by the clock of the key's namespace;
 	// MaxTick if none will come.
 	//
 	// INVARIANT due-is-never-late: due is at or before the distribution's death
 	// under the settings of its era, so one that is not due is not dead. A body may
-	// be a little late, and so is one that a floor kept until it changed (see keptVisit): some estimate their own
+	// be a little late, and so is one that a floor kept until it changed (see keptCleanup): some estimate their own
 	// death, and one that has just died takes what is added as one that has not. A Morris counter may also be rounded
-	// down to nothing before its time: until its visit it is not found, and takes what is added. Nor is due after the
+	// down to nothing before its time: until its cleanup it is not found, and takes what is added. Nor is due after the
 	// time at which the key expires, if it has one.
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
@@ -28,7 +28,7 @@ type summary struct {
 	pruneAt uint32
 	pruned  uint16
 	space   uint16
-	// onEvent: the visit stands among those of its namespace.
+	// onEvent: the key is in the cleanup queue of its namespace.
 	onEvent bool
 	// rewound: nothing is left of a body, see namespace.lapsed, and it is not here; see frame.summary.
 	rewound bool
@@ -65,9 +65,9 @@ func (f *frame) load(key uint32, sum *summary) {
 	sum.era = base + (sum.era-base)&eraMask
 }
 
-// own returns what a key holds, to be changed and put back.
-func (s *State) own(key uint32) (sum summary) {
-	s.summaries.own(key, s.epoch)
+// loadForWrite returns what a key holds, to be changed and put back.
+func (s *State) loadForWrite(key uint32) (sum summary) {
+	s.summaries.makePrivate(key, s.epoch)
 	s.load(key, &sum)
 	return sum
 }
@@ -97,7 +97,7 @@ func (s *State) revive(ns *namespace, clock sketch.Tick, key uint32) (empty bool
 	if r := s.summaries.record(key); r.due() > clock && r.era() == ns.presentEra()&eraMask {
 		return false
 	}
-	sum := s.own(key)
+	sum := s.loadForWrite(key)
 	empty = !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) || s.expired(key, clock)
 	if empty {
 		s.addOrphanOf(key, &sum)
@@ -135,11 +135,11 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 	return alive
 }
 
-// schedule sets the next visit a little before the key's death, but after a
+// schedule sets the next cleanup a little before the key's death, but after a
 // clock at which it is known to live, and puts it.
 func (s *State) schedule(ns *namespace, key uint32, sum *summary, after sketch.Tick) {
 	if onEvent := ns.onEventTime(); onEvent != sum.onEvent {
-		s.visits(sum).remove(key)
+		s.cleanupsOf(sum).remove(key)
 		sum.onEvent = onEvent
 	}
 	sum.due = ns.due(sum, after)
@@ -148,47 +148,47 @@ func (s *State) schedule(ns *namespace, key uint32, sum *summary, after sketch.T
 	}
 	s.put(key, sum)
 	if sum.due == sketch.MaxTick {
-		s.visits(sum).remove(key)
+		s.cleanupsOf(sum).remove(key)
 		return
 	}
-	s.visits(sum).set(key)
+	s.cleanupsOf(sum).set(key)
 }
 
-// visits returns those among which a key's visit stands.
-func (s *State) visits(sum *summary) *visits {
+// cleanupsOf returns the queue of a key's cleanup.
+func (s *State) cleanupsOf(sum *summary) *cleanupQueue {
 	if sum.onEvent {
-		return s.eventDeaths[sum.space]
+		return s.eventCleanups[sum.space]
 	}
-	return s.deaths
+	return s.cleanups
 }
 
-// reapBy visits keys of a namespace and its slow namespace that are due, as many as a command that has applied so much
-// pays for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by
+// cleanUpBy cleans up keys of a namespace and its slow namespace that are due, as many as a command that has applied so
+// much pays for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by
 // itself, and when the clock is set back at once all is there.
-func (s *State) reapBy(ns *namespace, before sketch.Tick, applied int) {
+func (s *State) cleanUpBy(ns *namespace, before sketch.Tick, applied int) {
 	if s.behaviour < BehaviourAdds {
 		before = clockMax
 	}
-	s.reap(s.eventDeaths[ns.space], min(before, ns.clock(s.now)), visitsMin+2*applied)
+	s.cleanUp(s.eventCleanups[ns.space], min(before, ns.clock(s.now)), cleanupsMin+2*applied)
 	if slow := s.slowOf(ns); slow != nil {
-		s.reap(s.eventDeaths[slow.space], min(before, slow.clock(s.now)), visitsMin+2*applied)
+		s.cleanUp(s.eventCleanups[slow.space], min(before, slow.clock(s.now)), cleanupsMin+2*applied)
 	}
 }
 
-// reap visits keys that are due by a clock: the dead leave, the others are
-// pruned and scheduled anew. A visit costs one, and one more for every 64 bins.
-func (s *State) reap(v *visits, clock sketch.Tick, budget int) {
+// cleanUp cleans up keys that are due by a clock: the dead leave, the others are
+// pruned and scheduled anew. A cleanup costs one, and one more for every 64 bins.
+func (s *State) cleanUp(v *cleanupQueue, clock sketch.Tick, budget int) {
 	for budget > 0 {
 		key, at, ok := v.top()
 		if !ok || at > clock {
 			return
 		}
-		budget -= s.visit(key, clock)
+		budget -= s.cleanUpKey(key, clock)
 	}
 }
 
-func (s *State) visit(key uint32, by sketch.Tick) (cost int) {
-	sum := s.own(key)
+func (s *State) cleanUpKey(key uint32, by sketch.Tick) (cost int) {
+	sum := s.loadForWrite(key)
 	ns := s.editNamespace(sum.space)
 	cost = 1 + sum.dist.Len()/64
 	clock := min(ns.clock(s.now), by)
@@ -197,7 +197,7 @@ func (s *State) visit(key uint32, by sketch.Tick) (cost int) {
 		return cost
 	}
 	if sum.body == nil {
-		s.trim(ns, &sum, clock)
+		s.pruneWithinLoss(ns, &sum, clock)
 	}
 	s.schedule(ns, key, &sum, clock)
 	return cost
@@ -205,44 +205,44 @@ func (s *State) visit(key uint32, by sketch.Tick) (cost int) {
 
 // prune drops the faded bins of a summary.
 func (s *State) prune(ns *namespace, sum *summary, clock sketch.Tick) {
-	s.gone = s.gone[:0]
-	sum.dist.Prune(ns.params(), clock, s.isGone)
-	s.releaseGone()
+	s.removedBins = s.removedBins[:0]
+	sum.dist.Prune(ns.params(), clock, s.binRemoved)
+	s.releaseRemovedBins()
 	sum.pruneAt = pruneMin
-	sum.spare()
+	sum.raisePruneAt()
 	sum.pruned = ns.moment(clock)
 }
 
-// thins says whether faded bins are looked for as sketch.Distribution.Thin says, and what that costs is counted as
-// lost. Else they are looked for when there are more than pruneAt.
-func (ns *namespace) thins() bool {
+// boundsLoss says whether faded bins are looked for as sketch.Distribution.PruneForBin says, and what that costs is
+// counted as lost. Else they are looked for when there are more than pruneAt.
+func (ns *namespace) boundsLoss() bool {
 	p := ns.params()
 	return p.OrderFree && p.Decay == sketch.HalfLife
 }
 
-// trim drops the faded bins of a summary that is visited, if what is lost leaves room for that.
-func (s *State) trim(ns *namespace, sum *summary, clock sketch.Tick) {
-	if !ns.thins() {
+// pruneWithinLoss drops the faded bins of a summary in its cleanup, if what is lost leaves room for that.
+func (s *State) pruneWithinLoss(ns *namespace, sum *summary, clock sketch.Tick) {
+	if !ns.boundsLoss() {
 		s.prune(ns, sum, clock)
 		return
 	}
-	s.gone = s.gone[:0]
-	sum.dist.Trim(ns.params(), clock, s.isGone)
-	s.releaseGone()
+	s.removedBins = s.removedBins[:0]
+	sum.dist.PruneWithinLoss(ns.params(), clock, s.binRemoved)
+	s.releaseRemovedBins()
 }
 
-// thin drops faded bins before a new one is added, when it is time to.
-func (s *State) thin(ns *namespace, sum *summary, now *sketch.Now, bin uint32) {
-	if !sum.dist.Crowded(ns.params(), now, bin) {
+// pruneForBin drops faded bins before a new one is added, when it is time to.
+func (s *State) pruneForBin(ns *namespace, sum *summary, now *sketch.Now, bin uint32) {
+	if !sum.dist.PruneDue(ns.params(), now, bin) {
 		return
 	}
-	s.gone = s.gone[:0]
-	sum.dist.Thin(ns.params(), now, bin, s.isGone)
-	s.releaseGone()
+	s.removedBins = s.removedBins[:0]
+	sum.dist.PruneForBin(ns.params(), now, bin, s.binRemoved)
+	s.releaseRemovedBins()
 }
 
-// spare leaves room for some bins more before faded ones are looked for.
-func (sum *summary) spare() {
+// raisePruneAt leaves room for some bins more before faded ones are looked for.
+func (sum *summary) raisePruneAt() {
 	for uint64(sum.pruneAt) < uint64(sum.dist.Len())*3/2 {
 		sum.pruneAt *= 2
 	}
@@ -252,12 +252,12 @@ func (sum *summary) spare() {
 // time in proportion to the bins, and a batch of refused increments must not
 // take it each time: where it is long, it is taken once a moment.
 //
-// Of a namespace that thins, an entry looks through looksMax bins, and those of the last look more.
+// Of a namespace that boundsLoss, an entry looks through looksMax bins, and those of the last look more.
 func (s *State) worthPruning(ns *namespace, sum *summary, clock sketch.Tick) bool {
 	if sum.dist.Len() <= 2*pruneMin {
 		return true
 	}
-	if ns.thins() {
+	if ns.boundsLoss() {
 		if s.looked >= looksMax {
 			return false
 		}
@@ -281,9 +281,9 @@ func (ns *namespace) moment(clock sketch.Tick) uint16 {
 
 // empty lets go of all bins of a summary.
 func (s *State) empty(sum *summary) {
-	s.gone = s.gone[:0]
-	sum.dist.Each(s.isGone)
-	s.releaseGone()
+	s.removedBins = s.removedBins[:0]
+	sum.dist.Each(s.binRemoved)
+	s.releaseRemovedBins()
 	if sum.body != nil {
 		s.holdBody(sum.space, -s.held(sum.body))
 	}
@@ -291,14 +291,14 @@ func (s *State) empty(sum *summary) {
 	sum.pruneAt, sum.pruned = pruneMin, 0
 }
 
-func (s *State) isGone(bin uint32) { s.gone = append(s.gone, bin) }
+func (s *State) binRemoved(bin uint32) { s.removedBins = append(s.removedBins, bin) }
 
-// releaseGone lets go of bins in the order of their ids: the order in which a
+// releaseRemovedBins lets go of bins in the order of their ids: the order in which a
 // distribution stores them is not part of the replicated state, but that of
 // free slots is.
-func (s *State) releaseGone() {
-	slices.Sort(s.gone)
-	for _, bin := range s.gone {
+func (s *State) releaseRemovedBins() {
+	slices.Sort(s.removedBins)
+	for _, bin := range s.removedBins {
 		s.bins.release(bin, s.epoch)
 	}
 }
@@ -307,7 +307,7 @@ func (s *State) releaseGone() {
 func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
 	s.addOrphanOf(key, sum)
 	s.empty(sum)
-	s.visits(sum).remove(key)
+	s.cleanupsOf(sum).remove(key)
 	ns.count(sum.era, noEra)
 	s.expiries.set(key, 0, s.epoch)
 	name := s.keys.bytesOf(key)
@@ -333,9 +333,9 @@ func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {
 	return d.Dead(p, at) || d.Len() == 0 && p.Decay != sketch.None && d.Death(p) == 0
 }
 
-// keptVisit is after how many half-lives a distribution is visited again that its floor keeps for good: if the floor
-// changes, it is kept for so long at most.
-const keptVisit = 256
+// keptCleanup is after how many half-lives a distribution is cleaned up again that its floor keeps for good: if the
+// floor changes, it is kept for so long at most.
+const keptCleanup = 256
 
 // mayDie says whether a distribution that its floor keeps would die under another floor.
 func (ns *namespace) mayDie(sum *summary) bool {
@@ -345,7 +345,7 @@ func (ns *namespace) mayDie(sum *summary) bool {
 
 // due returns a time that is not after the death of what a key holds, but after
 // a clock at which it lives. Death may be late by a few ticks or 2^-44
-// half-lives: the visit is early by more.
+// half-lives: the cleanup is early by more.
 func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
 	death := sketch.Tick(0)
 	if sum.body != nil {
@@ -357,7 +357,7 @@ func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
 		return death
 	}
 	if death == sketch.MaxTick {
-		death = after + keptVisit*ns.params().HalfLife
+		death = after + keptCleanup*ns.params().HalfLife
 	}
 	if due := max(death-ns.params().HalfLife>>40-16, after+1); due <= clockMax {
 		return due

@@ -89,7 +89,7 @@ func TestSurpriseBelowTheThreshold(t *testing.T) {
 			split[0]: {"x0", "x2", "x4", "x6"},
 			split[1]: {"x1", "x3", "x5", "x7"},
 		} {
-			for _, key := range []string{"b", "a"} { // the second one late, so that no visit removes its bins
+			for _, key := range []string{"b", "a"} { // the second one late, so that no cleanup removes its bins
 				at := int64(now)
 				if key == "a" {
 					at -= x.age

@@ -92,7 +92,7 @@ func TestOverflowIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	bits := func(v float64) []byte { return binary.LittleEndian.AppendUint64(nil, math.Float64bits(v)) }
-	u := union{at: 1, body: &countMin{c}}
+	u := summaryMerger{at: 1, body: &countMin{c}}
 	part := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: bytes.ReplaceAll(u.appendPart(nil), bits(3), bits(0x1p450))}}
 	q := &ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("k")}}}}
 	if _, err := Merge(q, []*ebbv1.ShardAnswer{part}); err != nil {
@@ -149,7 +149,7 @@ func TestCountingDoesNotEstimate(t *testing.T) {
 		}
 		s.Apply(uint64(i)+2, encodeEntry(t, beginning, []*ebbv1.Command{c}), nil)
 		key, _ := s.findKey(s.lookup(nil), []byte(proto.KindName(kind)))
-		sum := s.own(key)
+		sum := s.loadForWrite(key)
 		sum.body = asking{sum.body, &deaths}
 		s.put(key, &sum)
 	}

@@ -21,11 +21,11 @@ import (
 type UnionCache struct {
 	// UnionCacheStats says what it did.
 	UnionCacheStats
-	mem    Memory
-	max    int
-	all    map[Family]map[Span]*list.Element // of *Union
-	recent list.List                         // of *Union: the first was used last
-	noted  map[windowID]uint64               // what was asked for once: the digest of its editions
+	mem      Memory
+	max      int
+	all      map[Family]map[Span]*list.Element // of *CachedUnion
+	recent   list.List                         // of *CachedUnion: the first was used last
+	seenOnce map[windowID]uint64               // what was asked for once: the digest of its versions
 }
 
 // UnionCacheStats says what a UnionCache did.
@@ -42,24 +42,26 @@ type UnionCacheStats struct {
 const (
 	// unionsOpen is how many of the last periods of a window may be written to while it is asked for.
 	unionsOpen = 3
-	// notedMax is how many spans are remembered that were asked for once.
-	notedMax = 1 << 14
+	// seenOnceMax is how many spans are remembered that were asked for once.
+	seenOnceMax = 1 << 14
 )
 
 // NewUnionCache returns an empty UnionCache that keeps so many bytes at most.
 func NewUnionCache(mem Memory, bytesMax int) *UnionCache {
-	return &UnionCache{mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, noted: map[windowID]uint64{}}
+	return &UnionCache{
+		mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, seenOnce: map[windowID]uint64{},
+	}
 }
 
 // Find returns the unions that are there for a window, fewest first to last, and those that are worth making now; whoever makes them Adds them, and finds again what there is then.
-func (u *UnionCache) Find(w *Window) (have []*Union, worth []*Draft) {
+func (u *UnionCache) Find(w *Window) (have []*CachedUnion, worth []*PlannedUnion) {
 	u.Windows++
 	if w.Whole && w.Bytes <= u.max/2 {
 		for _, s := range u.worth(w) {
 			part := *w
 			part.Span = s
-			part.Editions, part.keys = w.editions(s), w.keys[s.First-w.First:][:s.Len]
-			worth = append(worth, &Draft{w, s, u.Cover(&part), u.max / 2})
+			part.Versions, part.keys = w.versionsOf(s), w.keys[s.First-w.First:][:s.Len]
+			worth = append(worth, &PlannedUnion{w, s, u.Cover(&part), u.max / 2})
 		}
 	}
 	have = u.Cover(w)
@@ -74,7 +76,7 @@ func (u *UnionCache) worth(w *Window) (missing []Span) {
 	var fresh []Span
 	defer func() {
 		for _, s := range fresh {
-			u.note(windowID{w.Family, s}, w.editions(s))
+			u.remember(windowID{w.Family, s}, w.versionsOf(s))
 		}
 	}()
 	for open := range unionsOpen + 1 {
@@ -86,10 +88,10 @@ func (u *UnionCache) worth(w *Window) (missing []Span) {
 		pair := []Span{{w.First, size}, {w.First + int64(n-size), size}}
 		missing, quiet := missing[:0], true
 		for _, s := range slices.Compact(pair) {
-			editions, id := w.editions(s), windowID{w.Family, s}
+			versions, id := w.versionsOf(s), windowID{w.Family, s}
 			switch {
 			case u.valid(w, s) != nil:
-			case u.notes(id, editions):
+			case u.remembers(id, versions):
 				missing = append(missing, s)
 			default:
 				quiet, fresh = false, append(fresh, s)
@@ -97,7 +99,7 @@ func (u *UnionCache) worth(w *Window) (missing []Span) {
 		}
 		if quiet {
 			for _, s := range missing {
-				delete(u.noted, windowID{w.Family, s}) // whoever asks meanwhile does not make it as well
+				delete(u.seenOnce, windowID{w.Family, s}) // whoever asks meanwhile does not make it as well
 			}
 			return missing
 		}
@@ -105,40 +107,41 @@ func (u *UnionCache) worth(w *Window) (missing []Span) {
 	return nil
 }
 
-func (u *UnionCache) note(id windowID, editions []Edition) {
-	if len(u.noted) >= notedMax {
-		clear(u.noted)
+func (u *UnionCache) remember(id windowID, versions []BitmapVersion) {
+	if len(u.seenOnce) >= seenOnceMax {
+		clear(u.seenOnce)
 	}
-	u.noted[id] = digestOf(editions)
+	u.seenOnce[id] = digestOf(versions)
 }
 
-// notes says whether a span was noted, of these editions.
-func (u *UnionCache) notes(id windowID, editions []Edition) bool {
-	digest, known := u.noted[id]
-	return known && digest == digestOf(editions)
+// remembers says whether a span was asked for once, with these versions.
+func (u *UnionCache) remembers(id windowID, versions []BitmapVersion) bool {
+	digest, known := u.seenOnce[id]
+	return known && digest == digestOf(versions)
 }
 
 var digestSeed = maphash.MakeSeed()
 
-// digestOf stands for editions, of which a span may have thousands. Where two have the same, a union is made one question early.
-func digestOf(editions []Edition) (digest uint64) {
+// digestOf stands for versions, of which a span may have thousands. Where two have the same, a union is made one
+// question early.
+func digestOf(versions []BitmapVersion) (digest uint64) {
 	type chain struct {
 		before uint64
-		Edition
+		BitmapVersion
 	}
-	for _, e := range editions {
+	for _, e := range versions {
 		digest = maphash.Comparable(digestSeed, chain{digest, e})
 	}
 	return digest
 }
 
-// valid is the union of a span of a window, if it is there and of the same editions. One of others goes.
+// valid is the union of a span of a window, if it is there and of the same versions. One of others goes.
 func (u *UnionCache) valid(w *Window, s Span) *list.Element {
 	e := u.all[w.Family][s]
 	if e == nil {
 		return nil
 	}
-	if union := e.Value.(*Union); !slices.Equal(union.editions, w.editions(s)) {
+	if union := e.Value.(*CachedUnion); !slices.Equal(union.versions, w.versionsOf(s)) {
 		u.drop(e)
 		u.Outdated++
 		return nil
@@ -147,7 +150,7 @@ func (u *UnionCache) valid(w *Window, s Span) *list.Element {
 }
 
 // Cover returns the unions that are there for a window, as few as reach.
-func (u *UnionCache) Cover(w *Window) (have []*Union) {
+func (u *UnionCache) Cover(w *Window) (have []*CachedUnion) {
 	var within []*list.Element
 	for s := range u.all[w.Family] {
 		if s.First >= w.First && s.end() <= w.end() {
@@ -160,12 +163,12 @@ func (u *UnionCache) Cover(w *Window) (have []*Union) {
 		var best *list.Element
 		reach := at + 1 // of the bitmap itself
 		for _, e := range within {
-			if s := e.Value.(*Union).Span; s.First <= at && s.end() > reach {
+			if s := e.Value.(*CachedUnion).Span; s.First <= at && s.end() > reach {
 				best, reach = e, s.end()
 			}
 		}
 		if best != nil {
-			have = append(have, best.Value.(*Union))
+			have = append(have, best.Value.(*CachedUnion))
 			u.recent.MoveToFront(best)
 		}
 		at = reach
@@ -174,7 +177,7 @@ func (u *UnionCache) Cover(w *Window) (have []*Union) {
 }
 
 // Add keeps a union, if it is one. Others make way for it, those first that were not used for longest.
-func (u *UnionCache) Add(union *Union) {
+func (u *UnionCache) Add(union *CachedUnion) {
 	if union == nil {
 		return
 	}
@@ -196,20 +199,21 @@ func (u *UnionCache) Add(union *Union) {
 	}
 }
 
-// Forget drops all that is kept for a shard: its state has been replaced by one in which the same editions may be of other bitmaps.
+// Forget drops all that is kept for a shard: its state has been replaced by one in which the same versions may be of
+// other bitmaps.
 func (u *UnionCache) Forget(shard ID) {
 	for e := u.recent.Front(); e != nil; {
 		next := e.Next()
-		if e.Value.(*Union).Shard == shard {
+		if e.Value.(*CachedUnion).Shard == shard {
 			u.drop(e)
 		}
 		e = next
 	}
-	maps.DeleteFunc(u.noted, func(id windowID, _ uint64) bool { return id.Shard == shard })
+	maps.DeleteFunc(u.seenOnce, func(id windowID, _ uint64) bool { return id.Shard == shard })
 }
 
 func (u *UnionCache) drop(e *list.Element) {
-	union := e.Value.(*Union)
+	union := e.Value.(*CachedUnion)
 	u.recent.Remove(e)
 	delete(u.all[union.Family], union.Span)
 	if len(u.all[union.Family]) == 0 {

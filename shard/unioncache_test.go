@@ -31,9 +31,9 @@ func lent(t testing.TB, u *UnionCache, mem Memory, s *State, ask *ebbv1.BitmapQu
 	defer view.Release()
 	defer mem.Hold()()
 	for _, w := range view.Windows(q, at) {
-		have, drafts := u.Find(w)
-		for _, d := range drafts {
-			u.Add(view.Unite(d, at, mem))
+		have, planned := u.Find(w)
+		for _, d := range planned {
+			u.Add(view.BuildUnion(d, at, mem))
 			have = u.Cover(w)
 		}
 		covered := map[int64]bool{}
@@ -217,14 +217,14 @@ func TestWindowsThatRoll(t *testing.T) {
 	}
 }
 
-// What changes a bitmap changes its edition, also when the change leaves it as large as it was, and nothing else does.
+// What changes a bitmap changes its version, also when the change leaves it as large as it was, and nothing else does.
 func TestEditions(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 	for day := range 4 {
 		applyOne(t, s, edits(bitsOf(dayKey(day), setOp, 1, 2, 3)))
 	}
 	q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: counted(days(0, 3))}}}
-	editions := func(at sketch.Tick) []Edition { return s.Windows(q, at)[0].Editions }
+	versions := func(at sketch.Tick) []BitmapVersion { return s.Windows(q, at)[0].Versions }
 	first := []byte(dayKey(0))
 	for _, c := range []struct {
 		name    string
@@ -240,30 +240,31 @@ func TestEditions(t *testing.T) {
 		{"delete", &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{first}}}}, true},
 		{"set when it was gone", edits(bitsOf(dayKey(0), setOp, 1, 2, 3)), true},
 	} {
-		before := editions(beginning)
+		before := versions(beginning)
 		if r := applyOne(t, s, c.do); r.Error != nil {
 			t.Fatalf("%s: %v", c.name, r.Error)
 		}
-		if changed := !slices.Equal(before, editions(beginning)); changed != c.changes {
-			t.Errorf("%s: before %v, now %v", c.name, before, editions(beginning))
+		if changed := !slices.Equal(before, versions(beginning)); changed != c.changes {
+			t.Errorf("%s: before %v, now %v", c.name, before, versions(beginning))
 		}
 	}
-	before := editions(beginning)
+	before := versions(beginning)
 	expire := &ebbv1.ExpireKeys{Keys: [][]byte{first}, Until: &ebbv1.ExpireKeys_AtUs{AtUs: beginning + 60*second}}
 	applyOne(t, s, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: expire}})
-	if now, later := editions(beginning), editions(beginning+61*second); !slices.Equal(before, now) || later[0] != (Edition{}) {
+	if now, later := versions(beginning), versions(beginning+61*second); !slices.Equal(before, now) || later[0] != (BitmapVersion{}) {
 		t.Errorf("a key that expires: %v before, %v now, %v later", before, now, later)
 	}
 	back, err := Restore(1, Heap{}, bytes.NewReader(snapshot(t, s)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := back.Windows(q, beginning)[0].Editions[2]; e.Edited != s.Applied() {
+	if e := back.Windows(q, beginning)[0].Versions[2]; e.Edited != s.Applied() {
 		t.Errorf("of a state restored at %d: edited at %d", s.Applied(), e.Edited)
 	}
 }
 
-// What a union remembers of its bitmaps counts as its memory: of empty ones it is all there is. What is noted of a span that was asked for once does not grow with it.
+// What a union remembers of its bitmaps counts as its memory: of empty ones it is all there is. What is remembered of a
+// span that was asked for once does not grow with it.
 func TestUnionsOfNothing(t *testing.T) {
 	const periods = 4096
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
@@ -274,12 +275,12 @@ func TestUnionsOfNothing(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if least := periods * int(unsafe.Sizeof(Edition{})); u.Kept != 1 || u.Bytes < least {
+	if least := periods * int(unsafe.Sizeof(BitmapVersion{})); u.Kept != 1 || u.Bytes < least {
 		t.Errorf("%d unions of %d bytes, want 1 of %d at least", u.Kept, u.Bytes, least)
 	}
-	w := &Window{windowID: windowID{Span: Span{1 << 20, periods}}, Editions: make([]Edition, periods), keys: make([][]byte, periods), Whole: true}
-	if n := testing.AllocsPerRun(10, func() { u.note(w.windowID, w.Editions) }); n > 0 {
-		t.Errorf("a note takes %v allocations", n)
+	w := &Window{windowID: windowID{Span: Span{1 << 20, periods}}, Versions: make([]BitmapVersion, periods), keys: make([][]byte, periods), Whole: true}
+	if n := testing.AllocsPerRun(10, func() { u.remember(w.windowID, w.Versions) }); n > 0 {
+		t.Errorf("remember takes %v allocations", n)
 	}
 }
 

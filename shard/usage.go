@@ -7,7 +7,7 @@ package shard
 //
 // The words and the references change in summaries alone, where blocks are put and dropped, so an increment of a bin
 // that
-// is there (see hit) costs nothing.
+// is there (see addExisting) costs nothing.
 type holding struct {
 	name      string // of the namespace
 	owner     uint16 // whose keys these are: the space itself, or for a slow namespace that of its namespace
@@ -16,12 +16,12 @@ type holding struct {
 	words     int    // of blocks: records, and the blocks of large bitmaps
 	bodies    int    // bytes that bodies say they hold
 	bins      int    // references to names of bins
-	dictParts int    // pages of its dictionary of ids
+	dictPages int    // pages of its dictionary of ids
 }
 
 const (
 	// keyBytes is what a key takes beside its record: the index of names, the directory of records, and the order of
-	// visits.
+	// cleanups.
 	keyBytes = 32
 	// binSlotBytes is what the name of a bin takes beside its bytes and its place in the index.
 	binSlotBytes = 16
@@ -58,17 +58,17 @@ func (s *State) holdBody(space uint16, bytes int) {
 }
 
 // addName takes down a string of a dictionary that is not there, and counts its pages.
-func (s *State) addName(l *dictPart, tag uint32, name encodedName) (number uint32) {
+func (s *State) addName(l *dictPartition, tag uint32, name encodedName) (number uint32) {
 	before := l.pages()
 	number = l.add(tag, name, s.epoch)
 	if pages := l.pages() - before; pages != 0 {
-		s.summaries.holder(l.space).dictParts += pages
+		s.summaries.holder(l.space).dictPages += pages
 	}
 	return number
 }
 
-// pages is how many pages a dictPart takes.
-func (l *dictPart) pages() int { return int(l.text.len() + l.places.len() + l.index.slots.len()) }
+// pages is how many pages a dictPartition takes.
+func (l *dictPartition) pages() int { return int(l.text.len() + l.places.len() + l.index.slots.len()) }
 
 // memory is how many bytes the names of bins take.
 func (d *binTable) memory() int {
@@ -97,10 +97,10 @@ func (s *State) Usage(visit func(space int, name string, u Usage)) {
 	}
 	for space := range s.summaries.held {
 		h := &s.summaries.held[space]
-		if h.words == 0 && h.dictParts == 0 {
+		if h.words == 0 && h.dictPages == 0 {
 			continue
 		}
-		bytes := 8*h.words + h.bodies + keyBytes*int(h.records) + PageBytes*h.dictParts + int(perBin*float64(h.bins))
+		bytes := 8*h.words + h.bodies + keyBytes*int(h.records) + PageBytes*h.dictPages + int(perBin*float64(h.bins))
 		keys := uint64(h.keys)
 		if slow := s.slowKeys(s.namespaces[space]); slow != nil {
 			keys += uint64(slow.alone)

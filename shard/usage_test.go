@@ -43,8 +43,8 @@ func auditUsage(t fataler, s *State) {
 			})
 		}
 	}
-	for i := range s.dictParts {
-		want[s.dictParts[i].space].dictParts += s.dictParts[i].pages()
+	for i := range s.dictPartitions {
+		want[s.dictPartitions[i].space].dictPages += s.dictPartitions[i].pages()
 	}
 	words := 0
 	for space := range want {

@@ -109,7 +109,7 @@ func TestDeathsAreBounded(t *testing.T) {
 		tick := entryOf(now, nil, []byte{0x62, 0})
 		s.Apply(s.applied+1, tick, nil)
 		restored.Apply(restored.applied+1, tick, nil)
-		if n := int(s.Keys()); n >= left || n < left-visitsMin-4 {
+		if n := int(s.Keys()); n >= left || n < left-cleanupsMin-4 {
 			t.Fatalf("%d keys became %d", left, n)
 		}
 		left = int(s.Keys())

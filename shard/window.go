@@ -35,17 +35,18 @@ type windowID struct {
 	Span
 }
 
-// Edition tells the states of a bitmap apart, in one shard: whatever changes it changes that. It is zero of one that is not there.
-type Edition struct {
-	Number uint64 // under which it was made, if its namespace places bitmaps by slice
-	Edited uint64 // the index of the entry that changed it last
+// BitmapVersion tells the states of a bitmap apart, in one shard: what changes the bitmap changes its version. It is
+// zero of one that is not there.
+type BitmapVersion struct {
+	Generation uint64 // under which it was made, if its namespace places bitmaps by slice
+	Edited     uint64 // the index of the entry that changed it last
 }
 
 // Window is periods of a family that follow each other, and that a question unites.
 type Window struct {
 	windowID
-	Editions []Edition // of each period
-	Bytes    int       // that their union takes at most, about
+	Versions []BitmapVersion // of each period
+	Bytes    int             // that their union takes at most, about
 	// Whole says that the question is about all ids. To make a union for one about some would cost more than the question.
 	Whole bool
 
@@ -94,7 +95,7 @@ type periods struct {
 	f      *frame
 	ns     *namespace
 	at     sketch.Tick
-	unions map[windowID][]*Union // that stand for their bitmaps
+	unions map[windowID][]*CachedUnion // that stand for their bitmaps
 
 	last struct { // the format that was seen last: most keys of an expression have the same
 		of   query.KeyFormat
@@ -166,7 +167,7 @@ func (r *periods) periodOf(key []byte) (family string, p query.Period, ok bool) 
 
 // window looks at the bitmaps of a stretch; nil if one is none.
 func (r *periods) window(n stretch) *Window {
-	w := &Window{windowID: n.windowID, keys: n.keys, Editions: make([]Edition, n.Len)}
+	w := &Window{windowID: n.windowID, keys: n.keys, Versions: make([]BitmapVersion, n.Len)}
 	c := costing{f: r.f, ns: r.ns, work: &bitmapWork{last: sliceMax}}
 	for i, name := range n.keys {
 		key, ok := r.f.findKey(r.ns, name)
@@ -177,8 +178,8 @@ func (r *periods) window(n stretch) *Window {
 		if rec.form() != recordBitmap {
 			return nil
 		}
-		number, _ := proto.PartOf(name)
-		w.Editions[i] = Edition{number, rec.edited()}
+		generation, _ := proto.PartOf(name)
+		w.Versions[i] = BitmapVersion{generation, rec.edited()}
 		c.work.add(c.read(name, sliceMax))
 	}
 	slices := min(c.work.slices, int64(c.work.to-c.work.from)+1)
@@ -186,16 +187,16 @@ func (r *periods) window(n stretch) *Window {
 	return w
 }
 
-// editions are those of a part of the window.
-func (w *Window) editions(s Span) []Edition { return w.Editions[s.First-w.First:][:s.Len] }
+// versionsOf are the versions of some periods of the window.
+func (w *Window) versionsOf(s Span) []BitmapVersion { return w.Versions[s.First-w.First:][:s.Len] }
 
-// Use has the view answer with unions in place of the bitmaps of a window. They are of the same editions.
-func (v *View) Use(w *Window, unions []*Union) {
+// Use has the view answer with unions in place of the bitmaps of a window. They are of the same versions.
+func (v *View) Use(w *Window, unions []*CachedUnion) {
 	if len(unions) == 0 {
 		return
 	}
 	if v.unions == nil {
-		v.unions = map[windowID][]*Union{}
+		v.unions = map[windowID][]*CachedUnion{}
 	}
 	v.unions[w.windowID] = unions
 }

@@ -23,8 +23,8 @@ type Distribution struct {
 //
 // Unless Params.OrderFree, what has faded counts as nothing first. An n of 0 changes nothing. It answers
 // ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed. Unless Params.OrderFree, the bins of a
-// summary that is dead at now (see Dead) are forgotten: Prune first to learn which. Thin first keeps the number of bins
-// in proportion to those that live.
+// summary that is dead at now (see Dead) are forgotten: Prune first to learn which. PruneForBin first keeps the number
+// of bins in proportion to those that live.
 func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error {
 	at := p.Now(now)
 	return d.AddNow(p, &at, t, bin, n)
@@ -47,7 +47,7 @@ func (d *Distribution) AddNow(p *Params, now *Now, t Tick, bin uint32, n float64
 	if p.Decay == Linear {
 		return d.addLevel(p, now.at, t, bin, n)
 	}
-	if t == now.at && d.Hit(p, now, bin, n) {
+	if t == now.at && d.AddExisting(p, now, bin, n) {
 		return nil
 	}
 	return d.addWeighted(p, now, t, bin, n)
@@ -358,7 +358,8 @@ func (d *Distribution) Death(p *Params) Tick {
 // Prune removes the bins that have faded by now, and everything of a dead summary, and tells gone about each. It takes time
 // proportional to the number of bins. gone may be nil.
 //
-// Where the order of events does not matter, the largest bin removed counts as lost; see Trim and Thin.
+// Where the order of events does not matter, the largest bin removed counts as lost; see PruneWithinLoss and
+// PruneForBin.
 func (d *Distribution) Prune(p *Params, now Tick, gone func(bin uint32)) {
 	dead := d.Dead(p, now)
 	cut := d.cut(p, p.weight(now, d.mark))

@@ -199,8 +199,8 @@ func isStep(n int) bool {
 	return n&(1<<(bits.Len(uint(n))-4)-1) == 0
 }
 
-// Crowded says whether Thin would look through the bins before this one is added at now.
-func (d *Distribution) Crowded(p *Params, now *Now, bin uint32) bool {
+// PruneDue says whether PruneForBin would look through the bins before this one is added at now.
+func (d *Distribution) PruneDue(p *Params, now *Now, bin uint32) bool {
 	return p.OrderFree && p.Decay == HalfLife && !p.keeps() && isStep(d.Len()) && d.find(bin) < 0 &&
 		d.mayLose(p, now.weight(d.mark))
 }
@@ -210,10 +210,10 @@ func (d *Distribution) mayLose(p *Params, atNow float64) bool {
 	return d.lost <= float64(float64(p.threshold()*atNow)*lostAtRemoval)
 }
 
-// Thin removes the bins below the threshold before a new bin is added, if it is time to (see Crowded) and they are an
-// eighth of all, and tells gone about each. It does nothing unless Params.OrderFree. gone may be nil.
-func (d *Distribution) Thin(p *Params, now *Now, bin uint32, gone func(bin uint32)) {
-	if !d.Crowded(p, now, bin) {
+// PruneForBin removes the bins below the threshold before a new bin is added, if it is time to (see PruneDue) and they
+// are an eighth of all, and tells gone about each. It does nothing unless Params.OrderFree. gone may be nil.
+func (d *Distribution) PruneForBin(p *Params, now *Now, bin uint32, gone func(bin uint32)) {
+	if !d.PruneDue(p, now, bin) {
 		return
 	}
 	cut, below := d.cut(p, now.weight(d.mark)), 0
@@ -227,9 +227,9 @@ func (d *Distribution) Thin(p *Params, now *Now, bin uint32, gone func(bin uint3
 	}
 }
 
-// Trim is Prune that removes bins only if what is lost leaves room for that. It is for visits that no increase of bins
-// has caused.
-func (d *Distribution) Trim(p *Params, now Tick, gone func(bin uint32)) {
+// PruneWithinLoss is Prune that removes bins only if what is lost leaves room for that. It is for cleanups that no
+// increase of bins has caused.
+func (d *Distribution) PruneWithinLoss(p *Params, now Tick, gone func(bin uint32)) {
 	if !p.OrderFree || d.form() == micro || p.Decay == None || d.Dead(p, now) || d.mayLose(p, p.weight(now, d.mark)) {
 		d.Prune(p, now, gone)
 	}

@@ -42,7 +42,7 @@ func countAll(t *testing.T, d *Distribution, p *Params, from Tick, events []oneE
 		if d.Dead(p, clock) {
 			d.Prune(p, clock, nil)
 		}
-		d.Thin(p, &now, e.bin, nil)
+		d.PruneForBin(p, &now, e.bin, nil)
 		if err := d.AddNow(p, &now, e.t, e.bin, e.n); err != nil {
 			t.Fatal(err)
 		}

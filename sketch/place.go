@@ -23,7 +23,7 @@ func (d *Distribution) Header(h *Header) {
 	h.Micro, h.Compact, h.Bins = f == micro, f == compact, d.Len()
 }
 
-// Sums are the parts of its header that Hit changes.
+// Sums are the parts of its header that AddExisting changes.
 func (d *Distribution) Sums() (z, z2 float64, last Tick) { return d.z, d.z2, d.last }
 
 // Words is the memory that the bins lie in, nil without bins. It is the distribution's until that is loaded or placed elsewhere:

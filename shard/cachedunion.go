@@ -8,11 +8,11 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// Union is what the bitmaps of a span have together, in memory of its own. It stays what it was made of: the UnionCache
-// knows when that is out of date.
-type Union struct {
+// CachedUnion is what the bitmaps of a span have together, in memory of its own. It stays what it was made of: the
+// UnionCache knows when that is out of date.
+type CachedUnion struct {
 	windowID
-	editions   []Edition
+	versions   []BitmapVersion
 	containers containers
 	chunks     [][]uint64 // in which they lie
 	used       int        // words of the last one
@@ -21,17 +21,17 @@ type Union struct {
 const (
 	unionPages = 16  // of a chunk
 	unionSlot  = 56  // bytes of a looseSlice
-	unionTerm  = 16  // bytes of an Edition
+	unionTerm  = 16  // bytes of a BitmapVersion
 	unionHead  = 512 // bytes of the rest: itself, the name of its family, and where the UnionCache has it
 )
 
 // Bytes is how much memory it takes.
-func (u *Union) Bytes() int {
-	return 8*unionPages*PageWords*len(u.chunks) + unionSlot*cap(u.containers) + unionTerm*len(u.editions) + unionHead
+func (u *CachedUnion) Bytes() int {
+	return 8*unionPages*PageWords*len(u.chunks) + unionSlot*cap(u.containers) + unionTerm*len(u.versions) + unionHead
 }
 
 // add copies a container.
-func (u *Union) add(mem Memory, slice uint64, c bitmap.Container) {
+func (u *CachedUnion) add(mem Memory, slice uint64, c bitmap.Container) {
 	n := len(c.Words)
 	if len(u.chunks) == 0 || u.used+n > unionPages*PageWords {
 		u.chunks, u.used = append(u.chunks, mem.Run(unionPages)), 0
@@ -44,32 +44,33 @@ func (u *Union) add(mem Memory, slice uint64, c bitmap.Container) {
 }
 
 // free gives its memory back. It stays as it is for those who hold that.
-func (u *Union) free(mem Memory) {
+func (u *CachedUnion) free(mem Memory) {
 	for _, chunk := range u.chunks {
 		mem.FreeRun(chunk)
 	}
 }
 
-// Draft is a union to be made, of a part of a window, with the help of others.
-type Draft struct {
+// PlannedUnion is a union to be made, of some periods of a window, with the help of others.
+type PlannedUnion struct {
 	Window *Window
 	Span
-	Of  []*Union
+	Of  []*CachedUnion
 	Max int // bytes that it may take
 }
 
-// Unite makes a union, of bitmaps as they are at the time at which the question is answered that the window was found in. It is nil if there is too much of it.
-func (v *View) Unite(d *Draft, at sketch.Tick, mem Memory) *Union {
+// BuildUnion makes a union of bitmaps as they are at the time at which the question of the window is answered. It is
+// nil if the union is too large.
+func (v *View) BuildUnion(d *PlannedUnion, at sketch.Tick, mem Memory) *CachedUnion {
 	w, from := d.Window, d.First-d.Window.First
 	ns := v.lookup([]byte(w.Namespace))
-	u := &Union{windowID: windowID{w.Family, d.Span}, editions: slices.Clone(w.editions(d.Span))}
+	u := &CachedUnion{windowID: windowID{w.Family, d.Span}, versions: slices.Clone(w.versionsOf(d.Span))}
 	or := &ebbv1.BitmapExprs{}
 	for _, key := range w.keys[from : from+int64(d.Len)] {
 		or.Of = append(or.Of, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}})
 	}
 	at = v.evaluation(ns, 0, at)
 	named := v.bitmapsOf(w.Namespace, ns, at)
-	named.united = (&periods{f: &v.frame, ns: ns, at: at, unions: map[windowID][]*Union{u.windowID: d.Of}}).united
+	named.united = (&periods{f: &v.frame, ns: ns, at: at, unions: map[windowID][]*CachedUnion{u.windowID: d.Of}}).united
 	x, err := compileBitmap(&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: or}}, named)
 	if err != nil {
 		return nil

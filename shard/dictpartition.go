@@ -9,15 +9,15 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// dictPart is a part of the dictionary of a namespace: strings, in the order in which they came. The place of a string
-// in that order says its id. Strings are never removed, so it has no holes.
+// dictPartition is a partition of the dictionary of a namespace: strings, in the order in which they came. The place of
+// a string in that order says its id. Strings are never removed, so it has no holes.
 //
 //	places  | 4 bytes a string |         in pages of 1,024
 //	text    | length, string | length, string | 0, uuid (16) | never used |   in pages; a string lies in one page
 //	index   the hash of a string -> its number
 //
 // Only the strings and their order are replicated.
-type dictPart struct {
+type dictPartition struct {
 	space  uint16 // its namespace
 	part   uint32
 	count  uint32
@@ -33,11 +33,11 @@ const (
 	dictPartPagesMax = 1 << 32 / PageBytes
 )
 
-func newDictPart(mem Memory, space uint16, part uint32) dictPart {
-	return dictPart{space: space, part: part, text: pages{mem: mem}, places: pages{mem: mem}, index: index{slots: pages{mem: mem}}}
+func newDictPartition(mem Memory, space uint16, part uint32) dictPartition {
+	return dictPartition{space: space, part: part, text: pages{mem: mem}, places: pages{mem: mem}, index: index{slots: pages{mem: mem}}}
 }
 
-// encodedName is a string as a dictPart stores it, behind its length. A uuid in its usual form, 36 bytes in lower
+// encodedName is a string as a dictPartition stores it, behind its length. A uuid in its usual form, 36 bytes in lower
 // case, is written as its 16 bytes behind a length of 0.
 type encodedName []byte
 
@@ -92,13 +92,13 @@ func appendUUID(b, id []byte) []byte {
 }
 
 // stored is what lies at the place of a string, and all that follows.
-func (l *dictPart) stored(number uint32) []byte {
+func (l *dictPartition) stored(number uint32) []byte {
 	place := binary.LittleEndian.Uint32(l.places.at(number / placesPerPage)[number%placesPerPage*4:])
 	return l.text.at(place / PageBytes)[place%PageBytes:]
 }
 
 // append appends a string to b.
-func (l *dictPart) append(b []byte, number uint32) []byte {
+func (l *dictPartition) append(b []byte, number uint32) []byte {
 	stored := l.stored(number)
 	n, head := binary.Uvarint(stored)
 	if n == 0 {
@@ -107,22 +107,22 @@ func (l *dictPart) append(b []byte, number uint32) []byte {
 	return append(b, stored[head:][:n]...)
 }
 
-func (l *dictPart) find(tag uint32, name encodedName) (number uint32, ok bool) {
+func (l *dictPartition) find(tag uint32, name encodedName) (number uint32, ok bool) {
 	return l.index.find(tag, func(number uint32) bool { return bytes.HasPrefix(l.stored(number), name) })
 }
 
 // full says whether there is no room for one string more.
-func (l *dictPart) full(name encodedName, limit int) bool {
+func (l *dictPartition) full(name encodedName, limit int) bool {
 	return int(l.count) >= limit || l.text.len() == dictPartPagesMax && !l.fits(name)
 }
 
 // fits says whether a string has room in the last page.
-func (l *dictPart) fits(name encodedName) bool {
+func (l *dictPartition) fits(name encodedName) bool {
 	return l.text.len() > 0 && int(l.used)+len(name) <= PageBytes
 }
 
 // add takes down a string that is not there, where there is room.
-func (l *dictPart) add(tag uint32, name encodedName, epoch uint32) (number uint32) {
+func (l *dictPartition) add(tag uint32, name encodedName, epoch uint32) (number uint32) {
 	if !l.fits(name) {
 		l.text.add(epoch)
 		l.used = 0
@@ -140,6 +140,6 @@ func (l *dictPart) add(tag uint32, name encodedName, epoch uint32) (number uint3
 	return number
 }
 
-func (l *dictPart) frozen() dictPart {
-	return dictPart{space: l.space, part: l.part, count: l.count, text: l.text.frozen(), places: l.places.frozen(), index: l.index.frozen()}
+func (l *dictPartition) frozen() dictPartition {
+	return dictPartition{space: l.space, part: l.part, count: l.count, text: l.text.frozen(), places: l.places.frozen(), index: l.index.frozen()}
 }

@@ -9,8 +9,8 @@ import (
 // A union of sets is not a merge of them: it keeps all that their samples know, so that a question about a union and
 // one about an overlap have one answer (see sketch.SetUnion). To other kinds a union is a merge.
 
-// unite adds a set, and says whether what there is is one.
-func (u *union) unite(b body) (sets bool, err error) {
+// addSet adds a set, and says whether the sum is a set.
+func (u *summaryMerger) addSet(b body) (sets bool, err error) {
 	switch first := u.body.(type) {
 	case *set:
 		s, same := b.(*set)
@@ -43,8 +43,8 @@ func (u *union) unite(b body) (sets bool, err error) {
 	return false, nil
 }
 
-// whole is all that was added.
-func (u *union) whole() body {
+// merged is all that was added.
+func (u *summaryMerger) merged() body {
 	switch {
 	case u.sets != nil:
 		return &set{u.sets.Set()}
@@ -55,7 +55,7 @@ func (u *union) whole() body {
 }
 
 // held bounds what the union takes in memory.
-func (u *union) held() int {
+func (u *summaryMerger) held() int {
 	switch {
 	case u.sets != nil:
 		return u.sets.Held()
@@ -68,7 +68,7 @@ func (u *union) held() int {
 }
 
 // heldWith is that with one more body.
-func (u *union) heldWith(b body) int {
+func (u *summaryMerger) heldWith(b body) int {
 	if u.body == nil || b == nil {
 		return u.held()
 	}

@@ -41,7 +41,7 @@ func appendCount(b []byte, count uint64) []byte {
 	return binary.AppendUvarint(append(b, partCount), count)
 }
 
-func (t *total) appendPart(b []byte, words binNames) []byte {
+func (t *total) appendPart(b []byte, names binNames) []byte {
 	b = append(b, partDistribution)
 	b = binary.AppendUvarint(b, t.version)
 	if t.version == 0 {
@@ -73,7 +73,7 @@ func (t *total) appendPart(b []byte, words binNames) []byte {
 	}
 	b = t.dist.AppendBinary(b)
 	for _, bin := range sortedBins(t.dist) {
-		name := words.binName(bin)
+		name := names.binName(bin)
 		if len(b) > answerBytesMax {
 			return b // it is refused, however long it is
 		}
@@ -89,19 +89,19 @@ func sortedBins(d *sketch.Distribution) []uint32 {
 	return bins
 }
 
-// part is a decoded part of a distribution.
-type part struct {
+// distributionPart is a decoded part that is a distribution.
+type distributionPart struct {
 	total
 	dist  sketch.Distribution
 	names map[uint32][]byte
 }
 
-func decodePart(raw []byte) (*part, bool) {
+func decodeDistributionPart(raw []byte) (*distributionPart, bool) {
 	r := reader{rest: raw}
 	if r.byte() != partDistribution {
 		return nil, false
 	}
-	p := &part{}
+	p := &distributionPart{}
 	p.version = r.uvarint()
 	if p.version == 0 {
 		return p, !r.bad && len(r.rest) == 0
@@ -133,7 +133,7 @@ func validParams(p *sketch.Params) bool {
 		p.Threshold >= 0 && p.Threshold <= math.MaxFloat64 && p.Prior >= 0 && p.Prior <= math.MaxFloat64
 }
 
-func (p *part) decodeBins(raw []byte) bool {
+func (p *distributionPart) decodeBins(raw []byte) bool {
 	rest, err := p.dist.Decode(raw)
 	if err != nil {
 		return false
@@ -258,9 +258,9 @@ func errPart(i int) error {
 }
 
 func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
-	parts := make([]*part, len(answers))
+	parts := make([]*distributionPart, len(answers))
 	for i, a := range answers {
-		p, ok := decodePart(a.GetPart())
+		p, ok := decodeDistributionPart(a.GetPart())
 		if !ok {
 			return nil, errPart(i)
 		}
@@ -282,15 +282,15 @@ func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAns
 }
 
 // latest gives a part of a shard that does not know the namespace the time of its answer.
-func (p *part) latest(a *ebbv1.ShardAnswer) {
+func (p *distributionPart) latest(a *ebbv1.ShardAnswer) {
 	if p.version == 0 {
 		p.at = sketch.Tick(a.GetAsOfUs())
 	}
 }
 
 // foldParts adds parts up, at the latest of their times and under the newest of their settings.
-func foldParts(parts []*part, words *mergedBinNames) (*total, *proto.Error) {
-	t, bins := total{words: words}, 0
+func foldParts(parts []*distributionPart, names *mergedBinNames) (*total, *proto.Error) {
+	t, bins := total{binNames: names}, 0
 	for _, p := range parts {
 		if p.version > t.version {
 			t.version, t.params = p.version, p.params
@@ -310,7 +310,7 @@ func foldParts(parts []*part, words *mergedBinNames) (*total, *proto.Error) {
 		if p.params != t.params {
 			p.dist.Convert(&p.params, &t.params, p.at)
 		}
-		t.add(&p.dist, func(bin uint32) uint32 { return words.add(p.names[bin]) })
+		t.add(&p.dist, func(bin uint32) uint32 { return names.add(p.names[bin]) })
 	}
 	return &t, nil
 }

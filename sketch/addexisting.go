@@ -34,9 +34,10 @@ func (n *Now) newScale(p *Params, mark int64) scale {
 	return s
 }
 
-// Hit is AddNow of the most common event: of the present, to a bin that is there, of a distribution that lives. It says whether it was one; if
-// not, nothing has changed, and AddNow has more to look at. It is not another arithmetic: what it leaves out would have changed nothing.
-func (d *Distribution) Hit(p *Params, now *Now, bin uint32, n float64) bool {
+// AddExisting is AddNow of the most common event: of the present, to a bin that is there, of a distribution that lives.
+// It says whether it was one; if not, nothing has changed, and AddNow has more to look at. It is not another
+// arithmetic: what it leaves out would have changed nothing.
+func (d *Distribution) AddExisting(p *Params, now *Now, bin uint32, n float64) bool {
 	f := d.form()
 	if f > compact || p.Decay == Linear || p.AllowNegative || !(n > 0 && n <= CountMax) || now.mark-d.mark > RebaseAfter {
 		return false

@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An event that Hit takes leaves what the long way leaves, to the bit, and one that it does not take changes nothing.
-func TestHitIsAdd(t *testing.T) {
+// An event that AddExisting takes leaves what the long way leaves, to the bit, and one that it does not take changes
+// nothing.
+func TestAddExistingIsAdd(t *testing.T) {
 	hits, misses := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := &Params{
@@ -40,7 +41,7 @@ func TestHitIsAdd(t *testing.T) {
 			}
 			long, short, before := d.Clone(), d.Clone(), d.Clone()
 			err := long.addWeighted(p, &present, now, bin, n)
-			if !short.Hit(p, &present, bin, n) {
+			if !short.AddExisting(p, &present, bin, n) {
 				misses++
 				if !reflect.DeepEqual(short, before) {
 					t.Fatalf("event %d: changed by what was not taken:\n%+v\n%+v", i, short, before)

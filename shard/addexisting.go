@@ -2,9 +2,10 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// hit is add for the most common increment, of the present and to a bin that is there, without taking the summary out of its
-// record and putting it back. It says whether it was one; if not, nothing has changed, and add has more to look at.
-func (s *State) hit(ns *namespace, now *sketch.Now, in *incoming) bool {
+// addExisting is add for the most common increment, of the present and to a bin that is there, without taking the
+// summary out of its record and putting it back. It says whether it was one; if not, nothing has changed, and add has
+// more to look at.
+func (s *State) addExisting(ns *namespace, now *sketch.Now, in *incoming) bool {
 	if in.found == 0 || in.changes != s.keys.index.changes || in.Kind != 0 || ns.slow != 0 || ns.signed {
 		return false
 	}
@@ -23,7 +24,7 @@ func (s *State) hit(ns *namespace, now *sketch.Now, in *incoming) bool {
 	var h sketch.Header
 	r.header(&h)
 	d.Load(&h, r[headWords+nameWords(r.nameLen()):])
-	if !d.Hit(ns.params(), now, bin, in.Amount) {
+	if !d.AddExisting(ns.params(), now, bin, in.Amount) {
 		return false
 	}
 	r.setSums(d.Sums())

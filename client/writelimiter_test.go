@@ -31,8 +31,8 @@ func (s *service) serve(weight int) {
 	time.Sleep(wait)
 }
 
-// gateLoad is what became of calls.
-type gateLoad struct {
+// loadResult counts what became of calls.
+type loadResult struct {
 	mu      sync.Mutex
 	good    int             // acknowledged before the caller's deadline
 	late    int             // served after it
@@ -40,8 +40,8 @@ type gateLoad struct {
 	took    []time.Duration // of the good ones
 }
 
-// drive has writers call through a gate, each with the next call when it knows the outcome of the last.
-func (l *gateLoad) drive(g *gate, s *service, writers, weight int, deadline, span time.Duration) {
+// drive has writers call through a limiter, each with the next call when it knows the outcome of the last.
+func (l *loadResult) drive(limiter *writeLimiter, s *service, writers, weight int, deadline, span time.Duration) {
 	end := time.Now().Add(span)
 	var wg sync.WaitGroup
 	for range writers {
@@ -49,16 +49,16 @@ func (l *gateLoad) drive(g *gate, s *service, writers, weight int, deadline, spa
 			for time.Now().Before(end) {
 				began := time.Now()
 				ctx, cancel := context.WithDeadline(context.Background(), began.Add(deadline))
-				var p *ticket
+				var p *permit
 				var err error
-				if g != nil {
-					p, _, err = g.enter(ctx, weight)
+				if limiter != nil {
+					p, _, err = limiter.acquire(ctx, weight)
 				}
 				if err == nil {
 					s.serve(weight)
 				}
 				if p != nil {
-					g.leave(p)
+					limiter.release(p)
 				}
 				took := time.Since(began)
 				l.mu.Lock()
@@ -95,14 +95,14 @@ func TestGateUnderOverload(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const span, deadline = 60 * time.Second, 2 * time.Second
 				s := &service{base: c.base, each: c.each}
-				l := new(gateLoad)
-				l.drive(newGate(time.Now), s, c.writers, c.weight, deadline, span)
+				l := new(loadResult)
+				l.drive(newWriteLimiter(time.Now), s, c.writers, c.weight, deadline, span)
 				most := int(span/c.each) / c.weight
 				if l.good < most*9/10 {
 					t.Errorf("%d calls in time, want 90%% of %d; %d too late, %d not sent",
 						l.good, most, l.late, l.refused)
 				}
-				quick, limit := 0, 5*max(gateTargetMin, gateTarget*c.base)
+				quick, limit := 0, 5*max(fastWriteMin, slowWriteFactor*c.base)
 				for _, took := range l.took {
 					if took <= limit {
 						quick++
@@ -116,10 +116,10 @@ func TestGateUnderOverload(t *testing.T) {
 	}
 }
 
-// Without the gate the same load leaves nothing in time: the test above shows something.
+// Without the limiter the same load leaves nothing in time: the test above shows something.
 func TestOverloadWithoutAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := new(gateLoad)
+		l := new(loadResult)
 		s := &service{base: 5 * time.Millisecond, each: 50 * time.Microsecond}
 		l.drive(nil, s, 500, 100, 2*time.Second, 20*time.Second)
 		if l.good > 10*l.late {
@@ -128,13 +128,14 @@ func TestOverloadWithoutAGate(t *testing.T) {
 	})
 }
 
-// A load that the cluster holds does not wait at the gate.
+// A load that the cluster holds does not wait at the limiter.
 func TestGateLetsThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(time.Now)
-		l := new(gateLoad)
+		limiter := newWriteLimiter(time.Now)
+		l := new(loadResult)
 		// 20 calls in 5 to 7 ms each
-		l.drive(g, &service{base: 5 * time.Millisecond, each: time.Microsecond}, 20, 10, time.Second, 10*time.Second)
+		s := &service{base: 5 * time.Millisecond, each: time.Microsecond}
+		l.drive(limiter, s, 20, 10, time.Second, 10*time.Second)
 		if l.refused+l.late > 0 {
 			t.Errorf("%d not sent, %d late", l.refused, l.late)
 		}
@@ -149,23 +150,23 @@ func TestGateLetsThrough(t *testing.T) {
 // Calls to a shard without a leader hold the others back for a moment only.
 func TestGateWithStuckCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(time.Now)
+		limiter := newWriteLimiter(time.Now)
 		s := &service{base: 5 * time.Millisecond, each: 10 * time.Microsecond}
-		before := new(gateLoad)
-		before.drive(g, s, 100, 10, time.Second, 5*time.Second)
+		before := new(loadResult)
+		before.drive(limiter, s, 100, 10, time.Second, 5*time.Second)
 		stop := make(chan struct{})
 		var stuck sync.WaitGroup
 		for range 1000 {
 			stuck.Go(func() {
 				for {
 					ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-					p, _, err := g.enter(ctx, 50)
+					p, _, err := limiter.acquire(ctx, 50)
 					select {
 					case <-ctx.Done():
 					case <-stop:
 					}
 					if err == nil {
-						g.leave(p)
+						limiter.release(p)
 					}
 					cancel()
 					select {
@@ -176,18 +177,18 @@ func TestGateWithStuckCalls(t *testing.T) {
 				}
 			})
 		}
-		during := new(gateLoad)
-		during.drive(g, s, 100, 10, time.Second, 20*time.Second)
+		during := new(loadResult)
+		during.drive(limiter, s, 100, 10, time.Second, 20*time.Second)
 		close(stop)
 		stuck.Wait()
 		if perSecond, was := during.good/20, before.good/5; perSecond < was/4 {
 			t.Errorf("%d calls a second, and %d before", perSecond, was)
 		}
-		after := new(gateLoad)
+		after := new(loadResult)
 		time.Sleep(time.Second)
-		after.drive(g, s, 100, 10, time.Second, 5*time.Second)
-		if after.good < before.good*9/10 || g.open != 0 || g.first != nil || len(g.queue) > 0 {
-			t.Errorf("%d calls afterwards, %d before; %d open", after.good, before.good, g.open)
+		after.drive(limiter, s, 100, 10, time.Second, 5*time.Second)
+		if after.good < before.good*9/10 || limiter.open != 0 || limiter.first != nil || len(limiter.queue) > 0 {
+			t.Errorf("%d calls afterwards, %d before; %d open", after.good, before.good, limiter.open)
 		}
 	})
 }
@@ -195,35 +196,35 @@ func TestGateWithStuckCalls(t *testing.T) {
 // A caller that gives up leaves no trace, and is told why.
 func TestGateGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(time.Now)
-		first, _, err := g.enter(context.Background(), gateLimitStart)
+		limiter := newWriteLimiter(time.Now)
+		first, _, err := limiter.acquire(context.Background(), writeLimitStart)
 		if err != nil {
 			t.Fatal(err)
 		}
 		why := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		time.AfterFunc(10*time.Millisecond, func() { cancel(why) })
-		if _, waited, err := g.enter(ctx, 1); !waited || !errors.Is(err, why) {
+		if _, waited, err := limiter.acquire(ctx, 1); !waited || !errors.Is(err, why) {
 			t.Errorf("%v", err)
 		}
-		g.leave(first)
-		if g.open != 0 || len(g.queue) > 0 {
-			t.Errorf("%d open, %d wait", g.open, len(g.queue))
+		limiter.release(first)
+		if limiter.open != 0 || len(limiter.queue) > 0 {
+			t.Errorf("%d open, %d wait", limiter.open, len(limiter.queue))
 		}
 		time.Sleep(time.Second) // its timer ends
 	})
 }
 
 func BenchmarkGate(b *testing.B) {
-	g := newGate(time.Now)
+	limiter := newWriteLimiter(time.Now)
 	ctx := context.Background()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			p, _, err := g.enter(ctx, 1)
+			p, _, err := limiter.acquire(ctx, 1)
 			if err != nil {
 				b.Fatal(err)
 			}
-			g.leave(p)
+			limiter.release(p)
 		}
 	})
 }
@@ -231,13 +232,13 @@ func BenchmarkGate(b *testing.B) {
 // A cluster that becomes slow while too much is written, because a disk does, is used nearly as much as before.
 func TestGateWhenTheClusterBecomesSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(time.Now)
+		limiter := newWriteLimiter(time.Now)
 		s := &service{base: 5 * time.Millisecond, each: 50 * time.Microsecond}
-		new(gateLoad).drive(g, s, 500, 100, 2*time.Second, 20*time.Second)
+		new(loadResult).drive(limiter, s, 500, 100, 2*time.Second, 20*time.Second)
 		s.base = 300 * time.Millisecond
-		new(gateLoad).drive(g, s, 500, 100, 2*time.Second, 60*time.Second)
-		l := new(gateLoad)
-		l.drive(g, s, 500, 100, 2*time.Second, 60*time.Second)
+		new(loadResult).drive(limiter, s, 500, 100, 2*time.Second, 60*time.Second)
+		l := new(loadResult)
+		l.drive(limiter, s, 500, 100, 2*time.Second, 60*time.Second)
 		if most := 60 * 200; l.good < most*8/10 {
 			t.Errorf("%d calls in time, want 80%% of %d", l.good, most)
 		}
