@@ -89,7 +89,7 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 		}
 		defer removeAll(s, df.dir)
 	}
-	ctx, shown, stop := untilUnread(ctx, s)
+	ctx, shown, stop := withBrokenPipe(ctx, s)
 	defer stop()
 	d, err := startDemo(ctx, shown, df)
 	if err != nil {
