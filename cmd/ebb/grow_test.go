@@ -221,7 +221,7 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 	if err := f.Wipe(3); err != nil {
 		t.Fatal(err)
 	}
-	start, sentBefore := time.Now(), trafficOf(ctx, w.client, time.Minute)
+	start, sentBefore := time.Now(), readSnapshotTraffic(ctx, w.client, time.Minute)
 	if err := f.Launch(3); err != nil {
 		t.Fatal(err)
 	}
@@ -229,11 +229,11 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	members(ctx, t, w.client, f, 3, 0, 3, 4)
-	took, came := time.Since(start), trafficOf(ctx, w.client, time.Minute).since(sentBefore)
+	took, came := time.Since(start), readSnapshotTraffic(ctx, w.client, time.Minute).since(sentBefore)
 	t.Logf("a node whose disk was wiped has all its %d replicas again %v after its start: %v (%.1f MB/s); it has %s on its disk", growShards, took.Round(time.Millisecond), came,
-		float64(came.came)/1e6/took.Seconds(), sizes(t, f, []int{3})[0])
-	if int64(came.came) < int64(mib)<<18 {
-		t.Errorf("%d bytes of %d MiB were sent: what came in another way?", came.came, mib)
+		float64(came.received)/1e6/took.Seconds(), sizes(t, f, []int{3})[0])
+	if int64(came.received) < int64(mib)<<18 {
+		t.Errorf("%d bytes of %d MiB were sent: what came in another way?", came.received, mib)
 	}
 	w.stop(ctx)
 	mustVerify(ctx, t, f)
@@ -274,14 +274,16 @@ func TestGrowthUnderLoad(t *testing.T) {
 	t.Logf("quiet: %d increments a second, p99 %v", n*batch/15, quiet.Round(time.Millisecond))
 	all := []int{0, 1, 2}
 	stage := func(what string, nodes []int, ideal float64, change func()) {
-		start, before, sentBefore := time.Now(), givenOut(ctx, t, w.client), trafficOf(ctx, w.client, time.Minute)
+		start, before := time.Now(), givenOut(ctx, t, w.client)
+		sentBefore := readSnapshotTraffic(ctx, w.client, time.Minute)
 		change()
 		members(ctx, t, w.client, f, 3, nodes...)
 		took := time.Since(start)
 		n, p99 := w.lap()
 		t.Logf("%s: %v, %d increments a second, p99 %v, %.1f times the quiet one; %d replicas were made, %.2f times the ideal; %v",
 			what, took.Round(time.Millisecond), int(float64(n*batch)/took.Seconds()), p99.Round(time.Millisecond), p99.Seconds()/quiet.Seconds(),
-			givenOut(ctx, t, w.client)-before, float64(givenOut(ctx, t, w.client)-before)/ideal, trafficOf(ctx, w.client, time.Minute).since(sentBefore))
+			givenOut(ctx, t, w.client)-before, float64(givenOut(ctx, t, w.client)-before)/ideal,
+			readSnapshotTraffic(ctx, w.client, time.Minute).since(sentBefore))
 		all = nodes
 	}
 	join := func() {
