@@ -212,7 +212,8 @@ func TestOpenDoors(t *testing.T) {
 	locked.TLS, locked.GossipKeys = node.TLS{Cert: "x", Key: "x", CA: "x", Admin: true}, "x"
 	sealedButGossip := locked
 	sealedButGossip.GossipKeys = ""
-	if err := lock(&sealedButGossip, true, true); err == nil || !strings.Contains(err.Error(), "gossip is not encrypted, though connections are") {
+	if err := checkSecure(&sealedButGossip, true, true); err == nil ||
+		!strings.Contains(err.Error(), "gossip is not encrypted, though connections are") {
 		t.Errorf("TLS, gossip without keys, and --require-secure: %v", err)
 	}
 	mixed := locked
@@ -232,7 +233,7 @@ func TestOpenDoors(t *testing.T) {
 		"TLS, and gossip without keys": {sealedButGossip, true, []string{"gossip"}},
 	} {
 		var got []string
-		for _, d := range openDoors(&c.cfg, c.known) {
+		for _, d := range insecureEndpoints(&c.cfg, c.known) {
 			for _, want := range []string{"clients and nodes", "whoever can connect", "gossip", "metrics"} {
 				if strings.HasPrefix(d.what, want) && d.close != "" {
 					got = append(got, want)
@@ -245,7 +246,8 @@ func TestOpenDoors(t *testing.T) {
 	}
 	var said bytes.Buffer
 	all.Logger = slog.New(slog.NewTextHandler(&said, nil))
-	if err := lock(&all, false, false); err != nil || len(regexp.MustCompile(`level=WARN`).FindAllString(said.String(), -1)) != 4 {
+	if err := checkSecure(&all, false, false); err != nil ||
+		len(regexp.MustCompile(`level=WARN`).FindAllString(said.String(), -1)) != 4 {
 		t.Errorf("a warning for each: %v, the log says\n%s", err, said.String())
 	}
 }
