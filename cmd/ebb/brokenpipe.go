@@ -50,7 +50,7 @@ func withBrokenPipe(ctx context.Context, s *session) (until context.Context, sho
 
 // watchPipe returns w with a report of a broken pipe. A terminal is returned as it is: one that closes sends SIGHUP.
 func watchPipe(w io.Writer, gone func()) io.Writer {
-	if f, ok := undisplayed(w).(*os.File); ok && interactive(f) {
+	if f, ok := rawTerminal(w).(*os.File); ok && interactive(f) {
 		return w
 	}
 	return pipeWriter{w, gone}

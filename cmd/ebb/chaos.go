@@ -358,7 +358,7 @@ func (p *chaosProgress) show(r *swarm.Report, doing string) {
 		line += ", " + doing
 	}
 	if p.live {
-		fmt.Fprintf(undisplayed(p.s.term.err), "\r\033[K%s", line)
+		fmt.Fprintf(rawTerminal(p.s.term.err), "\r\033[K%s", line)
 		return
 	}
 	fmt.Fprintln(p.s.term.err, line)

@@ -417,7 +417,7 @@ func (d *demo) living() int {
 // lines where there is none.
 func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan frame, keys chan<- string) {
 	if d.s.output != "json" && interactive(d.s.term.in) && interactive(d.s.term.out) {
-		on := screen{in: d.s.term.in.(*os.File), out: undisplayed(d.s.term.out).(*os.File), frames: frames, keys: keys}
+		on := screen{in: d.s.term.in.(*os.File), out: rawTerminal(d.s.term.out).(*os.File), frames: frames, keys: keys}
 		if err := on.run(ctx); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(d.s.term.err, "terminal:", err)
 		}
