@@ -21,8 +21,8 @@ import (
 // growShards is how many shards the fleets of these tests have.
 const growShards = 8
 
-// throng writes to a fleet all the time, and remembers what was acknowledged and how long it took.
-type throng struct {
+// writeLoad writes to a fleet all the time, and records what was acknowledged and how long it took.
+type writeLoad struct {
 	t      *testing.T
 	client *client.Client
 	cancel context.CancelFunc
@@ -33,13 +33,13 @@ type throng struct {
 	took []time.Duration
 }
 
-// writeAlong lets so many writers add to so many keys each, one batch after the other at this pace, until told to stop.
-func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch int, pace time.Duration,
+// startWriteLoad starts writers that each add to batch keys, one batch every pace, until stop is called.
+func startWriteLoad(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch int, pace time.Duration,
 	options ...client.Option,
-) *throng {
+) *writeLoad {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	w := &throng{t: t, client: dialFleet(ctx, t, f, options...), cancel: cancel, acked: make([]atomic.Int64,
+	w := &writeLoad{t: t, client: dialFleet(ctx, t, f, options...), cancel: cancel, acked: make([]atomic.Int64,
 		writers*batch)}
 	for n := range writers {
 		w.wg.Go(func() {
@@ -58,10 +58,10 @@ func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch
 }
 
 // write adds 1 to each of batch keys from the one of number first on, under one identity however often it has to be sent.
-func (w *throng) write(first, batch int) {
+func (w *writeLoad) write(first, batch int) {
 	incs := make([]client.Increment, batch)
 	for i := range incs {
-		incs[i] = client.Increment{Key: keyAlong(first + i), Bin: "b", Amount: 1}
+		incs[i] = client.Increment{Key: writeLoadKey(first + i), Bin: "b", Amount: 1}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -78,11 +78,11 @@ func (w *throng) write(first, batch int) {
 	w.took = append(w.took, time.Since(start))
 }
 
-// keyAlong is the name of a key that is written.
-func keyAlong(i int) string { return "grow/" + strconv.Itoa(i) }
+// writeLoadKey is the name of a key that is written.
+func writeLoadKey(i int) string { return "grow/" + strconv.Itoa(i) }
 
 // lap returns the number of batches written since the last lap, and the p99 of how long they took.
-func (w *throng) lap() (n int, p99 time.Duration) {
+func (w *writeLoad) lap() (n int, p99 time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.Sort(w.took)
@@ -94,7 +94,7 @@ func (w *throng) lap() (n int, p99 time.Duration) {
 }
 
 // stop ends the writers, and checks that each acknowledged increment counts, and once.
-func (w *throng) stop(ctx context.Context) {
+func (w *writeLoad) stop(ctx context.Context) {
 	w.t.Helper()
 	w.cancel()
 	w.wg.Wait()
@@ -102,7 +102,7 @@ func (w *throng) stop(ctx context.Context) {
 	for i := range w.acked {
 		want := w.acked[i].Load()
 		total += want
-		got, err := w.client.Count(ctx, "ledger", keyAlong(i))
+		got, err := w.client.Count(ctx, "ledger", writeLoadKey(i))
 		if err != nil || got.Value != float64(want) {
 			w.t.Errorf("key %d: %v was counted, %d was acknowledged (%v)", i, got.Value, want, err)
 		}
@@ -197,7 +197,7 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 	defer cancel()
 	f := startFleet(t, "--shards", strconv.Itoa(growShards))
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
-	w := writeAlong(ctx, t, f, 2, 8, 50*time.Millisecond)
+	w := startWriteLoad(ctx, t, f, 2, 8, 50*time.Millisecond)
 	for range 2 {
 		if _, err := f.Join(); err != nil {
 			t.Fatal(err)
@@ -266,7 +266,7 @@ func TestGrowthUnderLoad(t *testing.T) {
 	defer cancel()
 	f := startFleet(t)
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
-	w := writeAlong(ctx, t, f, writers, batch, time.Duration(writers*batch)*time.Second/time.Duration(rate))
+	w := startWriteLoad(ctx, t, f, writers, batch, time.Duration(writers*batch)*time.Second/time.Duration(rate))
 	time.Sleep(5 * time.Second)
 	w.lap()
 	time.Sleep(15 * time.Second)

@@ -175,7 +175,7 @@ func TestRollingUpgrade(t *testing.T) {
 	start := time.Now()
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
 	mustEbb(ctx, t, f, "bits", "set", "members", "1", "5", "70000")
-	w := writeAlong(ctx, t, f, 2, 8, 20*time.Millisecond)
+	w := startWriteLoad(ctx, t, f, 2, 8, 20*time.Millisecond)
 
 	u.snapshots(w.client, commit, 0, 1, 2)
 	u.to(0, u.newer)
