@@ -48,7 +48,7 @@ func storageOf(t *testing.T, binary string) proto.Versions {
 	if err != nil || json.Unmarshal(out, &said) != nil {
 		t.Fatalf("ebb version --json: %v: %s", err, out)
 	}
-	return proto.ToldVersions(said.Oldest, said.Storage)
+	return proto.ReportedVersions(said.Oldest, said.Storage)
 }
 
 // upgrade is a fleet that runs under load while its nodes change between two builds.
