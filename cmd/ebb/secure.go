@@ -90,12 +90,16 @@ func insecureEndpoints(cfg *node.Config, callersKnown bool) []insecureEndpoint {
 	var open []insecureEndpoint
 	public := beyond(cfg.GRPC) || beyond(cfg.HTTP)
 	if public && !cfg.TLS.On() {
-		open = append(open, insecureEndpoint{unencrypted(cfg),
-			"--tls-cert, --tls-key and --tls-ca (`ebb cert` makes the files)"})
+		open = append(open, insecureEndpoint{
+			unencrypted(cfg),
+			"--tls-cert, --tls-key and --tls-ca (`ebb cert` makes the files)",
+		})
 	}
 	if public && !callersKnown {
-		open = append(open, insecureEndpoint{"whoever can connect can read and write",
-			"--root-token-file (`ebb token secret` makes a token), or --tls-require-client-cert"})
+		open = append(open, insecureEndpoint{
+			"whoever can connect can read and write",
+			"--root-token-file (`ebb token secret` makes a token), or --tls-require-client-cert",
+		})
 	}
 	if beyond(cfg.Gossip) && cfg.GossipKeys == "" {
 		what := "gossip is not encrypted, and anybody can join in"
@@ -105,8 +109,10 @@ func insecureEndpoints(cfg *node.Config, callersKnown bool) []insecureEndpoint {
 		open = append(open, insecureEndpoint{what, "--gossip-keys (`ebb cert gossip-key` makes a key)"})
 	}
 	if beyond(cfg.Admin) && !cfg.TLS.Admin {
-		open = append(open, insecureEndpoint{"metrics and profiles are not encrypted",
-			"--tls-admin, or --admin on loopback"})
+		open = append(open, insecureEndpoint{
+			"metrics and profiles are not encrypted",
+			"--tls-admin, or --admin on loopback",
+		})
 	}
 	return open
 }
