@@ -43,22 +43,22 @@ func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err 
 	for last := range w.days {
 		q := bitmapAsk(&ebbv1.BitmapQuestion{Expr: anyDay(last-days+1, days), Select: &ebbv1.BitmapQuestion_Count{Count: true}})
 		measured := last >= w.days-rolledDays
-		for turn := range took {
+		for round := range took {
 			if measured {
 				w.fillCaches()
 			}
 			start := time.Now()
-			n, err := w.total(func(i int) *ebbv1.ShardAnswer { return united(w.states[i], kept[i], mems[i], q) })
-			if took := &took[turn]; measured {
+			n, err := w.total(func(i int) *ebbv1.ShardAnswer { return askUnion(w.states[i], kept[i], mems[i], q) })
+			if took := &took[round]; measured {
 				*took = append(*took, time.Since(start))
 			}
 			if err != nil || ctx.Err() != nil {
 				return r, cmp.Or(err, ctx.Err())
 			}
-			if turn > 0 && n != r.Count {
+			if round > 0 && n != r.Count {
 				return r, fmt.Errorf("%d days, with unions: %d users, without %d", days, n, r.Count)
 			}
-			if r.Count = n; turn == 0 && measured {
+			if r.Count = n; round == 0 && measured {
 				if r.Count, err = w.total(func(i int) *ebbv1.ShardAnswer { return w.states[i].Ask(q, w.states[i].Now()) }); err != nil {
 					return r, err
 				}
@@ -68,9 +68,9 @@ func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err 
 			}
 		}
 	}
-	for turn, of := range []*time.Duration{&r.First, &r.Second, &r.Third} {
-		slices.Sort(took[turn])
-		*of = took[turn][rolledDays/2]
+	for round, of := range []*time.Duration{&r.First, &r.Second, &r.Third} {
+		slices.Sort(took[round])
+		*of = took[round][rolledDays/2]
 	}
 	for _, u := range kept {
 		r.Bytes += u.Bytes
@@ -79,8 +79,8 @@ func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err 
 	return r, nil
 }
 
-// united asks a state as a node does. What is evicted meanwhile is not used: there is one question at a time.
-func united(s *shard.State, kept *shard.UnionCache, mem *mapped.Memory, q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
+// askUnion asks a state as a node does. Evicted pages are not in use, because there is one question at a time.
+func askUnion(s *shard.State, kept *shard.UnionCache, mem *mapped.Memory, q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
 	view := s.Freeze()
 	defer view.Release()
 	defer mem.Hold()()

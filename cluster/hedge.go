@@ -182,7 +182,7 @@ func (c *Coordinator) askTwice(
 // others; nil if a shard has no other.
 func (c *Coordinator) elsewhere(table *Table, call *askCall) []askCall {
 	var calls []askCall
-	envelope := proto.Readdressed(call.req, nil)
+	envelope := proto.WithQuestions(call.req, nil)
 	envelope.Follow = call.req.GetConsistency() == ebbv1.Consistency_CONSISTENCY_LINEARIZABLE
 	for i, q := range call.req.GetQuestions() {
 		node := table.after(q.GetShard(), call.node)
@@ -195,7 +195,7 @@ func (c *Coordinator) elsewhere(table *Table, call *askCall) []askCall {
 		at := slices.IndexFunc(calls, func(other askCall) bool { return other.node == node })
 		if at < 0 {
 			at = len(calls)
-			calls = append(calls, askCall{node: node, req: proto.Readdressed(envelope, nil)})
+			calls = append(calls, askCall{node: node, req: proto.WithQuestions(envelope, nil)})
 		}
 		calls[at].at = append(calls[at].at, i)
 		calls[at].req.Questions = append(calls[at].req.Questions, q)

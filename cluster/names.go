@@ -328,7 +328,7 @@ func (r *Router) numbered(ctx context.Context, table *Table, namespace string, r
 		case named && !proto.HasDictionary(ns):
 			return nil, proto.ErrNoDictionary(namespace)
 		case !named && proto.HasDictionary(ns):
-			return nil, proto.ErrNumbered(namespace)
+			return nil, proto.ErrHasDictionary(namespace)
 		case change.GetOp() == ebbv1.BitOp_BIT_OP_CLEAR:
 			sought = append(sought, change.GetNames()...)
 		default:

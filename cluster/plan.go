@@ -343,7 +343,7 @@ func (p *askPlan) calls(envelope *ebbv1.ShardAskRequest, at []int) []askCall {
 		if !seen {
 			k = len(calls)
 			byNode[node] = k
-			calls = append(calls, askCall{node: node, req: proto.Readdressed(envelope, nil)})
+			calls = append(calls, askCall{node: node, req: proto.WithQuestions(envelope, nil)})
 		}
 		calls[k].at = append(calls[k].at, i)
 		calls[k].req.Questions = append(calls[k].req.Questions, p.parts[i].question)
@@ -364,7 +364,7 @@ func (p *askPlan) oneCall(envelope *ebbv1.ShardAskRequest) (call askCall, one bo
 	for i := range p.parts {
 		questions[i] = p.parts[i].question
 	}
-	return askCall{node: p.parts[0].node, req: proto.Readdressed(envelope, questions)}, true
+	return askCall{node: p.parts[0].node, req: proto.WithQuestions(envelope, questions)}, true
 }
 
 // fold makes one answer a question.

@@ -187,7 +187,7 @@ func linkName(rng *rand.Rand) string {
 
 // Next returns a click that happens at t.
 func (c *Clicks) Next(t time.Time) Click {
-	c.turn(t)
+	c.advance(t)
 	country := c.country()
 	click := Click{Time: t, Country: countries[country].code, Link: c.names[c.link(country)], Browser: c.browser()}
 	if c.rng.Float64() < nowhere {
@@ -196,8 +196,8 @@ func (c *Clicks) Next(t time.Time) Click {
 	return click
 }
 
-// turn brings the shares of countries up to t.
-func (c *Clicks) turn(t time.Time) {
+// advance sets the shares of countries to those of time t.
+func (c *Clicks) advance(t time.Time) {
 	slot := t.UnixNano() / int64(sunTurn)
 	if slot == c.slot {
 		return

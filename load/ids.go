@@ -169,7 +169,7 @@ type idColumn struct {
 	column string
 	opts   Options
 	at     int        // from 0; -1: it is not known yet
-	held   [][]string // rows that were looked at before their turn
+	held   [][]string // rows that were read ahead
 }
 
 func (c *idColumn) next() ([]string, error) {

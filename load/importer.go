@@ -96,8 +96,8 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run.source = source
-	asking, cancel := im.patient(ctx)
-	run.gaps, err = newGaps(asking, im.Client, ns, r, source)
+	asking, cancel := im.withTimeout(ctx)
+	run.filter, err = newJumpFilter(asking, im.Client, ns, r, source)
 	cancel()
 	if err != nil {
 		return Progress{}, errors.Join(fmt.Errorf("import: %w", err), run.finish(ctx))
@@ -120,8 +120,8 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	}
 	err = errors.Join(err, run.finish(ctx))
 	p := run.progress(true)
-	if source.Resume().Newest == 0 && run.nothing() {
-		run.forget(ctx)
+	if source.Resume().Newest == 0 && run.countedNothing() {
+		run.discardSource(ctx)
 	}
 	if im.Progress != nil {
 		im.Progress(p)
@@ -131,7 +131,7 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 
 // open takes the source over, for as long as a command is tried.
 func (im *Importer) open(ctx context.Context, run *run) (*client.Source, error) {
-	ctx, cancel := im.patient(ctx)
+	ctx, cancel := im.withTimeout(ctx)
 	defer cancel()
 	return im.Client.Source(ctx, im.Source, client.SourceOptions{
 		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, Recheck: im.Recheck,
@@ -139,8 +139,8 @@ func (im *Importer) open(ctx context.Context, run *run) (*client.Source, error) 
 	})
 }
 
-// patient bounds a call by how long a command is tried, which may be longer than the client's own timeout.
-func (im *Importer) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout bounds a call by how long a command is tried, which may be longer than the client's own timeout.
+func (im *Importer) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if im.Timeout <= 0 {
 		return context.WithTimeout(ctx, client.SourceTimeout)
 	}
@@ -203,7 +203,7 @@ type run struct {
 	importer *Importer
 	reader   *Reader
 	source   *client.Source
-	gaps     *gaps
+	filter   *jumpFilter
 	identity identity
 	floor    client.Floor
 	start    time.Time
@@ -213,14 +213,14 @@ type run struct {
 	shown                           time.Time // when Progress was called last
 	shownRead                       uint64
 	shardRefused                    atomic.Uint64
-	jumps                           jumps
-	future                          latest
+	jumps                           pendingJumps
+	future                          latestTime
 }
 
 func (r *run) rows(ctx context.Context) error {
 	done := r.source.Resume().Offset
 	for {
-		row, err := r.gaps.Next(ctx)
+		row, err := r.filter.Next(ctx)
 		var refused *Refused
 		switch {
 		case err == io.EOF:
@@ -310,27 +310,27 @@ func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 	case jumped:
 		r.jumps.most.add(in.Time)
 		if !clock.IsZero() {
-			err = r.gaps.refusal(in.Time, clock, proto.AsError(err).Hint)
+			err = r.filter.refusal(in.Time, clock, proto.AsError(err).Hint)
 		}
 	}
 	r.refuse(Refused{Line: offset >> markBits, Reason: err})
 }
 
-// jumps holds what rows that are dated too far ahead are ahead of, until a shard has answered, and the latest time of
-// those that were refused.
-type jumps struct {
+// pendingJumps holds the clocks that rows were too far ahead of, until a shard has answered. It also has the latest
+// time of those that were refused.
+type pendingJumps struct {
 	mu     sync.Mutex // guards clocks
 	clocks map[uint64]time.Time
-	most   latest
+	most   latestTime
 }
 
-// latest is the latest of some times.
-type latest struct {
+// latestTime is the latest of some times.
+type latestTime struct {
 	mu   sync.Mutex // guards time
 	time time.Time
 }
 
-func (l *latest) add(t time.Time) {
+func (l *latestTime) add(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t.After(l.time) {
@@ -338,13 +338,13 @@ func (l *latest) add(t time.Time) {
 	}
 }
 
-func (l *latest) get() time.Time {
+func (l *latestTime) get() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.time
 }
 
-func (j *jumps) add(offset uint64, clock time.Time) {
+func (j *pendingJumps) add(offset uint64, clock time.Time) {
 	if clock.IsZero() {
 		return
 	}
@@ -357,7 +357,7 @@ func (j *jumps) add(offset uint64, clock time.Time) {
 }
 
 // take returns the zero time for any other row.
-func (j *jumps) take(offset uint64) time.Time {
+func (j *pendingJumps) take(offset uint64) time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	clock := j.clocks[offset]
@@ -389,16 +389,16 @@ func (r *run) finish(ctx context.Context) error {
 	return r.source.Close(ctx)
 }
 
-// nothing reports whether no row of this run was counted, for certain. What was refused may be sent again.
-func (r *run) nothing() bool {
+// countedNothing reports whether no row of this run was counted, for certain. What was refused may be sent again.
+func (r *run) countedNothing() bool {
 	s := r.source.Stats()
 	return s.Applied+s.Duplicates+s.Skipped+s.Unknown+s.Buffered == 0
 }
 
-// forget drops a source that this run has begun and that has counted nothing, so that no import that was refused
+// discardSource drops a source that this run has begun and that has counted nothing, so that no import that was refused
 // takes the room of another. Shards keep it where another import has opened it since. If that fails it stays, which
 // `ebb source list` shows.
-func (r *run) forget(ctx context.Context) {
+func (r *run) discardSource(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptedMax)
 	defer cancel()
 	_ = r.source.Discard(ctx) // it takes a place, and no more
@@ -429,7 +429,7 @@ func (r *run) progress(done bool) Progress {
 	p := Progress{
 		Rows: r.read, Resumed: r.resumed + before, Refused: r.refused + r.shardRefused.Load(),
 		Empty: r.reader.Empty(), Applied: now, Faded: uint64(s.Faded), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
-		Elapsed: time.Since(r.start), Done: done, EventClock: r.gaps.event,
+		Elapsed: time.Since(r.start), Done: done, EventClock: r.filter.event,
 		Floor: r.floor, Ahead: r.jumps.most.get(), Future: r.future.get(),
 	}
 	since := time.Since(r.shown)

@@ -27,7 +27,7 @@ func (r *Reader) record() (string, error) {
 		return line, nil
 	}
 	start, sum, size := r.line, r.sum, len(line)
-	var held []peeked
+	var held []bufferedLine
 	for open && wrong == nil {
 		more, err := r.takeLine()
 		var refused *Refused
@@ -41,7 +41,7 @@ func (r *Reader) record() (string, error) {
 		case err != nil && !errors.As(err, &refused):
 			return "", err // the line may be fine: what ends it was not read
 		}
-		held = append(held, peeked{more, err, r.sum})
+		held = append(held, bufferedLine{more, err, r.sum})
 		if size += 1 + len(more); err != nil || size > r.opts.LineMax {
 			wrong = fmt.Errorf("%w within %d bytes", errOpenedQuote, r.opts.LineMax)
 			continue
@@ -49,14 +49,14 @@ func (r *Reader) record() (string, error) {
 		open, wrong = quotes(more, true)
 	}
 	if wrong != nil {
-		r.giveBack(held)
+		r.unreadLines(held)
 		r.sum = sum
 		return "", &Refused{Line: start, Reason: wrong}
 	}
 	return join(line, held), nil
 }
 
-func join(line string, more []peeked) string {
+func join(line string, more []bufferedLine) string {
 	var b strings.Builder
 	b.WriteString(line)
 	for _, m := range more {
@@ -66,8 +66,8 @@ func join(line string, more []peeked) string {
 	return b.String()
 }
 
-// giveBack makes the lines that were taken last the next ones.
-func (r *Reader) giveBack(held []peeked) {
+// unreadLines puts lines that were taken last back, to be read again.
+func (r *Reader) unreadLines(held []bufferedLine) {
 	r.pending = append(held, r.pending...)
 	r.line -= uint64(len(held))
 }

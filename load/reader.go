@@ -118,44 +118,44 @@ type Reader struct {
 	name string
 	opts Options
 	in   *bufio.Reader
-	raw  *tally // below the decompression
-	size int64  // of the file; 0: unknown
-	path string // of a regular file, which can be read again
+	raw  *countingReader // below the decompression
+	size int64           // of the file; 0: unknown
+	path string          // of a regular file, which can be read again
 	file io.Closer
 
 	key, time, amount *spec
-	bin, value        *spec    // one of them
-	fields            []string // of the current row
-	names             []string // of JSON fields
-	columns           int      // that the header names; 0 without one
-	line              uint64   // lines read so far
-	sum               uint64   // of those lines
-	ahead             uint64   // sum of those that were looked at, too
-	unended           uint64   // number of a last line without a line end
-	empty             uint64   // rows left out by SkipEmpty
-	pending           []peeked // lines that were looked at before their turn
+	bin, value        *spec          // one of them
+	fields            []string       // of the current row
+	names             []string       // of JSON fields
+	columns           int            // that the header names; 0 without one
+	line              uint64         // lines read so far
+	sum               uint64         // of those lines
+	ahead             uint64         // sum of those that were looked at, too
+	unended           uint64         // number of a last line without a line end
+	empty             uint64         // rows left out by SkipEmpty
+	pending           []bufferedLine // lines that were read ahead
 	times             *timeReader
 	foundHeader       uint64 // sum up to a header that no option and no name of a column said was one
 	buf               []byte
 	err               error // that ended the reading
 }
 
-// peeked is a line that nextLine has returned, and will again.
-type peeked struct {
+// bufferedLine is a line that was read ahead: nextLine has returned it, and will again.
+type bufferedLine struct {
 	line string
 	err  error  // a *Refused, if any
 	sum  uint64 // of the file up to this line
 }
 
-// tally counts the bytes that pass; others may read it meanwhile.
-type tally struct {
+// countingReader counts the bytes that are read. Other goroutines may load n at any time.
+type countingReader struct {
 	r io.Reader
 	n atomic.Int64
 }
 
-func (t *tally) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
-	t.n.Add(int64(n))
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
 	return n, err
 }
 
@@ -202,7 +202,7 @@ func NewReader(in io.Reader, name string, opts Options) (*Reader, error) {
 	if opts.LineMax <= 0 {
 		opts.LineMax = LineMaxDefault
 	}
-	r := &Reader{name: name, opts: opts, raw: &tally{r: in}}
+	r := &Reader{name: name, opts: opts, raw: &countingReader{r: in}}
 	if err := r.parseSpecs(); err != nil {
 		return nil, err
 	}
@@ -296,7 +296,7 @@ func (r *Reader) begin() error {
 		r.opts.Format = formatOf(r.name, head)
 	}
 	if r.opts.Format == JSONLines {
-		if err := spread(head); err != nil {
+		if err := checkOneLine(head); err != nil {
 			return err
 		}
 		r.resolveJSON()
@@ -317,8 +317,8 @@ func (r *Reader) begin() error {
 	return r.takeHeader(header.line)
 }
 
-// spread refuses JSON of which a line is not an object: an array, or an object over several lines.
-func spread(first string) error {
+// checkOneLine refuses JSON whose first line is not a whole object: an array, or an object over several lines.
+func checkOneLine(first string) error {
 	text, way := strings.TrimSpace(first), ""
 	switch {
 	case strings.HasPrefix(text, "["):
@@ -332,8 +332,8 @@ func spread(first string) error {
 		"%s FILE | ebb import - --format jsonl", text, way)
 }
 
-// peek reads a line and keeps it for its turn. A line that is refused is one too.
-func (r *Reader) peek() (*peeked, error) {
+// peek reads a line ahead. A line that is refused is one too.
+func (r *Reader) peek() (*bufferedLine, error) {
 	at := r.line
 	r.line += uint64(len(r.pending))
 	line, err := r.nextLine()
@@ -342,7 +342,7 @@ func (r *Reader) peek() (*peeked, error) {
 	if err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
-	r.pending = append(r.pending, peeked{line, err, r.ahead})
+	r.pending = append(r.pending, bufferedLine{line, err, r.ahead})
 	return &r.pending[len(r.pending)-1], nil
 }
 

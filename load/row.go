@@ -29,7 +29,7 @@ func (r *Reader) parse(line string) (row Row, err error) {
 	if err != nil {
 		return row, err
 	}
-	if err = r.surplus(); err != nil {
+	if err = r.checkColumns(); err != nil {
 		return row, err
 	}
 	if err = r.parseBin(&row, missing); err != nil {
@@ -47,9 +47,9 @@ func (r *Reader) parse(line string) (row Row, err error) {
 	return row, r.check(&row)
 }
 
-// surplus refuses a row with more columns than the header has names, as a separator in a text without quotes makes
+// checkColumns refuses a row with more columns than the header has names, as a separator in a text without quotes makes
 // them: what follows it stands in the wrong columns. Empty ones at the end are harmless.
-func (r *Reader) surplus() error {
+func (r *Reader) checkColumns() error {
 	if r.columns == 0 {
 		return nil
 	}

@@ -97,7 +97,7 @@ func (n *Node) askStatus(ctx context.Context, peers *rpc.Peers, name string) (re
 	own := status.Nodes[0]
 	return report{
 		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(), met: own.GetMet(),
-		leads: ledBy(own), storage: proto.ToldVersions(own.GetStorageOldest(), own.GetStorageNewest()),
+		leads: ledBy(own), storage: proto.ReportedVersions(own.GetStorageOldest(), own.GetStorageNewest()),
 		guarded: own.GetGuarded(), shown: own.GetProofsShown(), accepted: own.GetProofsAccepted(),
 		clock: time.UnixMicro(own.GetClockUs()), startedUS: own.GetStartedUs(), source: from,
 	}, nil

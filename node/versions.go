@@ -98,7 +98,7 @@ func (n *Node) speaks(join *ebbv1.JoinNode) error {
 		return proto.ErrNewerVersion.Errorf("node %s speaks wire version %d, and this cluster %d to %d", name, join.GetProtocol(), proto.WireOldest, proto.WireVersion).
 			WithHint("start the node with the cluster's version of ebb, or upgrade the cluster first")
 	}
-	knows, version := proto.ToldVersions(join.GetStorageOldest(), join.GetStorageNewest()), n.Table().Version()
+	knows, version := proto.ReportedVersions(join.GetStorageOldest(), join.GetStorageNewest()), n.Table().Version()
 	switch {
 	case knows.Newest < version:
 		return proto.ErrNewerVersion.Errorf("storage version %d is in force in the cluster: node %s knows %d to %d", version, name, knows.Oldest, knows.Newest).

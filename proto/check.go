@@ -670,11 +670,11 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 	case *ebbv1.Question_CountKeys, *ebbv1.Question_EventClock:
 		return nil
 	}
-	return ErrUnasked()
+	return ErrUnknownQuestion()
 }
 
-// ErrUnasked refuses a question that asks for nothing this version knows.
-func ErrUnasked() *Error {
+// ErrUnknownQuestion refuses a question that asks for nothing this version knows.
+func ErrUnknownQuestion() *Error {
 	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort, names, sources, event_clock or count_keys")
 }
 
@@ -715,8 +715,8 @@ func QuestionSides(q *ebbv1.Question) (keys, against [][]byte) {
 	return QuestionKeys(q), nil
 }
 
-// Readdressed is a request with other questions.
-func Readdressed(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
+// WithQuestions returns a request with the options of req and other questions.
+func WithQuestions(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
 	return &ebbv1.ShardAskRequest{
 		Questions: questions, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs(), Follow: req.GetFollow(),
 		AnswerBytes: req.GetAnswerBytes(),
@@ -1026,7 +1026,7 @@ func CheckWatch(req *ebbv1.WatchRequest) *Error {
 	}
 	if a := req.GetAlert(); a != nil {
 		if req.GetQuery() == "" && req.GetQuestion().GetSurprise() == nil {
-			return ErrAlarmed()
+			return ErrBadAlertQuestion()
 		}
 		return checkAlert(a)
 	}
@@ -1046,8 +1046,8 @@ func checkWatched(req *ebbv1.WatchRequest) *Error {
 	return nil
 }
 
-// ErrAlarmed refuses an alert of what is no question about surprise.
-func ErrAlarmed() *Error {
+// ErrBadAlertQuestion refuses an alert whose question is not about surprise.
+func ErrBadAlertQuestion() *Error {
 	return ErrBadRequest.Errorf("an alert is of a question about surprise, and this asks for something else")
 }
 

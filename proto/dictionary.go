@@ -177,8 +177,8 @@ func ErrNoDictionary(namespace string) *Error {
 		WithHint("make one that has, and write to it: ebb namespace create NAME --dictionary")
 }
 
-// ErrNumbered refuses numbers where ids stand for strings.
-func ErrNumbered(namespace string) *Error {
+// ErrHasDictionary refuses numbers in a namespace whose ids stand for strings.
+func ErrHasDictionary(namespace string) *Error {
 	return ErrBadRequest.Errorf("namespace %s has a dictionary: ids are strings there, and not numbers", namespace).
 		WithHint("name strings: ebb bits set KEY alice bob; without a dictionary, another namespace takes numbers")
 }

@@ -30,8 +30,8 @@ func RepeatedShardQuestions(questions []*ebbv1.ShardQuestion) []int {
 	})
 }
 
-// likeness is equal of equal questions, and quickly found.
-func likeness(q *ebbv1.Question, to uint64) uint64 {
+// quickHash is a cheap hash of the namespace and the keys. Equal questions have the same.
+func quickHash(q *ebbv1.Question, to uint64) uint64 {
 	h := xxh3.HashStringSeed(q.GetNamespace(), to)
 	if keys := QuestionKeys(q); len(keys) > 0 {
 		h = xxh3.HashSeed(keys[0], h+uint64(len(keys)))
@@ -48,18 +48,18 @@ type asked struct {
 // fewQuestions is how many questions are compared each with each, for which nothing is allocated.
 const fewQuestions = 64
 
-// repeated compares n questions, each with whom it goes to. It encodes only those whose likeness is that of another: in a
-// usual request there are few or none. Each is encoded once, however many it goes to.
+// repeated compares n questions, each with whom it goes to. It encodes only those whose quickHash is that of another:
+// in a usual request there are few or none. Each is encoded once, however many it goes to.
 func repeated(n int, question func(i int) (q *ebbv1.Question, to uint64)) []int {
 	if n < 2 {
 		return nil
 	}
 	var few [fewQuestions]uint64
-	like := few[:0]
+	quick := few[:0]
 	for i := range n {
-		like = append(like, likeness(question(i)))
+		quick = append(quick, quickHash(question(i)))
 	}
-	shared := sharedBy(like)
+	shared := sharedBy(quick)
 	if len(shared) == 0 {
 		return nil
 	}
@@ -67,7 +67,7 @@ func repeated(n int, question func(i int) (q *ebbv1.Question, to uint64)) []int 
 	hashes := make(map[*ebbv1.Question]xxh3.Uint128, len(shared))
 	for i := range n {
 		firsts[i] = i
-		if _, ok := shared[like[i]]; !ok {
+		if _, ok := shared[quick[i]]; !ok {
 			continue
 		}
 		q, to := question(i)

@@ -131,8 +131,10 @@ type Versions struct{ Oldest, Newest uint32 }
 // StorageVersions are those of this build.
 func StorageVersions() Versions { return Versions{StorageOldest, StorageVersion} }
 
-// ToldVersions are those that a node has told; one that tells none knows only the first.
-func ToldVersions(oldest, newest uint32) Versions { return Versions{max(oldest, 1), max(newest, 1)} }
+// ReportedVersions are those that a node reports. A node that reports none knows only the first.
+func ReportedVersions(oldest, newest uint32) Versions {
+	return Versions{max(oldest, 1), max(newest, 1)}
+}
 
 // Know reports whether a build can run while this version is in force.
 func (v Versions) Know(version uint32) bool { return v.Oldest <= version && version <= v.Newest }

@@ -91,8 +91,8 @@ func (s *slot) check(n int) *Error {
 		WithHint("send it in several requests")
 }
 
-// weighing is what is known of a type of message.
-type weighing struct {
+// messageLayout is what a type of message takes in memory, by its descriptor.
+type messageLayout struct {
 	size  int64  // bytes of its Go struct
 	flat  bool   // it has neither lists nor messages, so that its bytes bound what it holds
 	slots []slot // by field number; of others there are none
@@ -109,7 +109,7 @@ type slot struct {
 	code *Error
 	name protoreflect.Name
 	of   protoreflect.Name
-	sub  *weighing // of a message
+	sub  *messageLayout // of a message
 }
 
 type slotKind byte
@@ -130,46 +130,46 @@ const (
 	oneofBytes   = 32
 )
 
-var weighings sync.Map // protoreflect.FullName -> *weighing
+var layouts sync.Map // protoreflect.FullName -> *messageLayout
 
-// weighingOf returns what is known of a type. It is made when it is first asked for, with those of all that it holds.
-func weighingOf(md protoreflect.MessageDescriptor) *weighing {
-	if w, ok := weighings.Load(md.FullName()); ok {
-		return w.(*weighing)
+// layoutOf returns the layout of a type. The first call makes it, with the layouts of all types that it holds.
+func layoutOf(md protoreflect.MessageDescriptor) *messageLayout {
+	if l, ok := layouts.Load(md.FullName()); ok {
+		return l.(*messageLayout)
 	}
-	made := make(map[protoreflect.FullName]*weighing)
-	newWeighing(md, made)
-	for name, w := range made {
-		weighings.LoadOrStore(name, w) // two that are made at once are equal
+	made := make(map[protoreflect.FullName]*messageLayout)
+	newLayout(md, made)
+	for name, l := range made {
+		layouts.LoadOrStore(name, l) // two that are made at once are equal
 	}
 	return made[md.FullName()]
 }
 
-// newWeighing adds a type to those that are made, unless it is among them.
-func newWeighing(md protoreflect.MessageDescriptor, made map[protoreflect.FullName]*weighing) *weighing {
-	if w := made[md.FullName()]; w != nil {
-		return w
+// newLayout adds the layout of a type to made, unless it is there.
+func newLayout(md protoreflect.MessageDescriptor, made map[protoreflect.FullName]*messageLayout) *messageLayout {
+	if l := made[md.FullName()]; l != nil {
+		return l
 	}
-	w := &weighing{size: structBytes(md), flat: true}
-	made[md.FullName()] = w
+	l := &messageLayout{size: structBytes(md), flat: true}
+	made[md.FullName()] = l
 	fields := md.Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
 		s := newSlot(fd)
 		if fd.Message() != nil {
-			s.sub = newWeighing(fd.Message(), made)
+			s.sub = newLayout(fd.Message(), made)
 		}
 		if fd.IsList() || fd.IsMap() {
-			w.lists++
-			s.list = w.lists
+			l.lists++
+			s.list = l.lists
 		}
-		w.flat = w.flat && s.list == 0 && s.kind != slotMessage
-		for len(w.slots) <= int(fd.Number()) {
-			w.slots = append(w.slots, slot{})
+		l.flat = l.flat && s.list == 0 && s.kind != slotMessage
+		for len(l.slots) <= int(fd.Number()) {
+			l.slots = append(l.slots, slot{})
 		}
-		w.slots[fd.Number()] = s
+		l.slots[fd.Number()] = s
 	}
-	return w
+	return l
 }
 
 func newSlot(fd protoreflect.FieldDescriptor) slot {
@@ -199,7 +199,7 @@ func newSlot(fd protoreflect.FieldDescriptor) slot {
 
 // slotOf returns what is known of a field of a message that this build has.
 func slotOf(fd protoreflect.FieldDescriptor) *slot {
-	return &weighingOf(fd.ContainingMessage()).slots[fd.Number()]
+	return &layoutOf(fd.ContainingMessage()).slots[fd.Number()]
 }
 
 // structBytes are those that Go takes for a message, before its fields are set.
@@ -247,8 +247,8 @@ func ElementWeight(fd protoreflect.FieldDescriptor) int64 {
 // too many elements, is malformed, or takes more than DecodedBytesMax. It allocates nothing unless it refuses, and
 // reads of elements that hold no lists the length alone.
 func Weigh(raw []byte, md protoreflect.MessageDescriptor) (int64, *Error) {
-	w := weighingOf(md)
-	total, err := w.weigh(raw, w.size, 0)
+	l := layoutOf(md)
+	total, err := l.weigh(raw, l.size, 0)
 	if err == errNotProtobuf {
 		err = ErrBadRequest.Errorf("malformed %s: not a valid protobuf message", md.Name())
 	}
@@ -262,7 +262,7 @@ var errNotProtobuf = &Error{Code: ErrBadRequest.Code, Message: "not a valid prot
 const listsMost = 16
 
 // weigh adds to total what raw takes.
-func (w *weighing) weigh(raw []byte, total int64, depth int) (int64, *Error) {
+func (l *messageLayout) weigh(raw []byte, total int64, depth int) (int64, *Error) {
 	if depth > NestedMax {
 		return total, ErrBadRequest.Errorf("more than %d messages in each other: that is the limit", NestedMax)
 	}
@@ -273,10 +273,10 @@ func (w *weighing) weigh(raw []byte, total int64, depth int) (int64, *Error) {
 			return total, errNotProtobuf
 		}
 		raw = raw[size:]
-		if int(num) >= len(w.slots) || w.slots[num].kind == slotNone {
+		if int(num) >= len(l.slots) || l.slots[num].kind == slotNone {
 			total += 2 * int64(size) // kept as it is
 		} else {
-			s := &w.slots[num]
+			s := &l.slots[num]
 			elements := 1
 			var err *Error
 			switch {

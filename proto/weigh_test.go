@@ -40,14 +40,14 @@ func TestElementLimitsAreOfFields(t *testing.T) {
 		}
 	}
 	for _, mt := range messages(t) {
-		if w := weighingOf(mt.Descriptor()); w.lists > listsMost {
+		if w := layoutOf(mt.Descriptor()); w.lists > listsMost {
 			t.Errorf("%s has %d lists: Weigh counts %d at most", mt.Descriptor().FullName(), w.lists, listsMost)
 		}
 	}
 }
 
-// crowded is a message with n elements of two bytes in one of its repeated fields.
-func crowded(fd protoreflect.FieldDescriptor, n int) []byte {
+// withElements returns a message with n elements of two bytes in one of its repeated fields.
+func withElements(fd protoreflect.FieldDescriptor, n int) []byte {
 	if fd.Message() == nil && fd.Kind() != protoreflect.BytesKind && fd.Kind() != protoreflect.StringKind {
 		width := max(1, wideOf(fd.Kind()))
 		return protowire.AppendBytes(protowire.AppendTag(nil, fd.Number(), protowire.BytesType), make([]byte, n*width))
@@ -86,10 +86,10 @@ func TestWeightsBoundWhatIsDecoded(t *testing.T) {
 				continue
 			}
 			n := min(elements, slotOf(fd).most)
-			if weight, err := Weigh(crowded(fd, n+1), mt.Descriptor()); n < elements && err == nil {
+			if weight, err := Weigh(withElements(fd, n+1), mt.Descriptor()); n < elements && err == nil {
 				t.Errorf("%s: %d elements weigh %d: they are one more than the limit", fd.FullName(), n+1, weight)
 			}
-			raw := crowded(fd, n)
+			raw := withElements(fd, n)
 			weight, err := Weigh(raw, mt.Descriptor())
 			if err != nil {
 				t.Errorf("%s: %d elements: %v", fd.FullName(), n, err)
@@ -144,9 +144,9 @@ func TestWeightsOfWhatIsSent(t *testing.T) {
 }
 
 // A batch of nothing, 3.9 MB of it, is refused before anything is made of it.
-func TestCrowdsAreRefusedBeforeTheyAreDecoded(t *testing.T) {
+func TestManyElementsAreRefusedBeforeTheyAreDecoded(t *testing.T) {
 	fd := (&ebbv1.IncrementRequest{}).ProtoReflect().Descriptor().Fields().ByName("increments")
-	raw := crowded(fd, 1_950_000)
+	raw := withElements(fd, 1_950_000)
 	var err *Error
 	allocs := testing.AllocsPerRun(10, func() { err = Decode(raw, new(ebbv1.IncrementRequest)) })
 	if err == nil || !err.Is(ErrBatchTooLarge) {

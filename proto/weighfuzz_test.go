@@ -36,7 +36,7 @@ func FuzzWeigh(f *testing.F) {
 			weight, refused := Weigh(raw, m.ProtoReflect().Descriptor())
 			err := pb.Unmarshal(raw, m)
 			switch {
-			case refused == nil && weight < weighingOf(m.ProtoReflect().Descriptor()).size:
+			case refused == nil && weight < layoutOf(m.ProtoReflect().Descriptor()).size:
 				t.Errorf("%T weighs %d", m, weight)
 			case refused != nil && refused.Is(ErrBadRequest) && err == nil:
 				t.Errorf("%T is decoded, and is not weighed: %v", m, refused)

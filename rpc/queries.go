@@ -30,7 +30,7 @@ func checkStanding(req *ebbv1.WatchRequest) error {
 	case plan.GetStore() != nil:
 		return proto.ErrBadRequest.Errorf("store writes, and only what asks is watched")
 	case req.GetAlert() != nil && plan.GetSurprise() == nil:
-		return proto.ErrAlarmed()
+		return proto.ErrBadAlertQuestion()
 	}
 	return nil
 }

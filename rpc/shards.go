@@ -99,7 +99,7 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 	}
 	once, at := askedOnce(spreadOut(req))
 	if once == req {
-		once = proto.Readdressed(req, req.GetQuestions())
+		once = proto.WithQuestions(req, req.GetQuestions())
 	}
 	once.AnswerBytes = min(cmp.Or(once.GetAnswerBytes(), partsBytesMax), partsBytesMax)
 	resp, err := s.Local.Ask(ctx, once)
@@ -124,7 +124,7 @@ func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 	if firsts == nil {
 		return req, nil
 	}
-	out, at := proto.Readdressed(req, nil), make([]int, len(firsts))
+	out, at := proto.WithQuestions(req, nil), make([]int, len(firsts))
 	for i, first := range firsts {
 		if first != i {
 			at[i] = at[first]
@@ -151,7 +151,7 @@ func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	if !any {
 		return req
 	}
-	out := proto.Readdressed(req, nil)
+	out := proto.WithQuestions(req, nil)
 	for i, q := range list {
 		if i > 0 && same(q, list[i-1]) {
 			last := out.Questions[len(out.Questions)-1]
@@ -177,7 +177,7 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	if !slices.ContainsFunc(req.GetQuestions(), func(q *ebbv1.ShardQuestion) bool { return len(q.GetAlso()) > 0 }) {
 		return req
 	}
-	out := proto.Readdressed(req, nil)
+	out := proto.WithQuestions(req, nil)
 	for _, q := range req.GetQuestions() {
 		if len(q.GetAlso()) == 0 {
 			out.Questions = append(out.Questions, q)

@@ -237,7 +237,7 @@ func mergeParts(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer,
 	case *ebbv1.Question_EventClock:
 		return mergeEventClocks(answers)
 	}
-	return nil, proto.ErrUnasked()
+	return nil, proto.ErrUnknownQuestion()
 }
 
 func mergeCounts(answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {

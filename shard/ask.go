@@ -149,7 +149,7 @@ func (f *frame) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	case *ebbv1.Question_EventClock:
 		return f.askEventClock(q)
 	}
-	return f.unanswered(proto.ErrUnasked())
+	return f.unanswered(proto.ErrUnknownQuestion())
 }
 
 // unanswered is the answer that says why there is none; nil when there was no room for one, see AskWithin.

@@ -170,7 +170,7 @@ func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Er
 		return proto.ErrWrongKind.Errorf("bits of key %s: it holds another kind than a bitmap", quote(e.Key)).
 			WithHint("a key keeps the kind of its first write until it has faded; choose another key")
 	case code == ebbv1.Code_CODE_BAD_REQUEST && ns != nil && numbered(ns, e):
-		return proto.ErrNumbered(ns.definition.GetName())
+		return proto.ErrHasDictionary(ns.definition.GetName())
 	case code == ebbv1.Code_CODE_RESOURCE_EXHAUSTED:
 		return proto.ErrResourceExhausted.Errorf("bits of key %s: the bitmap has reached its limit of %d MiB in a shard", quote(e.Key), proto.BitmapBytesMax>>20).
 			WithHint("cut it into several, by period or by a prefix of the ids, or place bitmaps by slice: ebb namespace create NAME --bitmap-placement slice")

@@ -115,14 +115,14 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
-// TestLeap: many trials that leap and many that really add have errors of the same size and no different mean.
-func TestLeap(t *testing.T) {
+// TestSkip: many trials that skip and many that add every thing have errors of the same size and the same mean.
+func TestSkip(t *testing.T) {
 	trials := 150
 	if testing.Short() {
 		trials = 80
 	}
 	for _, k := range Kinds() {
-		if _, ok := k.fresh().(leaper); !ok {
+		if _, ok := k.fresh().(skipper); !ok {
 			continue
 		}
 		t.Run(k.Name, func(t *testing.T) {
@@ -135,14 +135,14 @@ func TestLeap(t *testing.T) {
 				}
 				rows[i] = all[len(all)-1]
 			}
-			added, leapt := rows[0], rows[1]
-			if d := leapt.Bias - added.Bias; math.Abs(d) > 4.5*math.Hypot(added.BiasError, leapt.BiasError) {
-				t.Errorf("bias %v when added, %v leaping", added.Bias, leapt.Bias)
+			added, skipped := rows[0], rows[1]
+			if d := skipped.Bias - added.Bias; math.Abs(d) > 4.5*math.Hypot(added.BiasError, skipped.BiasError) {
+				t.Errorf("bias %v when added, %v skipping", added.Bias, skipped.Bias)
 			}
 			chance := 4.5 / math.Sqrt(float64(trials)) // of two rmse
 			// a Poisson number of things from 4096 on adds at most 0.6%
-			if q := leapt.RMSE / added.RMSE; q < 1/(1+chance) || q > 1+chance {
-				t.Errorf("rmse %v when added, %v leaping", added.RMSE, leapt.RMSE)
+			if q := skipped.RMSE / added.RMSE; q < 1/(1+chance) || q > 1+chance {
+				t.Errorf("rmse %v when added, %v skipping", added.RMSE, skipped.RMSE)
 			}
 		})
 	}

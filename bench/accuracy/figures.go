@@ -231,7 +231,9 @@ func Registers(ctx context.Context, seeds int) ([]Figure, error) {
 	}
 	for i, p := range []int{12, 16} {
 		figures[i].What = "different things"
-		k := Kind{leapFrom: 1 << p, fresh: func() subject { return &ranks{Ranks: NewRanks(p), estimate: (*Ranks).HyperLogLog} }}
+		k := Kind{skipFrom: 1 << p, fresh: func() subject {
+			return &ranks{Ranks: NewRanks(p), estimate: (*Ranks).HyperLogLog}
+		}}
 		for seed := range seeds {
 			if err := ctx.Err(); err != nil {
 				return nil, err

@@ -20,7 +20,7 @@ type Kind struct {
 	// Theory is the relative standard error at a size, or a bound of it; NaN where none is known.
 	Theory func(n float64) float64
 
-	leapFrom uint64 // the least size from which it can leap
+	skipFrom uint64 // the least size from which it can skip
 	fresh    func() subject
 }
 
@@ -46,7 +46,7 @@ func must[T any](v T, err error) T {
 
 const (
 	farthest = 1_000_000_000_000_000_000 // 2^63 hashes are the limit of a Distinct
-	// realMax bounds the kinds that cannot leap.
+	// realMax bounds the kinds that cannot skip.
 	realMax        = 100_000
 	decayedMax     = 10_000
 	linearCapacity = 50_000
@@ -78,7 +78,7 @@ func Kinds() []Kind {
 
 func distinctKind(name, about string, p, parts int, precisions ...int) Kind {
 	return Kind{
-		Name: name, About: about, Max: farthest, Theory: bound(DistinctTheory(p)), leapFrom: 2 << 11,
+		Name: name, About: about, Max: farthest, Theory: bound(DistinctTheory(p)), skipFrom: 2 << 11,
 		fresh: func() subject { return newDistinct(parts, precisions...) },
 	}
 }
@@ -86,13 +86,13 @@ func distinctKind(name, about string, p, parts int, precisions ...int) Kind {
 func setKind(name, about string, parts int) Kind {
 	const k = sketch.SetKDefault
 	return Kind{
-		Name: name, About: about, Max: farthest, leapFrom: 4 * k,
+		Name: name, About: about, Max: farthest, skipFrom: 4 * k,
 		Theory: func(n float64) float64 { return SetTheory(k, n) },
 		fresh:  func() subject { return newSet(parts, k) },
 	}
 }
 
-// plainKinds are those that cannot leap.
+// plainKinds are those that cannot skip.
 func plainKinds() []Kind {
 	lp := sketch.LinearParams{Capacity: linearCapacity}
 	bits := float64(must(lp.Bits()))
@@ -149,7 +149,7 @@ func rankKind(name, about string, theory func(m float64) float64, load float64, 
 	const p = 10
 	m := float64(int(1) << p)
 	return Kind{
-		Name: name, About: about, Reference: true, Max: farthest, leapFrom: 1 << p, Theory: from(load*m, theory(m)),
+		Name: name, About: about, Reference: true, Max: farthest, skipFrom: 1 << p, Theory: from(load*m, theory(m)),
 		fresh: func() subject { return &ranks{Ranks: NewRanks(p), estimate: estimate} },
 	}
 }

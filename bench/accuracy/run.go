@@ -130,15 +130,15 @@ func Run(ctx context.Context, k Kind, o Options) ([]Row, error) {
 func trial(k Kind, o Options, i int, sizes []uint64, at func(i int, s subject)) {
 	r := rand.New(rand.NewPCG(o.Seed, uint64(i)))
 	s := k.fresh()
-	far, canLeap := s.(leaper)
-	exact := max(o.Exact, k.leapFrom)
+	far, canSkip := s.(skipper)
+	exact := max(o.Exact, k.skipFrom)
 	n := uint64(0)
 	for j, size := range sizes {
-		if canLeap && size > exact {
+		if canSkip && size > exact {
 			for ; n < exact; n++ {
 				s.add(r)
 			}
-			far.leap(r, exact, sizes[j:], func(to int) { at(j+to, s) })
+			far.skip(r, exact, sizes[j:], func(to int) { at(j+to, s) })
 			return
 		}
 		for ; n < size; n++ {

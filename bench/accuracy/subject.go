@@ -18,11 +18,11 @@ type subject interface {
 	bytes() (memory, encoded int)
 }
 
-// leaper is a subject that can go from many things to very many.
-type leaper interface {
+// skipper is a subject that can skip things that do not change its state, and so reach very large sizes.
+type skipper interface {
 	subject
-	// leap goes on from a number of things, and calls at when it has reached each size. Sizes rise.
-	leap(r *rand.Rand, from uint64, sizes []uint64, at func(i int))
+	// skip starts at a number of things, and calls at when it reaches each size. Sizes rise.
+	skip(r *rand.Rand, from uint64, sizes []uint64, at func(i int))
 }
 
 // updates describes the state changes of registers: a hash brings one update to one register, each with the same probability.
@@ -34,10 +34,10 @@ type updates struct {
 	hash func(register, update int) uint64
 }
 
-// leap draws for every update of every register when it comes next, as an exponential variable: the number of things is then that of a Poisson
-// process, whose own deviation, at most 1/(2 sqrt(from)) of the number, is the error of the method. What a register has seen already
-// changes nothing when it comes again.
-func (u *updates) leap(r *rand.Rand, from uint64, sizes []uint64, add func(hash uint64), at func(i int)) {
+// skip draws for every update of every register when it comes next, as an exponential variable. The number of things is
+// then that of a Poisson process, whose own deviation, at most 1/(2 sqrt(from)) of the number, is the error of
+// the method. What a register has seen already changes nothing when it comes again.
+func (u *updates) skip(r *rand.Rand, from uint64, sizes []uint64, add func(hash uint64), at func(i int)) {
 	due := make([][]uint64, len(sizes))
 	ends := make([]float64, len(sizes))
 	for i, n := range sizes {
@@ -104,11 +104,11 @@ func (d *distinct) add(r *rand.Rand) {
 	d.n++
 }
 
-func (d *distinct) put(hash uint64, turn int) { d.parts[turn%len(d.parts)].Add(hash) }
+func (d *distinct) put(hash uint64, i int) { d.parts[i%len(d.parts)].Add(hash) }
 
-func (d *distinct) leap(r *rand.Rand, from uint64, sizes []uint64, at func(i int)) {
-	turn := 0
-	d.updates.leap(r, from, sizes, func(h uint64) { d.put(h, turn); turn++ }, func(i int) {
+func (d *distinct) skip(r *rand.Rand, from uint64, sizes []uint64, at func(i int)) {
+	next := 0
+	d.updates.skip(r, from, sizes, func(h uint64) { d.put(h, next); next++ }, func(i int) {
 		d.n = sizes[i]
 		at(i)
 	})
@@ -166,8 +166,9 @@ func (s *set) add(r *rand.Rand) {
 	s.n++
 }
 
-// leap waits, for each part that has its share of the things, for the next hash below the largest kept: nothing else changes anything.
-func (s *set) leap(r *rand.Rand, _ uint64, sizes []uint64, at func(i int)) {
+// skip draws, for each part with its share of the things, the next hash below the largest that it keeps. Other hashes
+// change nothing.
+func (s *set) skip(r *rand.Rand, _ uint64, sizes []uint64, at func(i int)) {
 	for i, size := range sizes {
 		for j := range s.parts {
 			part := &s.parts[j]
@@ -220,13 +221,13 @@ func (k *ranks) add(r *rand.Rand) {
 	k.n++
 }
 
-func (k *ranks) leap(r *rand.Rand, from uint64, sizes []uint64, at func(i int)) {
+func (k *ranks) skip(r *rand.Rand, from uint64, sizes []uint64, at func(i int)) {
 	u := updates{registers: len(k.ranks)}
 	for rank := 1; rank <= rankMax; rank++ {
 		u.probability = append(u.probability, math.Ldexp(1, -min(rank, rankMax-1)))
 	}
 	u.hash = func(register, update int) uint64 { return uint64(register) | 1<<(63-update) }
-	u.leap(r, from, sizes, k.Add, func(i int) {
+	u.skip(r, from, sizes, k.Add, func(i int) {
 		k.n = sizes[i]
 		at(i)
 	})

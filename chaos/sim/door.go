@@ -110,7 +110,8 @@ func (d *Door) SetText(ctx context.Context, ns, key, value string) error {
 
 // ask asks the shard of a key.
 func (d *Door) ask(ctx context.Context, key string, how *ebbv1.ShardAskRequest, q *ebbv1.Question) (*ebbv1.Answer, error) {
-	resp, err := d.shards.Ask(ctx, proto.Readdressed(how, []*ebbv1.ShardQuestion{{Shard: proto.ShardOf(q.GetNamespace(), []byte(key), d.total), Question: q}}))
+	questions := []*ebbv1.ShardQuestion{{Shard: proto.ShardOf(q.GetNamespace(), []byte(key), d.total), Question: q}}
+	resp, err := d.shards.Ask(ctx, proto.WithQuestions(how, questions))
 	if err != nil {
 		return nil, ebbv1grpc.FromStatus(err)
 	}

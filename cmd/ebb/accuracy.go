@@ -20,7 +20,7 @@ import (
 
 // accuracyFlags say what is tried, and how often.
 type accuracyFlags struct {
-	kinds   words
+	kinds   stringsValue
 	dir     string
 	max     float64 // so that it can be written 1e9
 	figures int

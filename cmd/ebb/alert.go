@@ -15,7 +15,7 @@ import (
 // alertFlags are the thresholds and how to wait for them.
 type alertFlags struct {
 	questionFlags
-	against     words
+	against     stringsValue
 	p, distance float64
 	interval    time.Duration
 	until       bool
@@ -61,8 +61,8 @@ func (s *session) watchDrift(cmd *cobra.Command, args []string, f *alertFlags) e
 	}
 	defer c.Close()
 	query := client.SurpriseQuery{}
-	query.Keys, query.Patterns = apart(args)
-	query.Against, query.AgainstPatterns = apart(f.against)
+	query.Keys, query.Patterns = splitPatterns(args)
+	query.Against, query.AgainstPatterns = splitPatterns(f.against)
 	watch := client.WatchOptions{Interval: f.interval, Alert: &client.Alert{PValue: f.p, JensenShannon: f.distance}}
 	for e, err := range c.WatchSurprise(cmd.Context(), s.namespace, query, watch, opts...) {
 		switch {

@@ -63,8 +63,8 @@ func noneOf(what, word string, words []string) error {
 	return usagef("%s %q: one of %s", what, word, strings.Join(words, ", "))
 }
 
-// span is the value of a flag that is a duration of at least so much.
-type span struct {
+// durationValue is the value of a flag that is a duration, with its least value.
+type durationValue struct {
 	d     *time.Duration
 	least time.Duration
 }
@@ -73,48 +73,48 @@ type span struct {
 // stands for whatever is above zero.
 func durationVar(f *pflag.FlagSet, d *time.Duration, name string, value, least time.Duration, usage string) {
 	*d = value
-	f.Var(span{d, least}, name, usage)
+	f.Var(durationValue{d, least}, name, usage)
 }
 
 // Set implements pflag.Value.
-func (s span) Set(text string) error {
+func (v durationValue) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
 		return fmt.Errorf("write it as 500ms, 5s or 2m")
-	case d < s.least && s.least == 0:
+	case d < v.least && v.least == 0:
 		return fmt.Errorf("it must not be negative")
-	case d < s.least && s.least == time.Microsecond:
+	case d < v.least && v.least == time.Microsecond:
 		return fmt.Errorf("it must be above zero")
-	case d < s.least:
-		return fmt.Errorf("it must be at least %v", s.least)
+	case d < v.least:
+		return fmt.Errorf("it must be at least %v", v.least)
 	}
-	*s.d = d
+	*v.d = d
 	return nil
 }
 
 // String implements pflag.Value.
-func (s span) String() string {
-	if s.d == nil {
+func (v durationValue) String() string {
+	if v.d == nil {
 		return ""
 	}
-	return s.d.String()
+	return v.d.String()
 }
 
 // Type implements pflag.Value.
-func (s span) Type() string { return "duration" }
+func (v durationValue) Type() string { return "duration" }
 
-// byteSize is the value of a flag that is a number of bytes.
-type byteSize struct{ n *int64 }
+// byteSizeValue is the value of a flag that is a number of bytes.
+type byteSizeValue struct{ n *int64 }
 
 // byteSizeVar adds a flag whose value is bytes, written with a unit or without.
 func byteSizeVar(f *pflag.FlagSet, n *int64, name string, value int64, usage string) {
 	*n = value
-	f.Var(byteSize{n}, name, usage)
+	f.Var(byteSizeValue{n}, name, usage)
 }
 
 // Set implements pflag.Value.
-func (b byteSize) Set(text string) error {
+func (b byteSizeValue) Set(text string) error {
 	n, err := humanize.ParseBytes(text)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (b byteSize) Set(text string) error {
 }
 
 // String implements pflag.Value.
-func (b byteSize) String() string {
+func (b byteSizeValue) String() string {
 	if b.n == nil {
 		return ""
 	}
@@ -135,35 +135,35 @@ func (b byteSize) String() string {
 }
 
 // Type implements pflag.Value.
-func (b byteSize) Type() string { return "bytes" }
+func (b byteSizeValue) Type() string { return "bytes" }
 
-// words is the value of a flag that may be given several times. An empty one takes back those before.
-type words []string
+// stringsValue is the value of a flag that may be given several times. An empty value removes those before it.
+type stringsValue []string
 
-func (w *words) String() string { return strings.Join(*w, ",") }
-func (w *words) Type() string   { return "text" }
+func (v *stringsValue) String() string { return strings.Join(*v, ",") }
+func (v *stringsValue) Type() string   { return "text" }
 
-func (w *words) Set(text string) error {
+func (v *stringsValue) Set(text string) error {
 	if text == "" {
-		*w = nil
+		*v = nil
 		return nil
 	}
-	*w = append(*w, text)
+	*v = append(*v, text)
 	return nil
 }
 
 // bins are those of a --bin that may be given several times. Given and empty it is a mistake, such as a variable of the shell that is not set.
-func (w words) bins(cmd *cobra.Command) ([][]byte, error) {
-	if len(w) == 0 && cmd.Flags().Changed("bin") {
+func (v stringsValue) bins(cmd *cobra.Command) ([][]byte, error) {
+	if len(v) == 0 && cmd.Flags().Changed("bin") {
 		return nil, usagef("--bin is empty: a bin has 1 to %d bytes", proto.BinLenMax)
 	}
-	return keysOf(w), nil
+	return keysOf(v), nil
 }
 
-// floats is the value of a flag with numbers, separated by commas; it may be given several times.
-type floats []float64
+// floatsValue is the value of a flag with numbers, separated by commas; it may be given several times.
+type floatsValue []float64
 
-func (n *floats) String() string {
+func (n *floatsValue) String() string {
 	text := make([]string, len(*n))
 	for i, v := range *n {
 		text[i] = exact(v)
@@ -171,9 +171,9 @@ func (n *floats) String() string {
 	return strings.Join(text, ",")
 }
 
-func (n *floats) Type() string { return "numbers" }
+func (n *floatsValue) Type() string { return "numbers" }
 
-func (n *floats) Set(text string) error {
+func (n *floatsValue) Set(text string) error {
 	if text == "" {
 		*n = nil
 		return nil

@@ -384,7 +384,8 @@ func (s *session) transferBar(quiet bool, what string) (show func(backup.Progres
 	if quiet || !interactive(s.term.err) {
 		return nil, func() {}
 	}
-	bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
+	bar := progressbar.NewOptions64(-1,
+		progressbar.OptionSetWriter(rawTerminal(s.term.err)), progressbar.OptionShowBytes(true),
 		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(p backup.Progress) {
 		if p.BytesTotal > 0 {

@@ -149,16 +149,16 @@ func benchWrite(ctx context.Context, s *session, bf benchFlags) error {
 	if err != nil {
 		return err
 	}
-	redis, err := rival(ctx, s, bf)
+	redis, err := benchRedis(ctx, s, bf)
 	if err != nil {
 		return err
 	}
 	return printWrite(s, bf, result, single, redis)
 }
 
-// rival measures Redis after the nodes have stopped, on the same disk. 0 means
+// benchRedis measures Redis after the nodes have stopped, on the same disk. 0 means
 // that it was not measured.
-func rival(ctx context.Context, s *session, bf benchFlags) (float64, error) {
+func benchRedis(ctx context.Context, s *session, bf benchFlags) (float64, error) {
 	if !bf.rival {
 		return 0, nil
 	}

@@ -88,15 +88,15 @@ func oneOf(what, word string, words []string) error {
 	return noneOf(what, word, words)
 }
 
-// meter counts what is read.
-type meter struct {
+// countingReader counts the bytes that are read.
+type countingReader struct {
 	io.Reader
 	bytes int64
 }
 
-func (m *meter) Read(p []byte) (int, error) {
-	n, err := m.Reader.Read(p)
-	m.bytes += int64(n)
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.bytes += int64(n)
 	return n, err
 }
 
@@ -110,7 +110,7 @@ func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags
 		return err
 	}
 	defer file.Close()
-	m := &meter{Reader: file}
+	m := &countingReader{Reader: file}
 	in := bufio.NewReaderSize(m, 1<<20)
 	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
 		unzipped, err := gzip.NewReader(in)
@@ -238,7 +238,7 @@ func (l *namesLoader) flush() error {
 }
 
 // loadProgress draws a bar on a terminal, and says nothing elsewhere.
-func (s *session) loadProgress(file io.Reader, m *meter, quiet bool) func(ids int, rate float64, done bool) {
+func (s *session) loadProgress(file io.Reader, m *countingReader, quiet bool) func(ids int, rate float64, done bool) {
 	if quiet || !interactive(s.term.err) {
 		return func(int, float64, bool) {}
 	}
@@ -248,7 +248,8 @@ func (s *session) loadProgress(file io.Reader, m *meter, quiet bool) func(ids in
 			size = info.Size()
 		}
 	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
+	bar := progressbar.NewOptions64(size,
+		progressbar.OptionSetWriter(rawTerminal(s.term.err)), progressbar.OptionShowBytes(true),
 		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(ids int, rate float64, done bool) {
 		bar.Describe(fmt.Sprintf("%d ids, %.0f ids/s", ids, rate))

@@ -40,7 +40,7 @@ func (s *session) loadRows(cmd *cobra.Command, key, path string, f bitsLoadFlags
 		return err
 	}
 	defer file.Close()
-	m := &meter{Reader: file}
+	m := &countingReader{Reader: file}
 	rows, err := load.NewReader(m, path, opts)
 	if errors.Is(err, load.ErrColumn) {
 		return usageError{err}

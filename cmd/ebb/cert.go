@@ -56,9 +56,9 @@ func (c *certFlags) add(cmd *cobra.Command, life time.Duration) {
 	cmd.Flags().BoolVar(&c.force, "force", false, "replace a certificate and its key that are there")
 }
 
-// vacant refuses to replace what is there of a name.
-func (c *certFlags) vacant(name string) error {
-	return vacant(c.force, c.path(name+".key"), c.path(name+".crt"))
+// checkAbsent refuses to replace the files of a name.
+func (c *certFlags) checkAbsent(name string) error {
+	return checkAbsent(c.force, c.path(name+".key"), c.path(name+".crt"))
 }
 
 func (c *certFlags) path(name string) string { return filepath.Join(c.dir, name) }
@@ -73,8 +73,8 @@ func checkCertName(name string) error {
 	return nil
 }
 
-// made is a certificate as --json prints it.
-type made struct {
+// certJSON is a certificate as --json prints it.
+type certJSON struct {
 	Cert  string    `json:"cert"`
 	Key   string    `json:"key"`
 	Until time.Time `json:"until"`
@@ -89,7 +89,7 @@ func newCertCA(s *session) *cobra.Command {
 			if err := outfile.MakeDir("--dir", c.dir); err != nil {
 				return err
 			}
-			if err := c.vacant("ca"); err != nil {
+			if err := c.checkAbsent("ca"); err != nil {
 				return fmt.Errorf("%w, and certificates of it do not hold any more then; --dir names another directory", err)
 			}
 			from := time.Now()
@@ -194,7 +194,7 @@ func newCertGossipKey(s *session) *cobra.Command {
 				return err
 			}
 			text := base64.StdEncoding.EncodeToString(key)
-			return s.handOut(f, text, map[string]string{"key": text})
+			return s.writeSecret(f, text, map[string]string{"key": text})
 		},
 	}
 	out.add(cmd)
@@ -203,7 +203,7 @@ func newCertGossipKey(s *session) *cobra.Command {
 
 // issue makes a certificate by the CA of the directory.
 func (s *session) issue(c *certFlags, r trust.Request) error {
-	if err := c.vacant(r.Name); err != nil {
+	if err := c.checkAbsent(r.Name); err != nil {
 		return err
 	}
 	ca, err := trust.ReadAuthority(c.path("ca.crt"), c.path("ca.key"))
@@ -224,7 +224,7 @@ func (s *session) issue(c *certFlags, r trust.Request) error {
 
 // putCert puts both files in place, the key first: a node that looks in between finds that they do not fit, and waits.
 func (s *session) putCert(c *certFlags, name string, cert, key []byte, until time.Time) error {
-	m := made{Cert: c.path(name + ".crt"), Key: c.path(name + ".key"), Until: until.UTC().Truncate(time.Second)}
+	m := certJSON{Cert: c.path(name + ".crt"), Key: c.path(name + ".key"), Until: until.UTC().Truncate(time.Second)}
 	if err := replaceFile(m.Key, key, 0o600); err != nil {
 		return outfile.CannotWrite("--dir", c.dir, err)
 	}

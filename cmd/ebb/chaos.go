@@ -344,8 +344,8 @@ func newChaosProgress(s *session) *chaosProgress {
 	return p
 }
 
-func (p *chaosProgress) show(r *swarm.Report, doing string) {
-	if time.Since(p.last) < p.interval && doing == "" {
+func (p *chaosProgress) show(r *swarm.Report, activity string) {
+	if time.Since(p.last) < p.interval && activity == "" {
 		return
 	}
 	p.last, p.wrote = time.Now(), true
@@ -354,11 +354,11 @@ func (p *chaosProgress) show(r *swarm.Report, doing string) {
 		seeds = fmt.Sprintf("%d of %s", r.Sum.Seeds, plural(r.Asked, "seed", "seeds"))
 	}
 	line := fmt.Sprintf("%s, %d failed, %.2f seeds/s, %v of virtual time", seeds, len(r.Failures), r.SeedsPerSecond(), r.Sum.Virtual.Round(time.Second))
-	if doing != "" {
-		line += ", " + doing
+	if activity != "" {
+		line += ", " + activity
 	}
 	if p.live {
-		fmt.Fprintf(undisplayed(p.s.term.err), "\r\033[K%s", line)
+		fmt.Fprintf(rawTerminal(p.s.term.err), "\r\033[K%s", line)
 		return
 	}
 	fmt.Fprintln(p.s.term.err, line)

@@ -170,9 +170,9 @@ func (s *session) changeCluster(cmd *cobra.Command, req *ebbv1.ChangeClusterRequ
 		return err
 	}
 	defer c.Close()
-	begun, before := time.Now(), traffic{}
+	begun, before := time.Now(), snapshotTraffic{}
 	if wait {
-		before = trafficOf(cmd.Context(), c, s.timeout)
+		before = readSnapshotTraffic(cmd.Context(), c, s.timeout)
 	}
 	resp, err := s.changeOnce(cmd.Context(), c, req)
 	moved := wait && len(resp.GetMoves()) > 0
@@ -183,7 +183,7 @@ func (s *session) changeCluster(cmd *cobra.Command, req *ebbv1.ChangeClusterRequ
 		return err
 	}
 	if moved && s.output != "json" && s.output != "tsv" {
-		sent := trafficOf(cmd.Context(), c, s.timeout).since(before)
+		sent := readSnapshotTraffic(cmd.Context(), c, s.timeout).since(before)
 		_, err := fmt.Fprintf(s.term.out, "everything has moved, in %v%s; %v\n", time.Since(begun).Round(100*time.Millisecond), departure(req), sent)
 		return err
 	}

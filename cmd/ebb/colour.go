@@ -22,7 +22,7 @@ func removeAll(s *session, dir string) {
 
 // interactive says whether v is a terminal.
 func interactive(v any) bool {
-	if d, ok := v.(*display); ok {
+	if d, ok := v.(*terminalEscaper); ok {
 		return interactive(d.file)
 	}
 	f, ok := v.(*os.File)

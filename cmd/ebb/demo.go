@@ -89,7 +89,7 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 		}
 		defer removeAll(s, df.dir)
 	}
-	ctx, shown, stop := untilUnread(ctx, s)
+	ctx, shown, stop := withBrokenPipe(ctx, s)
 	defer stop()
 	d, err := startDemo(ctx, shown, df)
 	if err != nil {
@@ -121,9 +121,9 @@ type demo struct {
 	last    string
 	latest  atomic.Pointer[reply] // the newest answer; nil before the first
 	acks    []ackedAt             // of the last frames
-	weather weather
+	model   clickModel
 	began   time.Time // of the stream
-	tides   tides
+	shares  shareHistory
 }
 
 // reply is what came of asking what is happening now.
@@ -164,7 +164,8 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{s: s, flags: df, cluster: cluster, rng: rand.New(rand.NewPCG(df.seed, 2)), weather: weather{df.halfLife}}
+	d := &demo{s: s, flags: df, cluster: cluster, rng: rand.New(rand.NewPCG(df.seed, 2))}
+	d.model = clickModel{df.halfLife}
 	if err := d.prepare(start); err != nil {
 		return nil, errors.Join(err, cluster.Close())
 	}
@@ -276,7 +277,7 @@ func (d *demo) stream(ctx context.Context) {
 				continue
 			}
 			for owed += float64(d.flags.rate) * step.Seconds(); owed >= 1; owed-- {
-				country := d.weather.draw(rng, at.Sub(d.began), clicks.Next(at).Country)
+				country := d.model.draw(rng, at.Sub(d.began), clicks.Next(at).Country)
 				if d.now.Add(ctx, demoKey, country, 1) != nil || d.ledger.Add(ctx, demoKey, country, 1) != nil {
 					return
 				}
@@ -358,14 +359,14 @@ func (d *demo) frame() frame {
 		f.grpc = addrs[0]
 	}
 	f.rate = d.rate(f.at, f.acked)
-	f.surprise = d.weather.surprise(f.at.Sub(d.began))
+	f.surprise = d.model.surprise(f.at.Sub(d.began))
 	if r := d.latest.Load(); r != nil {
 		f.answer, f.problem = r.answer, r.problem
 		if age := f.at.Sub(r.at); age > demoStale {
 			f.age = age
 		}
 	}
-	f.marks = d.tides.marks(f.at, f.answer.GetDistribution())
+	f.marks = d.shares.marks(f.at, f.answer.GetDistribution())
 	for i := range d.cluster.Nodes() {
 		nf := nodeFrame{name: d.cluster.Name(i), state: d.cluster.State(i)}
 		if n := d.cluster.Node(i); n != nil {
@@ -416,7 +417,7 @@ func (d *demo) living() int {
 // lines where there is none.
 func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan frame, keys chan<- string) {
 	if d.s.output != "json" && interactive(d.s.term.in) && interactive(d.s.term.out) {
-		on := screen{in: d.s.term.in.(*os.File), out: undisplayed(d.s.term.out).(*os.File), frames: frames, keys: keys}
+		on := screen{in: d.s.term.in.(*os.File), out: rawTerminal(d.s.term.out).(*os.File), frames: frames, keys: keys}
 		if err := on.run(ctx); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(d.s.term.err, "terminal:", err)
 		}

@@ -103,9 +103,9 @@ func (f frame) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", faint.of(fmt.Sprintf("  %-3s   %9s  %7s %-6s", "bin", "count", "share", "±95%")))
 	bins := f.answer.GetDistribution().GetBins()
-	calm, burst := plain, plain
+	usual, burst := plain, plain
 	if f.colour {
-		calm, burst = cyan, yellow
+		usual, burst = cyan, yellow
 	}
 	for i := range demoTop {
 		if i >= len(bins) {
@@ -117,7 +117,7 @@ func (f frame) table() string {
 		if string(bins[i].GetBin()) == load.EmptyBin {
 			note = faint.of("  country unknown")
 		}
-		bar, mark := calm, f.mark(bins[i].GetBin())
+		bar, mark := usual, f.mark(bins[i].GetBin())
 		if mark == "!" {
 			bar, note = burst, "  surprise"
 		}

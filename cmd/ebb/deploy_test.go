@@ -30,7 +30,7 @@ func TestMonitoredMetricsExist(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	files := newSealedFiles(t)
+	files := newTLSFiles(t)
 	f := startFleet(t, append(files.serveArgs(), "--shards", "3")...)
 	c := files.dial(ctx, f)
 	if err := c.Increment(ctx, "default", client.Increment{Key: "clicks", Bin: "US", Amount: 1}); err != nil {

@@ -137,8 +137,8 @@ func codeOfError(err error) ebbv1.Code {
 	return 0
 }
 
-// place is where in a text err is: 0 if in none.
-func place(err error) (line, column int) {
+// errorPosition is the line and column that err names; 0 if it names none.
+func errorPosition(err error) (line, column int) {
 	var pe *proto.Error
 	if errors.As(err, &pe) {
 		return int(pe.Line), int(pe.Column)

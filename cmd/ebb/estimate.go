@@ -18,8 +18,8 @@ import (
 
 func newEstimate(s *session) *cobra.Command {
 	var q questionFlags
-	var bins words
-	var quantiles floats
+	var bins stringsValue
+	var quantiles floatsValue
 	var top int64
 	var members bool
 	var window string
@@ -30,7 +30,7 @@ func newEstimate(s *session) *cobra.Command {
 			"  ebb estimate searches --top 10\n  ebb estimate seen --bin ann --bin bob\n  ebb estimate players --members\n" +
 			"  ebb estimate fans --members --limit 10\n  ebb estimate visitors --window 10m -n hourly\n  ebb estimate 'visitors/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			keys, patterns := named(args)
+			keys, patterns := splitPatternBytes(args)
 			counted, err := bins.bins(cmd)
 			if err != nil {
 				return err
@@ -196,8 +196,8 @@ func (e *estimateJSON) name() string {
 	return e.Of
 }
 
-// sureness says how sure an interval is.
-func sureness(confidence float64) string {
+// confidenceText is the confidence of an interval in words.
+func confidenceText(confidence float64) string {
 	if confidence == 1 {
 		return "certain"
 	}
@@ -215,7 +215,8 @@ func printSummaryTable(w io.Writer, out summaryJSON, a *ebbv1.Answer) error {
 			fmt.Fprintf(tw, "%s\tnothing known\t\teach value has faded\t\n", e.name())
 			continue
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s to %s\t%s\n", e.name(), figure(e.Value, 6), figure(e.StdError, 3), figure(e.Low, 6), figure(e.High, 6), sureness(e.Confidence))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s to %s\t%s\n", e.name(), figure(e.Value, 6), figure(e.StdError, 3),
+			figure(e.Low, 6), figure(e.High, 6), confidenceText(e.Confidence))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

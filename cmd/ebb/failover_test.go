@@ -127,14 +127,15 @@ func failover(ctx context.Context, t *testing.T, f *proc.Fleet, c *client.Client
 	t.Helper()
 	f.Kill(victim)
 	start := time.Now()
-	patient, cancel := context.WithTimeout(ctx, 30*time.Second)
+	writeCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards slowest
 	var slowest time.Duration
 	for _, shard := range shards {
 		wg.Go(func() {
-			if err := c.Increment(patient, "ledger", client.Increment{Key: keys[shard-1], Bin: "b", Amount: 1}); err != nil {
+			in := client.Increment{Key: keys[shard-1], Bin: "b", Amount: 1}
+			if err := c.Increment(writeCtx, "ledger", in); err != nil {
 				t.Errorf("shard %d: %v", shard, err)
 				return
 			}

@@ -75,16 +75,16 @@ func FuzzValues(f *testing.F) {
 			t.Errorf("duration %q of %d us is %v", text, us, time.Duration(us)*time.Microsecond)
 		}
 		if d, err := optional("x", text, readSpan); err == nil && d != nil && *d < 0 {
-			t.Errorf("span %q is %v", text, *d)
+			t.Errorf("duration %q is %v", text, *d)
 		}
 		if first, last, is, err := parseRange(text); err == nil && (first > last || is != strings.Contains(text, "..")) {
 			t.Errorf("range %q is %d to %d", text, first, last)
 		}
 		var d time.Duration
-		if (span{&d, time.Microsecond}).Set(text) == nil && d < time.Microsecond {
-			t.Errorf("a span of %v", d)
+		if (durationValue{&d, time.Microsecond}).Set(text) == nil && d < time.Microsecond {
+			t.Errorf("a duration of %v", d)
 		}
-		var list floats
+		var list floatsValue
 		if list.Set(text) == nil && text != "" {
 			for _, v := range list {
 				if math.IsInf(v, 0) && !strings.Contains(strings.ToLower(text), "inf") {
@@ -102,7 +102,7 @@ func FuzzValues(f *testing.F) {
 		if units, err := rollupUnits(text); err == nil && len(units) > 0 && strings.Trim(text, " ") == "" {
 			t.Errorf("rollups %q", text)
 		}
-		if keys, patterns := named([]string{text}); len(keys)+len(patterns) != 1 {
+		if keys, patterns := splitPatternBytes([]string{text}); len(keys)+len(patterns) != 1 {
 			t.Errorf("%q names %q and %q", text, keys, patterns)
 		}
 		if _, err := openStore(text); err == nil && strings.Contains(text, "://") && !strings.HasPrefix(text, "s3://") {

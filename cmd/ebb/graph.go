@@ -41,7 +41,7 @@ has up to 1,024 things.
 			if links < 1 || links > proto.LinksMax {
 				return usagef("--links %d: it must be from 1 to %d", links, proto.LinksMax)
 			}
-			keys, patterns := named(args)
+			keys, patterns := splitPatternBytes(args)
 			gq := &ebbv1.GraphQuestion{Keys: keys, Patterns: patterns, Links: uint32(links), MinJaccard: least, Confidence: q.confidence}
 			var err error
 			if gq.AsOfUs, err = instant(q.asOf); err != nil {

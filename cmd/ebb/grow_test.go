@@ -21,8 +21,8 @@ import (
 // growShards is how many shards the fleets of these tests have.
 const growShards = 8
 
-// throng writes to a fleet all the time, and remembers what was acknowledged and how long it took.
-type throng struct {
+// writeLoad writes to a fleet all the time, and records what was acknowledged and how long it took.
+type writeLoad struct {
 	t      *testing.T
 	client *client.Client
 	cancel context.CancelFunc
@@ -33,13 +33,13 @@ type throng struct {
 	took []time.Duration
 }
 
-// writeAlong lets so many writers add to so many keys each, one batch after the other at this pace, until told to stop.
-func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch int, pace time.Duration,
+// startWriteLoad starts writers that each add to batch keys, one batch every pace, until stop is called.
+func startWriteLoad(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch int, pace time.Duration,
 	options ...client.Option,
-) *throng {
+) *writeLoad {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	w := &throng{t: t, client: dialFleet(ctx, t, f, options...), cancel: cancel, acked: make([]atomic.Int64,
+	w := &writeLoad{t: t, client: dialFleet(ctx, t, f, options...), cancel: cancel, acked: make([]atomic.Int64,
 		writers*batch)}
 	for n := range writers {
 		w.wg.Go(func() {
@@ -58,10 +58,10 @@ func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch
 }
 
 // write adds 1 to each of batch keys from the one of number first on, under one identity however often it has to be sent.
-func (w *throng) write(first, batch int) {
+func (w *writeLoad) write(first, batch int) {
 	incs := make([]client.Increment, batch)
 	for i := range incs {
-		incs[i] = client.Increment{Key: keyAlong(first + i), Bin: "b", Amount: 1}
+		incs[i] = client.Increment{Key: writeLoadKey(first + i), Bin: "b", Amount: 1}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -78,11 +78,11 @@ func (w *throng) write(first, batch int) {
 	w.took = append(w.took, time.Since(start))
 }
 
-// keyAlong is the name of a key that is written.
-func keyAlong(i int) string { return "grow/" + strconv.Itoa(i) }
+// writeLoadKey is the name of a key that is written.
+func writeLoadKey(i int) string { return "grow/" + strconv.Itoa(i) }
 
 // lap returns the number of batches written since the last lap, and the p99 of how long they took.
-func (w *throng) lap() (n int, p99 time.Duration) {
+func (w *writeLoad) lap() (n int, p99 time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.Sort(w.took)
@@ -94,7 +94,7 @@ func (w *throng) lap() (n int, p99 time.Duration) {
 }
 
 // stop ends the writers, and checks that each acknowledged increment counts, and once.
-func (w *throng) stop(ctx context.Context) {
+func (w *writeLoad) stop(ctx context.Context) {
 	w.t.Helper()
 	w.cancel()
 	w.wg.Wait()
@@ -102,7 +102,7 @@ func (w *throng) stop(ctx context.Context) {
 	for i := range w.acked {
 		want := w.acked[i].Load()
 		total += want
-		got, err := w.client.Count(ctx, "ledger", keyAlong(i))
+		got, err := w.client.Count(ctx, "ledger", writeLoadKey(i))
 		if err != nil || got.Value != float64(want) {
 			w.t.Errorf("key %d: %v was counted, %d was acknowledged (%v)", i, got.Value, want, err)
 		}
@@ -197,7 +197,7 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 	defer cancel()
 	f := startFleet(t, "--shards", strconv.Itoa(growShards))
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
-	w := writeAlong(ctx, t, f, 2, 8, 50*time.Millisecond)
+	w := startWriteLoad(ctx, t, f, 2, 8, 50*time.Millisecond)
 	for range 2 {
 		if _, err := f.Join(); err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 	if err := f.Wipe(3); err != nil {
 		t.Fatal(err)
 	}
-	start, sentBefore := time.Now(), trafficOf(ctx, w.client, time.Minute)
+	start, sentBefore := time.Now(), readSnapshotTraffic(ctx, w.client, time.Minute)
 	if err := f.Launch(3); err != nil {
 		t.Fatal(err)
 	}
@@ -229,11 +229,11 @@ func TestFleetGrowsAndShrinks(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	members(ctx, t, w.client, f, 3, 0, 3, 4)
-	took, came := time.Since(start), trafficOf(ctx, w.client, time.Minute).since(sentBefore)
+	took, came := time.Since(start), readSnapshotTraffic(ctx, w.client, time.Minute).since(sentBefore)
 	t.Logf("a node whose disk was wiped has all its %d replicas again %v after its start: %v (%.1f MB/s); it has %s on its disk", growShards, took.Round(time.Millisecond), came,
-		float64(came.came)/1e6/took.Seconds(), sizes(t, f, []int{3})[0])
-	if int64(came.came) < int64(mib)<<18 {
-		t.Errorf("%d bytes of %d MiB were sent: what came in another way?", came.came, mib)
+		float64(came.received)/1e6/took.Seconds(), sizes(t, f, []int{3})[0])
+	if int64(came.received) < int64(mib)<<18 {
+		t.Errorf("%d bytes of %d MiB were sent: what came in another way?", came.received, mib)
 	}
 	w.stop(ctx)
 	mustVerify(ctx, t, f)
@@ -266,7 +266,7 @@ func TestGrowthUnderLoad(t *testing.T) {
 	defer cancel()
 	f := startFleet(t)
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
-	w := writeAlong(ctx, t, f, writers, batch, time.Duration(writers*batch)*time.Second/time.Duration(rate))
+	w := startWriteLoad(ctx, t, f, writers, batch, time.Duration(writers*batch)*time.Second/time.Duration(rate))
 	time.Sleep(5 * time.Second)
 	w.lap()
 	time.Sleep(15 * time.Second)
@@ -274,14 +274,16 @@ func TestGrowthUnderLoad(t *testing.T) {
 	t.Logf("quiet: %d increments a second, p99 %v", n*batch/15, quiet.Round(time.Millisecond))
 	all := []int{0, 1, 2}
 	stage := func(what string, nodes []int, ideal float64, change func()) {
-		start, before, sentBefore := time.Now(), givenOut(ctx, t, w.client), trafficOf(ctx, w.client, time.Minute)
+		start, before := time.Now(), givenOut(ctx, t, w.client)
+		sentBefore := readSnapshotTraffic(ctx, w.client, time.Minute)
 		change()
 		members(ctx, t, w.client, f, 3, nodes...)
 		took := time.Since(start)
 		n, p99 := w.lap()
 		t.Logf("%s: %v, %d increments a second, p99 %v, %.1f times the quiet one; %d replicas were made, %.2f times the ideal; %v",
 			what, took.Round(time.Millisecond), int(float64(n*batch)/took.Seconds()), p99.Round(time.Millisecond), p99.Seconds()/quiet.Seconds(),
-			givenOut(ctx, t, w.client)-before, float64(givenOut(ctx, t, w.client)-before)/ideal, trafficOf(ctx, w.client, time.Minute).since(sentBefore))
+			givenOut(ctx, t, w.client)-before, float64(givenOut(ctx, t, w.client)-before)/ideal,
+			readSnapshotTraffic(ctx, w.client, time.Minute).since(sentBefore))
 		all = nodes
 	}
 	join := func() {

@@ -25,54 +25,54 @@ const (
 // holds in any case.
 func keepHeadroom(ctx context.Context) {
 	if os.Getenv("GOGC") == "" {
-		headroom{ctx: ctx}.adjust()
+		gcTuner{ctx: ctx}.adjust()
 	}
 }
 
-// headroom is the percentage that was set last; 0 if none was.
-type headroom struct {
+// gcTuner sets the collector's percentage after each collection. percent is what it set last; 0 if nothing.
+type gcTuner struct {
 	ctx     context.Context
 	percent int
 }
 
 // adjust sets the percentage, now and after the next collection, which finds
-// the marker dead.
-func (h headroom) adjust() {
-	if h.ctx.Err() != nil {
+// the collectionMarker dead.
+func (t gcTuner) adjust() {
+	if t.ctx.Err() != nil {
 		return
 	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
-	if p := gcPercent(live[0].Value.Uint64()); p != h.percent {
-		h.percent = p
+	if p := gcPercent(live[0].Value.Uint64()); p != t.percent {
+		t.percent = p
 		debug.SetGCPercent(p)
 	}
-	runtime.AddCleanup(new(marker), headroom.adjust, h)
+	runtime.AddCleanup(new(collectionMarker), gcTuner.adjust, t)
 }
 
-// marker dies with the next collection.
-type marker struct{ _ *byte } // what has no pointers may share its memory, and live longer
+// collectionMarker dies with the next collection.
+type collectionMarker struct{ _ *byte } // what has no pointers may share its memory, and live longer
 
 // keepLimit sets the limit of Go's heap to that of the process less what is mapped
 // beside the heap, after each collection until ctx ends. A limit of math.MaxInt64 is none.
 func keepLimit(ctx context.Context, limit int64) {
 	if limit != math.MaxInt64 {
-		allowance{ctx: ctx, limit: limit}.adjust()
+		heapLimiter{ctx: ctx, limit: limit}.adjust()
 	}
 }
 
-// allowance is what Go's heap may take of a limit.
-type allowance struct {
+// heapLimiter sets the limit of Go's heap after each collection. limit is that of the process.
+type heapLimiter struct {
 	ctx   context.Context
 	limit int64
 }
 
-func (a allowance) adjust() {
-	if a.ctx.Err() != nil {
+func (l heapLimiter) adjust() {
+	if l.ctx.Err() != nil {
 		return
 	}
-	debug.SetMemoryLimit(heapLimit(a.limit, mapped.Total()))
-	runtime.AddCleanup(new(marker), allowance.adjust, a)
+	debug.SetMemoryLimit(heapLimit(l.limit, mapped.Total()))
+	runtime.AddCleanup(new(collectionMarker), heapLimiter.adjust, l)
 }
 
 // heapLimit leaves a heap an eighth of the limit in any case: with less it would do nothing but collect.

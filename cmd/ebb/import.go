@@ -29,7 +29,7 @@ type importFlags struct {
 	kind                    string
 	rate                    float64
 	showRefused             int
-	patience                time.Duration
+	timeout                 time.Duration
 	quiet, recheck, changed bool
 }
 
@@ -136,7 +136,7 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 	fl.BoolVar(&f.changed, "changed", false, "go on by line numbers, although lines that an earlier run has decided were changed")
 	fl.BoolVar(&f.opts.WholeLines, "whole-lines", false, "leave out a last line that does not end in a newline")
 	fl.IntVar(&f.showRefused, "show-refused", 10, "how many refused lines to print with their reasons")
-	fl.DurationVar(&f.patience, "patience", 2*time.Minute, "how long to try a batch before giving up")
+	fl.DurationVar(&f.timeout, "patience", 2*time.Minute, "how long to try a batch before giving up")
 	fl.BoolVar(&f.recheck, "recheck", true, "send rows that an earlier run has decided again, to report those refused; without it resuming is faster")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
@@ -172,9 +172,10 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	if source == "" {
 		source, once = f.name(s, r)
 	}
-	refusals := &refusals{most: f.showRefused, w: s.term.err}
+	refusals := &refusedLines{most: f.showRefused, w: s.term.err}
 	im := load.Importer{
-		Client: c, Namespace: s.namespace, Source: source, Rate: f.rate, Timeout: f.patience, Recheck: f.recheck, Changed: f.changed,
+		Client: c, Namespace: s.namespace, Source: source, Rate: f.rate, Timeout: f.timeout,
+		Recheck: f.recheck, Changed: f.changed,
 		OnResume: func(line uint64) {
 			fmt.Fprintf(s.term.err, "continues source %q, which has come to line %d\n", source, line)
 		},
@@ -187,7 +188,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		}
 		return fmt.Errorf("%w %q: name another with --source, or if lines were only repaired in place, go on behind them with --changed", err, source)
 	}
-	err = roomForSources(err)
+	err = adviseTooManySources(err)
 	err = advisedOf(err, ebbv1.Code_CODE_SOURCE_FENCED,
 		"run it again; of imports of one source at the same time the last one continues")
 	f.notes(s, r)
@@ -205,7 +206,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 			plural(n, "row was", "rows were"))
 	}
 	if !p.Ahead.IsZero() {
-		fmt.Fprintf(s.term.err, "of rows that are dated too far ahead: %s\n", s.wayAhead(cmd.Context(), c, p.Ahead))
+		fmt.Fprintf(s.term.err, "of rows that are dated too far ahead: %s\n", s.timeJumpHint(cmd.Context(), c, p.Ahead))
 	}
 	if !p.Future.IsZero() {
 		again := "run the import again, which counts them"
@@ -301,7 +302,8 @@ func (f *importFlags) progress(s *session, r *load.Reader) func(load.Progress) {
 	if size == 0 {
 		size = -1 // a spinner
 	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
+	bar := progressbar.NewOptions64(size,
+		progressbar.OptionSetWriter(rawTerminal(s.term.err)), progressbar.OptionShowBytes(true),
 		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(p load.Progress) {
 		bar.Describe(fmt.Sprintf("%d rows, %.0f rows/s", p.Rows, p.Rate))
@@ -312,8 +314,8 @@ func (f *importFlags) progress(s *session, r *load.Reader) func(load.Progress) {
 	}
 }
 
-// refusals prints the first few refused lines.
-type refusals struct {
+// refusedLines prints the first few refused lines.
+type refusedLines struct {
 	mu   sync.Mutex // guards seen; the writer is used under it
 	most int
 	seen int
@@ -321,7 +323,7 @@ type refusals struct {
 	w    io.Writer
 }
 
-func (r *refusals) add(line load.Refused) {
+func (r *refusedLines) add(line load.Refused) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen++
@@ -336,9 +338,9 @@ func (r *refusals) add(line load.Refused) {
 	}
 }
 
-// wayAhead says what to do about rows that were refused since they are dated too far ahead of the event clock, of which
-// the latest time is given. The clock may have come there since: to set it would set it back.
-func (s *session) wayAhead(ctx context.Context, c *client.Client, latest time.Time) string {
+// timeJumpHint says what to do about rows that were refused because they are too far ahead of the event clock. latest
+// is the latest of their times. The clock may have come there since: to set it would set it back.
+func (s *session) timeJumpHint(ctx context.Context, c *client.Client, latest time.Time) string {
 	const again = "run the import again"
 	name := cmp.Or(s.namespace, proto.DefaultNamespace)
 	ns, err := existing(ctx, c, name)
@@ -372,7 +374,7 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	if !once {
 		fmt.Fprintf(s.term.out, "source %s\n", source)
 	}
-	f.wayOn(s, source, once, p, err)
+	f.printNextStep(s, source, once, p, err)
 	return nil
 }
 
@@ -390,8 +392,8 @@ func fadedText(namespace string, p load.Progress) string {
 	return fmt.Sprintf("%d of those counted weigh less than namespace %s keeps: %s", p.Faded, namespace, why)
 }
 
-// wayOn says what can be done about an import that ended early, that counted nothing, or whose rows have faded.
-func (f *importFlags) wayOn(s *session, source string, once bool, p load.Progress, err error) {
+// printNextStep prints what to do about an import that ended early, counted nothing, or whose rows have faded.
+func (f *importFlags) printNextStep(s *session, source string, once bool, p load.Progress, err error) {
 	if err == nil && p.Applied == 0 && p.Resumed > 0 {
 		fmt.Fprintf(s.term.err, "nothing was new: to count these rows again, as after ebb del, "+
 			"first run ebb source drop %s; what still counts is then counted twice\n", s.sourceArg(source))

@@ -17,7 +17,7 @@ import (
 
 func newIncr(s *session) *cobra.Command {
 	var at, by, kindName string
-	var values floats
+	var values floatsValue
 	cmd := &cobra.Command{
 		Use: "incr KEY BIN...", Short: "Count something", Args: argsBetween(1, -1, "KEY BIN..."),
 		Example: "  ebb incr clicks/country US\n  ebb incr clicks/country US BR --by 2.5 --at 2013-05-17T21:04:00Z\n" +

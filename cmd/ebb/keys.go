@@ -22,8 +22,8 @@ const patternHelp = `In a pattern * stands for any bytes but '/', ** for any byt
 // isPattern says whether a word of the command line is a pattern and not the name of a key.
 func isPattern(word string) bool { return strings.Contains(word, "*") }
 
-// apart takes keys and patterns apart.
-func apart(args []string) (keys, patterns []string) {
+// splitPatterns separates keys from patterns.
+func splitPatterns(args []string) (keys, patterns []string) {
 	for _, a := range args {
 		if isPattern(a) {
 			patterns = append(patterns, a)
@@ -34,9 +34,9 @@ func apart(args []string) (keys, patterns []string) {
 	return keys, patterns
 }
 
-// named is apart, as keys travel.
-func named(args []string) (keys, patterns [][]byte) {
-	k, p := apart(args)
+// splitPatternBytes is splitPatterns for messages, which hold keys as bytes.
+func splitPatternBytes(args []string) (keys, patterns [][]byte) {
+	k, p := splitPatterns(args)
 	return keysOf(k), keysOf(p)
 }
 

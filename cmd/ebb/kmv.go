@@ -211,7 +211,7 @@ func (s *session) kmvBar(what string, size int64) (done func(int64)) {
 		return func(int64) {}
 	}
 	bar := progressbar.NewOptions64(size,
-		progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
+		progressbar.OptionSetWriter(rawTerminal(s.term.err)), progressbar.OptionShowBytes(true),
 		progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish(),
 		progressbar.OptionThrottle(100*time.Millisecond))
 	return func(n int64) { _ = bar.Add64(n) }

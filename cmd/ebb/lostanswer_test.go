@@ -16,20 +16,22 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// mute knows the table, takes calls and does not answer.
-type mute struct {
+// unresponsiveServer answers requests for the table, and accepts other calls without an answer.
+type unresponsiveServer struct {
 	ebbv1grpc.UnimplementedEbbServer
 	table *ebbv1.Table
 	asked chan<- struct{}
 }
 
-func (m mute) Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
-	return &ebbv1.TableResponse{Table: m.table, Node: "ebb-0"}, nil
+func (s unresponsiveServer) Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
+	return &ebbv1.TableResponse{Table: s.table, Node: "ebb-0"}, nil
 }
 
-func (m mute) CreateToken(ctx context.Context, _ *ebbv1.CreateTokenRequest) (*ebbv1.CreateTokenResponse, error) {
+func (s unresponsiveServer) CreateToken(
+	ctx context.Context, _ *ebbv1.CreateTokenRequest,
+) (*ebbv1.CreateTokenResponse, error) {
 	select {
-	case m.asked <- struct{}{}:
+	case s.asked <- struct{}{}:
 	default:
 	}
 	<-ctx.Done()
@@ -48,7 +50,7 @@ func TestTextOfATokenThatMayBeThere(t *testing.T) {
 	}
 	server := grpc.NewServer()
 	asked := make(chan struct{}, 1)
-	ebbv1grpc.RegisterEbbServer(server, mute{table: table.Wire(), asked: asked})
+	ebbv1grpc.RegisterEbbServer(server, unresponsiveServer{table: table.Wire(), asked: asked})
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
 

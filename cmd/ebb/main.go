@@ -15,7 +15,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], terminal{in: os.Stdin, out: displayed(os.Stdout), err: displayed(os.Stderr)})
+	term := terminal{in: os.Stdin, out: newTerminalEscaper(os.Stdout), err: newTerminalEscaper(os.Stderr)}
+	code := run(ctx, os.Args[1:], term)
 	stop()
 	os.Exit(code)
 }
@@ -44,7 +45,7 @@ func run(ctx context.Context, args []string, t terminal) int {
 	}
 	code := exitCode(t.err, err)
 	for _, w := range []io.Writer{t.out, t.err} {
-		if d, ok := w.(*display); ok {
+		if d, ok := w.(*terminalEscaper); ok {
 			_ = d.Close() // it has said already that it cannot be written
 		}
 	}

@@ -76,7 +76,7 @@ type namespaceFlags struct {
 	allowNegative                                                  bool
 	binsMax                                                        uint32
 	kind                                                           string
-	sizes                                                          words
+	sizes                                                          stringsValue
 	setHash                                                        string
 	placement, universe, rollups                                   string
 	dictionary                                                     bool

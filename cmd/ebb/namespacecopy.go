@@ -74,7 +74,7 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 		return usagef("--after continues a copy that was interrupted: it needs --resume")
 	}
 	var own []client.Option
-	if !s.patient {
+	if !s.timeoutSet {
 		own = append(own, client.WithTimeout(copyTimeout))
 	}
 	c, err := s.dial(cmd, own...)
@@ -126,7 +126,7 @@ func (s *session) copyBar(quiet bool) (show func(client.CopyProgress), done func
 	if quiet || !interactive(s.term.err) {
 		return nil, func() {}
 	}
-	bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(undisplayed(s.term.err)),
+	bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(rawTerminal(s.term.err)),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(p client.CopyProgress) {

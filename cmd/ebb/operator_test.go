@@ -86,7 +86,8 @@ func TestFewerReplicas(t *testing.T) {
 		{2, 1, ""},
 		{1, 1, ""},
 	} {
-		if err := thinned(c.next, c.now); (err == nil) != (c.risk == "") || err != nil && !strings.Contains(err.Error(), c.risk) {
+		if err := checkReplication(c.next, c.now); (err == nil) != (c.risk == "") ||
+			err != nil && !strings.Contains(err.Error(), c.risk) {
 			t.Errorf("%d after %d: %v, want %q", c.next, c.now, err, c.risk)
 		}
 	}

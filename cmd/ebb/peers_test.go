@@ -159,7 +159,7 @@ func TestSecretsNodeByNode(t *testing.T) {
 	u.inForce(proto.StorageVersion)
 	mustEbb(ctx, t, u.f, "namespace", "create", "ledger", "--decay", "none")
 	text := client.NewTokenText()
-	w := writeAlong(ctx, t, u.f, 2, 8, 20*time.Millisecond, client.WithToken(text))
+	w := startWriteLoad(ctx, t, u.f, 2, 8, 20*time.Millisecond, client.WithToken(text))
 	u.secured(s, u.newer, text)
 	w.stop(ctx)
 	mustVerify(ctx, t, u.f)
@@ -209,7 +209,7 @@ func TestRollingUpgradeToProofs(t *testing.T) {
 	u.start(u.older)
 	mustEbb(u.ctx, t, u.f, "namespace", "create", "ledger", "--decay", "none")
 	text := client.NewTokenText()
-	w := writeAlong(u.ctx, t, u.f, 2, 8, 20*time.Millisecond, client.WithToken(text))
+	w := startWriteLoad(u.ctx, t, u.f, 2, 8, 20*time.Millisecond, client.WithToken(text))
 	for i := range u.f.Nodes() { // first the build, then the secret
 		u.to(i, u.newer)
 	}
@@ -236,7 +236,7 @@ func TestUpgradeOfTokensWithoutProofs(t *testing.T) {
 		t.Errorf("the older build refuses a forged caller, so that this test proves less than it should: %v", err)
 	}
 	t.Setenv("EBB_TOKEN", text)
-	w := writeAlong(u.ctx, t, u.f, 2, 8, 20*time.Millisecond, client.WithToken(text))
+	w := startWriteLoad(u.ctx, t, u.f, 2, 8, 20*time.Millisecond, client.WithToken(text))
 	for _, args := range [][]string{nil, s.file(t, "a")} {
 		u.f.Interrupt(2)
 		u.f.Use(2, u.newer)
@@ -308,7 +308,8 @@ func TestUpgradeOfTokensWithoutProofs(t *testing.T) {
 		}
 	}
 	for i := range w.acked {
-		if got, err := w.client.Count(u.ctx, "ledger", keyAlong(i)); err != nil || got.Value != float64(w.acked[i].Load()) {
+		got, err := w.client.Count(u.ctx, "ledger", writeLoadKey(i))
+		if err != nil || got.Value != float64(w.acked[i].Load()) {
 			t.Errorf("key %d: %v was counted, %d was acknowledged (%v)", i, got.Value, w.acked[i].Load(), err)
 		}
 	}

@@ -229,7 +229,7 @@ func (s *session) printJaccard(a *ebbv1.Answer) error {
 		return err
 	}
 	_, err := fmt.Fprintf(s.term.out, "%s, standard error %s, %s to %s (%s), as of %s\n%s\n", figure(e.Value, 4), figure(e.StdError, 2), figure(e.Low, 4), figure(e.High, 4),
-		sureness(e.Confidence), when(a.GetOverlap().GetAsOfUs()), coverageText(a.GetCoverage()))
+		confidenceText(e.Confidence), when(a.GetOverlap().GetAsOfUs()), coverageText(a.GetCoverage()))
 	return err
 }
 
@@ -297,7 +297,7 @@ func (e *textError) Unwrap() error { return e.err }
 
 // pointed adds to an error the line of the text that it points at, if it points at one.
 func pointed(text string, err error) error {
-	line, column := place(err)
+	line, column := errorPosition(err)
 	lines := strings.Split(text, "\n")
 	if line == 0 || line > len(lines) {
 		return err

@@ -214,7 +214,7 @@ func newTop(s *session) *cobra.Command {
 			if e := proto.CheckTop(n); e != nil {
 				return e
 			}
-			keys, patterns := named(args)
+			keys, patterns := splitPatternBytes(args)
 			err := s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keys, Patterns: patterns, Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}})
 			if _, e := strconv.Atoi(s.namespace); e == nil && errors.Is(err, proto.ErrNamespaceNotFound) {
 				return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", s.namespace).
@@ -234,7 +234,7 @@ func newDist(s *session) *cobra.Command {
 		Use: "dist KEY...", Short: "A whole distribution; several keys, or those that match a pattern, are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb dist clicks/country --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			keys, patterns := named(args)
+			keys, patterns := splitPatternBytes(args)
 			return s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keys, Patterns: patterns, Select: &ebbv1.DistributionQuestion_All{All: true}})
 		},
 	}

@@ -303,12 +303,12 @@ func TestRoomForSources(t *testing.T) {
 		{fmt.Errorf("import: %w", proto.ErrSourceFenced.Errorf("source x was taken over")), false, exitRefused},
 	} {
 		var said bytes.Buffer
-		code := exitCode(&said, roomForSources(test.err))
+		code := exitCode(&said, adviseTooManySources(test.err))
 		if room := strings.Contains(said.String(), "ebb source drop NAME"); room != test.room || code != test.code {
 			t.Errorf("exit code %d, %s", code, &said)
 		}
 	}
-	if err := roomForSources(nil); err != nil {
+	if err := adviseTooManySources(nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -34,7 +34,7 @@ away, and with 1 what is on a disk that is lost is lost.`
 			if err != nil {
 				return err
 			}
-			if err := thinned(req.GetReplication(), table.GetReplication()); err != nil {
+			if err := checkReplication(req.GetReplication(), table.GetReplication()); err != nil {
 				return err
 			}
 		}
@@ -43,8 +43,8 @@ away, and with 1 what is on a disk that is lost is lost.`
 	return cmd
 }
 
-// thinned refuses fewer replicas than now, if one of them cannot be done without.
-func thinned(next, now uint32) error {
+// checkReplication refuses to reduce the replicas to fewer than replicationSafe.
+func checkReplication(next, now uint32) error {
 	if next >= now || next >= replicationSafe {
 		return nil
 	}

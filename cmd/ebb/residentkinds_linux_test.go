@@ -68,9 +68,9 @@ func sizeUpTo(r *rand.Rand, most int) int {
 	return min(most, 1+r.IntN(n))
 }
 
-// crowd is a message of a type with many small elements in some of its repeated fields, or below one of its messages.
-// It has up to most bytes.
-func crowd(r *rand.Rand, md protoreflect.MessageDescriptor, most, depth int) []byte {
+// manyElements returns a message of up to most bytes. Some of its repeated fields, or those of a message in it, have
+// many small elements.
+func manyElements(r *rand.Rand, md protoreflect.MessageDescriptor, most, depth int) []byte {
 	fields := md.Fields()
 	if fields.Len() == 0 || most < 8 {
 		return nil
@@ -80,7 +80,7 @@ func crowd(r *rand.Rand, md protoreflect.MessageDescriptor, most, depth int) []b
 		fd := fields.Get(r.IntN(fields.Len()))
 		var one []byte
 		if fd.Message() != nil && depth > 0 && r.IntN(3) > 0 {
-			one = crowd(r, fd.Message(), most-len(out)-8, depth-1)
+			one = manyElements(r, fd.Message(), most-len(out)-8, depth-1)
 		} else if fd.Kind() == protoreflect.BytesKind || fd.Kind() == protoreflect.StringKind {
 			one = make([]byte, sizeUpTo(r, 64))
 			for i := range one {
@@ -105,8 +105,8 @@ func crowd(r *rand.Rand, md protoreflect.MessageDescriptor, most, depth int) []b
 	return out
 }
 
-// crowdJSON is the same as a document.
-func crowdJSON(r *rand.Rand, md protoreflect.MessageDescriptor, most, depth int) []byte {
+// manyElementsJSON returns such a message as a JSON document.
+func manyElementsJSON(r *rand.Rand, md protoreflect.MessageDescriptor, most, depth int) []byte {
 	fields := md.Fields()
 	if fields.Len() == 0 || most < 32 {
 		return []byte("{}")
@@ -115,7 +115,7 @@ func crowdJSON(r *rand.Rand, md protoreflect.MessageDescriptor, most, depth int)
 	one := []byte("1")
 	switch {
 	case fd.Message() != nil && depth > 0:
-		one = crowdJSON(r, fd.Message(), most/2, depth-1)
+		one = manyElementsJSON(r, fd.Message(), most/2, depth-1)
 	case fd.Message() != nil:
 		one = []byte("{}")
 	case fd.Kind() == protoreflect.BytesKind || fd.Kind() == protoreflect.StringKind:
@@ -207,10 +207,10 @@ var telling = []residentKind{
 		}
 		return n.visit(ctx, "batch, JSON", "POST", "/v1/increment", "application/json", append(doc, "]}"...))
 	}},
-	{"crowd", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
+	{"many elements", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
 		of := residentRequests[r.IntN(len(residentRequests))]
-		raw := crowd(r, of.like.ProtoReflect().Descriptor(), proto.MessageBytesMax-64, 3)
-		return n.invoke(ctx, r, "crowd", of.method, raw)
+		raw := manyElements(r, of.like.ProtoReflect().Descriptor(), proto.MessageBytesMax-64, 3)
+		return n.invoke(ctx, r, "many elements", of.method, raw)
 	}},
 	{"empty elements", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
 		of := residentRequests[r.IntN(len(residentRequests))]
@@ -219,11 +219,11 @@ var telling = []residentKind{
 		raw := bytes.Repeat(append(one, 0), sizeUpTo(r, 4_000_000)/2)
 		return n.invoke(ctx, r, "empty elements", of.method, raw)
 	}},
-	{"crowd, JSON", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
+	{"many elements, JSON", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
 		of := residentRequests[r.IntN(8)]
-		doc := crowdJSON(r, of.like.ProtoReflect().Descriptor(), 4_000_000, 3)
+		doc := manyElementsJSON(r, of.like.ProtoReflect().Descriptor(), 4_000_000, 3)
 		doc = doc[:min(len(doc), proto.MessageBytesMax)]
-		return n.visit(ctx, "crowd, JSON", "POST", of.path, "application/json", doc)
+		return n.visit(ctx, "many elements, JSON", "POST", of.path, "application/json", doc)
 	}},
 	{"form", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
 		form := "distribution=w&" + strings.Repeat("field=a&", sizeUpTo(r, 9_000))

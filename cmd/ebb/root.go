@@ -20,18 +20,18 @@ import (
 // session is what every client command shares: where the cluster is and how to
 // print what it says.
 type session struct {
-	term      terminal
-	addrs     []string
-	namespace string
-	timeout   time.Duration
-	patient   bool // timeout was given, on the command line or in the environment
-	output    string
-	json      bool
-	tls       tlsFlags
-	tokenFile string
-	noFormula bool            // of TSV
-	cells     *formulas       // what TSV goes through then
-	given     map[string]bool // flags of the command line, not of the environment
+	term       terminal
+	addrs      []string
+	namespace  string
+	timeout    time.Duration
+	timeoutSet bool // timeout was given, on the command line or in the environment
+	output     string
+	json       bool
+	tls        tlsFlags
+	tokenFile  string
+	noFormula  bool            // of TSV
+	cells      *formulaEscaper // what TSV goes through then
+	given      map[string]bool // flags of the command line, not of the environment
 }
 
 // outputs are the formats of -o.
@@ -123,29 +123,29 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 		name := variableOf(f.Name)
 		if value := os.Getenv(name); value != "" && !f.Changed && err == nil {
 			if e := flags.Set(f.Name, value); e != nil {
-				err = usagef("%s %q: %s", name, value, whyNot(f, e))
+				err = usagef("%s %q: %s", name, value, flagValueError(f, e))
 			}
 		}
 	})
 	if err != nil {
 		return err
 	}
-	s.patient = flags.Changed("timeout")
+	s.timeoutSet = flags.Changed("timeout")
 	if err := s.settleOutput(flags); err != nil {
 		return err
 	}
 	if slices.Contains(outputs, s.output) {
-		return s.settleFormulas()
+		return s.setFormulaEscaper()
 	}
 	return noneOf("unknown output format", s.output, outputs)
 }
 
-// settleFormulas has what is printed as TSV go through formulas, if that is asked for.
-func (s *session) settleFormulas() error {
+// setFormulaEscaper sends TSV output through a formulaEscaper, if --quote-formulas is given.
+func (s *session) setFormulaEscaper() error {
 	if !s.noFormula || s.output != "tsv" {
 		return nil // other outputs are not read by spreadsheets
 	}
-	s.cells = &formulas{to: s.term.out}
+	s.cells = &formulaEscaper{to: s.term.out}
 	s.term.out = s.cells
 	return nil
 }
@@ -167,7 +167,7 @@ func (s *session) settleOutput(flags *pflag.FlagSet) error {
 // dial connects to the cluster. Who says how long a question may take waits as long for a node that is slow to answer at all.
 func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
 	own := []client.Option{client.WithTimeout(s.timeout)}
-	if s.patient {
+	if s.timeoutSet {
 		own = append(own, client.WithDialTimeout(max(s.timeout, client.DialTimeoutDefault)))
 	}
 	return s.dialIn(cmd.Context(), append(own, opts...)...)
@@ -225,7 +225,7 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		f := invalid.GetFlag()
-		return usagef("--%s %q: %s", f.Name, invalid.GetValue(), whyNot(f, invalid))
+		return usagef("--%s %q: %s", f.Name, invalid.GetValue(), flagValueError(f, invalid))
 	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && isNumber(unknown.GetSpecifiedShortnames()) {
@@ -249,23 +249,23 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 
 func isNumber(word string) bool { return word != "" && word[0] >= '0' && word[0] <= '9' }
 
-// whyNot says what is wrong with a flag's value: what our own flags say, or what
+// flagValueError says what is wrong with a flag's value: the error of our own flags, or what
 // the flag takes.
-func whyNot(f *pflag.Flag, err error) string {
+func flagValueError(f *pflag.Flag, err error) string {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		switch f.Value.(type) {
-		case span:
+		case durationValue:
 			return invalid.Unwrap().Error()
-		case *floats:
-			return "it must be " + shape(f) + "; " + invalid.Unwrap().Error()
+		case *floatsValue:
+			return "it must be " + expectedValue(f) + "; " + invalid.Unwrap().Error()
 		}
 	}
-	return "it must be " + shape(f)
+	return "it must be " + expectedValue(f)
 }
 
-// shape says in words what a flag takes.
-func shape(f *pflag.Flag) string {
+// expectedValue says in words what value a flag takes.
+func expectedValue(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "bool":
 		return "true or false"

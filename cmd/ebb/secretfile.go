@@ -31,7 +31,7 @@ func (f *secretFile) open() (*pendingFile, error) {
 	if info, err := os.Stat(f.path); err == nil && info.IsDir() {
 		return nil, usagef("--out %s: it is a directory; name a file in it", f.path)
 	}
-	if err := vacant(f.force, f.path); err != nil {
+	if err := checkAbsent(f.force, f.path); err != nil {
 		return nil, outfile.CannotWrite("--out", f.path, err)
 	}
 	out, err := createFile(f.path, 0o600)
@@ -41,8 +41,8 @@ func (f *secretFile) open() (*pendingFile, error) {
 	return out, nil
 }
 
-// vacant refuses to replace files, unless that is asked for.
-func vacant(force bool, paths ...string) error {
+// checkAbsent refuses to replace files, unless that is asked for.
+func checkAbsent(force bool, paths ...string) error {
 	for _, path := range paths {
 		switch _, err := os.Lstat(path); {
 		case force || errors.Is(err, fs.ErrNotExist):
@@ -99,8 +99,8 @@ func replaceFile(path string, content []byte, mode os.FileMode) error {
 	return f.keep(content)
 }
 
-// handOut gives a secret to its file, or else prints it; as is what --json prints.
-func (s *session) handOut(f *pendingFile, text string, as any) error {
+// writeSecret writes a secret to its file, or prints it if f is nil; as is what --json prints.
+func (s *session) writeSecret(f *pendingFile, text string, as any) error {
 	if f == nil {
 		if s.output == "json" {
 			return printJSON(s.term.out, as)

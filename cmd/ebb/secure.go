@@ -81,28 +81,38 @@ func (s *session) checkTLS(flags *pflag.FlagSet, t *node.TLS) error {
 		strings.Join(set, ", "), strings.Join(set, " -u "), refused.Hint))
 }
 
-// openDoor is a way for strangers into a node.
-type openDoor struct{ what, close string }
+// insecureEndpoint is an endpoint that other machines reach without protection: what is open, and flags that close it.
+type insecureEndpoint struct{ what, close string }
 
-// openDoors are what a node leaves open to others than this machine. Callers are known if whoever wants to read or write has to show a certificate, or a token.
-func openDoors(cfg *node.Config, callersKnown bool) []openDoor {
-	var open []openDoor
+// insecureEndpoints returns what a node leaves open to other machines. Callers are known if reads and writes need a
+// certificate or a token.
+func insecureEndpoints(cfg *node.Config, callersKnown bool) []insecureEndpoint {
+	var open []insecureEndpoint
 	public := beyond(cfg.GRPC) || beyond(cfg.HTTP)
 	if public && !cfg.TLS.On() {
-		open = append(open, openDoor{unencrypted(cfg), "--tls-cert, --tls-key and --tls-ca (`ebb cert` makes the files)"})
+		open = append(open, insecureEndpoint{
+			unencrypted(cfg),
+			"--tls-cert, --tls-key and --tls-ca (`ebb cert` makes the files)",
+		})
 	}
 	if public && !callersKnown {
-		open = append(open, openDoor{"whoever can connect can read and write", "--root-token-file (`ebb token secret` makes a token), or --tls-require-client-cert"})
+		open = append(open, insecureEndpoint{
+			"whoever can connect can read and write",
+			"--root-token-file (`ebb token secret` makes a token), or --tls-require-client-cert",
+		})
 	}
 	if beyond(cfg.Gossip) && cfg.GossipKeys == "" {
 		what := "gossip is not encrypted, and anybody can join in"
 		if cfg.TLS.On() {
 			what = "gossip is not encrypted, though connections are: whoever can send packets is heard there as a node"
 		}
-		open = append(open, openDoor{what, "--gossip-keys (`ebb cert gossip-key` makes a key)"})
+		open = append(open, insecureEndpoint{what, "--gossip-keys (`ebb cert gossip-key` makes a key)"})
 	}
 	if beyond(cfg.Admin) && !cfg.TLS.Admin {
-		open = append(open, openDoor{"metrics and profiles are not encrypted", "--tls-admin, or --admin on loopback"})
+		open = append(open, insecureEndpoint{
+			"metrics and profiles are not encrypted",
+			"--tls-admin, or --admin on loopback",
+		})
 	}
 	return open
 }
@@ -129,9 +139,9 @@ func beyond(address string) bool {
 	return err != nil || !ip.IsLoopback()
 }
 
-// lock refuses open doors where the node is to have none, and otherwise warns of each.
-func lock(cfg *node.Config, callersKnown, strict bool) error {
-	open := openDoors(cfg, callersKnown)
+// checkSecure refuses insecure endpoints if strict, and otherwise warns of each.
+func checkSecure(cfg *node.Config, callersKnown, strict bool) error {
+	open := insecureEndpoints(cfg, callersKnown)
 	if len(open) == 0 {
 		return nil
 	}
@@ -148,8 +158,8 @@ func lock(cfg *node.Config, callersKnown, strict bool) error {
 	return nil
 }
 
-// door is an address with what protects it.
-func door(addr string, encrypted bool, how string) string {
+// endpointText is the address of an endpoint, and what protects it.
+func endpointText(addr string, encrypted bool, how string) string {
 	switch {
 	case addr == "":
 		return "off"
@@ -159,8 +169,8 @@ func door(addr string, encrypted bool, how string) string {
 	return addr + "   not encrypted"
 }
 
-// tryIt is the first command for a node.
-func tryIt(cfg *node.Config, addr string) string {
+// firstCommand is a command that shows the status of the node that was started.
+func firstCommand(cfg *node.Config, addr string) string {
 	secured := ""
 	if cfg.TLS.On() {
 		secured = " --tls-ca " + cfg.TLS.CA

@@ -92,7 +92,7 @@ it the node refuses writes that need more memory, and goes on answering question
 			if err := s.checkTLS(cmd.Flags(), &cfg.TLS); err != nil {
 				return startError{err}
 			}
-			if err := lock(&cfg, cfg.TLS.RequireClientCert || len(cfg.RootTokens) > 0, strict); err != nil {
+			if err := checkSecure(&cfg, cfg.TLS.RequireClientCert || len(cfg.RootTokens) > 0, strict); err != nil {
 				return startError{err}
 			}
 			removed := make(chan error, 1)
@@ -269,12 +269,12 @@ func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan erro
 func printBox(s *session, cfg node.Config, a node.Addresses) error {
 	rows := [][2]string{
 		{"node", fmt.Sprintf("%s, ebb %s", ofHowMany(cfg), version)},
-		{"gRPC", door(a.GRPC, cfg.TLS.On(), "TLS")},
-		{"HTTP", door(a.HTTP, cfg.TLS.On(), "TLS")},
-		{"gossip", door(a.Gossip, cfg.GossipKeys != "", "AES-256")},
-		{"admin", door(a.Admin, cfg.TLS.Admin, "TLS")},
+		{"gRPC", endpointText(a.GRPC, cfg.TLS.On(), "TLS")},
+		{"HTTP", endpointText(a.HTTP, cfg.TLS.On(), "TLS")},
+		{"gossip", endpointText(a.Gossip, cfg.GossipKeys != "", "AES-256")},
+		{"admin", endpointText(a.Admin, cfg.TLS.Admin, "TLS")},
 		{"data", cfg.DataDir},
-		{"try", tryIt(&cfg, a.GRPC)},
+		{"try", firstCommand(&cfg, a.GRPC)},
 	}
 	width := 0
 	for _, r := range rows {

@@ -145,7 +145,7 @@ func (s *session) sketchBar(keys int) (done func(int)) {
 	if !interactive(s.term.err) {
 		return func(int) {}
 	}
-	bar := progressbar.NewOptions(keys, progressbar.OptionSetWriter(undisplayed(s.term.err)),
+	bar := progressbar.NewOptions(keys, progressbar.OptionSetWriter(rawTerminal(s.term.err)),
 		progressbar.OptionSetDescription("exporting"), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(n int) { _ = bar.Add(n) }
 }

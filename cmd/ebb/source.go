@@ -161,8 +161,8 @@ func (s *session) dropSource(ctx context.Context, c *client.Client, namespace, n
 	return known, c.DropSource(ctx, namespace, name)
 }
 
-// roomForSources says what to do when an import is one source too many.
-func roomForSources(err error) error {
+// adviseTooManySources adds the next step to an error about an import that is one source too many.
+func adviseTooManySources(err error) error {
 	if !errors.Is(err, client.ErrTooManySources) {
 		return err
 	}

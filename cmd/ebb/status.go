@@ -130,7 +130,7 @@ func digest(st *ebbv1.StatusResponse) statusJSON {
 		nj := nodeJSON{
 			Name: n.GetNode().GetName(), GRPC: n.GetNode().GetGrpcAddress(), HTTP: n.GetNode().GetHttpAddress(), Phase: n.GetPhase(),
 			Detail: n.GetDetail(), LogBytes: n.GetLogBytes(), Version: n.GetNode().GetVersion(),
-			Storage: proto.ToldVersions(n.GetStorageOldest(), n.GetStorageNewest()).Newest, Guarded: n.GetGuarded(),
+			Storage: proto.ReportedVersions(n.GetStorageOldest(), n.GetStorageNewest()).Newest, Guarded: n.GetGuarded(),
 			DiskSlow: n.GetDiskSlow(), SyncUs: n.GetSyncUs(),
 		}
 		nj.Replicas, nj.Leads = heldBy(n)

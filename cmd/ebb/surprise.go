@@ -12,7 +12,7 @@ import (
 
 func newSurprise(s *session) *cobra.Command {
 	var q questionFlags
-	var against, bins words
+	var against, bins stringsValue
 	var n int64
 	cmd := &cobra.Command{
 		Use: "surprise KEY...", Short: "How a distribution differs from a baseline, and whether that may be chance", Args: argsBetween(1, -1, "KEY..."),
@@ -39,8 +39,8 @@ JSON has p_of_single_bin. The p of single bins allows for the number of tests.`,
 			if e := proto.CheckTop(n); e != nil {
 				return e
 			}
-			keys, patterns := named(args)
-			base, basePatterns := named(against)
+			keys, patterns := splitPatternBytes(args)
+			base, basePatterns := splitPatternBytes(against)
 			ofBins, err := bins.bins(cmd)
 			if err != nil {
 				return err

@@ -22,16 +22,16 @@ import (
 	"github.com/ebbdb/ebb/node"
 )
 
-// sealedFiles are the certificates and keys of a fleet, whose nodes share one certificate, in a directory.
-type sealedFiles struct {
+// tlsFiles is a directory with the certificates and keys of a fleet. Its nodes share one certificate.
+type tlsFiles struct {
 	*testing.T
 	dir string
 	ca  *trust.Authority
 }
 
-func newSealedFiles(t *testing.T) *sealedFiles {
+func newTLSFiles(t *testing.T) *tlsFiles {
 	t.Helper()
-	f := &sealedFiles{T: t, dir: t.TempDir()}
+	f := &tlsFiles{T: t, dir: t.TempDir()}
 	f.ca = f.authority("one")
 	f.put("ca.crt", f.ca.PEM)
 	f.certify()
@@ -39,16 +39,16 @@ func newSealedFiles(t *testing.T) *sealedFiles {
 	return f
 }
 
-func (f *sealedFiles) path(name string) string { return filepath.Join(f.dir, name) }
+func (f *tlsFiles) path(name string) string { return filepath.Join(f.dir, name) }
 
-func (f *sealedFiles) put(name string, content []byte) {
+func (f *tlsFiles) put(name string, content []byte) {
 	f.Helper()
 	if err := replaceFile(f.path(name), content, 0o600); err != nil {
 		f.Fatal(err)
 	}
 }
 
-func (f *sealedFiles) authority(name string) *trust.Authority {
+func (f *tlsFiles) authority(name string) *trust.Authority {
 	f.Helper()
 	a, err := trust.NewAuthority(name, time.Now(), time.Now().Add(24*time.Hour))
 	if err != nil {
@@ -58,7 +58,7 @@ func (f *sealedFiles) authority(name string) *trust.Authority {
 }
 
 // certify replaces the certificates of the nodes and of the client by those of the CA as it is now.
-func (f *sealedFiles) certify() {
+func (f *tlsFiles) certify() {
 	f.Helper()
 	for name, r := range map[string]trust.Request{
 		"node": {Name: "ebb", Roles: []string{trust.RoleNode}, Hosts: []string{"127.0.0.1"}}, "client": {Name: "ada", Roles: []string{"admin"}},
@@ -73,7 +73,7 @@ func (f *sealedFiles) certify() {
 	}
 }
 
-func (f *sealedFiles) keys(letters ...byte) {
+func (f *tlsFiles) keys(letters ...byte) {
 	var text bytes.Buffer
 	for _, l := range letters {
 		fmt.Fprintln(&text, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{l}, 32)))
@@ -82,14 +82,14 @@ func (f *sealedFiles) keys(letters ...byte) {
 }
 
 // serveArgs are what the nodes are told.
-func (f *sealedFiles) serveArgs() []string {
+func (f *tlsFiles) serveArgs() []string {
 	return []string{
 		"--tls-cert", f.path("node.crt"), "--tls-key", f.path("node.key"), "--tls-ca", f.path("ca.crt"),
 		"--tls-require-client-cert", "--gossip-keys", f.path("gossip.keys"), "--require-secure",
 	}
 }
 
-func (f *sealedFiles) dial(ctx context.Context, fleet *proc.Fleet) *client.Client {
+func (f *tlsFiles) dial(ctx context.Context, fleet *proc.Fleet) *client.Client {
 	f.Helper()
 	c, err := f.tryDial(ctx, fleet)
 	if err != nil {
@@ -99,7 +99,7 @@ func (f *sealedFiles) dial(ctx context.Context, fleet *proc.Fleet) *client.Clien
 	return c
 }
 
-func (f *sealedFiles) tryDial(ctx context.Context, fleet *proc.Fleet) (*client.Client, error) {
+func (f *tlsFiles) tryDial(ctx context.Context, fleet *proc.Fleet) (*client.Client, error) {
 	cfg, err := client.TLSFiles{CA: f.path("ca.crt"), Cert: f.path("client.crt"), Key: f.path("client.key")}.Config()
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func TestFleetOverTLS(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	files := newSealedFiles(t)
+	files := newTLSFiles(t)
 	f := startFleet(t, files.serveArgs()...)
 	c := files.dial(ctx, f)
 	if _, err := c.CreateNamespace(ctx, client.Namespace{Name: "ledger", Decay: client.DecayNone}); err != nil {
@@ -210,9 +210,10 @@ func TestOpenDoors(t *testing.T) {
 	all := node.Config{GRPC: "0.0.0.0:7070", HTTP: ":7080", Gossip: "10.0.0.1:7071", Admin: "[::]:7081"}
 	locked := all
 	locked.TLS, locked.GossipKeys = node.TLS{Cert: "x", Key: "x", CA: "x", Admin: true}, "x"
-	sealedButGossip := locked
-	sealedButGossip.GossipKeys = ""
-	if err := lock(&sealedButGossip, true, true); err == nil || !strings.Contains(err.Error(), "gossip is not encrypted, though connections are") {
+	plainGossip := locked
+	plainGossip.GossipKeys = ""
+	if err := checkSecure(&plainGossip, true, true); err == nil ||
+		!strings.Contains(err.Error(), "gossip is not encrypted, though connections are") {
 		t.Errorf("TLS, gossip without keys, and --require-secure: %v", err)
 	}
 	mixed := locked
@@ -229,10 +230,10 @@ func TestOpenDoors(t *testing.T) {
 		"TLS and tokens":               {locked, true, nil},
 		"no gossip, plain admin":       {mixed, true, []string{"metrics"}},
 		"a name to listen on":          {node.Config{GRPC: "ebb.example.org:7070", HTTP: node.Off, Gossip: node.Off, Admin: node.Off}, true, []string{"clients and nodes"}},
-		"TLS, and gossip without keys": {sealedButGossip, true, []string{"gossip"}},
+		"TLS, and gossip without keys": {plainGossip, true, []string{"gossip"}},
 	} {
 		var got []string
-		for _, d := range openDoors(&c.cfg, c.known) {
+		for _, d := range insecureEndpoints(&c.cfg, c.known) {
 			for _, want := range []string{"clients and nodes", "whoever can connect", "gossip", "metrics"} {
 				if strings.HasPrefix(d.what, want) && d.close != "" {
 					got = append(got, want)
@@ -245,7 +246,8 @@ func TestOpenDoors(t *testing.T) {
 	}
 	var said bytes.Buffer
 	all.Logger = slog.New(slog.NewTextHandler(&said, nil))
-	if err := lock(&all, false, false); err != nil || len(regexp.MustCompile(`level=WARN`).FindAllString(said.String(), -1)) != 4 {
+	if err := checkSecure(&all, false, false); err != nil ||
+		len(regexp.MustCompile(`level=WARN`).FindAllString(said.String(), -1)) != 4 {
 		t.Errorf("a warning for each: %v, the log says\n%s", err, said.String())
 	}
 }

@@ -49,7 +49,7 @@ func newTokenSecret(s *session) *cobra.Command {
 			}
 			defer f.drop()
 			text := client.NewTokenText()
-			return s.handOut(f, text, map[string]string{"token": text})
+			return s.writeSecret(f, text, map[string]string{"token": text})
 		},
 	}
 	out.add(cmd)
@@ -169,7 +169,7 @@ func (s *session) createToken(cmd *cobra.Command, f *pendingFile, t client.NewTo
 	if s.output != "json" {
 		fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", t.Name, strings.Join(row.Roles, ", "))
 	}
-	switch err := s.handOut(f, text, row); {
+	switch err := s.writeSecret(f, text, row); {
 	case err != nil && unknown != nil:
 		return fmt.Errorf("token %s is lost, if it was made: %w; `ebb token list` shows whether it was: %w", t.Name, err, unknown)
 	case err != nil:

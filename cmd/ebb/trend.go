@@ -15,7 +15,7 @@ import (
 
 func newTrend(s *session) *cobra.Command {
 	var q questionFlags
-	var bins words
+	var bins stringsValue
 	var n int64
 	cmd := &cobra.Command{
 		Use: "trend KEY...", Short: "Which bins come more or less often than usual; several keys are merged", Args: argsBetween(1, -1, "KEY..."),

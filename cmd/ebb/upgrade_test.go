@@ -48,7 +48,7 @@ func storageOf(t *testing.T, binary string) proto.Versions {
 	if err != nil || json.Unmarshal(out, &said) != nil {
 		t.Fatalf("ebb version --json: %v: %s", err, out)
 	}
-	return proto.ToldVersions(said.Oldest, said.Storage)
+	return proto.ReportedVersions(said.Oldest, said.Storage)
 }
 
 // upgrade is a fleet that runs under load while its nodes change between two builds.
@@ -175,7 +175,7 @@ func TestRollingUpgrade(t *testing.T) {
 	start := time.Now()
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
 	mustEbb(ctx, t, f, "bits", "set", "members", "1", "5", "70000")
-	w := writeAlong(ctx, t, f, 2, 8, 20*time.Millisecond)
+	w := startWriteLoad(ctx, t, f, 2, 8, 20*time.Millisecond)
 
 	u.snapshots(w.client, commit, 0, 1, 2)
 	u.to(0, u.newer)

@@ -62,69 +62,70 @@ type Options struct {
 	Progress func(Progress) // may be nil; one call at a time
 }
 
-// taker takes one backup.
-type taker struct {
+// backupRun takes one backup.
+type backupRun struct {
 	source Source
 	store  Store
 	count  counter
 
-	mu    sync.Mutex // guards there
-	there map[string]bool
-	last  *Manifest // the newest one of this cluster; nil without
+	mu     sync.Mutex // guards stored
+	stored map[string]bool
+	last   *Manifest // the newest one of this cluster; nil without
 }
 
 // Take backs a cluster up, and returns what it has written. What earlier backups of the store have is not sent again, and neither is what an earlier
 // attempt has sent.
 func Take(ctx context.Context, source Source, store Store, opts Options) (*Manifest, Progress, error) {
-	t := &taker{source: source, store: store, count: counter{tell: opts.Progress}, there: map[string]bool{}}
+	b := &backupRun{source: source, store: store, count: counter{tell: opts.Progress}, stored: map[string]bool{}}
 	table, err := source.Table(ctx)
 	if err != nil {
-		return nil, t.count.now, err
+		return nil, b.count.now, err
 	}
-	if err := t.look(ctx, table); err != nil {
-		return nil, t.count.now, err
+	if err := b.readStore(ctx, table); err != nil {
+		return nil, b.count.now, err
 	}
 	m := &Manifest{
 		Format: formatFirst, ClusterID: table.GetClusterId(), Time: opts.Now().UTC(), Version: opts.Version, Replication: table.GetReplication(),
 		Shards: make([]Shard, table.GetShards()),
 	}
-	t.count.now.ShardsTotal = len(m.Shards)
+	b.count.now.ShardsTotal = len(m.Shards)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(shardsAtOnce)
 	for i := range m.Shards {
 		g.Go(func() (err error) {
-			m.Shards[i], err = t.shard(gctx, uint32(i)+1)
+			m.Shards[i], err = b.shard(gctx, uint32(i)+1)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, t.count.now, err
+		return nil, b.count.now, err
 	}
 	// No shard has a newer version of a namespace than the control group has now.
 	after, err := source.Table(ctx)
 	if err != nil {
-		return nil, t.count.now, err
+		return nil, b.count.now, err
 	}
 	if after.GetClusterId() != m.ClusterID {
-		return nil, t.count.now, proto.ErrWrongCluster.Errorf("the addresses were of cluster %s and now are of cluster %s", m.ClusterID, after.GetClusterId())
+		return nil, b.count.now, proto.ErrWrongCluster.Errorf("the addresses were of cluster %s and now are of cluster %s",
+			m.ClusterID, after.GetClusterId())
 	}
 	var held []*ebbv1.Namespace
 	if after.GetDroppedVersion() > table.GetDroppedVersion() {
-		if held, err = t.held(ctx, m); err != nil {
-			return nil, t.count.now, err
+		if held, err = b.namespacesHeld(ctx, m); err != nil {
+			return nil, b.count.now, err
 		}
 	}
 	if err := m.setTable(table, after, held); err != nil {
-		return nil, t.count.now, err
+		return nil, b.count.now, err
 	}
-	return m, t.count.now, t.conclude(ctx, m)
+	return m, b.count.now, b.putManifest(ctx, m)
 }
 
-// held are the namespaces that the shards of a backup hold something of, by the beginning of what was stored.
-func (t *taker) held(ctx context.Context, m *Manifest) (held []*ebbv1.Namespace, err error) {
+// namespacesHeld returns the namespaces that the shards of a backup hold, from the beginnings of their snapshots.
+func (b *backupRun) namespacesHeld(ctx context.Context, m *Manifest) (held []*ebbv1.Namespace, err error) {
 	for i := range m.Shards {
 		s := &m.Shards[i]
-		from := &chunkReader{ctx: ctx, store: t.store, chunks: s.Chunks, count: &counter{}}
+		from := &chunkReader{ctx: ctx, store: b.store, chunks: s.Chunks, count: &counter{}}
 		namespaces, err := shard.SnapshotNamespaces(shard.ID(s.Shard), from)
 		if err != nil {
 			return nil, err
@@ -134,21 +135,21 @@ func (t *taker) held(ctx context.Context, m *Manifest) (held []*ebbv1.Namespace,
 	return held, nil
 }
 
-// look finds out what the store has.
-func (t *taker) look(ctx context.Context, table *ebbv1.Table) error {
-	ids, err := IDs(ctx, t.store)
+// readStore lists the chunks of the store, and loads its newest backup of this cluster.
+func (b *backupRun) readStore(ctx context.Context, table *ebbv1.Table) error {
+	ids, err := IDs(ctx, b.store)
 	if err != nil {
 		return err
 	}
-	chunks, err := t.store.List(ctx, chunksPrefix)
+	chunks, err := b.store.List(ctx, chunksPrefix)
 	if err != nil {
-		return fmt.Errorf("list chunks in %s: %w", t.store, err)
+		return fmt.Errorf("list chunks in %s: %w", b.store, err)
 	}
 	for _, name := range chunks {
-		t.there[name] = true
+		b.stored[name] = true
 	}
 	for _, id := range slices.Backward(ids) {
-		m, err := Load(ctx, t.store, id)
+		m, err := Load(ctx, b.store, id)
 		if errors.Is(err, proto.ErrCorrupt) || errors.Is(err, proto.ErrNewerVersion) {
 			continue // it is of no help; that it is there is for verify to say
 		}
@@ -156,7 +157,7 @@ func (t *taker) look(ctx context.Context, table *ebbv1.Table) error {
 			return err
 		}
 		if m.ClusterID == table.GetClusterId() {
-			t.last = m
+			b.last = m
 			return nil
 		}
 	}
@@ -164,15 +165,15 @@ func (t *taker) look(ctx context.Context, table *ebbv1.Table) error {
 }
 
 // shard backs one shard up. What breaks off begins again, with another leader perhaps.
-func (t *taker) shard(ctx context.Context, number uint32) (Shard, error) {
+func (b *backupRun) shard(ctx context.Context, number uint32) (Shard, error) {
 	for try := 1; ; try++ {
-		s, err := t.try(ctx, number)
+		s, err := b.tryShard(ctx, number)
 		if err == nil {
-			t.count.add(func(p *Progress) { p.Shards++ })
+			b.count.add(func(p *Progress) { p.Shards++ })
 			return s, nil
 		}
 		var refusal *client.Error
-		if ctx.Err() != nil || try == snapshotTries || !errors.As(err, &refusal) || !passing(refusal) {
+		if ctx.Err() != nil || try == snapshotTries || !errors.As(err, &refusal) || !isTransient(refusal) {
 			return Shard{}, fmt.Errorf("back up shard %d: %w", number, err)
 		}
 		select {
@@ -180,24 +181,24 @@ func (t *taker) shard(ctx context.Context, number uint32) (Shard, error) {
 		case <-ctx.Done():
 			return Shard{}, ctx.Err()
 		}
-		_, _ = t.source.Table(ctx) // who leads now; if nobody says, the next try finds out
+		_, _ = b.source.Table(ctx) // who leads now; if nobody says, the next try finds out
 	}
 }
 
-// passing says whether what a node said may be another thing in a moment.
-func passing(e *client.Error) bool {
+// isTransient reports whether a retry may succeed after this error.
+func isTransient(e *client.Error) bool {
 	return e.Code/1000 == 1 || e.Code == ebbv1.Code_CODE_UNKNOWN_OUTCOME || e.Code == ebbv1.Code_CODE_INTERNAL || e.Code == ebbv1.Code_CODE_UNSPECIFIED
 }
 
-func (t *taker) try(ctx context.Context, number uint32) (Shard, error) {
+func (b *backupRun) tryShard(ctx context.Context, number uint32) (Shard, error) {
 	s := Shard{Shard: number}
-	summary, err := t.source.Snapshot(ctx, number, t.have(number), func(c *client.SnapshotChunk) error {
+	summary, err := b.source.Snapshot(ctx, number, b.have(number), func(c *client.SnapshotChunk) error {
 		chunk := Chunk{Length: c.GetLength()}
 		if copy(chunk.Hash[:], c.GetHash()) != len(chunk.Hash) {
 			return proto.ErrInternal.Errorf("a chunk with a hash of %d bytes", len(c.GetHash()))
 		}
 		s.Chunks = append(s.Chunks, chunk)
-		return t.keep(ctx, &chunk, c.GetData())
+		return b.putChunk(ctx, &chunk, c.GetData())
 	})
 	if err != nil {
 		return s, err
@@ -208,42 +209,42 @@ func (t *taker) try(ctx context.Context, number uint32) (Shard, error) {
 }
 
 // have are the chunks of a shard that need not be sent: those that the last backup has, as long as the store has them.
-func (t *taker) have(number uint32) [][]byte {
-	if t.last == nil || int(number) > len(t.last.Shards) {
+func (b *backupRun) have(number uint32) [][]byte {
+	if b.last == nil || int(number) > len(b.last.Shards) {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	var out [][]byte
-	for _, c := range t.last.Shards[number-1].Chunks {
-		if t.there[c.Name()] && len(out) < proto.SnapshotHaveMax {
+	for _, c := range b.last.Shards[number-1].Chunks {
+		if b.stored[c.Name()] && len(out) < proto.SnapshotHaveMax {
 			out = append(out, c.Hash[:])
 		}
 	}
 	return out
 }
 
-// keep puts a chunk into the store, unless it has it.
-func (t *taker) keep(ctx context.Context, c *Chunk, data []byte) error {
+// putChunk writes a chunk to the store, unless the store has it.
+func (b *backupRun) putChunk(ctx context.Context, c *Chunk, data []byte) error {
 	name := c.Name()
-	t.mu.Lock()
-	there := t.there[name]
-	t.mu.Unlock()
-	if !there {
-		if err := c.matches(data); err != nil {
+	b.mu.Lock()
+	stored := b.stored[name]
+	b.mu.Unlock()
+	if !stored {
+		if err := c.check(data); err != nil {
 			return proto.ErrInternal.Errorf("as it came from the cluster, %v", err)
 		}
-		if err := t.store.Put(ctx, name, data); err != nil {
-			return fmt.Errorf("write %s in %s: %w", name, t.store, err)
+		if err := b.store.Put(ctx, name, data); err != nil {
+			return fmt.Errorf("write %s in %s: %w", name, b.store, err)
 		}
-		t.mu.Lock()
-		t.there[name] = true
-		t.mu.Unlock()
+		b.mu.Lock()
+		b.stored[name] = true
+		b.mu.Unlock()
 	}
-	t.count.add(func(p *Progress) {
+	b.count.add(func(p *Progress) {
 		p.Chunks++
 		p.Bytes += uint64(c.Length)
-		if !there {
+		if !stored {
 			p.ChunksSent++
 			p.Sent += uint64(c.Length)
 		}
@@ -251,8 +252,8 @@ func (t *taker) keep(ctx context.Context, c *Chunk, data []byte) error {
 	return nil
 }
 
-// conclude writes the manifest, which makes it a backup.
-func (t *taker) conclude(ctx context.Context, m *Manifest) error {
+// putManifest writes the manifest, which makes it a backup.
+func (b *backupRun) putManifest(ctx context.Context, m *Manifest) error {
 	if err := m.check(); err != nil {
 		return err
 	}
@@ -260,8 +261,8 @@ func (t *taker) conclude(ctx context.Context, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := t.store.Put(ctx, manifestsPrefix+m.ID+manifestSuffix, raw); err != nil {
-		return fmt.Errorf("write the manifest in %s: %w", t.store, err)
+	if err := b.store.Put(ctx, manifestsPrefix+m.ID+manifestSuffix, raw); err != nil {
+		return fmt.Errorf("write the manifest in %s: %w", b.store, err)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func TestRestoreIntoOtherNumbersOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())
 		_, from := newCluster(t, 3, shards)
-		furnish(t, from)
+		fillCluster(t, from)
 		m, _ := take(t, from, store)
 		if err := Verify(t.Context(), store, m, nil); err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestRestoreIntoOtherNumbersOfNodes(t *testing.T) {
 			if p.Sent != m.Bytes() {
 				t.Errorf("%d bytes sent of %d", p.Sent, m.Bytes())
 			}
-			agree(t, cluster)
+			checkReplicas(t, cluster)
 			again, _ := take(t, to, directory(t.TempDir()))
 			if !reflect.DeepEqual(contents(again), contents(m)) {
 				t.Errorf("%d nodes hold something else than the backup", nodes)
@@ -46,8 +46,8 @@ func TestRestoreIntoOtherNumbersOfNodes(t *testing.T) {
 				t.Error("the new cluster has the id of the old one")
 			}
 			same(t, from, to)
-			goesOn(t, to)
-			agree(t, cluster)
+			checkWritable(t, to)
+			checkReplicas(t, cluster)
 			if _, err := Restore(t.Context(), to, store, m, nil); !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "already") {
 				t.Errorf("restored once more: %v", err)
 			}
@@ -83,8 +83,8 @@ func same(t *testing.T, from, to *client.Client) {
 	}
 }
 
-// goesOn writes to namespaces of the backup, in all shards.
-func goesOn(t *testing.T, c *client.Client) {
+// checkWritable writes to namespaces of the backup, in all shards.
+func checkWritable(t *testing.T, c *client.Client) {
 	t.Helper()
 	for i := range 20 {
 		if err := c.Increment(t.Context(), "clicks", client.One(fmt.Sprint("new/", i), "us")); err != nil {
@@ -200,7 +200,7 @@ func TestRefusedRestores(t *testing.T) {
 		place := t.TempDir()
 		store := directory(place)
 		_, from := newCluster(t, 1, shards)
-		furnish(t, from)
+		fillCluster(t, from)
 		m, _ := take(t, from, store)
 		_, to := newCluster(t, 1, shards)
 		_, smaller := newCluster(t, 1, shards-1)
@@ -276,7 +276,7 @@ func TestInterruptedRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())
 		_, from := newCluster(t, 1, 2)
-		furnish(t, from)
+		fillCluster(t, from)
 		m, _ := take(t, from, store)
 		steps := &flaky{failAt: -1}
 		_, steps.Client = newCluster(t, 1, 2)

@@ -224,7 +224,7 @@ func TestBackupDuringTheWholeLifeOfANamespace(t *testing.T) {
 					t.Fatalf("in %d shards, a new namespace of that name counts %v", shards, n)
 				}
 			}
-			agree(t, cluster)
+			checkReplicas(t, cluster)
 		}
 	})
 }

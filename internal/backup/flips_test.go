@@ -16,7 +16,7 @@ func TestEveryFlippedBitOfABackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())
 		_, c := newCluster(t, 1, 2)
-		furnish(t, c)
+		fillCluster(t, c)
 		m, _ := take(t, c, store)
 		all, step := os.Getenv("EBB_FLIPS") == "all", 101
 		if all {
@@ -61,7 +61,7 @@ func TestEveryFlippedBitOfABackup(t *testing.T) {
 				for at := random.IntN(min(step, len(data))); at < len(data); at += step {
 					bit := random.IntN(8)
 					data[at] ^= 1 << bit
-					if err := chunk.matches(data); !errors.Is(err, proto.ErrCorrupt) {
+					if err := chunk.check(data); !errors.Is(err, proto.ErrCorrupt) {
 						t.Errorf("bit %d of byte %d of a chunk: %v, want CORRUPT", bit, at, err)
 					}
 					data[at] ^= 1 << bit

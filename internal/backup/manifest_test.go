@@ -89,8 +89,8 @@ func TestManifestsThatWereAltered(t *testing.T) {
 	ctx := context.Background()
 	store := directory(t.TempDir())
 	m := sample(t)
-	tk := &taker{store: store}
-	if err := tk.conclude(ctx, m); err != nil {
+	b := &backupRun{store: store}
+	if err := b.putManifest(ctx, m); err != nil {
 		t.Fatal(err)
 	}
 	path := store.path(manifestsPrefix + m.ID + manifestSuffix)

@@ -39,7 +39,7 @@ func Rehash(ctx context.Context, from Store, m *Manifest, shards uint32, forget 
 	}
 	out := *m
 	out.Shards = make([]Shard, shards)
-	t := &taker{store: to, there: map[string]bool{}}
+	b := &backupRun{store: to, stored: map[string]bool{}}
 	for i := range out.Shards {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -48,11 +48,11 @@ func Rehash(ctx context.Context, from Store, m *Manifest, shards uint32, forget 
 		if err != nil {
 			return nil, fmt.Errorf("make shard %d of %d: %w", i+1, shards, err)
 		}
-		if out.Shards[i], err = t.write(ctx, uint32(i)+1, state); err != nil {
+		if out.Shards[i], err = b.write(ctx, uint32(i)+1, state); err != nil {
 			return nil, err
 		}
 	}
-	return &out, t.conclude(ctx, &out)
+	return &out, b.putManifest(ctx, &out)
 }
 
 // readAll reads the states of all shards.
@@ -72,12 +72,12 @@ func readAll(ctx context.Context, store Store, m *Manifest) ([]*shard.State, err
 }
 
 // write puts a state into the store.
-func (t *taker) write(ctx context.Context, number uint32, state *shard.State) (Shard, error) {
+func (b *backupRun) write(ctx context.Context, number uint32, state *shard.State) (Shard, error) {
 	s := Shard{Shard: number, Applied: state.Applied(), ClockUS: int64(state.Now()), Keys: state.Keys()}
 	chunks := &shard.Chunks{Each: func(data []byte) error {
 		chunk := Chunk{sha256.Sum256(data), uint32(len(data))}
 		s.Chunks = append(s.Chunks, chunk)
-		return t.keep(ctx, &chunk, bytes.Clone(data))
+		return b.putChunk(ctx, &chunk, bytes.Clone(data))
 	}}
 	sum := xxh3.New()
 	n, err := state.WriteTo(io.MultiWriter(sum, chunks))

@@ -17,7 +17,7 @@ func TestRehash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())
 		_, from := newCluster(t, 1, shards)
-		furnish(t, from)
+		fillCluster(t, from)
 		m, _ := take(t, from, store)
 		want := everything(t, from)
 		if _, err := Rehash(t.Context(), store, m, 3, false, directory(t.TempDir())); !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "ordered sources (1)") {
@@ -37,11 +37,11 @@ func TestRehash(t *testing.T) {
 			if _, err := Restore(t.Context(), to, moved, made, nil); err != nil {
 				t.Fatal(err)
 			}
-			agree(t, cluster)
+			checkReplicas(t, cluster)
 			if got := everything(t, to); !reflect.DeepEqual(got, want) {
 				t.Errorf("in %d shards:\n%v\nnot\n%v", p, got, want)
 			}
-			goesOn(t, to)
+			checkWritable(t, to)
 			if _, err := to.SetNames(t.Context(), "users", "seen/0", "somebody new", "user 3"); err != nil {
 				t.Error(err)
 			}
@@ -49,7 +49,7 @@ func TestRehash(t *testing.T) {
 			if err != nil || ids[0].ID == ids[1].ID {
 				t.Errorf("%+v, %v", ids, err)
 			}
-			agree(t, cluster)
+			checkReplicas(t, cluster)
 		}
 		for _, p := range []uint32{0, proto.ShardsMax + 1} {
 			if _, err := Rehash(t.Context(), store, m, p, true, directory(t.TempDir())); !errors.Is(err, proto.ErrBadRequest) {
@@ -59,7 +59,7 @@ func TestRehash(t *testing.T) {
 	})
 }
 
-// everything is what a cluster answers to all there is to ask of what furnish wrote.
+// everything is what a cluster answers to all there is to ask of what fillCluster wrote.
 func everything(t *testing.T, c *client.Client) []string {
 	t.Helper()
 	ctx := t.Context()

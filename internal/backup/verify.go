@@ -13,8 +13,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// matches says what is wrong with the bytes of a chunk.
-func (c *Chunk) matches(data []byte) error {
+// check compares the bytes of a chunk with its length and hash.
+func (c *Chunk) check(data []byte) error {
 	switch {
 	case len(data) != int(c.Length):
 		return corruptf("%s has %d bytes and should have %d: it was cut or altered", c.Name(), len(data), c.Length)
@@ -33,7 +33,7 @@ func fetch(ctx context.Context, store Store, c *Chunk) ([]byte, error) {
 	case err != nil && !errors.Is(err, errLong):
 		return nil, fmt.Errorf("read %s from %s: %w", c.Name(), store, err)
 	}
-	return data, c.matches(data)
+	return data, c.check(data)
 }
 
 // chunkReader reads a shard's snapshot from its chunks.

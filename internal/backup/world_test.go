@@ -48,8 +48,8 @@ func newCluster(t *testing.T, nodes int, p uint32) (*sim.Cluster, *client.Client
 	return c, cl
 }
 
-// furnish writes something of everything. What it leaves open holds its sessions.
-func furnish(t *testing.T, c *client.Client) {
+// fillCluster writes keys of every kind. It leaves writers open, which hold their sessions.
+func fillCluster(t *testing.T, c *client.Client) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) {
@@ -114,8 +114,8 @@ func contents(m *Manifest) [][]Chunk {
 	return out
 }
 
-// agree waits until all replicas of all shards have the same checksum.
-func agree(t *testing.T, c *sim.Cluster) {
+// checkReplicas waits until all replicas of all shards have the same checksum.
+func checkReplicas(t *testing.T, c *sim.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()

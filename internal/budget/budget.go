@@ -56,8 +56,8 @@ type Pool struct {
 // CollectWith has the pool run the garbage collector when there is no room, every two seconds at most. It is to be called before the pool is used.
 func (p *Pool) CollectWith(collect func()) { p.collect = collect }
 
-// search runs the garbage collector, unless it did so lately.
-func (p *Pool) search() {
+// collectGarbage runs the garbage collector, unless it did so a short time ago.
+func (p *Pool) collectGarbage() {
 	now, last := time.Now().UnixNano(), p.collected.Load()
 	if p.collect != nil && now-last >= int64(collectEvery) && p.collected.CompareAndSwap(last, now) {
 		p.collect()
@@ -109,29 +109,30 @@ func (p *Pool) Refusals() uint64 { return p.refusals.Load() }
 
 // take takes n bytes if they are free, and either no request waits or these may pass it.
 func (p *Pool) take(n int64) bool {
-	if p.waiting.Load() > 0 && !p.passes(n) {
+	if p.waiting.Load() > 0 && !p.mayPass(n) {
 		return false
 	}
-	return p.grab(n)
+	return p.addUsed(n)
 }
 
-// passes says whether a charge may go before the first one that waits.
-func (p *Pool) passes(n int64) bool {
+// mayPass reports whether a charge may pass the first one that waits.
+func (p *Pool) mayPass(n int64) bool {
 	if n > p.size/smallShare {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.queue) == 0 || p.passable()
+	return len(p.queue) == 0 || p.smallMayPass()
 }
 
-// passable says whether small charges may pass the first one that waits. p.mu is held.
-func (p *Pool) passable() bool {
+// smallMayPass reports whether small charges may pass the first one that waits. p.mu is held.
+func (p *Pool) smallMayPass() bool {
 	first := p.queue[0]
 	return first.n > p.size/smallShare && time.Now().Before(first.passed)
 }
 
-func (p *Pool) grab(n int64) bool {
+// addUsed takes n bytes if they are free.
+func (p *Pool) addUsed(n int64) bool {
 	for {
 		used := p.used.Load()
 		if used+n > p.size {
@@ -158,12 +159,12 @@ func (p *Pool) release(n int64) {
 // grant serves the queue from its head, as far as there is room, and then small charges that may pass the head. p.mu is
 // held.
 func (p *Pool) grant() {
-	for len(p.queue) > 0 && p.grab(p.queue[0].n) {
+	for len(p.queue) > 0 && p.addUsed(p.queue[0].n) {
 		close(p.queue[0].granted)
 		p.queue = p.queue[1:]
 		p.waiting.Add(-1)
 	}
-	if len(p.queue) < 2 || !p.passable() {
+	if len(p.queue) < 2 || !p.smallMayPass() {
 		return
 	}
 	for i := 1; i < min(len(p.queue), passedMax); {
@@ -172,7 +173,7 @@ func (p *Pool) grant() {
 			i++
 			continue
 		}
-		if !p.grab(w.n) {
+		if !p.addUsed(w.n) {
 			return
 		}
 		close(w.granted)
@@ -195,7 +196,7 @@ func (p *Pool) await(ctx context.Context, n int64, d time.Duration) *proto.Error
 	default:
 	}
 	p.waits.Add(1)
-	p.search()
+	p.collectGarbage()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -204,7 +205,7 @@ func (p *Pool) await(ctx context.Context, n int64, d time.Duration) *proto.Error
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if !p.leave(w) {
+	if !p.dequeue(w) {
 		return nil
 	}
 	p.refusals.Add(1)
@@ -214,8 +215,8 @@ func (p *Pool) await(ctx context.Context, n int64, d time.Duration) *proto.Error
 	return err
 }
 
-// leave takes a waiter out of the queue. It returns false if the bytes were granted.
-func (p *Pool) leave(w *waiter) bool {
+// dequeue removes a waiter from the queue. It returns false if the bytes were granted.
+func (p *Pool) dequeue(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, other := range p.queue {
@@ -301,7 +302,7 @@ func (r *Request) Try(n int) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.refuses(int64(n)) != nil {
+	if r.checkRoom(int64(n)) != nil {
 		return false
 	}
 	if r.parent != nil && !r.parent.Try(n) || r.parent == nil && !r.pool.take(int64(n)) {
@@ -312,8 +313,8 @@ func (r *Request) Try(n int) bool {
 	return true
 }
 
-// refuses says why n bytes more cannot be charged; nil if they can. r.mu is held.
-func (r *Request) refuses(n int64) *proto.Error {
+// checkRoom returns why n more bytes cannot be charged; nil if they can. r.mu is held.
+func (r *Request) checkRoom(n int64) *proto.Error {
 	switch {
 	case r.closed:
 		return errOver
@@ -328,7 +329,7 @@ func (r *Request) refuses(n int64) *proto.Error {
 func (r *Request) reserve(n int64) (held int64, err *proto.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.refuses(n); err != nil {
+	if err := r.checkRoom(n); err != nil {
 		return 0, err
 	}
 	r.used += n

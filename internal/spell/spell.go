@@ -1,9 +1,9 @@
-// Package spell finds the word that somebody meant.
+// Package spell finds the known word that is nearest to a misspelled one.
 package spell
 
 import "strings"
 
-// wordLenMax is the longest word that is looked at; nobody mistypes longer ones by hand.
+// wordLenMax is the longest word that is corrected; longer ones are not typed by hand.
 const wordLenMax = 64
 
 // slipsMax is how many slips of the keyboard a word may be away.

@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Times of the demo's weather.
+// Times of the demo's clicks.
 const (
 	// surpriseEvery is from the beginning of one surprise to that of the next. The first comes after half of it.
 	surpriseEvery = 20 * time.Second
@@ -17,16 +17,16 @@ const (
 	surpriseLasts = 5 * time.Second
 	// surprisePart is what part of all clicks it takes while it bursts.
 	surprisePart = 0.6
-	// swellPart is what part of the other clicks comes from the countries that rise and fall.
-	swellPart = 0.6
+	// wavePart is what part of the other clicks comes from the countries that rise and fall.
+	wavePart = 0.6
 	// trendOver is the stretch of time over which a share rises or falls.
 	trendOver = 3 * time.Second
 	// trendLeast is the least change of a share over that time that is marked, as a part of the share.
 	trendLeast = 0.02
 )
 
-// swells are countries of which one after the other has its high tide.
-var swells = []string{"GB", "JP", "BR", "DE", "IN", "AU"}
+// waveCountries are countries whose shares of the clicks rise and fall, one after the other.
+var waveCountries = []string{"GB", "JP", "BR", "DE", "IN", "AU"}
 
 // bursts are countries that click too rarely to be seen, until one of them bursts.
 var bursts = []struct{ code, name string }{
@@ -44,10 +44,10 @@ var bursts = []struct{ code, name string }{
 	{"CU", "Cuba"},
 }
 
-// weather decides which country clicks at a time since the demo began: some rise and fall like tides, each with a
+// clickModel decides which country clicks at a time since the demo began: some rise and fall in waves, each with a
 // period of four half-lives, and every 20 s another one bursts for 5 s. It is a function of the time alone, but for
 // draw.
-type weather struct{ halfLife time.Duration }
+type clickModel struct{ halfLife time.Duration }
 
 // surprise is a country that bursts, or has burst last. The zero value is none.
 type surprise struct {
@@ -59,7 +59,7 @@ type surprise struct {
 func (s surprise) bursting() bool { return s.code != "" && s.age < surpriseLasts }
 
 // surprise returns the latest one at a time.
-func (w weather) surprise(at time.Duration) surprise {
+func (m clickModel) surprise(at time.Duration) surprise {
 	at -= surpriseEvery / 2
 	if at < 0 {
 		return surprise{}
@@ -68,29 +68,29 @@ func (w weather) surprise(at time.Duration) surprise {
 	return surprise{b.code, b.name, at % surpriseEvery}
 }
 
-// swell is the weight of one of swells at a time, from 0 to 1.
-func (w weather) swell(i int, at time.Duration) float64 {
-	period := 4 * max(w.halfLife, time.Second)
-	phase := at.Seconds()/period.Seconds() - float64(i)/float64(len(swells))
-	wave := max(0, math.Cos(2*math.Pi*phase))
-	return wave * wave
+// wave is the weight of one of waveCountries at a time, from 0 to 1.
+func (m clickModel) wave(i int, at time.Duration) float64 {
+	period := 4 * max(m.halfLife, time.Second)
+	phase := at.Seconds()/period.Seconds() - float64(i)/float64(len(waveCountries))
+	height := max(0, math.Cos(2*math.Pi*phase))
+	return height * height
 }
 
-// draw returns the country of a click at a time; usual is what it would have been in calm weather.
-func (w weather) draw(rng *rand.Rand, at time.Duration, usual string) string {
-	if s := w.surprise(at); s.bursting() && rng.Float64() < surprisePart {
+// draw returns the country of a click at a time; usual is what it would be without waves and bursts.
+func (m clickModel) draw(rng *rand.Rand, at time.Duration, usual string) string {
+	if s := m.surprise(at); s.bursting() && rng.Float64() < surprisePart {
 		return s.code
 	}
-	if rng.Float64() >= swellPart {
+	if rng.Float64() >= wavePart {
 		return usual
 	}
 	sum := 0.0
-	for i := range swells {
-		sum += w.swell(i, at)
+	for i := range waveCountries {
+		sum += m.wave(i, at)
 	}
 	left := rng.Float64() * sum
-	for i, code := range swells {
-		if left -= w.swell(i, at); left < 0 {
+	for i, code := range waveCountries {
+		if left -= m.wave(i, at); left < 0 {
 			return code
 		}
 	}
@@ -118,22 +118,22 @@ type shareAt struct {
 	shares map[string]float64
 }
 
-// tides remembers the shares of the last seconds, and says which rise and which fall.
-type tides struct{ past []shareAt }
+// shareHistory remembers the shares of the last seconds, and says which rise and which fall.
+type shareHistory struct{ past []shareAt }
 
 // marks returns + for each bin whose share has risen, - for each whose share has fallen.
-func (t *tides) marks(at time.Time, d *ebbv1.Distribution) map[string]string {
+func (h *shareHistory) marks(at time.Time, d *ebbv1.Distribution) map[string]string {
 	now := shareAt{at, make(map[string]float64, len(d.GetBins()))}
 	for _, bin := range d.GetBins() {
 		now.shares[string(bin.GetBin())] = bin.GetP()
 	}
-	for len(t.past) > 1 && at.Sub(t.past[1].at) >= trendOver {
-		t.past = t.past[1:]
+	for len(h.past) > 1 && at.Sub(h.past[1].at) >= trendOver {
+		h.past = h.past[1:]
 	}
 	marks := make(map[string]string)
-	if len(t.past) > 0 {
+	if len(h.past) > 0 {
 		for bin, share := range now.shares {
-			before, known := t.past[0].shares[bin]
+			before, known := h.past[0].shares[bin]
 			switch {
 			case !known || share > before*(1+trendLeast):
 				marks[bin] = "+"
@@ -142,6 +142,6 @@ func (t *tides) marks(at time.Time, d *ebbv1.Distribution) map[string]string {
 			}
 		}
 	}
-	t.past = append(t.past, now)
+	h.past = append(h.past, now)
 	return marks
 }

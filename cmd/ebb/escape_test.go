@@ -55,7 +55,7 @@ func shownIn(t *testing.T, colours bool, writes ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &display{file: w, colours: colours}
+	d := &terminalEscaper{file: w, colours: colours}
 	for _, text := range writes {
 		if n, err := io.WriteString(d, text); n != len(text) || err != nil {
 			t.Fatal(n, err)
@@ -72,7 +72,7 @@ func shownIn(t *testing.T, colours bool, writes ...string) string {
 }
 
 // Nothing that is shown controls a terminal.
-func FuzzDisplay(f *testing.F) {
+func FuzzEscape(f *testing.F) {
 	f.Add("\x1b[2J", uint8(1), false)
 	f.Add("\x1b[31mred\x1b[0m\u202e\xff", uint8(3), true)
 	f.Fuzz(func(t *testing.T, in string, cut uint8, colours bool) {
@@ -103,7 +103,7 @@ func TestFormulasAreQuoted(t *testing.T) {
 	const want = "'=cmd|'/C calc'!A0\t-5\t+1e3\n'@SUM(A1)\tplain=1\t\n'-x\t'\r=1\n'+=2\t-Inf\tend"
 	for cut := range len(in) + 1 {
 		var out bytes.Buffer
-		f := &formulas{to: &out}
+		f := &formulaEscaper{to: &out}
 		for _, text := range []string{in[:cut], in[cut:]} {
 			if n, err := io.WriteString(f, text); n != len(text) || err != nil {
 				t.Fatal(n, err)

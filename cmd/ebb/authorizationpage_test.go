@@ -17,10 +17,10 @@ import (
 // bashBlocks are the commands of a page that a test runs as they stand there.
 var bashBlocks = regexp.MustCompile("(?s)```bash\n(.*?)```")
 
-// The way from a node on a laptop to three nodes with tokens is walked as docs/authorization.md has it, command by
-// command, but for the ports: those of the page may be taken. What is refused on the way is refused, and what the last
-// commands show is there.
-func TestTheWayToTokens(t *testing.T) {
+// The test runs the commands of docs/authorization.md, from a node on a laptop to three nodes with tokens, in their
+// order. It replaces the ports of the page, which may be in use. What the page says is refused is refused, and the last
+// commands show what the page shows.
+func TestAuthorizationPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three real processes, and waits until their shards have moved")
 	}
@@ -40,12 +40,12 @@ func TestTheWayToTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	walk := script.String()
+	commands := script.String()
 	for i, port := range documented {
-		if !strings.Contains(walk, "127.0.0.1:"+port) {
-			t.Fatalf("the way does not come by port %s any more", port)
+		if !strings.Contains(commands, "127.0.0.1:"+port) {
+			t.Fatalf("the page does not name port %s any more", port)
 		}
-		walk = strings.ReplaceAll(walk, "127.0.0.1:"+port, free[i])
+		commands = strings.ReplaceAll(commands, "127.0.0.1:"+port, free[i])
 	}
 	grpc, gossip, admin := free[len(documented)], free[len(documented)-1], free[len(documented)+1]
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestTheWayToTokens(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-e", "-c", "trap 'kill $(jobs -p)' EXIT\n"+walk)
+	cmd := exec.CommandContext(ctx, "bash", "-e", "-c", "trap 'kill $(jobs -p)' EXIT\n"+commands)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "PATH="+dir+":"+os.Getenv("PATH"), "NO_COLOR=1",
 		"EBB_ADDR="+grpc, "EBB_GRPC="+grpc, "EBB_HTTP=-", "EBB_GOSSIP="+gossip, "EBB_ADMIN="+admin)

@@ -18,7 +18,7 @@ import (
 
 // A socket whose other end has closed does not end a command that ends with its reader.
 func TestSocketDoesNotEndTheReader(t *testing.T) {
-	ctx, shown, stop := untilUnread(t.Context(), &session{term: terminal{out: os.Stdout, err: os.Stderr}})
+	ctx, shown, stop := withBrokenPipe(t.Context(), &session{term: terminal{out: os.Stdout, err: os.Stderr}})
 	defer stop()
 	for range 10 {
 		writeToClosed(t)
@@ -67,7 +67,7 @@ func TestClosedPipeEndsTheReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	ctx, shown, stop := untilUnread(t.Context(), &session{term: terminal{out: w, err: io.Discard}})
+	ctx, shown, stop := withBrokenPipe(t.Context(), &session{term: terminal{out: w, err: io.Discard}})
 	defer stop()
 	if _, err := shown.term.out.Write([]byte("x")); err != nil || ctx.Err() != nil {
 		t.Fatalf("while it is read: %v, %v", err, ctx.Err())

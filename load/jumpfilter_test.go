@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// gapTest runs gaps over rows of these days after a beginning, against a shard that takes what is no more than 30 days
-// ahead of its clock. It returns the days that were refused, and how often the shard was told of its clock.
-func gapTest(t *testing.T, clock float64, days ...float64) (refused []float64, told int) {
+// gapTest runs a jumpFilter over rows of these days after a beginning. The shard accepts rows up to 30 days ahead of
+// its clock. It returns the days that were refused, and how often the clock of the shard was advanced.
+func gapTest(t *testing.T, clock float64, days ...float64) (refused []float64, advances int) {
 	t.Helper()
 	began := time.Date(2011, 7, 6, 0, 0, 0, 0, time.UTC)
 	at := func(day float64) time.Time { return began.Add(time.Duration(day * 24 * float64(time.Hour))) }
 	rest := days
-	g := &gaps{rows: gapRows, maxJump: 30 * 24 * time.Hour, next: func() (Row, error) {
+	f := &jumpFilter{rows: gapRows, maxJump: 30 * 24 * time.Hour, next: func() (Row, error) {
 		if len(rest) == 0 {
 			return Row{}, io.EOF
 		}
@@ -26,29 +26,29 @@ func gapTest(t *testing.T, clock float64, days ...float64) (refused []float64, t
 		return row, nil
 	}}
 	shard := time.Time{}
-	g.tell = func(_ context.Context, to time.Time) error {
-		shard, told = to, told+1
+	f.advance = func(_ context.Context, to time.Time) error {
+		shard, advances = to, advances+1
 		return nil
 	}
 	if clock != 0 {
 		shard = at(clock)
-		g.clock, g.told = shard, shard
+		f.clock, f.advanced = shard, shard
 	}
 	for i := 0; ; i++ {
-		row, err := g.Next(t.Context())
+		row, err := f.Next(t.Context())
 		if err == io.EOF {
 			if i != len(days) {
 				t.Fatalf("%d of %d rows", i, len(days))
 			}
-			return refused, told
+			return refused, advances
 		}
 		if err != nil || !row.Time.Equal(at(days[i])) {
 			t.Fatalf("row %d is of %v, not of %v: %v", i, row.Time, at(days[i]), err)
 		}
-		if !shard.IsZero() && row.Time.Sub(shard) > g.maxJump {
+		if !shard.IsZero() && row.Time.Sub(shard) > f.maxJump {
 			refused = append(refused, days[i])
-		} else if row.Time.After(shard) && g.told.IsZero() {
-			t.Fatal("a shard that has had no row was not told of the clock")
+		} else if row.Time.After(shard) && f.advanced.IsZero() {
+			t.Fatal("a shard that has had no row did not advance its clock")
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestGapsAndWrongDates(t *testing.T) {
 		"one row, ahead of what is there":    {clock: 1, days: []float64{300}, refused: nil},
 		"rows without a wrong date, but few": {clock: 1, days: []float64{300, 301}},
 	} {
-		refused, told := gapTest(t, c.clock, c.days...)
+		refused, advances := gapTest(t, c.clock, c.days...)
 		switch what {
 		case "a gap with one row behind it, refused", "one row, ahead of what is there":
 			c.refused = c.days[len(c.days)-1:] // nothing says that it is right
@@ -125,8 +125,8 @@ func TestGapsAndWrongDates(t *testing.T) {
 		if !slices.Equal(refused, c.refused) {
 			t.Errorf("%s: refused %v, not %v", what, refused, c.refused)
 		}
-		if span := slices.Max(c.days) - slices.Min(c.days); float64(told) > span/15+3 {
-			t.Errorf("%s: the shards were told %d times", what, told)
+		if span := slices.Max(c.days) - slices.Min(c.days); float64(advances) > span/15+3 {
+			t.Errorf("%s: the shards were advanced %d times", what, advances)
 		}
 	}
 }
@@ -226,9 +226,9 @@ func TestGapsLeaveTheFuture(t *testing.T) {
 	for _, days := range [][]float64{
 		{ahead}, slices.Concat(runOf(ahead, 300), runOf(1, 300)), slices.Concat(runOf(1, 10), runOf(ahead, 10)),
 	} {
-		refused, told := gapTest(t, 1, days...)
-		if len(refused) == 0 || slices.Min(refused) < ahead || float64(told) > 300/15+3 {
-			t.Errorf("refused %d rows from day %v on, told %d times", len(refused), slices.Min(refused), told)
+		refused, advances := gapTest(t, 1, days...)
+		if len(refused) == 0 || slices.Min(refused) < ahead || float64(advances) > 300/15+3 {
+			t.Errorf("refused %d rows from day %v on, advanced %d times", len(refused), slices.Min(refused), advances)
 		}
 	}
 }
@@ -242,17 +242,17 @@ func TestGapsPassWhatIsNoRow(t *testing.T) {
 		{row: Row{Key: "b", Time: time.Unix(1e9, 0)}},
 		{err: broken},
 	}
-	g := &gaps{rows: gapRowsStream, maxJump: time.Hour, next: func() (Row, error) {
+	f := &jumpFilter{rows: gapRowsStream, maxJump: time.Hour, next: func() (Row, error) {
 		if len(rows) == 0 {
 			return Row{}, broken
 		}
 		r := rows[0]
 		rows = rows[1:]
 		return r.row, r.err
-	}, tell: func(context.Context, time.Time) error { return nil }}
+	}, advance: func(context.Context, time.Time) error { return nil }}
 	var got []any
 	for range 5 {
-		row, err := g.Next(t.Context())
+		row, err := f.Next(t.Context())
 		if err != nil {
 			got = append(got, err)
 		} else {
@@ -271,20 +271,20 @@ func TestGapsFromTheEpochOn(t *testing.T) {
 		rows = append(rows, time.UnixMicro(int64(hour)*3600e6))
 	}
 	next := 0
-	g := &gaps{rows: gapRows, maxJump: 30 * 24 * time.Hour, next: func() (Row, error) {
+	f := &jumpFilter{rows: gapRows, maxJump: 30 * 24 * time.Hour, next: func() (Row, error) {
 		if next == len(rows) {
 			return Row{}, io.EOF
 		}
 		next++
 		return Row{Key: "k", Time: rows[next-1]}, nil
 	}}
-	var told time.Time
-	g.tell = func(_ context.Context, to time.Time) error {
-		told = to
+	var advanced time.Time
+	f.advance = func(_ context.Context, to time.Time) error {
+		advanced = to
 		return nil
 	}
-	row, err := g.Next(t.Context())
-	if err != nil || told.UnixMicro() != 1 || row.aheadOf.UnixMicro() != 1 {
-		t.Errorf("the clock was told %v, and the first row is ahead of %v: %v", told, row.aheadOf, err)
+	row, err := f.Next(t.Context())
+	if err != nil || advanced.UnixMicro() != 1 || row.aheadOf.UnixMicro() != 1 {
+		t.Errorf("the clock was advanced to %v, and the first row is ahead of %v: %v", advanced, row.aheadOf, err)
 	}
 }

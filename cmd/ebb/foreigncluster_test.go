@@ -51,7 +51,7 @@ func joinList(f *proc.Fleet) string {
 // Nodes that come to the wrong place, or to a place that is taken, end with an
 // error that names both; the cluster they came to does not notice. All have the
 // same secret: without one, a node does not end on another's word.
-func TestStrangersAreTurnedAway(t *testing.T) {
+func TestForeignNodesAreRejected(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs six real processes")
 	}

@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// display is a terminal that shows what would control it escaped: \x1b, \u202e. What the cluster holds was written by others, and one
-// name with an escape sequence could otherwise change the screen, the title or what the next command reads.
-type display struct {
+// terminalEscaper writes to a terminal, and escapes what would control it: \x1b, \u202e. Others wrote what the cluster
+// holds. A name with an escape sequence could otherwise change the screen, the title or what the next command reads.
+type terminalEscaper struct {
 	file    *os.File // not embedded: its other methods would write as they are
 	colours bool     // sequences that set colours pass, and no others
 
@@ -21,17 +21,17 @@ type display struct {
 	cut []byte     // the beginning of a character, or of a sequence that sets colours, of which the rest has not come
 }
 
-// displayed returns a writer for f: f itself unless it is a terminal.
-func displayed(f *os.File) io.Writer {
+// newTerminalEscaper returns a writer for f, which escapes if f is a terminal.
+func newTerminalEscaper(f *os.File) io.Writer {
 	if !interactive(f) {
 		return f
 	}
-	return &display{file: f}
+	return &terminalEscaper{file: f}
 }
 
-// undisplayed is where a program writes that controls the terminal itself, and prints nothing of others.
-func undisplayed(w io.Writer) io.Writer {
-	if d, ok := w.(*display); ok {
+// rawTerminal returns w without its terminalEscaper, for output that controls the terminal and holds no foreign text.
+func rawTerminal(w io.Writer) io.Writer {
+	if d, ok := w.(*terminalEscaper); ok {
 		return d.file
 	}
 	return w
@@ -39,14 +39,14 @@ func undisplayed(w io.Writer) io.Writer {
 
 // coloured is w for a writer of lines that sets colours.
 func coloured(w io.Writer) io.Writer {
-	if d, ok := w.(*display); ok {
-		return &display{file: d.file, colours: true}
+	if d, ok := w.(*terminalEscaper); ok {
+		return &terminalEscaper{file: d.file, colours: true}
 	}
 	return w
 }
 
 // Write implements io.Writer. It reports p as written also where less or more goes to the terminal.
-func (d *display) Write(p []byte) (int, error) {
+func (d *terminalEscaper) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	in := p
@@ -62,7 +62,7 @@ func (d *display) Write(p []byte) (int, error) {
 }
 
 // Close shows what was cut off, and leaves the terminal open.
-func (d *display) Close() error {
+func (d *terminalEscaper) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, err := d.file.Write(appendEscaped(nil, d.cut))
@@ -140,15 +140,15 @@ func appendEscaped(out, in []byte) []byte {
 	return out
 }
 
-// formulas writes lines of TSV in which no cell is a formula to a spreadsheet: one that begins with =, +, -, @ or the end of a line, and
-// is no number, gets a ' in front.
-type formulas struct {
+// formulaEscaper writes lines of TSV in which a spreadsheet finds no formula. A cell that begins with =, +, -, @, a tab
+// or a carriage return, and is no number, gets a ' in front.
+type formulaEscaper struct {
 	to   io.Writer
 	cell []byte // the beginning of the cell that is being written
 }
 
 // Write implements io.Writer.
-func (f *formulas) Write(p []byte) (int, error) {
+func (f *formulaEscaper) Write(p []byte) (int, error) {
 	var out []byte
 	for _, c := range p {
 		if c != '\t' && c != '\n' {
@@ -167,7 +167,7 @@ func (f *formulas) Write(p []byte) (int, error) {
 }
 
 // Close writes what no end of a line has followed.
-func (f *formulas) Close() error {
+func (f *formulaEscaper) Close() error {
 	_, err := f.to.Write(appendCell(nil, f.cell))
 	f.cell = nil
 	return err

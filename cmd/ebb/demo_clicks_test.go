@@ -12,16 +12,16 @@ import (
 )
 
 // The shares of countries change so much that it is seen, in every half minute, and not only in the first.
-func TestWeatherNeverStandsStill(t *testing.T) {
+func TestDemoClicksNeverStandStill(t *testing.T) {
 	const halfLife, rate = 30 * time.Second, 500
-	w, clicks, rng := weather{halfLife}, load.NewClicks(1), rand.New(rand.NewPCG(1, 1))
+	m, clicks, rng := clickModel{halfLife}, load.NewClicks(1), rand.New(rand.NewPCG(1, 1))
 	counts, began := map[string]float64{}, time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	fade := math.Exp2(-1 / halfLife.Seconds())
 	var before map[string]float64
 	for second := range 240 {
 		for i := range rate {
 			at := time.Duration(second)*time.Second + time.Duration(i)*time.Second/rate
-			counts[w.draw(rng, at, clicks.Next(began.Add(at)).Country)]++
+			counts[m.draw(rng, at, clicks.Next(began.Add(at)).Country)]++
 		}
 		total := 0.0
 		for country := range counts {
@@ -44,22 +44,22 @@ func TestWeatherNeverStandsStill(t *testing.T) {
 }
 
 // Every 20 s another country bursts, for 5 s, and takes most clicks.
-func TestWeatherSurprises(t *testing.T) {
-	w, rng := weather{30 * time.Second}, rand.New(rand.NewPCG(1, 1))
+func TestDemoClicksBurst(t *testing.T) {
+	m, rng := clickModel{30 * time.Second}, rand.New(rand.NewPCG(1, 1))
 	seen := map[string]bool{}
 	for i := range 10 {
 		at := surpriseEvery/2 + time.Duration(i)*surpriseEvery
-		s := w.surprise(at + time.Second)
+		s := m.surprise(at + time.Second)
 		if !s.bursting() || seen[s.code] || s.age != time.Second {
 			t.Errorf("at %v: %+v", at, s)
 		}
 		seen[s.code] = true
-		if calm := w.surprise(at + surpriseLasts); calm.bursting() || calm.code != s.code {
-			t.Errorf("after it: %+v", calm)
+		if after := m.surprise(at + surpriseLasts); after.bursting() || after.code != s.code {
+			t.Errorf("after it: %+v", after)
 		}
 		n := 0
 		for range 1000 {
-			if w.draw(rng, at+time.Second, "US") == s.code {
+			if m.draw(rng, at+time.Second, "US") == s.code {
 				n++
 			}
 		}
@@ -67,26 +67,26 @@ func TestWeatherSurprises(t *testing.T) {
 			t.Errorf("%s has %d of 1000 clicks", s.code, n)
 		}
 	}
-	if s := w.surprise(time.Second); s.bursting() || s.news(time.Second) != "" {
+	if s := m.surprise(time.Second); s.bursting() || s.news(time.Second) != "" {
 		t.Errorf("at the beginning: %+v", s)
 	}
 }
 
 // The picture marks what rises, what falls and the surprise, and says what to watch for.
-func TestDemoMarksTheWeather(t *testing.T) {
-	var tide tides
+func TestDemoMarksRisesAndFalls(t *testing.T) {
+	var history shareHistory
 	at := time.Unix(1_800_000_000, 0)
 	shares := func(us, gb float64) *ebbv1.Distribution {
 		return &ebbv1.Distribution{Bins: []*ebbv1.Bin{
 			{Bin: []byte("US"), P: us}, {Bin: []byte("GB"), P: gb}, {Bin: []byte("IS"), P: 0.1},
 		}}
 	}
-	if marks := tide.marks(at, shares(0.5, 0.2)); len(marks) != 0 {
+	if marks := history.marks(at, shares(0.5, 0.2)); len(marks) != 0 {
 		t.Errorf("the first picture marks %v", marks)
 	}
 	d := shares(0.4, 0.3)
 	f := frame{answer: &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}}
-	f.marks = tide.marks(at.Add(3*time.Second), d)
+	f.marks = history.marks(at.Add(3*time.Second), d)
 	f.surprise, f.halfLife = surprise{"IS", "Iceland", time.Second}, 30*time.Second
 	picture := f.render()
 	for _, want := range []string{"US -", "GB +", "IS !", "! surprise: Iceland (IS) takes 60% of all clicks for 5s", watchFor} {
