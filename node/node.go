@@ -199,7 +199,7 @@ func (n *Node) wire() {
 	n.recollection = newRecollection(n)
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
-		Meet: n.knownPeers.remember, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
+		RecordContact: n.knownPeers.remember, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
 		DialOptions:  n.asNode(n.securedPeers()),
 		SnapshotRate: max(0, n.cfg.MoveRate), ChunkBytes: n.cfg.Limits.ChunkBytes,
 	})

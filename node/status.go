@@ -63,7 +63,7 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 		}
 	}
 	s.Replicas = append(s.Replicas, n.damagedStatus()...)
-	s.Hears, s.Met = g.hears(), n.knownPeers.all(n.mux.Met())
+	s.Hears, s.Met = g.hears(), n.knownPeers.all(n.mux.Contacted())
 	return s
 }
 
