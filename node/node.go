@@ -50,8 +50,8 @@ type Node struct {
 	repairs         chan repair
 	// checksums are taken for who compares replicas.
 	checksums checksums
-	// attendance is counted for as long as the node may have no shards yet.
-	attendance attendance
+	// continuousUptime is counted for as long as the node may have no shards yet.
+	continuousUptime continuousUptime
 
 	dir         *datadir
 	tables      *tables
@@ -72,7 +72,7 @@ type Node struct {
 	router      *cluster.Router
 	coordinator *cluster.Coordinator
 	servers     *servers
-	turnstile   turnstile
+	inflight    inflightTracker
 	watches     *rpc.Watches // of all doors
 	answers     *budget.Pool // memory of answers, of all requests
 	kept        *budget.Pool // memory of the last answers of watches
@@ -313,7 +313,7 @@ func (n *Node) serve() {
 		Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
 	}
 	options := append(n.cfg.tracedServer(), n.securedServer(budget)...)
-	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.turnstile.unary))
+	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.inflight.unary))
 	g := rpc.NewGRPC(services, options...)
 	n.mux.Register(g)
 	public, admin := services, services
