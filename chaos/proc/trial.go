@@ -286,7 +286,7 @@ func (w *world) strike(ctx context.Context, f Family) error {
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}
 	w.verdict.Faults[f.Name]++
-	w.verdict.Spans = append(w.verdict.Spans, swarm.Span{Act: f.Name, From: from, To: w.now()})
+	w.verdict.Spans = append(w.verdict.Spans, swarm.Span{Fault: f.Name, From: from, To: w.now()})
 	if took, ok := w.heal(ctx); ok {
 		w.healed[f.Name] = append(w.healed[f.Name], took)
 	}
