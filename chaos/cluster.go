@@ -44,11 +44,11 @@ type Cluster struct {
 	Switch *Switch // nil when Host is given
 
 	mu    sync.Mutex // guards what follows; never held across a wait
-	seats []seat
+	slots []slot
 }
 
-// seat is a node's place in the cluster, over its lives.
-type seat struct {
+// slot is a node's place in the cluster, over its lives.
+type slot struct {
 	name      string
 	node      *node.Node // nil while dead
 	addresses node.Addresses
@@ -63,20 +63,20 @@ func StartCluster(ctx context.Context, opts ClusterOptions) (*Cluster, error) {
 	if opts.Shards == 0 {
 		opts.Shards = 16
 	}
-	c := &Cluster{opts: opts, seats: make([]seat, opts.Nodes)}
+	c := &Cluster{opts: opts, slots: make([]slot, opts.Nodes)}
 	if opts.Host == nil {
 		c.Switch = NewSwitch(node.OSNetwork{})
 		c.opts.Host = func(name string) (node.Network, string) { return c.Switch.Port(name), "127.0.0.1" }
 	}
-	for i := range c.seats {
-		c.seats[i].name = "ebb-" + strconv.Itoa(i)
+	for i := range c.slots {
+		c.slots[i].name = "ebb-" + strconv.Itoa(i)
 	}
-	for i := range c.seats {
+	for i := range c.slots {
 		if err := c.Start(ctx, i); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
-	for i := range c.seats {
+	for i := range c.slots {
 		if err := c.WaitReady(ctx, i); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
@@ -107,7 +107,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		return fmt.Errorf("start %s: %w", c.Name(i), err)
 	}
 	c.mu.Lock()
-	c.seats[i].node, c.seats[i].addresses = n, n.Addresses()
+	c.slots[i].node, c.slots[i].addresses = n, n.Addresses()
 	c.mu.Unlock()
 	return nil
 }
@@ -115,7 +115,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 // open opens node i, where it was before if it is to keep its addresses and none of them is taken.
 func (c *Cluster) open(ctx context.Context, cfg node.Config, i int) (*node.Node, error) {
 	c.mu.Lock()
-	was := c.seats[i].addresses
+	was := c.slots[i].addresses
 	c.mu.Unlock()
 	if !c.opts.KeepAddresses || was.GRPC == "" {
 		return node.Open(ctx, cfg)
@@ -137,7 +137,7 @@ func (c *Cluster) gossip() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []string
-	for _, s := range c.seats {
+	for _, s := range c.slots {
 		if s.node != nil {
 			out = append(out, s.addresses.Gossip)
 		}
@@ -162,8 +162,8 @@ func (c *Cluster) WaitReady(ctx context.Context, i int) error {
 // Kill ends node i at once: nothing is flushed, handed over or said.
 func (c *Cluster) Kill(i int) {
 	c.mu.Lock()
-	n := c.seats[i].node
-	c.seats[i].node = nil
+	n := c.slots[i].node
+	c.slots[i].node = nil
 	c.mu.Unlock()
 	if n != nil {
 		n.Kill()
@@ -174,7 +174,7 @@ func (c *Cluster) Kill(i int) {
 func (c *Cluster) Isolate(i int) {
 	c.Switch.Isolate(c.Name(i))
 	c.mu.Lock()
-	c.seats[i].cut = true
+	c.slots[i].cut = true
 	c.mu.Unlock()
 }
 
@@ -183,10 +183,10 @@ func (c *Cluster) Heal(ctx context.Context) error {
 	if c.Switch != nil {
 		c.Switch.Heal()
 	}
-	for i := range c.seats {
+	for i := range c.slots {
 		c.mu.Lock()
-		c.seats[i].cut = false
-		dead := c.seats[i].node == nil
+		c.slots[i].cut = false
+		dead := c.slots[i].node == nil
 		c.mu.Unlock()
 		if dead {
 			if err := c.Start(ctx, i); err != nil {
@@ -198,16 +198,16 @@ func (c *Cluster) Heal(ctx context.Context) error {
 }
 
 // Nodes is how many nodes there are, dead or alive.
-func (c *Cluster) Nodes() int { return len(c.seats) }
+func (c *Cluster) Nodes() int { return len(c.slots) }
 
 // Name is the name of node i.
-func (c *Cluster) Name(i int) string { return c.seats[i].name }
+func (c *Cluster) Name(i int) string { return c.slots[i].name }
 
 // Node returns node i, or nil while it is dead.
 func (c *Cluster) Node(i int) *node.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seats[i].node
+	return c.slots[i].node
 }
 
 // State says how node i is: "up", "dead" or "cut off".
@@ -215,9 +215,9 @@ func (c *Cluster) State(i int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.seats[i].node == nil:
+	case c.slots[i].node == nil:
 		return "dead"
-	case c.seats[i].cut:
+	case c.slots[i].cut:
 		return "cut off"
 	}
 	return "up"
@@ -228,7 +228,7 @@ func (c *Cluster) Addrs() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []string
-	for _, s := range c.seats {
+	for _, s := range c.slots {
 		if s.node != nil {
 			out = append(out, s.addresses.GRPC)
 		}
@@ -240,16 +240,16 @@ func (c *Cluster) Addrs() []string {
 func (c *Cluster) HTTP(i int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seats[i].addresses.HTTP
+	return c.slots[i].addresses.HTTP
 }
 
 // Close stops every node, in order and cleanly.
 func (c *Cluster) Close() error {
 	var first error
-	for i := range c.seats {
+	for i := range c.slots {
 		c.mu.Lock()
-		n := c.seats[i].node
-		c.seats[i].node = nil
+		n := c.slots[i].node
+		c.slots[i].node = nil
 		c.mu.Unlock()
 		if n == nil {
 			continue

@@ -53,7 +53,7 @@ func (s *scripted) Ask(_ context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Sh
 
 // elsewhere is a coordinator all of whose shards are on another node.
 func (s *scripted) coordinator(t *testing.T) *Coordinator {
-	e := newEnsembleOf(t, 2, 4)
+	e := newFakeClusterOf(t, 2, 4)
 	for number := uint32(1); number <= 4; number++ {
 		e.leaders.Observe(number, "ebb-1", 1)
 	}

@@ -30,7 +30,7 @@ type beginnings []beginningParts
 type beginningParts struct {
 	namespace string
 	first     int               // part of shard 1
-	told      *shard.Beginnings // read once
+	begin     *shard.Beginnings // read once
 	failed    error             // of reading them
 }
 
@@ -80,7 +80,7 @@ func (p *askPlan) foldBeginning(
 	if len(parts) == 1 && parts[0].answer.GetError() != nil {
 		return foldWhole(&parts[0])
 	}
-	if len(heard(parts)) == 0 || len(c.ShardsFailed) > 0 && !p.req.GetAllowPartial() {
+	if len(answered(parts)) == 0 || len(c.ShardsFailed) > 0 && !p.req.GetAllowPartial() {
 		return &ebbv1.Answer{Error: incomplete(slices.Concat(parts, others), c)}
 	}
 	begin, err := b.read(others)
@@ -94,17 +94,17 @@ func (p *askPlan) foldBeginning(
 		}
 		return answer
 	}
-	return mergeHeard(ctx, parts, func(heard []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
-		return shard.MergeTrend(q, heard, begin)
+	return mergeAnswered(ctx, parts, func(answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+		return shard.MergeTrend(q, answers, begin)
 	})
 }
 
 // read reads what the shards have said, once for all questions about the namespace.
 func (b *beginningParts) read(parts []askPart) (*shard.Beginnings, error) {
-	if b.told == nil && b.failed == nil {
-		b.told, b.failed = shard.ReadBeginnings(heard(parts))
+	if b.begin == nil && b.failed == nil {
+		b.begin, b.failed = shard.ReadBeginnings(answered(parts))
 	}
-	return b.told, b.failed
+	return b.begin, b.failed
 }
 
 // coverBeginning counts a shard in that was asked when rates begin: once, if it was asked for keys too.

@@ -22,9 +22,9 @@ const (
 	dayUS  = 24 * hourUS
 )
 
-// united is an ensemble of which all shards together say when rates begin.
-func united(t testing.TB, shards uint32) *ensemble {
-	e := newEnsembleOf(t, min(3, int(shards)), shards)
+// united is an fakeCluster of which all shards together say when rates begin.
+func united(t testing.TB, shards uint32) *fakeCluster {
+	e := newFakeClusterOf(t, min(3, int(shards)), shards)
 	e.index++
 	raise := raiseCommand(proto.VersionUnited, e.table.Epoch())
 	if err := e.control.Apply(e.index+1, encode(t, raise)).GetError(); err != nil {
@@ -39,7 +39,7 @@ func united(t testing.TB, shards uint32) *ensemble {
 	return e
 }
 
-func (e *ensemble) mustEnter(number uint32, c *ebbv1.Command) {
+func (e *fakeCluster) mustEnter(number uint32, c *ebbv1.Command) {
 	e.t.Helper()
 	raw, err := pb.Marshal(c)
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *ensemble) mustEnter(number uint32, c *ebbv1.Command) {
 }
 
 // twoHalfLives makes a namespace on event time.
-func (e *ensemble) twoHalfLives(name string) {
+func (e *fakeCluster) twoHalfLives(name string) {
 	e.t.Helper()
 	e.create(&ebbv1.Namespace{
 		Name: name, Clock: ebbv1.Clock_CLOCK_EVENT, HalfLifeUs: 30 * dayUS, SlowHalfLifeUs: new(300 * dayUS),
@@ -66,7 +66,7 @@ type dated struct {
 }
 
 // bring brings events to their shards, in their order.
-func (e *ensemble) bring(namespace string, events []dated) {
+func (e *fakeCluster) bring(namespace string, events []dated) {
 	e.t.Helper()
 	for len(events) > 0 {
 		n := min(len(events), 50)
@@ -86,7 +86,7 @@ func (e *ensemble) bring(namespace string, events []dated) {
 }
 
 // trends are those of some keys, one by one in one request, and of all together at last.
-func (e *ensemble) trends(namespace string, keys ...string) (out []*ebbv1.Trend) {
+func (e *fakeCluster) trends(namespace string, keys ...string) (out []*ebbv1.Trend) {
 	e.t.Helper()
 	req := &ebbv1.AskRequest{}
 	ask := func(keys ...string) {

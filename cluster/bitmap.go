@@ -14,7 +14,7 @@ func spreads(table *Table, q *ebbv1.Question) bool {
 	if len(proto.BitmapExprs(q)) == 0 || proto.BySlice(table.Namespace(q.GetNamespace())) {
 		return false
 	}
-	q = spelledOut(q)
+	q = withNamespace(q)
 	keys, namespace := proto.QuestionKeys(q), q.GetNamespace()
 	return len(keys) == 0 || len(proto.QuestionPatterns(q)) > 0 || !allOn(table, namespace, keys[1:], table.ShardOf(namespace, keys[0]))
 }
@@ -49,7 +49,7 @@ func (c *Coordinator) spreadAsk(ctx context.Context, table *Table, p *askPlan, n
 }
 
 func (c *Coordinator) askSpread(ctx context.Context, table *Table, p *askPlan, q *ebbv1.Question) *ebbv1.Answer {
-	q = spelledOut(q)
+	q = withNamespace(q)
 	s := c.spreadAsk(ctx, table, p, q.GetNamespace())
 	answer, err := s.answer(q)
 	s.letGo(0)

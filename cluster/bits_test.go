@@ -70,7 +70,7 @@ func TestMergeBits(t *testing.T) {
 // their key they change nothing.
 func TestChangesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 4)
+		e := newFakeCluster(t, 4)
 		e.people()
 		flip := &ebbv1.BitChange{Key: []byte("b"), Op: ebbv1.BitOp_BIT_OP_FLIP, Ids: []uint64{3, 4}}
 		clear := &ebbv1.BitChange{Key: []byte("c"), Op: ebbv1.BitOp_BIT_OP_CLEAR, Ids: []uint64{1}}

@@ -14,7 +14,7 @@ func withKey(cmd *ebbv1.ControlCommand, n uint64) *ebbv1.ControlCommand {
 }
 
 // keyedCluster is a cluster with namespaces a and b that keeps keys of changes.
-func keyedCluster(t *testing.T) scribe {
+func keyedCluster(t *testing.T) testControl {
 	s := bornCluster(t)
 	for _, cmd := range []*ebbv1.ControlCommand{
 		tokenCommand("ops", 1, role(ebbv1.Role_ROLE_OPERATOR, "")),

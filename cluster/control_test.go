@@ -44,8 +44,8 @@ func putCommand(record *ebbv1.NodeRecord) *ebbv1.ControlCommand {
 	return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_PutNode{PutNode: &ebbv1.PutNode{Record: record}}}
 }
 
-// scribe applies commands one after the other.
-type scribe struct {
+// testControl is a control group that applies commands one after the other.
+type testControl struct {
 	t interface {
 		Fatal(...any)
 		Helper()
@@ -53,7 +53,7 @@ type scribe struct {
 	c *Control
 }
 
-func (s scribe) apply(cmd *ebbv1.ControlCommand) *ebbv1.ControlResult {
+func (s testControl) apply(cmd *ebbv1.ControlCommand) *ebbv1.ControlResult {
 	s.t.Helper()
 	result := s.c.Apply(s.c.Applied()+1, encode(s.t, cmd))
 	if result == nil {
@@ -62,8 +62,8 @@ func (s scribe) apply(cmd *ebbv1.ControlCommand) *ebbv1.ControlResult {
 	return result
 }
 
-func bornCluster(t *testing.T) scribe {
-	s := scribe{t, NewControl()}
+func bornCluster(t *testing.T) testControl {
+	s := testControl{t, NewControl()}
 	if e := s.apply(initCommand("cluster-a", mustTable(t, nodeNames(3), 8, 0))).GetError(); e != nil {
 		t.Fatal(e)
 	}
@@ -71,7 +71,7 @@ func bornCluster(t *testing.T) scribe {
 }
 
 func TestControlIsEmptyUntilTheClusterIsBorn(t *testing.T) {
-	s := scribe{t, NewControl()}
+	s := testControl{t, NewControl()}
 	table := s.c.Table()
 	if table.ClusterID() != "" || table.Shards() != 0 || table.Namespace("default") != nil {
 		t.Errorf("table %v", table.Wire())
@@ -484,8 +484,8 @@ func flip(raw []byte, i int) []byte {
 	return bad
 }
 
-// seal makes a snapshot of any payload, with version and checksum right.
-func seal(version uint16, payload []byte) []byte {
+// encodeSnapshot makes a snapshot of any payload, with version and checksum right.
+func encodeSnapshot(version uint16, payload []byte) []byte {
 	b := append([]byte(controlMagic), 0, 0, 0, 0, 0, 0)
 	binary.LittleEndian.PutUint16(b[len(controlMagic):], version)
 	binary.LittleEndian.PutUint32(b[len(controlMagic)+2:], uint32(len(payload)))
@@ -494,7 +494,7 @@ func seal(version uint16, payload []byte) []byte {
 }
 
 func TestControlRejectsASnapshotOfTheFuture(t *testing.T) {
-	if _, err := restored(seal(2, nil)); !errors.Is(err, proto.ErrNewerVersion) {
+	if _, err := restored(encodeSnapshot(2, nil)); !errors.Is(err, proto.ErrNewerVersion) {
 		t.Error(err)
 	}
 }
@@ -509,7 +509,7 @@ func FuzzControlRestore(f *testing.F) {
 	raw = snapshot(f, c)
 	f.Add(raw[controlHeaderLen : len(raw)-controlTrailerLen])
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		got, err := restored(seal(controlVersion, payload))
+		got, err := restored(encodeSnapshot(controlVersion, payload))
 		if err != nil {
 			return
 		}

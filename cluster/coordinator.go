@@ -100,11 +100,11 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	for {
-		table, unsure := c.tableOf(ctx, req.GetQuestions())
+		table, tableErr := c.tableOf(ctx, req.GetQuestions())
 		resp, err := c.askBy(ctx, table, req, missingMax)
 		for _, a := range resp.GetAnswers() {
-			if unsure != nil && a.GetError().GetCode() == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
-				a.Error = proto.AsError(unsure).Wire()
+			if tableErr != nil && a.GetError().GetCode() == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
+				a.Error = proto.AsError(tableErr).Wire()
 			}
 		}
 		if err != nil || !slices.ContainsFunc(resp.GetAnswers(), ofStaleTable) || !c.renewed(ctx, table) {
@@ -113,13 +113,13 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 	}
 }
 
-// tableOf is the table by which questions are asked. unsure is why it is not certain that it has all namespaces.
-func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) (table *Table, unsure error) {
+// tableOf is the table by which questions are asked. tableErr is why it is not certain that it has all namespaces.
+func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) (table *Table, tableErr error) {
 	table = c.cfg.Table()
 	for _, q := range questions {
 		if table.Namespace(q.GetNamespace()) == nil && mayBeNamed(q.GetNamespace()) {
-			_, unsure = c.confirmed(ctx, q.GetNamespace())
-			return c.cfg.Table(), unsure
+			_, tableErr = c.confirmed(ctx, q.GetNamespace())
+			return c.cfg.Table(), tableErr
 		}
 	}
 	return table, nil
@@ -206,7 +206,7 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/8, wayBackMax)))
 }
 
-// answer answers questions that are spelled out: those about bitmaps that are placed by slice apart.
+// answer answers questions that are expanded: those about bitmaps that are placed by slice apart.
 func (c *Coordinator) answer(ctx context.Context, table *Table, req *ebbv1.AskRequest) ([]*ebbv1.Answer, error) {
 	rest, at := bySlice(table, req.GetQuestions())
 	if len(at) == 0 {

@@ -29,7 +29,7 @@ func countKeys() *ebbv1.Question {
 }
 
 // fill adds 1 to bin "all" and to a bin of its own for a key on each shard, and returns the keys.
-func (e *ensemble) fill() (keys [][]byte) {
+func (e *fakeCluster) fill() (keys [][]byte) {
 	req := new(ebbv1.IncrementRequest)
 	for number := uint32(1); number <= e.table.Shards(); number++ {
 		key := e.keyOn(number, 0)
@@ -41,11 +41,11 @@ func (e *ensemble) fill() (keys [][]byte) {
 	if _, err := e.router("ebb-0").Increment(e.t.Context(), req); err != nil {
 		e.t.Fatal(err)
 	}
-	e.heard()
+	e.takeCalls()
 	return keys
 }
 
-func (e *ensemble) ask(req *ebbv1.AskRequest) []*ebbv1.Answer {
+func (e *fakeCluster) ask(req *ebbv1.AskRequest) []*ebbv1.Answer {
 	e.t.Helper()
 	resp, err := e.coordinator("ebb-0").Ask(e.t.Context(), req)
 	if err != nil {
@@ -64,7 +64,7 @@ func countOf(a *ebbv1.Answer, bin string) float64 {
 }
 
 func TestCoordinatorAsksOneCallANodeAndFoldsAll(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	keys := e.fill()
 	answers := e.ask(&ebbv1.AskRequest{Questions: []*ebbv1.Question{ofKeys(keys...), countKeys(), ofKeys(keys[4])}})
 	merged, counted, single := answers[0], answers[1], answers[2]
@@ -96,7 +96,7 @@ func TestCoordinatorAsksOneCallANodeAndFoldsAll(t *testing.T) {
 		}
 		want = append(want, fmt.Sprintf("%s: ask %d", node, n))
 	}
-	if diff := cmp.Diff(want, e.heard()); diff != "" {
+	if diff := cmp.Diff(want, e.takeCalls()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 }
@@ -105,7 +105,7 @@ func TestCoordinatorAsksOneCallANodeAndFoldsAll(t *testing.T) {
 // merged, answer the same.
 func TestCoordinatorMergesAsOneShardWould(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		spread, whole := new(ebbv1.IncrementRequest), new(ebbv1.IncrementRequest)
 		keys := [][]byte{}
 		for i := range rapid.IntRange(1, 40).Draw(rt, "increments") {
@@ -141,7 +141,7 @@ func TestCoordinatorMergesAsOneShardWould(t *testing.T) {
 
 // Sets in any shards are compared as if they lay in one.
 func TestCoordinatorComparesSets(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	req := new(ebbv1.IncrementRequest)
 	var keys [][]byte
 	for i := range 12 { // each shares two bins of four with the next one
@@ -187,7 +187,7 @@ func TestCoordinatorComparesSets(t *testing.T) {
 }
 
 func TestCoordinatorAnswersQuestionsOneByOne(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	keys := e.fill()
 	bad := ofKeys(keys[0])
 	bad.GetDistribution().Select = &ebbv1.DistributionQuestion_Top{Top: 0}
@@ -216,7 +216,7 @@ func TestCoordinatorAnswersQuestionsOneByOne(t *testing.T) {
 }
 
 func TestCoordinatorRefusesBadRequests(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	many := make([]*ebbv1.Question, proto.QuestionsMax+1)
 	for i := range many {
 		many[i] = countKeys()
@@ -225,9 +225,9 @@ func TestCoordinatorRefusesBadRequests(t *testing.T) {
 	for i := range different {
 		different[i] = &ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{Limit: uint32(i + 1)}}}
 	}
-	wide := newEnsemble(t, 128)
+	wide := newFakeCluster(t, 128)
 	for what, c := range map[string]struct {
-		e    *ensemble
+		e    *fakeCluster
 		req  *ebbv1.AskRequest
 		want *proto.Error
 	}{
@@ -235,7 +235,7 @@ func TestCoordinatorRefusesBadRequests(t *testing.T) {
 		"too many parts":            {wide, &ebbv1.AskRequest{Questions: different}, proto.ErrBatchTooLarge},
 		"bounded without a bound":   {e, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED}, proto.ErrBadRequest},
 		"an unknown consistency":    {e, &ebbv1.AskRequest{Consistency: 9}, proto.ErrBadRequest},
-		"a cluster without a table": {&ensemble{t: t, table: NewControl().Table(), leaders: NewLeaders(1)}, &ebbv1.AskRequest{}, proto.ErrStarting},
+		"a cluster without a table": {&fakeCluster{t: t, table: NewControl().Table(), leaders: NewLeaders(1)}, &ebbv1.AskRequest{}, proto.ErrStarting},
 	} {
 		if resp, err := c.e.coordinator("ebb-0").Ask(t.Context(), c.req); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, %v", what, resp, err)
@@ -245,7 +245,7 @@ func TestCoordinatorRefusesBadRequests(t *testing.T) {
 
 func TestCoordinatorSaysWhichShardsAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		keys := e.fill()
 		e.leads[3], e.leads[7] = "", ""
 		questions := []*ebbv1.Question{countKeys(), ofKeys(keys...), ofKeys(keys[2]), ofKeys(keys[0], keys[1])}
@@ -285,7 +285,7 @@ func TestCoordinatorSaysWhichShardsAreMissing(t *testing.T) {
 // Who says how long they wait is told which shards are missing before that is over; afterwards nobody would hear it.
 func TestMissingShardsAreNamedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		keys := e.fill()
 		e.leads[3], e.leads[7] = "", ""
 		for _, limit := range []time.Duration{300 * time.Millisecond, time.Second, time.Minute} {
@@ -311,31 +311,31 @@ func TestMissingShardsAreNamedInTime(t *testing.T) {
 }
 
 func TestCoordinatorFollowsTheLeader(t *testing.T) {
-	for name, change := range map[string]func(e *ensemble){
-		"it moved":                  func(e *ensemble) { e.leads[3] = e.table.after(3, e.leads[3]) },
-		"it moved, and nobody says": func(e *ensemble) { e.leads[3] = e.table.after(3, e.leads[3]); e.quiet = true },
-		"it moved twice on":         func(e *ensemble) { e.leads[3] = e.table.after(3, e.table.after(3, e.leads[3])); e.quiet = true },
-		"the old one is away": func(e *ensemble) {
+	for name, change := range map[string]func(e *fakeCluster){
+		"it moved":                  func(e *fakeCluster) { e.leads[3] = e.table.after(3, e.leads[3]) },
+		"it moved, and nobody says": func(e *fakeCluster) { e.leads[3] = e.table.after(3, e.leads[3]); e.quiet = true },
+		"it moved twice on":         func(e *fakeCluster) { e.leads[3] = e.table.after(3, e.table.after(3, e.leads[3])); e.quiet = true },
+		"the old one is away": func(e *fakeCluster) {
 			e.mood[e.leads[3]] = mood{away: true}
 			e.leads[3] = e.table.after(3, e.leads[3])
 		},
-		"the old one refuses": func(e *ensemble) {
+		"the old one refuses": func(e *fakeCluster) {
 			e.mood[e.leads[3]] = mood{refuses: proto.ErrUnreachable.Errorf("reset")}
 			e.leads[3] = e.table.after(3, e.leads[3])
 		},
-		"the old one stops": func(e *ensemble) {
+		"the old one stops": func(e *fakeCluster) {
 			e.mood[e.leads[3]] = mood{refuses: proto.ErrShuttingDown.Errorf("stopping")}
 			e.leads[3] = e.table.after(3, e.leads[3])
 		},
-		"the old one is cut off from the others": func(e *ensemble) {
+		"the old one is cut off from the others": func(e *fakeCluster) {
 			e.mood[e.leads[3]] = mood{lonely: true}
 			e.leads[3] = e.table.after(3, e.leads[3])
 		},
-		"the old one hangs": func(e *ensemble) {
+		"the old one hangs": func(e *fakeCluster) {
 			e.mood[e.leads[3]] = mood{hangs: true}
 			e.leads[3] = e.table.after(3, e.leads[3])
 		},
-		"it comes late": func(e *ensemble) {
+		"it comes late": func(e *fakeCluster) {
 			leader := e.leads[3]
 			e.leads[3] = ""
 			time.AfterFunc(1500*time.Millisecond, func() { e.with(func() { e.leads[3] = leader }) })
@@ -343,14 +343,14 @@ func TestCoordinatorFollowsTheLeader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newEnsemble(t, 16)
+				e := newFakeCluster(t, 16)
 				keys := e.fill()
 				e.leads[3] = "ebb-1" // never the coordinator itself: a hint for it would be its own
 				e.leaders.Observe(3, "ebb-1", 1)
 				change(e)
 				a := e.ask(&ebbv1.AskRequest{Questions: []*ebbv1.Question{ofKeys(keys[2])}})[0]
 				if a.GetError() != nil || countOf(a, "only-3") != 1 {
-					t.Errorf("%v after %q", a, e.heard())
+					t.Errorf("%v after %q", a, e.takeCalls())
 				}
 			})
 		})
@@ -370,7 +370,7 @@ func TestCoordinatorAsksAgainByALaterTable(t *testing.T) {
 		for _, partial := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, partial %v", x.name, partial), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					e := newEnsemble(t, 16)
+					e := newFakeCluster(t, 16)
 					keys := e.fill()
 					e.mood[e.leads[3]] = mood{refuses: proto.ErrStaleTable.Errorf("made anew")}
 					table := e.table
@@ -395,7 +395,7 @@ func TestCoordinatorAsksAgainByALaterTable(t *testing.T) {
 					}
 					a := resp.GetAnswers()[0]
 					if a.GetError().GetCode() != x.want || x.want == 0 && countOf(a, "only-3") != 1 {
-						t.Errorf("%v after %q", a, e.heard())
+						t.Errorf("%v after %q", a, e.takeCalls())
 					}
 				})
 			})
@@ -405,14 +405,14 @@ func TestCoordinatorAsksAgainByALaterTable(t *testing.T) {
 
 func TestCoordinatorReadsNearbyWhenItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		keys := e.fill()
 		req := &ebbv1.AskRequest{
 			Questions: []*ebbv1.Question{ofKeys(keys...)}, Consistency: ebbv1.Consistency_CONSISTENCY_ANY,
 		}
 		e.mood["ebb-0"] = mood{stale: true}
 		a := e.ask(req)[0]
-		if diff := cmp.Diff([]string{"ebb-0: ask 16"}, e.heard()); diff != "" {
+		if diff := cmp.Diff([]string{"ebb-0: ask 16"}, e.takeCalls()); diff != "" {
 			t.Errorf("calls (-want +got):\n%s", diff)
 		}
 		if got := a.GetCoverage().GetShardsStale(); len(got) != 16 || countOf(a, "all") != 16 {
@@ -425,20 +425,20 @@ func TestCoordinatorReadsNearbyWhenItMay(t *testing.T) {
 		e.leaders.Observe(number, "ebb-1", 1)
 		req.Questions = []*ebbv1.Question{ofKeys(keys[2])}
 		a = e.ask(req)[0]
-		if diff := cmp.Diff([]string{"ebb-0: ask 1", "ebb-1: ask 1"}, e.heard()); diff != "" || a.GetError() != nil {
+		if diff := cmp.Diff([]string{"ebb-0: ask 1", "ebb-1: ask 1"}, e.takeCalls()); diff != "" || a.GetError() != nil {
 			t.Errorf("%v; calls (-want +got):\n%s", a.GetError(), diff)
 		}
 
 		e.leaders.Observe(number, "", 1) // of those that are left one is stale, too
 		e.mood["ebb-1"] = mood{stale: true}
 		if a = e.ask(req)[0]; a.GetError() != nil {
-			t.Errorf("%v after %q", a.GetError(), e.heard())
+			t.Errorf("%v after %q", a.GetError(), e.takeCalls())
 		}
 	})
 }
 
 func TestCoordinatorLimitsTheResponse(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	key := e.keyOn(1, 0)
 	for range 5 {
 		req := new(ebbv1.IncrementRequest)
@@ -466,7 +466,7 @@ func TestCoordinatorLimitsTheResponse(t *testing.T) {
 }
 
 func TestCoordinatorSurvivesBackendsThatAnswerShort(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	keys := e.fill()
 	for _, node := range nodeNames(3) {
 		e.mood[node] = mood{curt: true}
@@ -480,7 +480,7 @@ func TestCoordinatorSurvivesBackendsThatAnswerShort(t *testing.T) {
 func BenchmarkCoordinatorHere(b *testing.B) {
 	for _, batch := range []int{1, 32} {
 		b.Run(fmt.Sprint("batch=", batch), func(b *testing.B) {
-			e := newEnsemble(b, 64)
+			e := newFakeCluster(b, 64)
 			for number := range e.leads {
 				e.leaders.Observe(number, "ebb-0", 1)
 			}
@@ -493,14 +493,14 @@ func BenchmarkCoordinatorHere(b *testing.B) {
 }
 
 func BenchmarkCoordinatorThreeNodes(b *testing.B) {
-	e := newEnsemble(b, 64)
+	e := newFakeCluster(b, 64)
 	c := NewCoordinator(CoordinatorConfig{
 		Node: "ebb-0", Table: func() *Table { return e.table }, Leaders: e.leaders, Local: sink{}, Peers: sinks{},
 	})
 	benchmarkAsk(b, e, c, 32)
 }
 
-func benchmarkAsk(b *testing.B, e *ensemble, c *Coordinator, batch int) {
+func benchmarkAsk(b *testing.B, e *fakeCluster, c *Coordinator, batch int) {
 	req := new(ebbv1.AskRequest)
 	for i := range batch {
 		q := ofKeys(e.keyOn(uint32(i)+1, 0))
@@ -522,7 +522,7 @@ func benchmarkAsk(b *testing.B, e *ensemble, c *Coordinator, batch int) {
 // A node that cannot say all at once is asked for the rest, and asked for nothing twice.
 func TestCoordinatorAsksForTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		keys := e.fill()
 		for number := range e.leads {
 			e.leads[number] = "ebb-1"
@@ -546,7 +546,7 @@ func TestCoordinatorAsksForTheRest(t *testing.T) {
 // Of a set whose shard is missing a graph says nothing, also where patterns ask all the others: it is unknown, and not absent.
 func TestGraphOfAMissingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		here, away, nowhere := e.keyOn(1, 0), e.keyOn(2, 0), e.keyOn(3, 0)
 		for _, key := range [][]byte{here, away} {
 			req := &ebbv1.IncrementRequest{Increments: []*ebbv1.Increment{{Key: key, Bin: []byte("a"), Kind: ebbv1.Kind_KIND_SET}}}
@@ -573,7 +573,7 @@ func TestGraphOfAMissingShard(t *testing.T) {
 // what its own replica hears of another, not for others behind the cut.
 func TestCoordinatorGivesUpOnWhoLeadsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		shard := e.ledBy("ebb-1")[0]
 		e.leaders.Observe(shard, "ebb-1", 2)
 		e.mood["ebb-1"] = mood{hangs: true}

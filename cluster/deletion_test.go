@@ -38,7 +38,7 @@ func purgedCommand(shard uint32, name string, version uint64) *ebbv1.ControlComm
 }
 
 // deletable is a cluster with a namespace a, of version 1, in which namespaces can be deleted.
-func deletable(t *testing.T) scribe {
+func deletable(t *testing.T) testControl {
 	s := bornCluster(t)
 	s.apply(raiseCommand(proto.VersionDeletion, s.c.Table().Epoch()))
 	if e := s.apply(setCommand(true, &ebbv1.Namespace{Name: "a"})).GetError(); e != nil {
@@ -216,7 +216,7 @@ func TestControlRestoresWhatItHasRestored(t *testing.T) {
 }
 
 // gone deletes a namespace and has all shards purge it.
-func (e *ensemble) gone(name string) {
+func (e *fakeCluster) gone(name string) {
 	e.t.Helper()
 	change := func(c *ebbv1.ControlCommand) {
 		e.index++
@@ -257,7 +257,7 @@ func (e *ensemble) gone(name string) {
 func TestIDsOfAPurgedNamespaceAreForgotten(t *testing.T) {
 	for what, seed := range map[string]uint64{"another hash seed": 0, "the same hash seed": 77} {
 		t.Run(what, func(t *testing.T) {
-			e := newEnsemble(t, 3)
+			e := newFakeCluster(t, 3)
 			people := &ebbv1.Namespace{Name: "people", Dictionary: &ebbv1.Dictionary{}, HashSeed: seed}
 			e.create(people)
 			r, c := e.router("ebb-0"), e.coordinator("ebb-0")
@@ -289,7 +289,7 @@ func TestIDsOfAPurgedNamespaceAreForgotten(t *testing.T) {
 
 // A replica that has not heard that a namespace was purged and made anew knows no strings of the new one.
 func TestReplicasThatLagBehindAPurgeKnowNoStrings(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	e.named(0)
 	r := e.router("ebb-0")
 	for i := range 20 {

@@ -87,9 +87,9 @@ func (e *eventClocks) note(namespace string, clock *ebbv1.EventClock) {
 	}
 }
 
-// told notes what the shards said to who asked at a time, nil if they did not, and returns what is known then. all says
-// that each of them has answered.
-func (e *eventClocks) told(namespace string, clock *ebbv1.EventClock, all bool, at time.Time) *ebbv1.EventClock {
+// record stores the clock that shards answered at a time, nil if they did not answer, and returns the newest clock
+// known. all says that each of them has answered.
+func (e *eventClocks) record(namespace string, clock *ebbv1.EventClock, all bool, at time.Time) *ebbv1.EventClock {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	k := e.clocks[namespace]
@@ -144,7 +144,7 @@ func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.E
 		switch {
 		case ask:
 			clock, all := c.tryClock(ctx, table, namespace)
-			known = c.clocks.told(namespace, clock, all, at)
+			known = c.clocks.record(namespace, clock, all, at)
 		case wait != nil:
 			known = c.awaitClock(ctx, namespace, wait)
 		default:

@@ -83,7 +83,7 @@ func TestWhatIsKnownOfEventClocks(t *testing.T) {
 	if _, ask, wait = e.find("n", now); ask || wait == nil {
 		t.Fatal("the second does not wait for the first")
 	}
-	if got := e.told("n", clock(2, 50), true, now); got.GetNowUs() != 50 {
+	if got := e.record("n", clock(2, 50), true, now); got.GetNowUs() != 50 {
 		t.Fatal(got)
 	}
 	<-wait
@@ -96,15 +96,15 @@ func TestWhatIsKnownOfEventClocks(t *testing.T) {
 			t.Fatalf("after %v: %v, ask %v", c.later, known, ask)
 		}
 	}
-	for _, c := range []struct{ told, want *ebbv1.EventClock }{
+	for _, c := range []struct{ answered, want *ebbv1.EventClock }{
 		{clock(2, 40), clock(2, 50)},
 		{nil, clock(2, 50)},
 		{clock(2, 60), clock(2, 60)},
 		{clock(3, 5), clock(3, 5)},
 		{clock(2, 90), clock(3, 5)},
 	} {
-		if got := e.told("n", c.told, true, now.Add(time.Hour)); got.GetEpoch() != c.want.GetEpoch() || got.GetNowUs() != c.want.GetNowUs() {
-			t.Errorf("told %v: %v, not %v", c.told, got, c.want)
+		if got := e.record("n", c.answered, true, now.Add(time.Hour)); got.GetEpoch() != c.want.GetEpoch() || got.GetNowUs() != c.want.GetNowUs() {
+			t.Errorf("answered %v: %v, not %v", c.answered, got, c.want)
 		}
 	}
 	e.note("n", clock(3, 7))
@@ -113,7 +113,7 @@ func TestWhatIsKnownOfEventClocks(t *testing.T) {
 		t.Error("notes")
 	}
 	if known, ask, _ := e.find("n", now.Add(time.Hour)); ask || known.GetNowUs() != 7 {
-		t.Error("it was told just now, and is asked for again")
+		t.Error("it was recorded just now, and is asked for again")
 	}
 }
 
@@ -141,14 +141,14 @@ func TestSilentShardsAreWaitedFor(t *testing.T) {
 			if _, again, wait := e.find("n", now.Add(c.at)); again || (wait != nil) != c.incomplete {
 				t.Errorf("after %v another one: ask %v, wait %v", c.at, again, wait != nil)
 			}
-			e.told("n", clock, false, now.Add(c.at))
+			e.record("n", clock, false, now.Add(c.at))
 		}
 		if got := e.incomplete("n", now.Add(c.at)); got != c.incomplete {
 			t.Errorf("after %v: incomplete is %v", c.at, got)
 		}
 	}
 	e.find("m", now)
-	e.told("m", clock, true, now)
+	e.record("m", clock, true, now)
 	if _, ask, wait := e.find("m", now.Add(time.Millisecond)); ask || wait != nil {
 		t.Error("all have answered, and it asks")
 	}

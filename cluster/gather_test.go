@@ -23,7 +23,7 @@ import (
 // library is bitmaps by key, beside the cluster that should hold the same.
 type library struct {
 	t    *testing.T
-	e    *ensemble
+	e    *fakeCluster
 	r    *rand.Rand
 	sets map[string]ids
 	keys []string
@@ -31,7 +31,7 @@ type library struct {
 
 // newLibrary fills bitmaps of every form: scattered keys, and two families of periods.
 func newLibrary(t *testing.T, nodes int, shards uint32) *library {
-	l := &library{t: t, e: newEnsembleOf(t, nodes, shards), r: rand.New(rand.NewPCG(5, uint64(shards))), sets: map[string]ids{}}
+	l := &library{t: t, e: newFakeClusterOf(t, nodes, shards), r: rand.New(rand.NewPCG(5, uint64(shards))), sets: map[string]ids{}}
 	for i := range 12 {
 		l.keys = append(l.keys, fmt.Sprintf("country/%c%c", 'A'+i, 'A'+i*i%26), fmt.Sprintf("play/2011-11-%02d", i+1))
 	}
@@ -361,7 +361,7 @@ func TestStoreOverShards(t *testing.T) {
 
 // In the language, too; and what does not fit a command is refused where it would have to leave its shard.
 func TestQueryStores(t *testing.T) {
-	e := newEnsemble(t, 64)
+	e := newFakeCluster(t, 64)
 	e.put(map[string]ids{dayKey(1): {1: true, 2: true}, dayKey(2): {2: true, 3: true}, "staff": {3: true}})
 	for _, c := range []struct {
 		text string

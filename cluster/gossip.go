@@ -152,7 +152,7 @@ type Gossip struct {
 	loops    sync.WaitGroup
 	leaving  sync.Once
 	closing  sync.Once
-	reported map[[2]string]bool // duplicates already told, by who stays and who goes; only watch uses it
+	reported map[[2]string]bool // duplicates already reported, by who stays and who goes; only watch uses it
 }
 
 // OpenGossip starts to listen and to join, and returns without waiting for others.
@@ -332,25 +332,25 @@ func (g *Gossip) stop() (err error) {
 
 // watch reports changes and looks into nodes that seem to live twice.
 func (g *Gossip) watch() {
-	var told []Member
+	var reported []Member
 	for {
 		select {
 		case <-g.ctx.Done():
 			return
 		case <-g.changed:
 		}
-		told = g.tell(told)
+		reported = g.reportChanges(reported)
 		if g.checkDuplicates() {
-			told = g.tell(told)
+			reported = g.reportChanges(reported)
 		}
 	}
 }
 
-// tell reports the members if they are not those already told, and returns them.
-func (g *Gossip) tell(told []Member) []Member {
+// reportChanges reports the members if they have changed, and returns them.
+func (g *Gossip) reportChanges(reported []Member) []Member {
 	now := g.Members()
-	if slices.Equal(now, told) || g.ctx.Err() != nil {
-		return told
+	if slices.Equal(now, reported) || g.ctx.Err() != nil {
+		return reported
 	}
 	g.log.Debug("members changed", "members", len(now))
 	if g.cfg.OnChange != nil {

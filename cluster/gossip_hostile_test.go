@@ -80,8 +80,8 @@ func pushPull(nodes, userState uint32) []byte {
 	return append(b, "\xa4Join\xc3"...)
 }
 
-// sealedWith is a message as a holder of the key sends it: on a stream, or as a packet.
-func sealedWith(t *testing.T, key, message []byte, stream bool) []byte {
+// encryptedWith is a message as a holder of the key sends it: on a stream, or as a packet.
+func encryptedWith(t *testing.T, key, message []byte, stream bool) []byte {
 	t.Helper()
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestHostileStreamsCostLittle(t *testing.T) {
 		why  cluster.GossipRefusal
 	}{
 		{"compressed", nil, bomb(t), cluster.RefusedCompressed},
-		{"compressed by a holder of the key", [][]byte{key}, sealedWith(t, key, bomb(t), true), cluster.RefusedCompressed},
+		{"compressed by a holder of the key", [][]byte{key}, encryptedWith(t, key, bomb(t), true), cluster.RefusedCompressed},
 		{"a million nodes", nil, pushPull(1<<20, 0), cluster.RefusedTooLarge},
 		{"20 MiB of user state", nil, pushPull(0, 20<<20), cluster.RefusedTooLarge},
 		{"a user message of 20 MiB", nil, append([]byte("\x08\x81\xaaUserMsgLen\xce"), 1, 0x40, 0, 0), cluster.RefusedType},
@@ -216,7 +216,7 @@ func TestHostilePacketsAreRefused(t *testing.T) {
 	}{
 		{"compressed", nil, small, cluster.RefusedCompressed},
 		{"compressed in a compound", nil, compound(ping, small), cluster.RefusedCompressed},
-		{"compressed by a holder of the key", [][]byte{key}, sealedWith(t, key, small, false), cluster.RefusedCompressed},
+		{"compressed by a holder of the key", [][]byte{key}, encryptedWith(t, key, small, false), cluster.RefusedCompressed},
 		{"a compound in a compound", nil, compound(compound(ping)), cluster.RefusedNested},
 		{"a hundred pings", nil, compound(slices.Repeat([][]byte{ping}, 100)...), cluster.RefusedType},
 		{"a user message", nil, []byte("\x08x"), cluster.RefusedType},

@@ -21,21 +21,21 @@ import (
 
 // Types of memberlist's messages.
 const (
-	pingType      = 0
-	indirectType  = 1
-	ackType       = 2
-	suspectType   = 3
-	aliveType     = 4
-	deadType      = 5
-	pushPullType  = 6
-	compoundType  = 7
-	userType      = 8
-	compressType  = 9
-	encryptType   = 10
-	nackType      = 11
-	errorType     = 13
-	labelType     = 244
-	sealedVersion = 1 // the newest version of memberlist's encryption
+	pingType          = 0
+	indirectType      = 1
+	ackType           = 2
+	suspectType       = 3
+	aliveType         = 4
+	deadType          = 5
+	pushPullType      = 6
+	compoundType      = 7
+	userType          = 8
+	compressType      = 9
+	encryptType       = 10
+	nackType          = 11
+	errorType         = 13
+	labelType         = 244
+	encryptionVersion = 1 // the newest version of memberlist's encryption
 )
 
 const (
@@ -76,7 +76,7 @@ var GossipRefusals = []GossipRefusal{
 // Error implements error. The words are not those of memberlist's own complaints, which joinFault knows.
 func (r GossipRefusal) Error() string { return "gossip refused: " + string(r) }
 
-// screenPacket returns why a packet is refused, nil if it is not. keys are those of sealed gossip, none if it is in
+// screenPacket returns why a packet is refused, nil if it is not. keys are those of encrypted gossip, none if it is in
 // the clear. A packet that no key opens is left to memberlist, which drops it and says so.
 func screenPacket(packet []byte, keys [][]byte) error {
 	if len(packet) > gossipPacketMax {
@@ -86,7 +86,7 @@ func screenPacket(packet []byte, keys [][]byte) error {
 		return RefusedLabel
 	}
 	if len(keys) > 0 {
-		plain, opened := unseal(keys, packet, nil)
+		plain, opened := decrypt(keys, packet, nil)
 		if !opened {
 			return nil
 		}
@@ -159,21 +159,21 @@ func refusedType(t byte) GossipRefusal {
 }
 
 // screenStream reads the one message of a stream, and returns it without what follows. read is called for more bytes.
-// A stream that is sealed and should not be, or the other way round, is cut behind its first byte, which is enough for
-// memberlist to say so.
+// A stream that is encrypted and should not be, or the other way round, is cut behind its first byte, which is enough
+// for memberlist to say so.
 func screenStream(read func([]byte) (int, error), keys [][]byte) ([]byte, error) {
 	w := gossipWire{read: read}
 	kind, err := w.take(1)
 	if err != nil {
 		return nil, err
 	}
-	sealed := kind[0] == encryptType
+	encrypted := kind[0] == encryptType
 	switch {
 	case kind[0] == labelType:
 		return nil, RefusedLabel
-	case sealed != (len(keys) > 0):
+	case encrypted != (len(keys) > 0):
 		return w.buf[:1], nil
-	case !sealed:
+	case !encrypted:
 		err := w.streamed(kind[0])
 		return w.buf[:w.at], err
 	}
@@ -189,7 +189,7 @@ func screenStream(read func([]byte) (int, error), keys [][]byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	if plain, opened := unseal(keys, text, head[:]); opened {
+	if plain, opened := decrypt(keys, text, head[:]); opened {
 		inner := gossipWire{buf: plain}
 		kind, err := inner.take(1)
 		if err == nil {
@@ -376,11 +376,11 @@ func (w *gossipWire) skip(n uint64) error {
 	return err
 }
 
-// unseal opens what memberlist sealed: version, nonce 12, AES-GCM text. The padding of version 0 stays; nothing reads
-// that far.
-func unseal(keys [][]byte, sealed, also []byte) (plain []byte, opened bool) {
+// decrypt opens what memberlist encrypted: version, nonce 12, AES-GCM text. The padding of version 0 stays; nothing
+// reads that far.
+func decrypt(keys [][]byte, text, also []byte) (plain []byte, opened bool) {
 	const nonce = 12
-	if len(sealed) < 1+nonce || sealed[0] > sealedVersion {
+	if len(text) < 1+nonce || text[0] > encryptionVersion {
 		return nil, false
 	}
 	for _, key := range keys {
@@ -392,7 +392,7 @@ func unseal(keys [][]byte, sealed, also []byte) (plain []byte, opened bool) {
 		if err != nil {
 			continue
 		}
-		if plain, err := gcm.Open(nil, sealed[1:1+nonce], sealed[1+nonce:], also); err == nil {
+		if plain, err := gcm.Open(nil, text[1:1+nonce], text[1+nonce:], also); err == nil {
 			return plain, true
 		}
 	}

@@ -84,14 +84,14 @@ func reachable(listening, advertise string) (netip.AddrPort, error) {
 		return addr, proto.ErrBadRequest.Errorf("gossip listens at %q: it must be ip:port", listening)
 	}
 	if advertise != "" {
-		told, err := netip.ParseAddrPort(advertise)
-		if err != nil || told.Addr().IsUnspecified() {
+		advertised, err := netip.ParseAddrPort(advertise)
+		if err != nil || advertised.Addr().IsUnspecified() {
 			return addr, proto.ErrBadRequest.Errorf("gossip address %q: it must be ip:port", advertise)
 		}
-		if told.Port() == 0 {
-			told = netip.AddrPortFrom(told.Addr(), addr.Port())
+		if advertised.Port() == 0 {
+			advertised = netip.AddrPortFrom(advertised.Addr(), addr.Port())
 		}
-		return told, nil
+		return advertised, nil
 	}
 	ip := addr.Addr().Unmap()
 	if ip.IsUnspecified() {

@@ -9,7 +9,7 @@ import (
 
 // Sets of one family of periods lie in one shard, and are compared as exactly as those that lie in all shards.
 func TestGraphOfOneShard(t *testing.T) {
-	e := newEnsemble(t, 64)
+	e := newFakeCluster(t, 64)
 	for i := range 80 { // of 120 things: 77 KB together, where a 64th of what a graph takes is 48 KiB
 		req := new(ebbv1.IncrementRequest)
 		for k := range 120 {
@@ -23,7 +23,7 @@ func TestGraphOfOneShard(t *testing.T) {
 			t.Fatalf("%v %v", resp, err)
 		}
 	}
-	e.heard()
+	e.takeCalls()
 	for _, text := range []string{
 		"similar(g/1040, g/*) top 4", "similar(h/x1040, h/*) top 4", "similar(g/1040) top 4", "graph(g/1040, g/*)",
 	} {

@@ -31,7 +31,7 @@ func TestSlowNodeIsNotWaitedFor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newEnsemble(t, 16)
+				e := newFakeCluster(t, 16)
 				keys := e.fill()
 				e.with(func() { e.mood["ebb-1"] = mood{slow: 10 * time.Millisecond} })
 				asked := e.coordinator("ebb-0")
@@ -50,10 +50,10 @@ func TestSlowNodeIsNotWaitedFor(t *testing.T) {
 					t.Fatalf("%d calls were made twice while all was well", sent)
 				}
 				e.with(func() { e.mood["ebb-1"], e.mood["ebb-0"] = c.mood, c.here })
-				e.heard()
+				e.takeCalls()
 				answer, took := ask()
 				if got := countOf(answer, "all"); answer.GetError() != nil || got != 16 {
-					t.Errorf("counted %v, %v; calls %q", got, answer.GetError(), e.heard())
+					t.Errorf("counted %v, %v; calls %q", got, answer.GetError(), e.takeCalls())
 				}
 				if took.Round(time.Millisecond) != c.took {
 					t.Errorf("took %v", took)
@@ -90,7 +90,7 @@ func TestLeadersAreWaitedFor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newEnsemble(t, 16)
+				e := newFakeCluster(t, 16)
 				keys := e.fill()
 				asked := e.coordinator("ebb-0")
 				for range int(2 * hedgesSaved / hedgeShare) { // until as much is saved up as can be
@@ -113,7 +113,7 @@ func TestLeadersAreWaitedFor(t *testing.T) {
 // Few calls are made twice, however slow a node has become; and none in a cluster where nobody else has the shard.
 func TestHedgesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		keys := e.fill()
 		asked := e.coordinator("ebb-0")
 		const calls = 2000
@@ -138,7 +138,7 @@ func TestHedgesAreFew(t *testing.T) {
 
 // Where the second call goes: to the node itself where it has the shard, to the next replica where it has not.
 func TestElsewhere(t *testing.T) {
-	e := newEnsembleOf(t, 5, 32)
+	e := newFakeClusterOf(t, 5, 32)
 	c := e.coordinator("ebb-0")
 	call := askCall{node: "ebb-1", req: &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, NowUs: 7}}
 	for number := uint32(1); number <= 32; number++ {
@@ -167,7 +167,7 @@ func TestElsewhere(t *testing.T) {
 	if others := c.elsewhere(e.table, &call); others[0].req.Follow {
 		t.Error("any replica may answer, and is told to follow")
 	}
-	alone := newEnsembleOf(t, 1, 4)
+	alone := newFakeClusterOf(t, 1, 4)
 	only := askCall{node: "ebb-0", req: &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: 1}}}}
 	if others := alone.coordinator("ebb-0").elsewhere(alone.table, &only); others != nil {
 		t.Errorf("another than the only replica: %s", strings.TrimSpace(fmt.Sprint(others)))

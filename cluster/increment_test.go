@@ -21,7 +21,7 @@ import (
 )
 
 // count reads one bin straight from the shard's state.
-func (e *ensemble) count(key, bin []byte) float64 {
+func (e *fakeCluster) count(key, bin []byte) float64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	number := e.table.ShardOf("", key)
@@ -38,7 +38,7 @@ func (e *ensemble) count(key, bin []byte) float64 {
 // under the position it has in the request.
 func TestIncrementCountsOrRefusesEveryOne(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		req := new(ebbv1.IncrementRequest)
 		want := map[[2]string]float64{}
 		refused := map[uint32]bool{}
@@ -78,7 +78,7 @@ func TestIncrementCountsOrRefusesEveryOne(t *testing.T) {
 // A share too large for one log entry becomes several commands of one shard,
 // each with an idempotency key of its own.
 func TestIncrementCountsOnceUnderAnIdempotencyKey(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	req := &ebbv1.IncrementRequest{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: year2026, Hi: 1, Lo: 2}}
 	hot := e.keyOn(3, 0)
 	for i := range 2000 {
@@ -150,12 +150,12 @@ func TestIncrementRefusesBadInputWhole(t *testing.T) {
 		"an unknown namespace":    {"clicks", []*ebbv1.Increment{good()}, proto.ErrNamespaceNotFound},
 		"a namespace that cannot": {"a/b", []*ebbv1.Increment{good()}, proto.ErrBadNamespace},
 	} {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		resp, err := e.router("ebb-0").Increment(t.Context(), &ebbv1.IncrementRequest{Namespace: c.namespace, Increments: c.in})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, %v", what, resp, err)
 		}
-		if calls := e.heard(); len(calls) > 0 {
+		if calls := e.takeCalls(); len(calls) > 0 {
 			t.Errorf("%s: half applied: %q", what, calls)
 		}
 	}
@@ -171,7 +171,7 @@ func repeat(in *ebbv1.Increment, n int) []*ebbv1.Increment {
 
 func TestIncrementWaitsForAnElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		number := e.table.ShardOf("", []byte("k"))
 		e.leads[number] = ""
 		time.AfterFunc(1300*time.Millisecond, func() { e.with(func() { e.leads[number] = "ebb-2" }) })
@@ -190,7 +190,7 @@ func TestIncrementWaitsForAnElection(t *testing.T) {
 
 func TestIncrementGivesUpAtItsTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		away := e.table.ShardOf("", []byte("k"))
 		e.leads[away] = ""
 		start := time.Now()
@@ -230,7 +230,7 @@ func TestIncrementGivesUpAtItsTimeLimit(t *testing.T) {
 }
 
 func TestIncrementOfNothing(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	resp, err := e.router("ebb-0").Increment(t.Context(), new(ebbv1.IncrementRequest))
 	if err != nil || resp.GetApplied() != 0 || len(resp.GetRefused()) != 0 {
 		t.Errorf("%v, %v", resp, err)

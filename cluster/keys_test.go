@@ -14,10 +14,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-func (e *ensemble) keys(node string) *Keys { return NewKeys(e.router(node), e.coordinator(node)) }
+func (e *fakeCluster) keys(node string) *Keys { return NewKeys(e.router(node), e.coordinator(node)) }
 
 // write adds 1 to a bin of a key.
-func (e *ensemble) write(key []byte, bin string) {
+func (e *fakeCluster) write(key []byte, bin string) {
 	e.t.Helper()
 	req := &ebbv1.IncrementRequest{Increments: []*ebbv1.Increment{{Key: key, Bin: []byte(bin)}}}
 	if resp, err := e.router("ebb-0").Increment(e.t.Context(), req); err != nil || resp.GetApplied() != 1 {
@@ -26,7 +26,7 @@ func (e *ensemble) write(key []byte, bin string) {
 }
 
 // z is everything ever added to a key.
-func (e *ensemble) z(key []byte) float64 {
+func (e *fakeCluster) z(key []byte) float64 {
 	e.t.Helper()
 	q := &ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{Keys: [][]byte{key}}}}
 	resp, err := e.coordinator("ebb-0").Ask(e.t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
@@ -36,7 +36,7 @@ func (e *ensemble) z(key []byte) float64 {
 	return resp.Answers[0].GetDistribution().GetZ()
 }
 
-func (e *ensemble) list(q *ebbv1.KeysQuestion) *ebbv1.Answer {
+func (e *fakeCluster) list(q *ebbv1.KeysQuestion) *ebbv1.Answer {
 	e.t.Helper()
 	question := &ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: q}}
 	resp, err := e.coordinator("ebb-0").Ask(e.t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{question}})
@@ -48,7 +48,7 @@ func (e *ensemble) list(q *ebbv1.KeysQuestion) *ebbv1.Answer {
 
 // A list goes over all shards, in pages that lose and repeat nothing; the hottest keys are those of all shards.
 func TestKeysOfAllShards(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	var names []string
 	for i := range 50 {
 		name := fmt.Sprintf("link/%02d", i)
@@ -86,7 +86,7 @@ func TestKeysOfAllShards(t *testing.T) {
 
 // A pattern makes one answer of all keys that match, on whatever shards.
 func TestPatternsOverShards(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	for i := range 20 {
 		e.write(fmt.Appendf(nil, "link/%d", i), fmt.Sprintf("bin-%d", i%3))
 	}
@@ -105,7 +105,7 @@ func TestPatternsOverShards(t *testing.T) {
 
 // Keys of many shards are deleted by one request, once under one idempotency key.
 func TestDeleteOverShards(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	var keys [][]byte
 	for i := range 20 {
 		keys = append(keys, fmt.Appendf(nil, "link/%d", i))
@@ -127,7 +127,7 @@ func TestDeleteOverShards(t *testing.T) {
 // What one shard refuses is said of its keys, and the others are done.
 func TestExpireNamesWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		one, two := e.keyOn(1, 0), e.keyOn(2, 0)
 		e.write(one, "x")
 		e.write(two, "x")
@@ -142,7 +142,7 @@ func TestExpireNamesWhatFailed(t *testing.T) {
 }
 
 func TestRename(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	here, there := e.keyOn(1, 0), e.keyOn(2, 0)
 	beside := e.keyOn(1, 1)
 	e.write(here, "x")
@@ -183,7 +183,7 @@ func (b busy) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyR
 // A key that is written while it moves takes along what was written; one that is written all the time stays where it is.
 func TestRenameUnderWrites(t *testing.T) {
 	for writes, want := range map[int]error{1: nil, 3: nil, 100: proto.ErrKeyBusy} {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 		e.write(from, "x")
 		r := e.router("ebb-0")
@@ -210,7 +210,7 @@ func TestRenameUnderWrites(t *testing.T) {
 
 // When the new name is written as well, nothing is lost: both are there, and the error says so.
 func TestRenameOfTwoKeysThatAreWritten(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 	e.write(from, "x")
 	for i := range e.leads {
@@ -232,7 +232,7 @@ func TestRenameOfTwoKeysThatAreWritten(t *testing.T) {
 // A shard whose clock is behind is waited for.
 func TestRenameWaitsForTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 		e.with(func() { e.stamp += 1000 })
 		e.write(from, "x")
@@ -248,7 +248,7 @@ func TestRenameWaitsForTheClock(t *testing.T) {
 }
 
 // led is a router of ebb-0, which leads all shards, that calls before ahead of each command.
-func (e *ensemble) led(before func(*ebbv1.ApplyRequest)) *Keys {
+func (e *fakeCluster) led(before func(*ebbv1.ApplyRequest)) *Keys {
 	for i := range e.leads {
 		e.leads[i] = "ebb-0"
 	}
@@ -272,7 +272,7 @@ func TestRenamesAtOnceLoseNothing(t *testing.T) {
 		{true, 2, false},
 		{true, 2, true},
 	} {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 		e.write(from, "x")
 		e.write(from, "y")
@@ -302,7 +302,7 @@ func TestRenamesAtOnceLoseNothing(t *testing.T) {
 // A rename that is sent again under its identity, because its answer was lost, is done: also when the key was written while it moved.
 func TestRenameAgain(t *testing.T) {
 	for _, writes := range []int{0, 2} {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 		e.write(from, "x")
 		left := writes
@@ -333,7 +333,7 @@ func TestRenameAgain(t *testing.T) {
 
 // A rename that gives up puts back what it went over.
 func TestRenameGivesBackWhatItWentOver(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 	e.write(from, "x")
 	for range 5 {
@@ -355,7 +355,7 @@ func TestRenameGivesBackWhatItWentOver(t *testing.T) {
 // A rename that cannot take the old name away is no refusal, for both names are there: tried again it would find its own copy.
 func TestRenameThatStopsHalfway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 		e.write(from, "x")
 		keys := e.led(func(req *ebbv1.ApplyRequest) {
@@ -375,7 +375,7 @@ func TestRenameThatStopsHalfway(t *testing.T) {
 
 // What a rename went over may fade before the rename gives up: then there is nothing to put back, and the copy goes all the same.
 func TestRenameTakesItsCopyBackWhenTheOldTargetHasFaded(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	from, to := e.keyOn(1, 0), e.keyOn(2, 0)
 	e.write(from, "x")
 	for range 5 {

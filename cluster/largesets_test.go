@@ -57,7 +57,7 @@ func TestControlKnowsLargeSets(t *testing.T) {
 }
 
 // manyMembers writes members to a set, of which each has a name of so many bytes.
-func (e *ensemble) manyMembers(namespace, key string, from, to, length int) {
+func (e *fakeCluster) manyMembers(namespace, key string, from, to, length int) {
 	e.t.Helper()
 	c := &ebbv1.Increments{}
 	for i := from; i < to; i++ {
@@ -73,7 +73,7 @@ func (e *ensemble) manyMembers(namespace, key string, from, to, length int) {
 }
 
 // raiseTo puts a storage version in force, in all shards too.
-func (e *ensemble) raiseTo(version uint32) {
+func (e *fakeCluster) raiseTo(version uint32) {
 	e.t.Helper()
 	e.index++
 	e.control.Apply(e.index+1, encode(e.t, raiseCommand(version, e.table.Epoch())))
@@ -88,7 +88,7 @@ func (e *ensemble) raiseTo(version uint32) {
 }
 
 // answerTo is the answer to one question.
-func (e *ensemble) answerTo(q *ebbv1.Question) *ebbv1.Answer {
+func (e *fakeCluster) answerTo(q *ebbv1.Question) *ebbv1.Answer {
 	e.t.Helper()
 	answers := e.ask(&ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if answers[0].GetError() != nil {
@@ -100,7 +100,7 @@ func (e *ensemble) answerTo(q *ebbv1.Question) *ebbv1.Answer {
 // Sets of 65,536 members are estimated to 1/256, in unions and overlaps over shards too, however long their names are.
 // They go to another shard under another name.
 func TestLargeSets(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.raiseTo(proto.VersionAdds)
 	e.create(&ebbv1.Namespace{
 		Name: "n", Kind: ebbv1.Kind_KIND_SET, Decay: ebbv1.Decay_DECAY_NONE, Sizes: &ebbv1.Sizes{SetMembers: 65536},
@@ -181,7 +181,7 @@ func TestLargeSets(t *testing.T) {
 	}
 }
 
-func sizeOfKey(e *ensemble, key string) float64 {
+func sizeOfKey(e *fakeCluster, key string) float64 {
 	q := &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte(key)}}
 	return e.answerTo(&ebbv1.Question{
 		Namespace: "n",

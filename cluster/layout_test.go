@@ -18,7 +18,7 @@ import (
 // the leaders of groups and nodes would do, its methods do at once.
 type estate struct {
 	t reporter
-	scribe
+	testControl
 	conf  map[uint32][]Server // of each group
 	dead  map[string]bool
 	moved int // replicas that got data
@@ -51,7 +51,7 @@ func newEstateOf(t reporter, nodes, shards, replication int, zones []string) *es
 			n.Zone = zones[i%len(zones)]
 		}
 	}
-	e := &estate{t: t, scribe: scribe{t, NewControl()}, conf: make(map[uint32][]Server), dead: make(map[string]bool), named: nodes}
+	e := &estate{t: t, testControl: testControl{t, NewControl()}, conf: make(map[uint32][]Server), dead: make(map[string]bool), named: nodes}
 	e.must(initCommand("c", table.WithVersion(proto.StorageVersion)))
 	for _, record := range e.table().placement {
 		for _, r := range record.Replicas {

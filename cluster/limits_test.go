@@ -25,7 +25,7 @@ func TestSmallControlLimits(t *testing.T) {
 // TestSmallLimits: a node remembers as many strings as its limits say.
 func TestSmallLimits(t *testing.T) {
 	c := NewCoordinator(CoordinatorConfig{
-		Node: "a", Table: NewControl().Table, Leaders: NewLeaders(1), Local: replica{new(ensemble), "a"}, Peers: new(ensemble),
+		Node: "a", Table: NewControl().Table, Leaders: NewLeaders(1), Local: replica{new(fakeCluster), "a"}, Peers: new(fakeCluster),
 		Limits: Limits{RecentNames: 2},
 	})
 	if want := (Limits{RecentNames: 2, PageIDs: 200_000, PositionIDs: 1024}); c.cfg.Limits != want {

@@ -21,7 +21,7 @@ var marks = map[string]*ebbv1.ReplicaRecord{
 }
 
 // ward is a cluster of one shard whose record is given: replica i+1 lies on node ebb-i, and the control group on others.
-func ward(t *testing.T, version uint32, how ...string) scribe {
+func ward(t *testing.T, version uint32, how ...string) testControl {
 	t.Helper()
 	wire := &ebbv1.Table{Shards: 1, Replication: 3, Version: version}
 	control, shard := &ebbv1.ShardRecord{Preferred: "c-0"}, &ebbv1.ShardRecord{Shard: 1, Preferred: "ebb-0", Why: "a test"}
@@ -40,7 +40,7 @@ func ward(t *testing.T, version uint32, how ...string) scribe {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := scribe{t, NewControl()}
+	s := testControl{t, NewControl()}
 	if e := s.apply(initCommand("c", table)).GetError(); e != nil {
 		t.Fatal(e)
 	}
@@ -48,7 +48,7 @@ func ward(t *testing.T, version uint32, how ...string) scribe {
 }
 
 // wipe lets node ebb-0 come with another disk.
-func (s scribe) wipe(led ...uint32) *ebbv1.Error {
+func (s testControl) wipe(led ...uint32) *ebbv1.Error {
 	s.t.Helper()
 	return s.apply(&ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: &ebbv1.JoinNode{
 		Record: &ebbv1.NodeRecord{Name: "ebb-0", Disk: "another"}, Replace: true, LedWithout: led,
@@ -151,7 +151,7 @@ func outlive(t *testing.T, how []string, conf []Server, lost func(uint64) bool) 
 }
 
 // rest goes on with a group until nothing is left to do.
-func (s scribe) rest(t *testing.T, how []string, conf []Server) {
+func (s testControl) rest(t *testing.T, how []string, conf []Server) {
 	t.Helper()
 	for range 50 {
 		record := s.c.Table().Shard(1)

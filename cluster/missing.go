@@ -48,10 +48,10 @@ func missingIn(table *Table, part *askPart) (names [][]byte) {
 }
 
 // nameMissing puts into the coverage of answers which keys of their questions are missing, as they were asked for: a
-// period that is rolled up is missing if all that it was spelled out to is. So is the universe, which a question need
+// period that is rolled up is missing if all that it was expanded to is. So is the universe, which a question need
 // not name. Where answers are to be strict, those that lack keys become errors.
 func nameMissing(
-	table *Table, asked, spelled []*ebbv1.Question, answers []*ebbv1.Answer, unmatched [][][]byte, strict bool, most int,
+	table *Table, asked, expanded []*ebbv1.Question, answers []*ebbv1.Answer, unmatched [][][]byte, strict bool, most int,
 ) {
 	for i, q := range asked {
 		c := answers[i].GetCoverage()
@@ -64,7 +64,7 @@ func nameMissing(
 		}
 		ns := table.Namespace(q.GetNamespace())
 		there := map[string]bool{}
-		for _, key := range proto.QuestionKeys(spelled[i]) {
+		for _, key := range proto.QuestionKeys(expanded[i]) {
 			there[string(key)] = !gone[string(key)]
 		}
 		var missing [][]byte

@@ -15,7 +15,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-func (e *ensemble) named(placement ebbv1.BitmapPlacement) {
+func (e *fakeCluster) named(placement ebbv1.BitmapPlacement) {
 	e.create(&ebbv1.Namespace{Name: "people", BitmapPlacement: placement, Dictionary: &ebbv1.Dictionary{}})
 }
 
@@ -47,7 +47,7 @@ type nameNodes struct {
 	coordinators []*Coordinator
 }
 
-func (e *ensemble) nameNodes() (n nameNodes) {
+func (e *fakeCluster) nameNodes() (n nameNodes) {
 	for _, node := range nodeNames(3) {
 		n.routers, n.coordinators = append(n.routers, e.router(node)), append(n.coordinators, e.coordinator(node))
 	}
@@ -60,7 +60,7 @@ func TestStringsInBitmaps(t *testing.T) {
 	for _, placement := range []ebbv1.BitmapPlacement{ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE} {
 		for _, shards := range []uint32{3, 16} {
 			t.Run(fmt.Sprint(placement, shards), func(t *testing.T) {
-				e := newEnsemble(t, shards)
+				e := newFakeCluster(t, shards)
 				e.named(placement)
 				r := rand.New(rand.NewPCG(3, uint64(shards)))
 				nodes := e.nameNodes()
@@ -130,7 +130,7 @@ func TestStringsInBitmaps(t *testing.T) {
 }
 
 // names asks about the dictionary of the namespace people.
-func (e *ensemble) names(c *Coordinator, names []string, ids []uint64) *ebbv1.NamesAnswer {
+func (e *fakeCluster) names(c *Coordinator, names []string, ids []uint64) *ebbv1.NamesAnswer {
 	e.t.Helper()
 	q := &ebbv1.Question{Namespace: "people", Ask: &ebbv1.Question_Names{Names: &ebbv1.NamesQuestion{Names: namesChange("", 0, names...).Names, Ids: ids}}}
 	resp, err := c.Ask(e.t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
@@ -168,7 +168,7 @@ func (m meddlers) Backend(node string) (Backend, error) {
 	return meddler{b, m.after}, err
 }
 
-func (e *ensemble) meddled(after func() error) *Router {
+func (e *fakeCluster) meddled(after func() error) *Router {
 	r := e.router("ebb-0")
 	cfg := r.cfg
 	cfg.Local, cfg.Peers = meddler{cfg.Local, after}, meddlers{cfg.Peers, after}
@@ -177,8 +177,8 @@ func (e *ensemble) meddled(after func() error) *Router {
 
 // Between the name and the bit another node takes over each shard: the bit is set all the same, for the same id. When the answer to a name is lost, it is named again, with the same id.
 func TestNameThenBit(t *testing.T) {
-	for what, after := range map[string]func(e *ensemble, call int) error{
-		"other leaders": func(e *ensemble, call int) error {
+	for what, after := range map[string]func(e *fakeCluster, call int) error{
+		"other leaders": func(e *fakeCluster, call int) error {
 			e.with(func() {
 				for number := range e.leads {
 					if call == 1 {
@@ -188,7 +188,7 @@ func TestNameThenBit(t *testing.T) {
 			})
 			return nil
 		},
-		"lost answers": func(_ *ensemble, call int) error {
+		"lost answers": func(_ *fakeCluster, call int) error {
 			if call < 3 {
 				return proto.ErrDeadline.Errorf("the connection broke")
 			}
@@ -196,7 +196,7 @@ func TestNameThenBit(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			e := newEnsemble(t, 4)
+			e := newFakeCluster(t, 4)
 			e.named(0)
 			calls := 0
 			r := e.meddled(func() error {
@@ -226,7 +226,7 @@ func TestNameThenBit(t *testing.T) {
 
 // A crash between the name and the bit leaves a string with an id and nothing else: the bitmap is not there, and the next write uses that id.
 func TestNameWithoutBit(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.named(0)
 	stop := errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -247,7 +247,7 @@ func TestNameWithoutBit(t *testing.T) {
 
 // Numbers and strings are refused where they have no place, and nothing is written.
 func TestStringsAndNumbersApart(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	e.named(0)
 	r := e.router("ebb-0")
 	for what, c := range map[string]struct {
@@ -286,7 +286,7 @@ func TestStringsAndNumbersApart(t *testing.T) {
 
 // A page of long strings ends where they would not fit a message, and goes on from there; a bare one has numbers only.
 func TestPagesOfLongStrings(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.named(0)
 	const count = 15_000
 	r, want := e.router("ebb-0"), map[string]bool{}
@@ -329,7 +329,7 @@ func TestPagesOfLongStrings(t *testing.T) {
 func TestStringsWithoutLeaders(t *testing.T) { synctest.Test(t, testStringsWithoutLeaders) }
 
 func testStringsWithoutLeaders(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.named(0)
 	e.bits("people", namesChange("a", 1, "alice"))
 	alice := e.names(e.coordinator("ebb-0"), []string{"alice"}, nil)
@@ -365,7 +365,7 @@ func testStringsWithoutLeaders(t *testing.T) {
 func TestStringsThatCannotBeReached(t *testing.T) { synctest.Test(t, testStringsThatCannotBeReached) }
 
 func testStringsThatCannotBeReached(t *testing.T) {
-	e := newEnsembleOf(t, 9, 9)
+	e := newFakeClusterOf(t, 9, 9)
 	e.named(0)
 	home := e.table.ShardOf("people", []byte("a"))
 	apart := func(shard uint32) bool {
@@ -416,7 +416,7 @@ func testStringsThatCannotBeReached(t *testing.T) {
 
 // A dictionary is chosen when a namespace is created, has as many parts as there are shards, and stays.
 func TestDictionaryIsChosenAtBirth(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	set := func(create bool, ns *ebbv1.Namespace) (*ebbv1.Namespace, *proto.Error) {
 		return e.control.setNamespace(&ebbv1.SetNamespaceRequest{Namespace: ns, Create: create})
 	}
@@ -441,7 +441,7 @@ func TestDictionaryIsChosenAtBirth(t *testing.T) {
 // A dictionary that was made with another number of shards, fewer or more, keeps its parts: ids have the remainder that they had, and every string is found.
 func TestDictionaryOfOtherParts(t *testing.T) {
 	for _, parts := range []uint32{2, 5} {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		wire := edit(e.table)
 		ns := proto.FillNamespace(&ebbv1.Namespace{Name: "people", Version: 1, HashSeed: 1, Dictionary: &ebbv1.Dictionary{Parts: parts}}, proto.DefaultNamespaceSettings())
 		wire.Namespaces = put(wire.Namespaces, ns, (*ebbv1.Namespace).GetName)
@@ -474,7 +474,7 @@ func TestDictionaryOfOtherParts(t *testing.T) {
 
 // Who counts other shards than there are names nothing: a shard would hand out ids of the part of another.
 func TestStringsForAnotherCluster(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	e.named(0)
 	name := []byte("alice")
 	for _, forwarded := range []bool{false, true} {

@@ -62,7 +62,7 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 			p.spread = append(p.spread, i)
 			continue
 		}
-		p.add(table, shared(table, spelledOut(q)), &single[i])
+		p.add(table, shared(table, withNamespace(q)), &single[i])
 		p.begin.note(table, q)
 		if len(p.parts) > PartsMax {
 			return nil, tooManyParts()
@@ -80,8 +80,8 @@ func tooManyParts() *proto.Error {
 		Errorf("the questions need more than %d answers from shards, which is the limit", PartsMax)
 }
 
-// spelledOut returns the question with its namespace named: shards know no default.
-func spelledOut(q *ebbv1.Question) *ebbv1.Question {
+// withNamespace returns the question with its namespace named: shards know no default.
+func withNamespace(q *ebbv1.Question) *ebbv1.Question {
 	if q.GetNamespace() != "" {
 		return q
 	}
@@ -425,13 +425,13 @@ func foldOne(ctx context.Context, q *ebbv1.Question, parts []askPart, c *ebbv1.C
 	if c.ShardsAnswered == 0 || len(c.ShardsFailed) > 0 && !allowPartial {
 		return &ebbv1.Answer{Error: incomplete(parts, c)}
 	}
-	return mergeHeard(ctx, parts, func(heard []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
-		return shard.Merge(q, heard)
+	return mergeAnswered(ctx, parts, func(answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+		return shard.Merge(q, answers)
 	})
 }
 
-// heard are the answers of the shards that gave one.
-func heard(parts []askPart) []*ebbv1.ShardAnswer {
+// answered returns the answers of the shards that gave one.
+func answered(parts []askPart) []*ebbv1.ShardAnswer {
 	out := make([]*ebbv1.ShardAnswer, 0, len(parts))
 	for i := range parts {
 		if parts[i].answer.GetError() == nil && parts[i].answer.GetValue() != nil {
@@ -441,20 +441,20 @@ func heard(parts []askPart) []*ebbv1.ShardAnswer {
 	return out
 }
 
-// mergeHeard makes an answer of what shards have said, within the budget of the request.
-func mergeHeard(
+// mergeAnswered makes an answer of what shards have said, within the budget of the request.
+func mergeAnswered(
 	ctx context.Context, parts []askPart, merge func([]*ebbv1.ShardAnswer) (*ebbv1.Answer, error),
 ) *ebbv1.Answer {
-	heard := heard(parts)
+	answers := answered(parts)
 	b := budget.From(ctx)
 	if err := b.Full(); err != nil {
 		return &ebbv1.Answer{Error: err.Wire()}
 	}
-	work := shard.MergeBytes(heard)
+	work := shard.MergeBytes(answers)
 	if err := b.Charge(ctx, work); err != nil {
 		return &ebbv1.Answer{Error: err.Wire()}
 	}
-	answer, err := merge(heard)
+	answer, err := merge(answers)
 	b.Refund(work)
 	if err != nil {
 		return &ebbv1.Answer{Error: proto.AsError(err).Wire()}

@@ -187,7 +187,7 @@ type queryExecution struct {
 	plan  *ebbv1.Plan
 
 	unmatched map[string]bool // patterns that have matched no key
-	spelled   int             // how many periods an explanation has spelled out
+	expanded  int             // how many periods an explanation has expanded
 }
 
 // nameMissing puts into the coverage of an answer which of the terms of its question mean nothing that is there. A

@@ -16,14 +16,14 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-func (e *ensemble) query(text string) (*ebbv1.QueryResponse, error) {
+func (e *fakeCluster) query(text string) (*ebbv1.QueryResponse, error) {
 	e.t.Helper()
 	return NewQueries(e.keys("ebb-0")).Query(e.t.Context(), &ebbv1.QueryRequest{Text: text})
 }
 
-// stocked is an ensemble with keys of several kinds on all its shards.
-func stocked(t *testing.T) *ensemble {
-	e := newEnsemble(t, 7)
+// stocked is an fakeCluster with keys of several kinds on all its shards.
+func stocked(t *testing.T) *fakeCluster {
+	e := newFakeCluster(t, 7)
 	req := new(ebbv1.IncrementRequest)
 	add := func(key string, kind ebbv1.Kind, bins ...string) {
 		for _, bin := range bins {
@@ -51,7 +51,7 @@ func stocked(t *testing.T) *ensemble {
 	if err != nil || len(resp.Refused) > 0 {
 		t.Fatalf("%v %v", resp, err)
 	}
-	e.heard()
+	e.takeCalls()
 	return e
 }
 
@@ -267,7 +267,7 @@ func TestQueryExplain(t *testing.T) {
 			t.Errorf("%s: refused with %v", c.text, got.GetRefusal())
 		}
 	}
-	if calls := e.heard(); len(calls) > 0 {
+	if calls := e.takeCalls(); len(calls) > 0 {
 		t.Errorf("asked %q", calls)
 	}
 }

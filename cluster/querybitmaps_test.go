@@ -27,7 +27,7 @@ func short(n int) int {
 }
 
 // put makes bitmaps of sets.
-func (e *ensemble) put(sets map[string]ids) {
+func (e *fakeCluster) put(sets map[string]ids) {
 	e.t.Helper()
 	req := &ebbv1.BitsRequest{}
 	for key, set := range sets {
@@ -134,7 +134,7 @@ func TestQueryBitmapsAgainstAnOracle(t *testing.T) {
 	for _, shards := range []uint32{3, 4, 64} {
 		rng := rand.New(rand.NewPCG(4, uint64(shards)))
 		sets := scattered(rng)
-		e := newEnsemble(t, shards)
+		e := newFakeCluster(t, shards)
 		e.put(sets)
 		for i := range short(300) {
 			text, is := expression(rng, sets, i%4)
@@ -157,7 +157,7 @@ func TestQueryBitmapsAgainstAnOracle(t *testing.T) {
 // Bitmaps of several shards answer as those of one do.
 func TestQueryBitmapsOfSeveralShards(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
-	e := newEnsemble(t, 7)
+	e := newFakeCluster(t, 7)
 	sets := map[string]ids{}
 	for i := range 8 {
 		set := ids{}
@@ -214,7 +214,7 @@ func TestQueryBitmapsOfSeveralShards(t *testing.T) {
 
 // Complements are left out of something in the end, wherever they stand; what is in everything but something is refused.
 func TestQueryComplements(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.put(map[string]ids{dayKey(1): {1: true, 2: true, 3: true, 4: true}, dayKey(2): {1: true, 2: true}, dayKey(3): {1: true, 3: true}})
 	all := func(id uint64) (in [3]bool) { return [3]bool{true, id < 3, id%2 == 1} }
 	rng := rand.New(rand.NewPCG(9, 9))
@@ -268,7 +268,7 @@ func TestQueryComplements(t *testing.T) {
 
 // What a range or a pattern stands for in atleast is counted one by one.
 func TestQueryAtLeastOfDays(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	sets := map[string]ids{}
 	for day := 1; day <= days; day++ {
 		set := ids{}
@@ -304,7 +304,7 @@ func TestQueryAtLeastOfDays(t *testing.T) {
 
 // A count by others says how many ids each of them has in common with the expression, the largest first.
 func TestQueryCountBy(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.put(map[string]ids{dayKey(1): {1: true, 2: true, 3: true}, dayKey(2): {2: true, 3: true}, dayKey(3): {3: true, 9: true}, dayKey(4): {9: true}})
 	for text, want := range map[string]string{
 		"count by play/* (play/2011-11-01)":                                              "3: play/2011-11-01 3, play/2011-11-02 2, play/2011-11-03 1, play/2011-11-04 0",
@@ -328,7 +328,7 @@ func TestQueryCountBy(t *testing.T) {
 
 // A cohort table says of those who come for the first time in each period how many come in each later one; as a plain recount does.
 func TestQueryCohort(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	rng := rand.New(rand.NewPCG(7, 7))
 	sets := map[string]ids{}
 	for day := 1; day <= 30; day++ {
@@ -457,7 +457,7 @@ func TestQueryExplainExpression(t *testing.T) {
 	if !slices.Equal(lines, want) {
 		t.Errorf("%q", lines)
 	}
-	if calls := e.heard(); len(calls) > 0 {
+	if calls := e.takeCalls(); len(calls) > 0 {
 		t.Errorf("asked %q", calls)
 	}
 	if _, err := query.Parse(resp.GetText()); err != nil {
@@ -468,7 +468,7 @@ func TestQueryExplainExpression(t *testing.T) {
 // Which bitmaps a pattern means is known of all shards or not at all: without one of them the others would say something else, and be stored, too.
 func TestQueryPatternsAreWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 4)
+		e := newFakeCluster(t, 4)
 		e.put(map[string]ids{"a/1": {1: true}, "a/2": {2: true}, "a/3": {3: true}, "a/4": {4: true}, "a/5": {5: true}})
 		e.with(func() { e.leads[e.table.ShardOf(proto.DefaultNamespace, []byte("a/3"))] = "" })
 		for _, text := range []string{"count(a/*)", "ids(a/*)", "count by a/* (a/1)", "store a/1 = a/*", "cohort(a/2011-11-01 .. 2011-11-03, a/*)"} {
@@ -481,7 +481,7 @@ func TestQueryPatternsAreWhole(t *testing.T) {
 
 // In a namespace with a universe a complement is what of that is not in something, wherever it stands.
 func TestQueryUniverse(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.create(&ebbv1.Namespace{Name: "people", Universe: []byte("all")})
 	req := &ebbv1.BitsRequest{Namespace: "people"}
 	for key, ids := range map[string][]uint64{"all": {1, 2, 3, 4, 5, 6}, dayKey(1): {1, 2, 3}, dayKey(2): {3, 4}, "a": {1, 6}} {
@@ -518,7 +518,7 @@ func TestQueryUniverse(t *testing.T) {
 
 // A set that others count by their bitmaps goes to all of them in calls that a peer takes, however many shards one has.
 func TestCountByOfManyShards(t *testing.T) {
-	e := newEnsemble(t, 64)
+	e := newFakeCluster(t, 64)
 	req := &ebbv1.BitsRequest{}
 	for i := range 300 {
 		req.Changes = append(req.Changes, &ebbv1.BitChange{Key: fmt.Appendf(nil, "country/%d", i), Op: ebbv1.BitOp_BIT_OP_SET, Ids: []uint64{uint64(i), 1 << 20}})

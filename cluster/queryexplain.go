@@ -164,7 +164,7 @@ func (x *queryExecution) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 	}
 	for _, key := range keys {
 		parts, n := [][]byte{key}, partsIn(ns, key)
-		if x.spelled += n; n > 0 && x.spelled <= rollupsMax { // more are refused, and only counted
+		if x.expanded += n; n > 0 && x.expanded <= rollupsMax { // more are refused, and only counted
 			parts = rollup(ns, key)
 			n = len(parts) - 1
 		}

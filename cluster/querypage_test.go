@@ -11,7 +11,7 @@ import (
 )
 
 // twice gives the default namespace two half-lives, of 10 minutes and 6 hours, and a window of an hour.
-func (e *ensemble) twice() {
+func (e *fakeCluster) twice() {
 	ns := e.table.Namespace("default")
 	ns.Version, ns.HalfLifeUs, ns.SlowHalfLifeUs, ns.WindowUs = ns.Version+1, 600e6, new(int64(6*3600e6)), new(int64(3600e6))
 	define, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}})
@@ -29,7 +29,7 @@ func TestQueryPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.twice()
 	resp, err := e.router("ebb-0").Increment(t.Context(), &ebbv1.IncrementRequest{Increments: []*ebbv1.Increment{
 		{Key: []byte("clicks/country"), Bin: []byte("US")},

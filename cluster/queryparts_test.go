@@ -15,7 +15,7 @@ import (
 // same.
 func TestQueryManyParts(t *testing.T) {
 	const days = 390
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	sets, times := map[string]ids{}, map[uint64]int{}
 	everyone := ids{}
 	first := time.Date(2011, 1, 1, 0, 0, 0, 0, time.UTC)

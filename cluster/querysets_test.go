@@ -93,7 +93,7 @@ func TestQuerySetExpressions(t *testing.T) {
 
 // One union has one estimate, and one interval, in whatever way it is asked for.
 func TestQueryOneEstimate(t *testing.T) {
-	e := newEnsemble(t, 7)
+	e := newFakeCluster(t, 7)
 	r := rand.New(rand.NewPCG(1, 1))
 	for i := range 4 {
 		req := new(ebbv1.IncrementRequest)
@@ -108,7 +108,7 @@ func TestQueryOneEstimate(t *testing.T) {
 			t.Fatalf("%v %v", resp, err)
 		}
 	}
-	e.heard()
+	e.takeCalls()
 	estimates := func(text string) []*ebbv1.Estimate {
 		resp, err := e.query(text)
 		if err != nil {

@@ -102,7 +102,7 @@ func TestRollupSizesAgree(t *testing.T) {
 	for _, placement := range []ebbv1.BitmapPlacement{
 		ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
 	} {
-		e := newEnsemble(t, 4)
+		e := newFakeCluster(t, 4)
 		e.create(&ebbv1.Namespace{
 			Name: "people", BitmapPlacement: placement,
 			Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{monthUnit, quarterUnit}},
@@ -186,7 +186,7 @@ func TestDistinctOfBitmaps(t *testing.T) {
 
 // Where a sample holds nothing of a union, a similarity may be anything, and is said to be so by all questions.
 func TestQueryUnknownSimilarity(t *testing.T) {
-	e := newEnsemble(t, 7)
+	e := newFakeCluster(t, 7)
 	req := new(ebbv1.IncrementRequest)
 	add := func(key, bin string) {
 		req.Increments = append(req.Increments, &ebbv1.Increment{
@@ -203,7 +203,7 @@ func TestQueryUnknownSimilarity(t *testing.T) {
 	if resp, err := e.router("ebb-0").Increment(t.Context(), req); err != nil || len(resp.Refused) > 0 {
 		t.Fatalf("%v %v", resp, err)
 	}
-	e.heard()
+	e.takeCalls()
 	unknown := 0
 	for i := range 12 {
 		of := fmt.Sprintf("a/%d, b/%d - big", i, i)

@@ -78,7 +78,7 @@ func TestRefusedMembership(t *testing.T) {
 	for _, n := range table.wire.Nodes {
 		n.Disk = "disk of " + n.Name
 	}
-	s := scribe{t, NewControl()}
+	s := testControl{t, NewControl()}
 	s.apply(initCommand("c", table))
 	join := func(name, disk, cluster string, replace bool) *ebbv1.ControlCommand {
 		return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: &ebbv1.JoinNode{
@@ -127,7 +127,7 @@ func TestLateSettlement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := scribe{t, NewControl()}
+	s := testControl{t, NewControl()}
 	s.apply(initCommand("c", table.WithVersion(proto.VersionRecordEpochs)))
 	must := func(cmd *ebbv1.ControlCommand) *ebbv1.ControlResult {
 		t.Helper()

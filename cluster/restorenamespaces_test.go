@@ -70,7 +70,7 @@ func TestControlRefusesNamespacesThatCannotBe(t *testing.T) {
 		"not even born": nil,
 	} {
 		if bad == nil {
-			s = scribe{t, NewControl()}
+			s = testControl{t, NewControl()}
 			table, bad = s.c.Table(), ofBackup("a", 1, 1)
 		}
 		if result := s.apply(restoreCommand(ofBackup("good", 1, 1), bad)); result.GetError() == nil || s.c.Table() != table {

@@ -74,7 +74,7 @@ func partsIn(ns *ebbv1.Namespace, key []byte) (n int) {
 }
 
 // takeRollups takes from room what the periods in an expression stand for, and says whether there is so much, before
-// any of it is spelled out.
+// any of it is expanded.
 func takeRollups(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) bool {
 	*room -= partsIn(ns, x.GetKey())
 	for _, term := range proto.ExprTerms(x) {

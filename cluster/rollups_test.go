@@ -61,7 +61,7 @@ func TestRollups(t *testing.T) {
 		for _, units := range [][]ebbv1.Period{{monthUnit, yearUnit}, {weekUnit, quarterUnit}, {dayUnit, weekUnit, monthUnit}, {}} {
 			t.Run(fmt.Sprint(placement, units), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(9, uint64(len(units))))
-				e := newEnsemble(t, 4)
+				e := newFakeCluster(t, 4)
 				e.create(&ebbv1.Namespace{Name: "people", BitmapPlacement: placement, Rollups: &ebbv1.Rollups{Units: units}})
 				written := map[stretch][]uint64{}
 				moment := func() time.Time { return time.Date(2011, 11, 1, r.IntN(70*24), 0, 0, 0, time.UTC) }
@@ -121,7 +121,7 @@ func TestRollupsOfOtherKeys(t *testing.T) {
 	for _, placement := range []ebbv1.BitmapPlacement{
 		ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
 	} {
-		e := newEnsemble(t, 4)
+		e := newFakeCluster(t, 4)
 		e.create(&ebbv1.Namespace{
 			Name: "people", BitmapPlacement: placement, Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, monthUnit}},
 		})
@@ -155,7 +155,7 @@ func TestRollupsOfOtherKeys(t *testing.T) {
 }
 
 // The windows in a roll-up can be seen: its periods stand in one union, also when several are united. An explanation tells of how many bitmaps it is.
-func TestRollupsAreSpelledOut(t *testing.T) {
+func TestRollupsAreExpanded(t *testing.T) {
 	ns := &ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{monthUnit, yearUnit}}}
 	key := func(name string) *ebbv1.BitmapExpr { return keyTerm("play/" + name) }
 	x := union([]*ebbv1.BitmapExpr{key("2011-10"), key("2011-11"), key("x"), key("2011-11"), key("2011-11-02")})
@@ -170,7 +170,7 @@ func TestRollupsAreSpelledOut(t *testing.T) {
 	if x := key("2011-11-01"); rolledUp(x, ns) != x || rolledUp(x, &ebbv1.Namespace{}) != x {
 		t.Error("an expression without roll-ups is another")
 	}
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.create(ns)
 	got, err := NewQueries(e.keys("ebb-0")).Query(t.Context(), &ebbv1.QueryRequest{Text: "count(play/2011-11 & premium) in people", Explain: true})
 	if err != nil || got.GetExplanation().GetRoot().GetKeys() != 32 || !strings.Contains(fmt.Sprint(got), "roll-up of the bitmaps of shorter periods") {
@@ -180,7 +180,7 @@ func TestRollupsAreSpelledOut(t *testing.T) {
 
 // Counts by periods that are rolled up are refused, and so is what is made of more bitmaps than an expression may have.
 func TestRollupsRefused(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.create(&ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}}})
 	for text, want := range map[string]*proto.Error{
 		"count by play/2011 (premium)":       proto.ErrBadRequest,
@@ -199,7 +199,7 @@ func TestRollupsRefused(t *testing.T) {
 }
 
 // explained sees that the explanation of a question says what its run says.
-func explained(t *testing.T, e *ensemble, text string, want error) {
+func explained(t *testing.T, e *fakeCluster, text string, want error) {
 	t.Helper()
 	req := &ebbv1.QueryRequest{Text: text, Explain: true}
 	got, err := NewQueries(e.keys("ebb-0")).Query(t.Context(), req)
@@ -217,7 +217,7 @@ func TestRollupsStored(t *testing.T) {
 	for _, placement := range []ebbv1.BitmapPlacement{
 		ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
 	} {
-		e := newEnsemble(t, 4)
+		e := newFakeCluster(t, 4)
 		e.create(&ebbv1.Namespace{
 			Name: "people", BitmapPlacement: placement,
 			Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}},
@@ -245,7 +245,7 @@ func TestRollupsStored(t *testing.T) {
 
 // An explanation tells how many parts an expression has in other shards, where the run would be refused for them.
 func TestPartsExplained(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	const text = "count(atleast(2, a/2001-01-01 .. 2008-12-31, b/2001-01-01 .. 2008-12-31, c/2001-01-01 .. 2008-12-31))"
 	_, err := e.query(text)
 	if !errors.Is(err, proto.ErrBadCount) {
@@ -254,9 +254,9 @@ func TestPartsExplained(t *testing.T) {
 	explained(t, e, text, err)
 }
 
-// What is refused is refused at once, and explained as fast: nothing of it is spelled out.
-func TestRefusedRollupsAreNotSpelledOut(t *testing.T) {
-	e := newEnsemble(t, 3)
+// What is refused is refused at once, and explained as fast: nothing of it is expanded.
+func TestRefusedRollupsAreNotExpanded(t *testing.T) {
+	e := newFakeCluster(t, 3)
 	e.create(&ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}}})
 	e.bits("people", setIDs("play/2001", 1))
 	q := NewQueries(e.keys("ebb-0"))
@@ -274,9 +274,10 @@ func TestRefusedRollupsAreNotSpelledOut(t *testing.T) {
 	}
 }
 
-// A request whose periods stand for more than there is room for is refused before they are spelled out, also where they are the same again or in several questions.
+// A request whose periods stand for more than there is room for is refused before they are expanded, also where they
+// are the same again or in several questions.
 func TestRollupsOfOneRequest(t *testing.T) {
-	e := newEnsemble(t, 3)
+	e := newFakeCluster(t, 3)
 	e.create(&ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}}})
 	year := keyTerm("play/2011") // of 8760 hours, 365 days, 12 months and 4 quarters
 	const fit = rollupsMax / 9141
@@ -296,13 +297,13 @@ func TestRollupsOfOneRequest(t *testing.T) {
 		}
 	}
 	and := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: slices.Repeat([]*ebbv1.BitmapExpr{year}, 9000)}}}
-	spelled := testing.AllocsPerRun(1, func() {
+	allocations := testing.AllocsPerRun(1, func() {
 		if _, refused := expandRequest(e.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{listIDs("people", and)}}); !errors.Is(refused[0], proto.ErrBadCount) {
 			t.Error(refused)
 		}
 	})
-	if spelled > 50_000 {
-		t.Errorf("%v allocations for what is refused", spelled)
+	if allocations > 50_000 {
+		t.Errorf("%v allocations for what is refused", allocations)
 	}
 }
 
@@ -311,7 +312,7 @@ func TestRollupsOfLongKeys(t *testing.T) {
 	for placement, longest := range map[ebbv1.BitmapPlacement]int{
 		ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY: proto.KeyLenMax, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE: proto.PartKeyLenMax,
 	} {
-		e := newEnsemble(t, 3)
+		e := newFakeCluster(t, 3)
 		e.create(&ebbv1.Namespace{Name: "people", BitmapPlacement: placement, Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{monthUnit, yearUnit}}})
 		for _, rest := range []string{"/2011", "/2011-11", "/2011-11-01"} {
 			family := strings.Repeat("k", longest-len(rest))

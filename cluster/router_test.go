@@ -31,12 +31,12 @@ func codes(resp *ebbv1.ApplyResponse) (list []string) {
 // ebb-0's router.
 func TestRouterApply(t *testing.T) {
 	for name, c := range map[string]struct {
-		to        []string          // leaders of the shards addressed, as the hints have it
-		change    func(e *ensemble) // before the request
-		forwarded bool              // by another node already
-		calls     []string          // that arrive at nodes
-		results   []string          // codes
-		leaders   []string          // hints afterwards, for the same shards
+		to        []string             // leaders of the shards addressed, as the hints have it
+		change    func(e *fakeCluster) // before the request
+		forwarded bool                 // by another node already
+		calls     []string             // that arrive at nodes
+		results   []string             // codes
+		leaders   []string             // hints afterwards, for the same shards
 	}{
 		"all here": {
 			to:      []string{"ebb-0", "ebb-0"},
@@ -65,34 +65,34 @@ func TestRouterApply(t *testing.T) {
 		},
 		"the leader moved, and its follower says where": {
 			to:      []string{"ebb-1"},
-			change:  func(e *ensemble) { e.leads[e.ledBy("ebb-1")[0]] = "ebb-2" },
+			change:  func(e *fakeCluster) { e.leads[e.ledBy("ebb-1")[0]] = "ebb-2" },
 			calls:   []string{"ebb-1: apply 1, forwarded true", "ebb-2: apply 1, forwarded true"},
 			results: []string{"ok"},
 			leaders: []string{"ebb-2"},
 		},
 		"the leader moved here": {
 			to:      []string{"ebb-1", "ebb-0"},
-			change:  func(e *ensemble) { e.leads[e.ledBy("ebb-1")[0]] = "ebb-0" },
+			change:  func(e *fakeCluster) { e.leads[e.ledBy("ebb-1")[0]] = "ebb-0" },
 			calls:   []string{"ebb-0: apply 1, forwarded false", "ebb-0: apply 1, forwarded false", "ebb-1: apply 1, forwarded true"},
 			results: []string{"ok", "ok"},
 			leaders: []string{"ebb-0", "ebb-0"},
 		},
 		"nobody leads: another is tried, once": {
 			to:      []string{"ebb-1"},
-			change:  func(e *ensemble) { e.leads[e.ledBy("ebb-1")[0]] = "" },
+			change:  func(e *fakeCluster) { e.leads[e.ledBy("ebb-1")[0]] = "" },
 			calls:   []string{"ebb-0: apply 1, forwarded false", "ebb-1: apply 1, forwarded true"},
 			results: []string{"NO_LEADER"},
 		},
 		"the node is away: nothing was sent, so another is tried": {
 			to:      []string{"ebb-1"},
-			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{away: true}; e.leads[e.ledBy("ebb-1")[0]] = "ebb-0" },
+			change:  func(e *fakeCluster) { e.mood["ebb-1"] = mood{away: true}; e.leads[e.ledBy("ebb-1")[0]] = "ebb-0" },
 			calls:   []string{"ebb-0: apply 1, forwarded false"},
 			results: []string{"ok"},
 			leaders: []string{"ebb-0"},
 		},
 		"the node cannot be reached: nothing was sent either": {
 			to: []string{"ebb-1"},
-			change: func(e *ensemble) {
+			change: func(e *fakeCluster) {
 				e.mood["ebb-1"] = mood{refuses: proto.ErrUnreachable.Errorf("refused")}
 				e.leads[e.ledBy("ebb-1")[0]] = "ebb-0"
 			},
@@ -102,31 +102,31 @@ func TestRouterApply(t *testing.T) {
 		},
 		"the call broke: nobody knows, and it is not repeated": {
 			to:      []string{"ebb-1"},
-			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{refuses: proto.ErrUnknownOutcome.Errorf("reset")} },
+			change:  func(e *fakeCluster) { e.mood["ebb-1"] = mood{refuses: proto.ErrUnknownOutcome.Errorf("reset")} },
 			calls:   []string{"ebb-1: apply 1, forwarded true"},
 			results: []string{"UNKNOWN_OUTCOME"},
 		},
 		"an error without a code": {
 			to:      []string{"ebb-1"},
-			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{refuses: errors.New("whatever")} },
+			change:  func(e *fakeCluster) { e.mood["ebb-1"] = mood{refuses: errors.New("whatever")} },
 			calls:   []string{"ebb-1: apply 1, forwarded true"},
 			results: []string{"UNKNOWN_OUTCOME"},
 		},
 		"a result is missing": {
 			to:      []string{"ebb-1"},
-			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{curt: true} },
+			change:  func(e *fakeCluster) { e.mood["ebb-1"] = mood{curt: true} },
 			calls:   []string{"ebb-1: apply 1, forwarded true"},
 			results: []string{"UNKNOWN_OUTCOME"},
 		},
 		"the node refuses for now": {
 			to:      []string{"ebb-1", "ebb-2"},
-			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{refuses: proto.ErrOverloaded.Errorf("full")} },
+			change:  func(e *fakeCluster) { e.mood["ebb-1"] = mood{refuses: proto.ErrOverloaded.Errorf("full")} },
 			calls:   []string{"ebb-1: apply 1, forwarded true", "ebb-2: apply 1, forwarded true"},
 			results: []string{"OVERLOADED", "ok"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newEnsemble(t, 16)
+			e := newFakeCluster(t, 16)
 			req := &ebbv1.ApplyRequest{Forwarded: c.forwarded}
 			used := map[string]int{}
 			for _, node := range c.to {
@@ -143,7 +143,7 @@ func TestRouterApply(t *testing.T) {
 			if diff := cmp.Diff(c.results, codes(resp)); diff != "" {
 				t.Errorf("results (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(c.calls, e.heard()); diff != "" {
+			if diff := cmp.Diff(c.calls, e.takeCalls()); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			for i, want := range c.leaders {
@@ -156,7 +156,7 @@ func TestRouterApply(t *testing.T) {
 }
 
 func TestRouterTriesOnceMoreAtMost(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	e.quiet = true // followers know of no leader
 	number := e.ledBy("ebb-1")[0]
 	e.leads[number] = "ebb-2"
@@ -165,7 +165,7 @@ func TestRouterTriesOnceMoreAtMost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		calls := e.heard()
+		calls := e.takeCalls()
 		if len(calls) > 2 {
 			t.Fatalf("calls %q", calls)
 		}
@@ -177,7 +177,7 @@ func TestRouterTriesOnceMoreAtMost(t *testing.T) {
 }
 
 func TestRouterKeepsTheOrderOfResults(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	req := new(ebbv1.ApplyRequest)
 	for i := range 64 {
 		cmd := e.increment(uint32(i%16)+1, "x")
@@ -209,7 +209,7 @@ func TestRouterKeepsTheOrderOfResults(t *testing.T) {
 }
 
 func TestRouterNamesTheLeaderToWhoForwarded(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	e.quiet = true
 	number := e.ledBy("ebb-1")[0]
 	req := &ebbv1.ApplyRequest{Forwarded: true, Commands: []*ebbv1.ShardCommand{e.increment(number, "x")}}
@@ -221,7 +221,7 @@ func TestRouterNamesTheLeaderToWhoForwarded(t *testing.T) {
 
 func TestRouterWaitsForAllAndHonoursTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		e.mood["ebb-1"] = mood{hangs: true}
 		ctx, cancel := contextFor(t, 3)
 		defer cancel()
@@ -240,7 +240,7 @@ func TestRouterWaitsForAllAndHonoursTheDeadline(t *testing.T) {
 // A node that was cut off while it led does not answer. Whoever forwarded to it waits no longer than until it learns that another leads.
 func TestRouterGivesUpOnWhoLeadsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		shard := e.ledBy("ebb-1")[0]
 		e.leaders.Observe(shard, "ebb-1", 2)
 		e.mood["ebb-1"] = mood{hangs: true}
@@ -277,7 +277,7 @@ func TestWhoHandsOverIsHeardOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newEnsemble(t, 16)
+				e := newFakeCluster(t, 16)
 				shard := e.ledBy("ebb-1")[0]
 				slow := time.Second + deposedGrace*4/5
 				if name == "it leads again in a moment" {
@@ -298,7 +298,7 @@ func TestWhoHandsOverIsHeardOut(t *testing.T) {
 				} {
 					e.leaders = NewLeaders(16)
 					e.leaders.Observe(shard, "ebb-1", 2)
-					e.heard()
+					e.takeCalls()
 					began := time.Now()
 					leaders := e.leaders
 					time.AfterFunc(time.Second, func() { observe(leaders, shard) })
@@ -319,7 +319,7 @@ func TestWhoHandsOverIsHeardOut(t *testing.T) {
 // once, and whoever asked goes elsewhere. Nor does it take the word of a node that knows no leader either for a reason to guess.
 func TestRouterRefusesWhileItsReplicaKnowsNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		shard := e.ledBy("ebb-1")[0]
 		e.leads[shard] = ""
 		e.leaders.Observe(shard, "ebb-0", 2)
@@ -375,7 +375,7 @@ func TestRouterAsksOthersWhereItsReplicaKnowsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newEnsemble(t, 16)
+				e := newFakeCluster(t, 16)
 				e.quiet = true
 				shard := e.ledBy("ebb-1")[0]
 				e.leads[shard] = "ebb-2"
@@ -399,7 +399,7 @@ func TestRouterAsksOthersWhereItsReplicaKnowsNothing(t *testing.T) {
 // What an older call brings back takes nothing away of what this node's own replica has heard since: neither a guess, nor the name of the node that it has lost.
 func TestLateAnswersBringNoLostLeaderBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEnsemble(t, 16)
+		e := newFakeCluster(t, 16)
 		shard := e.ledBy("ebb-1")[0]
 		for _, c := range []struct {
 			asked string
@@ -425,7 +425,7 @@ func TestLateAnswersBringNoLostLeaderBack(t *testing.T) {
 }
 
 func TestRouterIsStartingUntilThereIsATable(t *testing.T) {
-	e := newEnsemble(t, 16)
+	e := newFakeCluster(t, 16)
 	e.table = NewControl().Table()
 	r := e.router("ebb-0")
 	if _, err := r.Apply(t.Context(), new(ebbv1.ApplyRequest)); !errors.Is(err, proto.ErrStarting) {
@@ -437,7 +437,7 @@ func TestRouterIsStartingUntilThereIsATable(t *testing.T) {
 }
 
 func BenchmarkRouterApplyHere(b *testing.B) {
-	e := newEnsemble(b, 64)
+	e := newFakeCluster(b, 64)
 	for number := range e.leads {
 		e.leads[number] = "ebb-0"
 		e.leaders.Observe(number, "ebb-0", 1)
@@ -458,7 +458,7 @@ func BenchmarkRouterApplyHere(b *testing.B) {
 }
 
 func BenchmarkRouterApplySplit(b *testing.B) {
-	e := newEnsemble(b, 64)
+	e := newFakeCluster(b, 64)
 	r := NewRouter(RouterConfig{
 		Node: "ebb-0", Table: func() *Table { return e.table }, Leaders: e.leaders, Local: sink{}, Peers: sinks{},
 	})
@@ -475,7 +475,7 @@ func BenchmarkRouterApplySplit(b *testing.B) {
 }
 
 func BenchmarkSplitIncrements(b *testing.B) {
-	e := newEnsemble(b, 64)
+	e := newFakeCluster(b, 64)
 	req := new(ebbv1.IncrementRequest)
 	for i := range 1000 {
 		req.Increments = append(req.Increments, &ebbv1.Increment{Key: fmt.Appendf(nil, "link/%d", i), Bin: []byte("US")})

@@ -15,12 +15,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-func (e *ensemble) people() {
+func (e *fakeCluster) people() {
 	e.create(&ebbv1.Namespace{Name: "people", BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE, Universe: []byte("all")})
 }
 
 // bits makes one change of the namespace people.
-func (e *ensemble) bits(namespace string, changes ...*ebbv1.BitChange) []uint64 {
+func (e *fakeCluster) bits(namespace string, changes ...*ebbv1.BitChange) []uint64 {
 	e.t.Helper()
 	resp, err := e.router("ebb-0").Bits(e.t.Context(), &ebbv1.BitsRequest{Namespace: namespace, Changes: changes})
 	if err != nil || len(resp.GetRefused()) > 0 {
@@ -38,7 +38,7 @@ func keyTerm(key string) *ebbv1.BitmapExpr {
 }
 
 // about asks one question about bitmaps.
-func (e *ensemble) about(c *Coordinator, q *ebbv1.Question) *ebbv1.Answer {
+func (e *fakeCluster) about(c *Coordinator, q *ebbv1.Question) *ebbv1.Answer {
 	e.t.Helper()
 	resp, err := c.Ask(e.t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if err != nil || resp.Answers[0].GetError() != nil {
@@ -56,7 +56,7 @@ func listIDs(namespace string, x *ebbv1.BitmapExpr) *ebbv1.Question {
 	}}}
 }
 
-func (e *ensemble) idsOf(key string) []uint64 {
+func (e *fakeCluster) idsOf(key string) []uint64 {
 	e.t.Helper()
 	return e.about(e.coordinator("ebb-1"), listIDs("people", keyTerm(key))).GetBitmap().GetIds()
 }
@@ -211,7 +211,7 @@ func TestExpressionsHaveOneAnswer(t *testing.T) {
 			}
 			for _, placement := range []ebbv1.BitmapPlacement{ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE} {
 				t.Run(fmt.Sprintf("%d nodes, %d shards, %v", nodes, shards, placement), func(t *testing.T) {
-					e := newEnsembleOf(t, nodes, shards)
+					e := newFakeClusterOf(t, nodes, shards)
 					e.create(&ebbv1.Namespace{Name: "people", BitmapPlacement: placement, Universe: []byte("all")})
 					askEverything(t, e, newBitmapWorld(uint64(shards)))
 				})
@@ -220,7 +220,7 @@ func TestExpressionsHaveOneAnswer(t *testing.T) {
 	}
 }
 
-func askEverything(t *testing.T, e *ensemble, w *bitmapWorld) {
+func askEverything(t *testing.T, e *fakeCluster, w *bitmapWorld) {
 	c := e.coordinator("ebb-0")
 	rounds := 4
 	if testing.Short() {
@@ -312,7 +312,7 @@ func (s idSet) common(ids []uint64) (n uint64) {
 }
 
 // store makes a bitmap of an expression, which may be about what it replaces.
-func (w *bitmapWorld) store(t *testing.T, e *ensemble) {
+func (w *bitmapWorld) store(t *testing.T, e *fakeCluster) {
 	x, set := w.expr(2)
 	key := w.keys[w.rnd.IntN(len(w.keys)-1)]
 	got, err := e.keys("ebb-0").StoreBitmap(t.Context(), &ebbv1.StoreBitmapRequest{Namespace: "people", Key: []byte(key), Expr: x})
@@ -323,7 +323,7 @@ func (w *bitmapWorld) store(t *testing.T, e *ensemble) {
 }
 
 // askGroups counts an expression by all bitmaps, some of them named and some matched.
-func (w *bitmapWorld) askGroups(t *testing.T, e *ensemble, c *Coordinator) {
+func (w *bitmapWorld) askGroups(t *testing.T, e *fakeCluster, c *Coordinator) {
 	x, set := w.expr(2)
 	all := set.sorted()
 	q := &ebbv1.BitmapGroupsQuestion{Expr: x, Keys: [][]byte{[]byte("a"), []byte("none")}, Patterns: [][]byte{[]byte("*"), []byte("c/*")}, Top: uint32(w.rnd.IntN(4))}
@@ -349,7 +349,7 @@ func (w *bitmapWorld) askGroups(t *testing.T, e *ensemble, c *Coordinator) {
 }
 
 // askCohort asks for a table of expressions, with or without those that came before.
-func (w *bitmapWorld) askCohort(t *testing.T, e *ensemble, c *Coordinator) {
+func (w *bitmapWorld) askCohort(t *testing.T, e *fakeCluster, c *Coordinator) {
 	table := &ebbv1.BitmapCohortQuestion{Everyone: w.rnd.IntN(2) == 0}
 	sets, seen := []idSet{}, idSet{}
 	for i := range 1 + w.rnd.IntN(4) {
@@ -388,7 +388,7 @@ func (w *bitmapWorld) askCohort(t *testing.T, e *ensemble, c *Coordinator) {
 // A bitmap that was deleted is gone at once for everybody, and begins anew with what is set after that: also for one who remembers its number, and also if whoever deleted it
 // stopped between its home and its parts.
 func TestSlicedDelete(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	e.people()
 	e.bits("people", setIDs("a", 1, 70_000, 1<<40), setIDs("b", 1))
 	remembers := e.coordinator("ebb-2")
@@ -424,7 +424,7 @@ func TestSlicedDelete(t *testing.T) {
 
 // Who makes a bitmap and stops before the ids are set leaves an empty one, which is as good as none.
 func TestSlicedBitmapWithoutIDs(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	e.people()
 	r := e.router("ebb-0")
 	if _, err := r.createGenerations(t.Context(), e.table, "people", &ebbv1.BitsRequest{Changes: []*ebbv1.BitChange{setIDs("a", 1)}}); err != nil {
@@ -450,7 +450,7 @@ func TestSlicedBitmapWithoutIDs(t *testing.T) {
 
 // A change that is sent again under its identity is done once; one to a bitmap that was made anew since is another.
 func TestSlicedChangesOnce(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	e.people()
 	req := &ebbv1.BitsRequest{
 		Namespace: "people", IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: year2026, Hi: 1, Lo: 2},
@@ -480,7 +480,7 @@ func TestSlicedChangesOnce(t *testing.T) {
 func TestSlicedCoverage(t *testing.T) { synctest.Test(t, testSlicedCoverage) }
 
 func testSlicedCoverage(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	e.people()
 	ask := &ebbv1.AskRequest{Questions: []*ebbv1.Question{{Namespace: "people", Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{
 		Expr: keyTerm("a"), Select: &ebbv1.BitmapQuestion_Count{Count: true},
@@ -522,7 +522,7 @@ func testSlicedCoverage(t *testing.T) {
 
 // Other kinds, and edits that pass the split by, are refused by the shard itself.
 func TestSlicedNamespaceHoldsBitmapsOnly(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	e.people()
 	r := e.router("ebb-0")
 	if _, err := r.Increment(t.Context(), &ebbv1.IncrementRequest{Namespace: "people", Increments: []*ebbv1.Increment{{Key: []byte("a"), Bin: []byte("b")}}}); !errors.Is(err, proto.ErrWrongKind) {
@@ -577,7 +577,7 @@ func askSoon(ctx context.Context, c *Coordinator, req *ebbv1.AskRequest) (*ebbv1
 
 // A range of thousands of days is answered of bitmaps that are placed by slice, too.
 func TestSlicedLongRange(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	e.people()
 	day := time.Date(1996, 1, 1, 0, 0, 0, 0, time.UTC)
 	last := time.Date(2023, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -13,7 +13,7 @@ import (
 
 // standstill is what peers look like to a node that stands still while a question is under way: all have been asked, the home has answered, and one has to be asked again when it goes on.
 type standstill struct {
-	*ensemble
+	*fakeCluster
 	home, again string // nodes
 	meanwhile   func()
 	answered    chan struct{}
@@ -21,7 +21,7 @@ type standstill struct {
 }
 
 func (s standstill) Backend(node string) (Backend, error) {
-	return stoodBackend{replica{s.ensemble, node}, s}, nil
+	return stoodBackend{replica{s.fakeCluster, node}, s}, nil
 }
 
 type stoodBackend struct {
@@ -68,13 +68,13 @@ func TestSlicedAskAfterAStandstill(t *testing.T) {
 		"nothing has happened, by a wall clock that stops": {&ebbv1.Namespace{}, true, false, wide},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newEnsemble(t, 8)
+			e := newFakeCluster(t, 8)
 			c.ns.Name, c.ns.BitmapPlacement = "people", ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE
 			e.create(c.ns)
 			e.bits("people", setIDs("a", wide...), setIDs("b", 3))
 			home := e.leads[e.table.ShardOf("people", []byte("a"))]
 			others := slices.DeleteFunc(nodeNames(3), func(node string) bool { return node == home })
-			s := standstill{ensemble: e, home: home, again: others[1], answered: make(chan struct{}), once: new(sync.Once), meanwhile: func() {
+			s := standstill{fakeCluster: e, home: home, again: others[1], answered: make(chan struct{}), once: new(sync.Once), meanwhile: func() {
 				if c.replaced {
 					if err := e.storeBoth(t.Context(), "a"); err != nil {
 						t.Error(err)

@@ -16,7 +16,7 @@ import (
 const lease, sweepTime = int64(proto.SliceLeaseUS), int64(proto.SliceSweepUS)
 
 // pass lets time go by, which all shards hear of.
-func (e *ensemble) pass(us int64) {
+func (e *fakeCluster) pass(us int64) {
 	e.with(func() {
 		e.stamp += us
 		tick, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}, "", nil)
@@ -30,7 +30,7 @@ func (e *ensemble) pass(us int64) {
 }
 
 // sweep sweeps what the shards have to sweep by their clocks, until there is no more, and reports whether all got through.
-func (e *ensemble) sweep(ctx context.Context) bool {
+func (e *fakeCluster) sweep(ctx context.Context) bool {
 	for home, state := range e.states {
 		for {
 			list := state.Orphans(state.Now(), 3)
@@ -46,7 +46,7 @@ func (e *ensemble) sweep(ctx context.Context) bool {
 }
 
 // contents are the ids of all bitmaps that are listed.
-func (e *ensemble) contents() map[string]string {
+func (e *fakeCluster) contents() map[string]string {
 	e.t.Helper()
 	all := map[string]string{}
 	list := e.about(e.coordinator("ebb-1"), &ebbv1.Question{Namespace: "people", Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{}}})
@@ -57,7 +57,7 @@ func (e *ensemble) contents() map[string]string {
 }
 
 // parts is how many keys the shards hold, and how many there should be: homes, and the parts that they name.
-func (e *ensemble) parts() (held, named int) {
+func (e *fakeCluster) parts() (held, named int) {
 	e.t.Helper()
 	for _, state := range e.states {
 		held += int(state.Keys())
@@ -83,29 +83,29 @@ func (e *ensemble) parts() (held, named int) {
 var wide = []uint64{1, 70_000, 140_000, 1 << 20, 1 << 30, 1 << 40}
 
 // whatCrashes are the things that leave something behind when they stop in the middle.
-var whatCrashes = map[string]func(ctx context.Context, e *ensemble) error{
-	"a bitmap is made": func(ctx context.Context, e *ensemble) error {
+var whatCrashes = map[string]func(ctx context.Context, e *fakeCluster) error{
+	"a bitmap is made": func(ctx context.Context, e *fakeCluster) error {
 		_, err := e.router("ebb-0").Bits(ctx, &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{setIDs("new", wide...)}})
 		return err
 	},
-	"a bitmap is changed": func(ctx context.Context, e *ensemble) error {
+	"a bitmap is changed": func(ctx context.Context, e *fakeCluster) error {
 		_, err := e.router("ebb-0").Bits(ctx, &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{setIDs("a", 2, 80_000, 150_000)}})
 		return err
 	},
-	"a bitmap is deleted": func(ctx context.Context, e *ensemble) error {
+	"a bitmap is deleted": func(ctx context.Context, e *fakeCluster) error {
 		_, err := e.keys("ebb-0").Delete(ctx, &ebbv1.DeleteRequest{Namespace: "people", Keys: [][]byte{[]byte("a"), []byte("b")}})
 		return err
 	},
-	"a bitmap expires": func(ctx context.Context, e *ensemble) error {
+	"a bitmap expires": func(ctx context.Context, e *fakeCluster) error {
 		_, err := e.keys("ebb-0").Expire(ctx, &ebbv1.ExpireRequest{Namespace: "people", Keys: [][]byte{[]byte("a"), []byte("b")}, TtlUs: 1_000_000})
 		return err
 	},
-	"a new bitmap is stored": func(ctx context.Context, e *ensemble) error { return e.storeBoth(ctx, "new") },
-	"a bitmap is replaced":   func(ctx context.Context, e *ensemble) error { return e.storeBoth(ctx, "a") },
+	"a new bitmap is stored": func(ctx context.Context, e *fakeCluster) error { return e.storeBoth(ctx, "new") },
+	"a bitmap is replaced":   func(ctx context.Context, e *fakeCluster) error { return e.storeBoth(ctx, "a") },
 }
 
 // storeBoth stores what is in a or b.
-func (e *ensemble) storeBoth(ctx context.Context, key string) error {
+func (e *fakeCluster) storeBoth(ctx context.Context, key string) error {
 	x := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{keyTerm("a"), keyTerm("b")}}}}
 	_, err := e.keys("ebb-0").StoreBitmap(ctx, &ebbv1.StoreBitmapRequest{Namespace: "people", Key: []byte(key), Expr: x})
 	return err
@@ -131,8 +131,8 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 }
 
 // crashAt lets so many commands through, and reports whether these were all.
-func crashAt(t *testing.T, do func(ctx context.Context, e *ensemble) error, through int, deleted bool, late int64) (whole bool) {
-	e := newEnsemble(t, 4)
+func crashAt(t *testing.T, do func(ctx context.Context, e *fakeCluster) error, through int, deleted bool, late int64) (whole bool) {
+	e := newFakeCluster(t, 4)
 	e.people()
 	e.bits("people", setIDs("a", wide...), setIDs("b", 3, 1<<33))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +200,7 @@ func crashAt(t *testing.T, do func(ctx context.Context, e *ensemble) error, thro
 
 // A store that is sent again under its identity is done once, though the second goes as far as it can; what it has stored is swept.
 func TestSlicedStoreOnce(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.people()
 	e.bits("people", setIDs("a", wide...))
 	req := &ebbv1.StoreBitmapRequest{Namespace: "people", Key: []byte("copy"), Expr: keyTerm("a"), IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: year2026, Hi: 1, Lo: 2}}
@@ -234,7 +234,7 @@ func TestSlicedStoreOnce(t *testing.T) {
 
 // A store whose shards change leaders under it goes on with those that lead then, and counts each part once.
 func TestSlicedStoreWhileLeadersChange(t *testing.T) {
-	e := newEnsemble(t, 8)
+	e := newFakeCluster(t, 8)
 	e.people()
 	e.bits("people", setIDs("a", wide...), setIDs("b", 9))
 	e.with(func() {
@@ -253,7 +253,7 @@ func TestSlicedStoreWhileLeadersChange(t *testing.T) {
 
 // What stands under a number is good for the time of a lease, whoever sends it; a bitmap that nobody put in time is refused.
 func TestLeasesEnd(t *testing.T) {
-	e := newEnsemble(t, 4)
+	e := newFakeCluster(t, 4)
 	e.people()
 	e.bits("people", setIDs("a", wide...))
 	slow := e.router("ebb-0")

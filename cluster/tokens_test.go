@@ -254,7 +254,7 @@ func TestTokensAndUnprovenNodes(t *testing.T) {
 			Record: &ebbv1.NodeRecord{Name: "guest", Disk: "d9"}, Proven: proven,
 		}}}
 	}
-	raised := func(version uint32) scribe {
+	raised := func(version uint32) testControl {
 		s := bornCluster(t)
 		if e := s.apply(&ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RaiseVersion{RaiseVersion: &ebbv1.RaiseVersion{To: version, Epoch: s.c.Table().Epoch()}}}).GetError(); e != nil {
 			t.Fatal(e)

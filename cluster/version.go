@@ -40,20 +40,20 @@ func (c *Control) raiseVersion(cmd *ebbv1.RaiseVersion) *proto.Error {
 	return nil
 }
 
-// NextVersion returns the newest storage version that all members know, by what those have told that could be asked: the
-// one in force if there is no newer one, if a member has told nothing, or if one cannot run with it. held are the members
-// that know no newer one than is in force.
-func NextVersion(t *Table, told map[string]proto.Versions) (next uint32, held []string) {
+// NextVersion returns the newest storage version that all members know, by what those reported that could be asked: the
+// one in force if there is no newer one, if a member has reported nothing, or if one cannot run with it. held are the
+// members that know no newer one than is in force.
+func NextVersion(t *Table, reported map[string]proto.Versions) (next uint32, held []string) {
 	next = math.MaxUint32
 	for _, node := range t.Nodes() {
-		knows := told[node.GetName()] // nothing, if it did not answer
+		knows := reported[node.GetName()] // nothing, if it did not answer
 		if knows.Newest <= t.Version() {
 			held = append(held, node.GetName())
 		}
 		next = min(next, knows.Newest)
 	}
 	for _, node := range t.Nodes() {
-		if !told[node.GetName()].Know(next) {
+		if !reported[node.GetName()].Know(next) {
 			return t.Version(), held
 		}
 	}

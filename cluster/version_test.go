@@ -15,7 +15,7 @@ func raiseCommand(to uint32, epoch uint64) *ebbv1.ControlCommand {
 
 // The version in force rises and never falls; it outlives other changes of the table, and snapshots.
 func TestVersionRises(t *testing.T) {
-	if result := (scribe{t, NewControl()}).apply(raiseCommand(2, 0)); result.GetError() == nil {
+	if result := (testControl{t, NewControl()}).apply(raiseCommand(2, 0)); result.GetError() == nil {
 		t.Error("a cluster that is not born has raised its version")
 	}
 	s := bornCluster(t)
@@ -47,7 +47,7 @@ func TestVersionRises(t *testing.T) {
 func TestClustersAreBornAtAVersion(t *testing.T) {
 	birth := mustTable(t, nodeNames(3), 8, 0)
 	for _, oldest := range []uint32{0, 1, 4} {
-		s := scribe{t, NewControl()}
+		s := testControl{t, NewControl()}
 		if e := s.apply(initCommand("cluster-a", birth.WithVersion(oldest))).GetError(); e != nil {
 			t.Fatal(e)
 		}
@@ -63,11 +63,11 @@ func TestClustersAreBornAtAVersion(t *testing.T) {
 func TestNextVersion(t *testing.T) {
 	at := func(version uint32) *Table { return mustTable(t, nodeNames(3), 8, 0).WithVersion(version) }
 	for _, c := range []struct {
-		what  string
-		force uint32
-		told  [][2]uint32 // of ebb-0, ebb-1, ...; the zero value of one that does not answer
-		next  uint32
-		held  []string
+		what     string
+		force    uint32
+		reported [][2]uint32 // of ebb-0, ebb-1, ...; the zero value of one that does not answer
+		next     uint32
+		held     []string
 	}{
 		{"all know a newer one", 1, [][2]uint32{{1, 2}, {1, 2}, {1, 2}}, 2, nil},
 		{"as far as all go", 1, [][2]uint32{{1, 4}, {1, 3}, {1, 5}}, 3, nil},
@@ -77,13 +77,13 @@ func TestNextVersion(t *testing.T) {
 		{"the newest is in force", 2, [][2]uint32{{1, 2}, {1, 2}, {1, 2}}, 2, []string{"ebb-0", "ebb-1", "ebb-2"}},
 		{"one is older than what is in force", 3, [][2]uint32{{1, 4}, {1, 2}, {1, 4}}, 3, []string{"ebb-1"}},
 	} {
-		told := map[string]proto.Versions{"stranger": {Oldest: 1, Newest: 1}}
-		for i, v := range c.told {
+		reported := map[string]proto.Versions{"stranger": {Oldest: 1, Newest: 1}}
+		for i, v := range c.reported {
 			if v != [2]uint32{} {
-				told[nodeNames(3)[i]] = proto.Versions{Oldest: v[0], Newest: v[1]}
+				reported[nodeNames(3)[i]] = proto.Versions{Oldest: v[0], Newest: v[1]}
 			}
 		}
-		next, held := NextVersion(at(c.force), told)
+		next, held := NextVersion(at(c.force), reported)
 		if next != c.next || !slices.Equal(held, c.held) {
 			t.Errorf("%s: next %d, held back by %v; want %d, %v", c.what, next, held, c.next, c.held)
 		}

@@ -20,11 +20,11 @@ type Addresses struct {
 	GRPC, HTTP, Gossip, Admin string
 }
 
-// told is what others are told of an address: the one advertised, else the one
+// advertised is the address that other nodes get: the one advertised, else the one
 // listened on, with an address of this machine where that stands for all it has.
-func (c *Config) told(advertised, listening string) string {
-	if advertised != "" {
-		return advertised
+func (c *Config) advertised(address, listening string) string {
+	if address != "" {
+		return address
 	}
 	addr, err := netip.ParseAddrPort(listening)
 	if err != nil || !addr.Addr().IsUnspecified() {

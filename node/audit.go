@@ -228,7 +228,7 @@ func (a *auditor) gather(ctx context.Context, r *replica, voters []string, index
 	var asking sync.WaitGroup
 	for _, node := range voters {
 		asking.Go(func() {
-			if sum, ok := a.hear(ctx, r, node, index); ok {
+			if sum, ok := a.voterChecksum(ctx, r, node, index); ok {
 				mu.Lock()
 				defer mu.Unlock()
 				sums[node] = sum
@@ -239,8 +239,9 @@ func (a *auditor) gather(ctx context.Context, r *replica, voters []string, index
 	return sums
 }
 
-// hear asks one voter, until it says what it found, or that it has nothing to say, or does not answer for auditSilence.
-func (a *auditor) hear(ctx context.Context, r *replica, node string, index uint64) (sum uint64, known bool) {
+// voterChecksum asks one voter, until it says what it found, or that it has nothing to say, or does not answer for
+// auditSilence.
+func (a *auditor) voterChecksum(ctx context.Context, r *replica, node string, index uint64) (sum uint64, known bool) {
 	var silent time.Time
 	_ = await(ctx, auditPoll, func() bool {
 		if node == a.node {

@@ -194,34 +194,34 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	ctx, asked := stage.Begin(ctx, "ask shards", stage.Node.String(b.node), stage.Shards.Int(len(req.GetQuestions())))
 	defer asked()
 	barrier, confirmed := stage.Begin(ctx, "read barrier")
-	gates := b.gates(barrier, req)
+	reads := b.beginReads(barrier, req)
 	confirmed()
 	resp := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(req.GetQuestions()))}
 	take := &taker{budget: budget.From(ctx), most: int64(req.GetAnswerBytes())}
 	var long []longQuestion
 	for i, q := range req.GetQuestions() {
-		gate := gates.of(q.GetShard())
+		read := reads.of(q.GetShard())
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx) // nobody waits for the others
 		}
-		if gate.err != nil {
-			resp.Answers[i] = &ebbv1.ShardAnswer{Error: gate.err.Wire()}
+		if read.err != nil {
+			resp.Answers[i] = &ebbv1.ShardAnswer{Error: read.err.Wire()}
 			continue
 		}
 		b.count.questions.Add(1)
-		if err := b.outdated(gate.replica, q); err != nil {
+		if err := b.outdated(read.replica, q); err != nil {
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
 			continue
 		}
-		if err := b.clockSet(ctx, gate.replica, q.GetQuestion().GetNamespace()); err != nil {
+		if err := b.clockSet(ctx, read.replica, q.GetQuestion().GetNamespace()); err != nil {
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
 			continue
 		}
-		if err := b.defineBefore(ctx, gate.replica, q); err != nil {
+		if err := b.defineBefore(ctx, read.replica, q); err != nil {
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
 			continue
 		}
-		state, needs, view := gate.replica.state, 0, false
+		state, needs, view := read.replica.state, 0, false
 		if resp.Answers[i] = take.refused(); resp.Answers[i] != nil {
 			continue
 		}
@@ -247,7 +247,7 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 			return
 		}
 		resp.Answers[at] = take.charged(ctx, q, long[n].needs, func(room int) *ebbv1.ShardAnswer {
-			return gates.of(q.GetShard()).replica.state.askView(q, sketch.Tick(now), cores, room, b.count)
+			return reads.of(q.GetShard()).replica.state.askView(q, sketch.Tick(now), cores, room, b.count)
 		})
 	})
 	if len(long) > 0 && ctx.Err() != nil {
@@ -255,18 +255,18 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	}
 	for i, q := range req.GetQuestions() {
 		if resp.Answers[i].GetError().GetCode() == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
-			resp.Answers[i] = b.askUndeleted(ctx, gates.of(q.GetShard()), q, sketch.Tick(now), take, resp.Answers[i])
+			resp.Answers[i] = b.askUndeleted(ctx, reads.of(q.GetShard()), q, sketch.Tick(now), take, resp.Answers[i])
 		}
 		if resp.Answers[i].GetError() == nil {
-			resp.Answers[i] = b.askedNewborn(gates.of(q.GetShard()).replica, q, resp.Answers[i])
+			resp.Answers[i] = b.askUnseenNamespace(reads.of(q.GetShard()).replica, q, resp.Answers[i])
 		}
-		resp.Answers[i].Stale = resp.Answers[i].Stale || gates.of(q.GetShard()).stale
+		resp.Answers[i].Stale = resp.Answers[i].Stale || reads.of(q.GetShard()).stale
 	}
 	return resp, nil
 }
 
-// askedNewborn is what a shard answers that has not heard of a namespace which the node knows.
-func (b *backend) askedNewborn(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
+// askUnseenNamespace answers for a shard that has no entry yet of a namespace which the node knows.
+func (b *backend) askUnseenNamespace(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
 	if len(a.GetMissing()) == 0 { // so it is where anything was found, or no key was named
 		return a
 	}
@@ -360,7 +360,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 
 // askUndeleted asks again when a shard has not heard yet that a namespace was undeleted.
 func (b *backend) askUndeleted(
-	ctx context.Context, g *gate, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
+	ctx context.Context, g *shardRead, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
 	name := q.GetQuestion().GetNamespace()
 	ns := b.namespaces.table().Namespace(name)
@@ -412,8 +412,8 @@ func onAllCores(n int, do func(i, cores int)) {
 	wg.Wait()
 }
 
-// gate is one shard's permission to answer.
-type gate struct {
+// shardRead is the state of one shard's read: its replica, and the barrier that the read has to pass.
+type shardRead struct {
 	shard   uint32
 	replica *replica
 	round   *readRound
@@ -422,40 +422,39 @@ type gate struct {
 	follows bool // to be as far as the leader is, which is to be asked
 }
 
-// gates holds the gates of one request's shards. There are few, mostly one.
-type gates []gate
+// shardReads holds the reads of one request's shards. There are few, mostly one.
+type shardReads []shardRead
 
-func (gs gates) of(shard uint32) *gate {
-	for i := range gs {
-		if gs[i].shard == shard {
-			return &gs[i]
+func (reads shardReads) of(shard uint32) *shardRead {
+	for i := range reads {
+		if reads[i].shard == shard {
+			return &reads[i]
 		}
 	}
 	return nil
 }
 
-// gates opens a gate for each shard of the request: all barriers begin before
-// the first is waited for.
-func (b *backend) gates(ctx context.Context, req *ebbv1.ShardAskRequest) gates {
-	var gs gates
+// beginReads begins a read for each shard of the request: it joins all barriers before it waits for the first.
+func (b *backend) beginReads(ctx context.Context, req *ebbv1.ShardAskRequest) shardReads {
+	var reads shardReads
 	for _, q := range req.GetQuestions() {
-		if gs.of(q.GetShard()) == nil {
-			gs = append(gs, b.gate(q.GetShard(), req))
+		if reads.of(q.GetShard()) == nil {
+			reads = append(reads, b.beginRead(q.GetShard(), req))
 		}
 	}
-	b.follow(ctx, gs)
-	for i := range gs {
-		if g := &gs[i]; g.round != nil {
+	b.follow(ctx, reads)
+	for i := range reads {
+		if g := &reads[i]; g.round != nil {
 			if err := g.replica.barrier.pass(ctx, g.round); err != nil {
 				g.err = proto.AsError(err)
 			}
 		}
 	}
-	return gs
+	return reads
 }
 
-func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
-	g := gate{shard: shard}
+func (b *backend) beginRead(shard uint32, req *ebbv1.ShardAskRequest) shardRead {
+	g := shardRead{shard: shard}
 	if g.replica, g.err = b.replica(shard); g.err != nil {
 		return g
 	}

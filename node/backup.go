@@ -35,15 +35,15 @@ func (b *backups) Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send
 	default:
 		return proto.ErrOverloaded.Errorf("node %s sends %d snapshots already, which is the limit", b.node.cfg.Name, snapshotStreamsMax).WithShard(req.GetShard())
 	}
-	gate := b.node.backend.gates(ctx, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: req.GetShard()}}}).of(req.GetShard())
-	if gate.err != nil {
-		return gate.err
+	read := b.node.backend.beginReads(ctx, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: req.GetShard()}}}).of(req.GetShard())
+	if read.err != nil {
+		return read.err
 	}
-	term, leads := gate.replica.leading()
+	term, leads := read.replica.leading()
 	if !leads {
-		return gate.replica.notLeader()
+		return read.replica.notLeader()
 	}
-	view := gate.replica.state.freeze()
+	view := read.replica.state.freeze()
 	defer view.Release()
 	return b.write(ctx, view, have(req), &ebbv1.SnapshotSummary{Applied: view.Applied(), Term: term, ClockUs: int64(view.Now()), Keys: view.Keys()}, send)
 }

@@ -253,7 +253,7 @@ func (c *Config) check() error {
 	case c.Gossip == Off && c.BootstrapExpect > 1:
 		return proto.ErrBadRequest.Errorf("gossip is off: a cluster of %d nodes needs it", c.BootstrapExpect)
 	}
-	return c.checkTold()
+	return c.checkAddresses()
 }
 
 // checkJoining refuses what cannot work for a node that joins.
@@ -265,11 +265,11 @@ func (c *Config) checkJoining() error {
 		return proto.ErrBadRequest.Errorf("gRPC or gossip is off: a node that joins others needs both").
 			WithHint("give addresses of this machine with --grpc and --gossip; only --http and --admin can be off")
 	}
-	return c.checkTold()
+	return c.checkAddresses()
 }
 
-// checkTold refuses addresses and a place that others could do nothing with.
-func (c *Config) checkTold() error {
+// checkAddresses refuses addresses and a place that others could do nothing with.
+func (c *Config) checkAddresses() error {
 	if err := checkSecrets("root token", c.RootTokens); err != nil {
 		return err
 	}

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// crowdedListener accepts connections from the addresses of a list.
-type crowdedListener struct {
+// addressListener accepts connections from the addresses of a list.
+type addressListener struct {
 	net.Listener
 	from []string
 }
 
 var errNoMore = errors.New("no more")
 
-func (l *crowdedListener) Accept() (net.Conn, error) {
+func (l *addressListener) Accept() (net.Conn, error) {
 	if len(l.from) == 0 {
 		return nil, errNoMore
 	}
@@ -40,7 +40,7 @@ func (c *fromConn) Close() error {
 
 // Strangers who open all the connections that there are keep nodes from nothing, and one with all the addresses of a network is one.
 func TestStrangersTakeNoConnectionsOfNodes(t *testing.T) {
-	inner := &crowdedListener{}
+	inner := &addressListener{}
 	l := limit(inner, func(host string) bool { return host == "10.0.0.1" })
 	accept := func(from string, n int) (in []net.Conn) {
 		for range n {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// toldMax is how long a change of the table waits for the other nodes to
+	// announceMax is how long a change of the table waits for the other nodes to
 	// hear of it. Whoever asks one of them right after sees the change then.
-	toldMax = 500 * time.Millisecond
+	announceMax = 500 * time.Millisecond
 	// registerEvery is how often the control leader compares its node records with gossip.
 	registerEvery = time.Second
 )
@@ -85,7 +85,7 @@ func (c *control) lead(uint64) {
 		if i.settle() != nil || c.birth == nil || c.state.control.Table().ClusterID() != "" {
 			return
 		}
-		birth := c.newborn(c.known(context.Background()))
+		birth := c.initialTable(c.known(context.Background()))
 		id := newIdentity()
 		if _, err := c.propose(context.Background(), &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_InitCluster{
 			InitCluster: &ebbv1.InitCluster{ClusterId: id, Table: birth.Wire()},
@@ -98,16 +98,16 @@ func (c *control) lead(uint64) {
 	})
 }
 
-// newborn is the table that a new cluster starts with, under the newest storage version that all founders know. One that
-// does not answer yet is taken to have this node's build: there is nothing yet that an older one could have to read, and
-// what is counted until it comes would follow older laws.
-func (c *control) newborn(told map[string]proto.Versions) *cluster.Table {
+// initialTable is the table that a new cluster starts with, under the newest storage version that all founders know.
+// One that does not answer yet is taken to have this node's build: there is nothing yet that an older one could have to
+// read, and what is counted until it comes would follow older laws.
+func (c *control) initialTable(known map[string]proto.Versions) *cluster.Table {
 	for _, node := range c.birth.Nodes() {
-		if _, answered := told[node.GetName()]; !answered {
-			told[node.GetName()] = told[c.node]
+		if _, answered := known[node.GetName()]; !answered {
+			known[node.GetName()] = known[c.node]
 		}
 	}
-	next, _ := cluster.NextVersion(c.birth, told)
+	next, _ := cluster.NextVersion(c.birth, known)
 	return c.birth.WithVersion(next)
 }
 
@@ -215,11 +215,11 @@ func (c *control) announce(index uint64) {
 	if i.settle() != nil {
 		return
 	}
-	eventually(toldMax, func() bool { return c.told(i, index) })
+	eventually(announceMax, func() bool { return c.followersKnow(i, index) })
 }
 
-// told reports whether all followers that answer know that index is committed.
-func (c *control) told(i *incarnation, index uint64) bool {
+// followersKnow reports whether all followers that answer know that index is committed.
+func (c *control) followersKnow(i *incarnation, index uint64) bool {
 	term, leads := c.leading()
 	if !leads {
 		return true

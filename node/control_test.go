@@ -38,16 +38,16 @@ func TestStoppingControlTakesNothing(t *testing.T) {
 
 // A new cluster is born under the newest storage version that its founders know; one that does not answer yet is taken to
 // be of this build.
-func TestNewbornVersion(t *testing.T) {
+func TestInitialTableVersion(t *testing.T) {
 	knows := func(newest uint32) proto.Versions { return proto.Versions{Oldest: 1, Newest: newest} }
 	birth, err := cluster.InitialTable([]string{"a", "b", "c"}, 3, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name string
-		told map[string]proto.Versions
-		want uint32
+		name  string
+		known map[string]proto.Versions
+		want  uint32
 	}{
 		{"all of one build", map[string]proto.Versions{"a": knows(13), "b": knows(13), "c": knows(13)}, 13},
 		{"one is away", map[string]proto.Versions{"a": knows(13), "b": knows(13)}, 13},
@@ -56,7 +56,7 @@ func TestNewbornVersion(t *testing.T) {
 		{"alone", map[string]proto.Versions{"a": knows(13)}, 13},
 	} {
 		it := &control{member: &member{memberConfig: memberConfig{node: "a"}}, birth: birth}
-		if got := it.newborn(c.told).Version(); got != c.want {
+		if got := it.initialTable(c.known).Version(); got != c.want {
 			t.Errorf("%s: born at version %d, not %d", c.name, got, c.want)
 		}
 	}

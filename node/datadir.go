@@ -21,8 +21,8 @@ import (
 // A data directory:
 //
 //	LOCK         held while a node runs; holds its process id
-//	node.json    whose it is: storage version, node, cluster, replicas; sealed
-//	table.pb     the cluster's table as last seen, to start with; sealed
+//	node.json    whose it is: storage version, node, cluster, replicas; ends with a checksum
+//	table.pb     the cluster's table as last seen, to start with; ends with a checksum
 //	wal/         the log of all groups
 //	log.end      how far that was durable
 //	acknowledged how far the logs of other nodes' replicas reached, by what they said
@@ -55,8 +55,8 @@ type identity struct {
 	// Founded is set when all replicas have their first configuration. From
 	// then on a replica without any state has lost it.
 	Founded bool `json:"founded,omitempty"`
-	// Met are the founders whose replicas have ever exchanged a message with one of this node's; see knownPeers.
-	Met []string `json:"met,omitempty"`
+	// Contacted are the founders whose replicas have ever exchanged a message with one of this node's; see knownPeers.
+	Contacted []string `json:"met,omitempty"`
 	// Replicas are those that this node has, by group, once it has been founded.
 	Replicas map[uint32]replicaRecord `json:"replicas,omitempty"`
 }

@@ -10,9 +10,9 @@ import (
 // observes it (and for a NotifyCh), so one goroutine does nothing but listen;
 // what it hears waits in a set, which is never full, for another that acts.
 type events struct {
-	heard chan raft.Observation
-	stop  chan struct{}
-	wg    sync.WaitGroup
+	observed chan raft.Observation
+	stop     chan struct{}
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	members map[*raft.Raft]*member
@@ -22,11 +22,11 @@ type events struct {
 
 func newEvents() *events {
 	e := &events{
-		heard:   make(chan raft.Observation, 128),
-		stop:    make(chan struct{}),
-		members: make(map[*raft.Raft]*member),
-		dirty:   make(map[*member]struct{}),
-		wake:    make(chan struct{}, 1),
+		observed: make(chan raft.Observation, 128),
+		stop:     make(chan struct{}),
+		members:  make(map[*raft.Raft]*member),
+		dirty:    make(map[*member]struct{}),
+		wake:     make(chan struct{}, 1),
 	}
 	e.wg.Go(e.listen)
 	e.wg.Go(e.act)
@@ -45,7 +45,7 @@ func (e *events) observe(m *member, r *raft.Raft) {
 	e.mu.Lock()
 	e.members[r] = m
 	e.mu.Unlock()
-	r.RegisterObserver(raft.NewObserver(e.heard, true, ofLeadership))
+	r.RegisterObserver(raft.NewObserver(e.observed, true, ofLeadership))
 	e.mark(m)
 }
 
@@ -67,7 +67,7 @@ func ofLeadership(o *raft.Observation) bool {
 func (e *events) listen() {
 	for {
 		select {
-		case o := <-e.heard:
+		case o := <-e.observed:
 			e.mu.Lock()
 			m := e.members[o.Raft]
 			e.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Reseal returns a node.json that was edited with a checksum that is right again.
-func Reseal(raw []byte) []byte {
+// WithChecksum returns a node.json that was edited with a checksum that is right again.
+func WithChecksum(raw []byte) []byte {
 	body := raw[:bytes.LastIndex(raw, []byte(",\n  \"checksum\""))]
-	return append(bytes.Clone(body), sealOf(body)...)
+	return append(bytes.Clone(body), checksumMemberOf(body)...)
 }
 
 // WithMemoryUsed returns a configuration of a node that is told what it takes.

@@ -43,13 +43,13 @@ func (b *backend) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*
 	return resp, nil
 }
 
-// follow has the gates of replicas that do not lead wait until they are as far as their leaders were after the request
-// came: one call a node that leads some of them.
-func (b *backend) follow(ctx context.Context, gs gates) {
+// follow makes the reads on replicas that do not lead wait until these are as far as their leaders were after the
+// request came: one call a node that leads some of them.
+func (b *backend) follow(ctx context.Context, reads shardReads) {
 	var wg sync.WaitGroup
-	led := map[string][]*gate{}
-	for i := range gs {
-		if g := &gs[i]; g.follows {
+	led := map[string][]*shardRead{}
+	for i := range reads {
+		if g := &reads[i]; g.follows {
 			leader := g.replica.leader()
 			if leader == "" || leader == b.node {
 				g.err = g.replica.notLeader()
@@ -64,15 +64,15 @@ func (b *backend) follow(ctx context.Context, gs gates) {
 	wg.Wait()
 }
 
-// catchUp waits for the gates of replicas that one node leads.
-func (b *backend) catchUp(ctx context.Context, leader string, gs []*gate) {
+// catchUp waits for the reads on replicas of groups that one node leads.
+func (b *backend) catchUp(ctx context.Context, leader string, reads []*shardRead) {
 	req := &ebbv1.ReadIndexRequest{}
-	for _, g := range gs {
+	for _, g := range reads {
 		req.Shards = append(req.Shards, g.shard)
 		req.Applied = append(req.Applied, g.replica.state.index())
 	}
 	resp, err := b.lead(ctx, leader, req)
-	for i, g := range gs {
+	for i, g := range reads {
 		switch {
 		case err != nil:
 			g.err = proto.AsError(err)

@@ -32,7 +32,7 @@ type report struct {
 	phase     string
 	record    *ebbv1.NodeRecord
 	hears     []string          // nodes whose replicas it has heard of late
-	met       []string          // nodes whose replicas it has ever heard
+	contacted []string          // nodes whose replicas have ever sent it anything
 	leads     map[uint32]uint64 // groups that it leads, with their terms
 	storage   proto.Versions
 	startedUS int64 // when its process started, by its clock
@@ -96,8 +96,9 @@ func (n *Node) askStatus(ctx context.Context, peers *rpc.Peers, name string) (re
 	}
 	own := status.Nodes[0]
 	return report{
-		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(), met: own.GetMet(),
-		leads: ledBy(own), storage: proto.ReportedVersions(own.GetStorageOldest(), own.GetStorageNewest()),
+		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(),
+		contacted: own.GetMet(),
+		leads:     ledBy(own), storage: proto.ReportedVersions(own.GetStorageOldest(), own.GetStorageNewest()),
 		guarded: own.GetGuarded(), shown: own.GetProofsShown(), accepted: own.GetProofsAccepted(),
 		clock: time.UnixMicro(own.GetClockUs()), startedUS: own.GetStartedUs(), source: from,
 	}, nil
@@ -120,17 +121,17 @@ func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
 // lost could vote a second time, and forget what it acknowledged: then it has to join.
 //
 // A cluster that is young may not have written down yet who has begun to live, so nodes
-// say as well whose replicas they have met. Once there is a cluster, so many must say that
-// they have not met this node that no majority without them could have held its vote.
+// say as well with whose replicas they were in contact. Once there is a cluster, so many must say
+// that they had no contact with this node that no majority without them could have held its vote.
 func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 	founders := n.cfg.founders()
 	for {
 		reports, refused := n.surveyed(ctx, founders)
-		reports, doubt, err := n.hears(reports, refused)
+		reports, doubt, err := n.provenReports(reports, refused)
 		if err != nil {
 			return false, err
 		}
-		told, born, mustJoin, err := n.lostDisk(reports, func(node string) (*ebbv1.Table, error) { return n.tableOf(ctx, node) })
+		answered, born, mustJoin, err := n.lostDisk(reports, func(node string) (*ebbv1.Table, error) { return n.tableOf(ctx, node) })
 		if err != nil || mustJoin {
 			return mustJoin, err
 		}
@@ -139,11 +140,11 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 			need = min(len(founders)-need+2, len(founders))
 			who = fmt.Sprint(need)
 		}
-		if told+1 >= need {
+		if answered+1 >= need {
 			return false, nil
 		}
 		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found%s", who, strings.Join(founders,
-			", "), told+1, len(founders), n.unjoined()+because(doubt)))
+			", "), answered+1, len(founders), n.unjoined()+because(doubt)))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():
@@ -154,13 +155,13 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 
 // lostDisk asks those who answered whether this node has lived before, and returns how many know that it did not, and whether
 // there is a cluster. One that cannot be asked knows nothing.
-func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Table, error)) (told int, born, mustJoin bool, err error) {
+func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Table, error)) (answered int, born, mustJoin bool, err error) {
 	for _, r := range reports {
-		if slices.Contains(r.met, n.cfg.Name) {
+		if slices.Contains(r.contacted, n.cfg.Name) {
 			return 0, true, true, nil
 		}
 		if r.clusterID == "" {
-			told++
+			answered++
 			continue
 		}
 		born = true
@@ -171,9 +172,9 @@ func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Tabl
 		if mustJoin, err := n.newcomer(table, r.node); err != nil || mustJoin {
 			return 0, born, mustJoin, err
 		}
-		told++
+		answered++
 	}
-	return told, born, false, nil
+	return answered, born, false, nil
 }
 
 // newcomer says that a node that a cluster knows too well, or has removed, must join it. It refuses one that the cluster does not know.
@@ -251,7 +252,7 @@ func (n *Node) detectForeignCluster(ctx context.Context) {
 			n.fatal(err)
 			return true
 		}
-		if err := cmp.Or(n.meets(reports, refused), refused); err != nil {
+		if err := cmp.Or(n.checkPeerProofs(reports, refused), refused); err != nil {
 			n.logger.Error("other nodes and this one do not believe each other to be nodes", "err", err, "try",
 				proto.AsError(err).Hint)
 		}
@@ -350,7 +351,7 @@ func replicasAtBirth(birth *cluster.Table, node string) map[uint32]replicaRecord
 // or lets it join the cluster that is there.
 func (n *Node) enroll(ctx context.Context) error {
 	if id := n.dir.identity(); !id.fresh() {
-		if err := n.meetsOlder(ctx); err != nil {
+		if err := n.checkPeerProofsBefore8(ctx); err != nil {
 			return err
 		}
 		n.wg.Go(func() { n.detectForeignCluster(ctx) })
@@ -373,8 +374,8 @@ func (n *Node) enroll(ctx context.Context) error {
 }
 
 // campaignEarly spares new groups, and groups of one, the wait for a heartbeat that cannot come.
-func (n *Node) campaignEarly(ctx context.Context, g *groups, birth *cluster.Table, newborn bool) {
-	if !newborn {
+func (n *Node) campaignEarly(ctx context.Context, g *groups, birth *cluster.Table, newCluster bool) {
+	if !newCluster {
 		g.campaign(birth, false)
 		return
 	}

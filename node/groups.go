@@ -254,11 +254,11 @@ func (g *groups) inTerm(group uint32, replica, term uint64) bool {
 	return int(group) < len(g.byShard) && g.byShard[group] != nil && g.byShard[group].inTerm(replica, term)
 }
 
-// campaign makes newborn groups elect the leader that the table prefers, and
+// campaign makes new groups elect the leader that the table prefers, and
 // groups of one their only member.
-func (g *groups) campaign(birth *cluster.Table, newborn bool) {
+func (g *groups) campaign(birth *cluster.Table, newCluster bool) {
 	for _, m := range g.members {
-		if m.leader() == "" && (newborn && birth.Preferred(m.group) == m.node || m.alone()) {
+		if m.leader() == "" && (newCluster && birth.Preferred(m.group) == m.node || m.alone()) {
 			m.campaign()
 		}
 	}

@@ -40,7 +40,7 @@ func inOpenGossip(t *testing.T, f func(t *testing.T, b *bubble)) {
 		})
 	})
 	t.Run("TLS", func(t *testing.T) {
-		inSealedBubble(t, 3, 4, func(s *sealed) {
+		inSecureBubble(t, 3, 4, func(s *secureBubble) {
 			for i := range s.config {
 				s.config[i].GossipKeys = ""
 			}

@@ -68,7 +68,7 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 			continue
 		}
 		asked, refused := n.surveyed(ctx, []string{m.Node})
-		proven, doubt, err := n.hears(asked, refused)
+		proven, doubt, err := n.provenReports(asked, refused)
 		switch {
 		case err != nil:
 			return nil, err

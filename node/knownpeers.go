@@ -31,7 +31,7 @@ func newKnownPeers(dir *datadir) *knownPeers {
 // remember returns when the set on disk contains a node. It fails if the write fails, or does not end before ctx.
 // A node that is no founder is not written down: its record names its disk from the beginning.
 func (k *knownPeers) remember(ctx context.Context, node string) error {
-	if id := k.dir.identity(); !slices.Contains(id.Founders, node) || slices.Contains(id.Met, node) {
+	if id := k.dir.identity(); !slices.Contains(id.Founders, node) || slices.Contains(id.Contacted, node) {
 		return nil
 	}
 	w := k.begin(node)
@@ -54,8 +54,8 @@ func (k *knownPeers) begin(node string) *pendingWrite {
 	k.pending[node] = w
 	k.wg.Go(func() { // callers may give up while the disk stalls
 		w.err = k.dir.update(func(id *identity) {
-			if !slices.Contains(id.Met, node) {
-				id.Met = append(slices.Clone(id.Met), node)
+			if !slices.Contains(id.Contacted, node) {
+				id.Contacted = append(slices.Clone(id.Contacted), node)
 			}
 		})
 		k.mu.Lock()
@@ -68,7 +68,7 @@ func (k *knownPeers) begin(node string) *pendingWrite {
 
 // all returns the peers on disk and those that were seen since this process started.
 func (k *knownPeers) all(lately []string) []string {
-	all := append(slices.Clone(k.dir.identity().Met), lately...)
+	all := append(slices.Clone(k.dir.identity().Contacted), lately...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }

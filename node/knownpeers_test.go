@@ -48,8 +48,8 @@ func TestKnownPeers(t *testing.T) {
 		if err := remember("ebb-1"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a disk that stalls: %v, want the end of the time", err)
 		}
-		if met := a.all(nil); len(met) > 0 {
-			t.Errorf("it knows %v before they are on disk", met)
+		if contacted := a.all(nil); len(contacted) > 0 {
+			t.Errorf("it knows %v before they are on disk", contacted)
 		}
 		close(release)
 		disk.HangSync(nil)
@@ -66,17 +66,17 @@ func TestKnownPeers(t *testing.T) {
 		}
 		wg.Wait()
 		a.wg.Wait()
-		if met, want := a.all([]string{"guest", "ebb-2"}), []string{"ebb-1", "ebb-2", "guest"}; !slices.Equal(met, want) {
-			t.Errorf("it knows %v, want %v", met, want)
+		if contacted, want := a.all([]string{"guest", "ebb-2"}), []string{"ebb-1", "ebb-2", "guest"}; !slices.Equal(contacted, want) {
+			t.Errorf("it knows %v, want %v", contacted, want)
 		}
 		again, err := openDatadir(disk.Crash(1), "/data", "ebb-0", proto.StorageVersions())
 		if err != nil {
 			t.Fatal(err)
 		}
-		met := again.identity().Met
-		slices.Sort(met)
-		if want := []string{"ebb-1", "ebb-2"}; !slices.Equal(met, want) {
-			t.Errorf("after a loss of power it knows %v, want %v", met, want)
+		contacted := again.identity().Contacted
+		slices.Sort(contacted)
+		if want := []string{"ebb-1", "ebb-2"}; !slices.Equal(contacted, want) {
+			t.Errorf("after a loss of power it knows %v, want %v", contacted, want)
 		}
 	})
 }

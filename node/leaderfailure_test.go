@@ -20,20 +20,20 @@ func (p *parliament) separate(a int, cut bool) {
 	}
 }
 
-// calm waits until all follow one leader in its term.
-func (p *parliament) calm() (leader int) {
+// awaitLeader waits until all follow one leader in its term.
+func (p *parliament) awaitLeader() (leader int) {
 	p.t.Helper()
 	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) {
 		leader = p.leader()
-		calm := true
+		all := true
 		for _, m := range p.members {
-			calm = calm && m.leader() == p.members[leader].node && m.now.Load().raft.CurrentTerm() == p.members[leader].now.Load().raft.CurrentTerm()
+			all = all && m.leader() == p.members[leader].node && m.now.Load().raft.CurrentTerm() == p.members[leader].now.Load().raft.CurrentTerm()
 		}
-		if calm {
+		if all {
 			return leader
 		}
 	}
-	p.t.Fatal("no calm")
+	p.t.Fatal("no leader that all follow")
 	return -1
 }
 
@@ -79,7 +79,7 @@ func TestElectionFollowsSilence(t *testing.T) {
 				p.withDetectors(func(silence func(node string)) {
 					var longest time.Duration
 					for range 60 {
-						a := p.calm()
+						a := p.awaitLeader()
 						first := 0
 						if a == 0 {
 							first = 1
@@ -128,7 +128,7 @@ func (p *parliament) leads(but int) int {
 // A detector that was late itself has not listened: the silence is its own process's.
 func TestLateDetectorReportsNoFailure(t *testing.T) {
 	convene(t, 3, func(p *parliament) {
-		a := p.calm()
+		a := p.awaitLeader()
 		p.separate(a, true)
 		time.Sleep(p.timeout + p.timeout/20)
 		asked := 0

@@ -21,23 +21,23 @@ func TestLostDisk(t *testing.T) {
 	late := proto.ErrDeadline.Errorf("too late")
 	both := []report{{node: "ebb-0", clusterID: "c"}, {node: "ebb-1", clusterID: "c"}}
 	for _, c := range []struct {
-		what    string
-		reports []report
-		tables  map[string]*ebbv1.Table
-		told    int
-		joins   bool
-		want    error
+		what     string
+		reports  []report
+		tables   map[string]*ebbv1.Table
+		answered int
+		joins    bool
+		want     error
 	}{
 		{"a cluster that is not born", []report{{node: "ebb-0"}, {node: "ebb-1"}}, nil, 2, false, nil},
 		{"nobody says", both, nil, 0, false, nil},
 		{"one says", both, map[string]*ebbv1.Table{"ebb-1": table(false)}, 1, false, nil},
 		{"both say that it is new", both, map[string]*ebbv1.Table{"ebb-0": table(false), "ebb-1": table(false)}, 2, false, nil},
 		{"the second knows better", both, map[string]*ebbv1.Table{"ebb-0": table(false), "ebb-1": table(true)}, 0, true, nil},
-		{"one has met it", []report{{node: "ebb-0"}, {node: "ebb-1", met: []string{"ebb-0", "ebb-2"}}}, nil, 0, true, nil},
+		{"one was in contact with it", []report{{node: "ebb-0"}, {node: "ebb-1", contacted: []string{"ebb-0", "ebb-2"}}}, nil, 0, true, nil},
 		{"it was removed", both, map[string]*ebbv1.Table{"ebb-0": removed}, 0, true, nil},
 		{"it is no member", both, map[string]*ebbv1.Table{"ebb-0": {ClusterId: "c"}}, 0, false, proto.ErrWrongCluster},
 	} {
-		told, born, joins, err := n.lostDisk(c.reports, func(node string) (*ebbv1.Table, error) {
+		answered, born, joins, err := n.lostDisk(c.reports, func(node string) (*ebbv1.Table, error) {
 			if got := c.tables[node]; got != nil {
 				return got, nil
 			}
@@ -46,8 +46,8 @@ func TestLostDisk(t *testing.T) {
 		if want := c.reports[0].clusterID != "" || c.joins; born != want {
 			t.Errorf("%s: there is a cluster: %v, want %v", c.what, born, want)
 		}
-		if told != c.told || joins != c.joins || !errors.Is(err, c.want) {
-			t.Errorf("%s: told by %d, joins %v, %v; want %d, %v, %v", c.what, told, joins, err, c.told, c.joins, c.want)
+		if answered != c.answered || joins != c.joins || !errors.Is(err, c.want) {
+			t.Errorf("%s: told by %d, joins %v, %v; want %d, %v, %v", c.what, answered, joins, err, c.answered, c.joins, c.want)
 		}
 	}
 }

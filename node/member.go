@@ -211,7 +211,7 @@ func (m *member) run() error {
 	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
 	c := m.carrier()
 	if c, ok := c.(snapshotPrioritizer); ok {
-		c.Hurry(m.quorumCritical)
+		c.Prioritize(m.quorumCritical)
 	}
 	if c, ok := c.(interface{ Past(of transport.Applied) }); ok {
 		c.Past(pastOf{m.machine})

@@ -429,7 +429,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// A campaign spares a newborn group the wait for a heartbeat.
+// A campaign spares a new group the wait for a heartbeat.
 func TestCampaign(t *testing.T) {
 	convene(t, 3, func(p *parliament) {
 		start := time.Now()
@@ -452,7 +452,7 @@ func TestEventsNeverBlockRaft(t *testing.T) {
 		for i := range 200 { // more changes than the channel holds
 			p.lead(i % 3)
 		}
-		if len(slow.heard) == cap(slow.heard) {
+		if len(slow.observed) == cap(slow.observed) {
 			t.Error("nobody listens to Raft")
 		}
 		close(release)

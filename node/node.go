@@ -50,8 +50,8 @@ type Node struct {
 	repairs         chan repair
 	// checksums are taken for who compares replicas.
 	checksums checksums
-	// attendance is counted for as long as the node may have no shards yet.
-	attendance attendance
+	// continuousUptime is counted for as long as the node may have no shards yet.
+	continuousUptime continuousUptime
 
 	dir         *datadir
 	tables      *tables
@@ -72,7 +72,7 @@ type Node struct {
 	router      *cluster.Router
 	coordinator *cluster.Coordinator
 	servers     *servers
-	turnstile   turnstile
+	inflight    inflightTracker
 	watches     *rpc.Watches // of all doors
 	answers     *budget.Pool // memory of answers, of all requests
 	kept        *budget.Pool // memory of the last answers of watches
@@ -199,7 +199,7 @@ func (n *Node) wire() {
 	n.recollection = newRecollection(n)
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
-		Meet: n.knownPeers.remember, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
+		RecordContact: n.knownPeers.remember, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
 		DialOptions:  n.asNode(n.securedPeers()),
 		SnapshotRate: max(0, n.cfg.MoveRate), ChunkBytes: n.cfg.Limits.ChunkBytes,
 	})
@@ -313,7 +313,7 @@ func (n *Node) serve() {
 		Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
 	}
 	options := append(n.cfg.tracedServer(), n.securedServer(budget)...)
-	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.turnstile.unary))
+	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.inflight.unary))
 	g := rpc.NewGRPC(services, options...)
 	n.mux.Register(g)
 	public, admin := services, services

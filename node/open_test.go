@@ -245,7 +245,7 @@ func edit(t *testing.T, dir, from, to string) {
 	if !strings.Contains(string(raw), from) {
 		t.Fatalf("no %s in %s", from, raw)
 	}
-	must(t, os.WriteFile(name, node.Reseal([]byte(strings.Replace(string(raw), from, to, 1))), 0o600))
+	must(t, os.WriteFile(name, node.WithChecksum([]byte(strings.Replace(string(raw), from, to, 1))), 0o600))
 }
 
 func TestDataDirectoryOfSomebodyElse(t *testing.T) {

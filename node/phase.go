@@ -30,18 +30,18 @@ type phase struct {
 	logger *slog.Logger
 	ready  chan struct{} // closed when the node serves for the first time
 
-	mu     sync.Mutex // guards what follows
-	name   string
-	detail string
-	since  time.Time
-	said   time.Time // when it was last logged, and with what detail
-	told   string
-	served time.Time // when it served first; zero before
+	mu           sync.Mutex // guards what follows
+	name         string
+	detail       string
+	since        time.Time
+	logged       time.Time // when it was last logged, and with what detail
+	loggedDetail string
+	served       time.Time // when it served first; zero before
 }
 
 func newPhase(logger *slog.Logger) *phase {
 	now := time.Now()
-	return &phase{logger: logger, ready: make(chan struct{}), name: phaseStarting, since: now, said: now}
+	return &phase{logger: logger, ready: make(chan struct{}), name: phaseStarting, since: now, logged: now}
 }
 
 // enter begins a phase; entering the present one changes its detail. Stopping
@@ -53,12 +53,12 @@ func (p *phase) enter(name, detail string) {
 	if p.name == phaseStopping {
 		return
 	}
-	patience := progressEvery
-	if p.told == detail {
-		patience = reminderEvery
+	every := progressEvery
+	if p.loggedDetail == detail {
+		every = reminderEvery
 	}
-	if p.name != name || now.Sub(p.said) >= patience {
-		p.said, p.told = now, detail
+	if p.name != name || now.Sub(p.logged) >= every {
+		p.logged, p.loggedDetail = now, detail
 		p.logger.Info("node is "+name, "detail", detail, "after", now.Sub(p.since).Round(time.Millisecond))
 	}
 	p.name, p.detail = name, detail

@@ -129,7 +129,7 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 		return
 	}
 	if targets := cluster.ComputePlacement(table, dispositions, false); len(targets) > 0 {
-		if err := p.lay(ctx, c, targets); err != nil {
+		if err := p.writeTargets(ctx, c, targets); err != nil {
 			return
 		}
 		table = c.state.control.Table()
@@ -170,15 +170,15 @@ func nodeOf(table *cluster.Table, shard uint32, replica uint64) string {
 	return ""
 }
 
-// lay writes targets down. Those of a thousand shards do not fit into one entry; if not all are written, the next look makes new ones, but for those
-// of a rebalance, which whoever asked for it is told of, and repeats.
-func (p *planner) lay(ctx context.Context, c *control, targets []*ebbv1.SetTargets_Target) error {
+// writeTargets proposes targets. Those of a thousand shards do not fit into one entry. If not all are written, the next
+// look computes new ones, except those of a rebalance: its caller gets the error, and repeats it.
+func (p *planner) writeTargets(ctx context.Context, c *control, targets []*ebbv1.SetTargets_Target) error {
 	var parts []*ebbv1.ControlCommand
 	for some := range proto.InBatches(targets, proto.EntryBytesSoft) {
 		parts = append(parts, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: some}}})
 	}
 	if _, err := c.proposeAll(ctx, parts...); err != nil {
-		p.n.logger.Debug("targets are not written", "err", err)
+		p.n.logger.Debug("cannot write targets", "err", err)
 		return err
 	}
 	whys := make(map[string]int)
@@ -186,7 +186,7 @@ func (p *planner) lay(ctx context.Context, c *control, targets []*ebbv1.SetTarge
 		whys[t.GetWhy()]++
 	}
 	for _, why := range slices.Sorted(maps.Keys(whys)) {
-		p.n.logger.Info("shards are to lie elsewhere", "shards", whys[why], "why", why)
+		p.n.logger.Info("placement changed", "shards", whys[why], "why", why)
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 			p.n.logger.Info("the cluster is changed", "change", change.String())
 		}
 		if targets := cluster.ComputePlacement(c.state.control.Table(), p.dispositions(c.state.control.Table()), true); req.GetRebalance() && len(targets) > 0 {
-			if err := p.lay(ctx, c, targets); err != nil {
+			if err := p.writeTargets(ctx, c, targets); err != nil {
 				return nil, err
 			}
 		}

@@ -55,10 +55,10 @@ func (c *Config) errProvesNothing() error {
 			"same --root-token-file, or with TLS). " + hintStopAll)
 }
 
-// meets refuses to run among nodes with tokens to which this node proves nothing, or which prove nothing to it, by what
-// they report or why they refuse to. Over TLS all nodes have certificates. A node with a root token looks no further:
-// builds before storage version 8 prove that they have it too, and do not report it.
-func (n *Node) meets(reports []report, refused error) error {
+// checkPeerProofs refuses to run among nodes with tokens to which this node proves nothing, or which prove nothing to
+// it, by what they report or why they refuse to. Over TLS all nodes have certificates. A node with a root token looks
+// no further: builds before storage version 8 prove that they have it too, and do not report it.
+func (n *Node) checkPeerProofs(reports []report, refused error) error {
 	if n.trust != nil || len(n.cfg.RootTokens) > 0 {
 		return nil
 	}
@@ -81,11 +81,11 @@ func (n *Node) meets(reports []report, refused error) error {
 	return nil
 }
 
-// hears is meets for a node that has no replicas yet. Without proofs of its own it believes who answers, and returns
-// why it ends. With a secret it does not: who has none of its secrets proves nothing, so that anybody could end it. It
-// leaves such answers out, and returns why in doubt.
-func (n *Node) hears(reports []report, refused error) (proven []report, doubt, end error) {
-	err := n.meets(reports, refused)
+// provenReports is checkPeerProofs for a node that has no replicas yet. Without proofs of its own it believes who
+// answers, and returns why it ends. With a secret it does not: a peer without its secrets proves nothing, and must not
+// end it. It leaves such answers out, and returns why in doubt.
+func (n *Node) provenReports(reports []report, refused error) (proven []report, doubt, end error) {
+	err := n.checkPeerProofs(reports, refused)
 	switch {
 	case err == nil:
 		return reports, refused, nil
@@ -99,15 +99,16 @@ func (n *Node) hears(reports []report, refused error) (proven []report, doubt, e
 	}), err, nil
 }
 
-// meetsOlder is meets for a node that has replicas already, before it lets them run: for a cluster with tokens in which
-// builds before storage version 8 may still be. From that version on, all members prove themselves.
-func (n *Node) meetsOlder(ctx context.Context) error {
+// checkPeerProofsBefore8 is checkPeerProofs for a node that has replicas already, before it lets them run: for a
+// cluster with tokens in which builds before storage version 8 may still be. From that version on, all members prove
+// themselves.
+func (n *Node) checkPeerProofsBefore8(ctx context.Context) error {
 	table := n.Table()
 	if table.Version() >= proto.VersionPeerProofs || table.Tokens().Len() == 0 {
 		return nil
 	}
 	reports, refused := n.surveyed(ctx, n.others())
-	return n.meets(n.trusted(reports), refused)
+	return n.checkPeerProofs(n.trusted(reports), refused)
 }
 
 // because is the end of a sentence about a refusal; "" without one.

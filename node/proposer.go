@@ -20,8 +20,8 @@ const (
 	nodeBytesMax = 128 << 20
 	// retryAfter is what callers are told at least when a queue is full.
 	retryAfter = 50 * time.Millisecond
-	// unsurePause is how often a proposal looks again at a clock that could not be judged.
-	unsurePause = 5 * time.Millisecond
+	// clockPoll is how often a proposal looks again at a clock that could not be judged.
+	clockPoll = 5 * time.Millisecond
 )
 
 // proposals is what a proposer asks of its shard.
@@ -287,14 +287,14 @@ func (p *proposer) flushLoop() {
 // clock reads the clock, and gives one that cannot be judged a little time.
 func (p *proposer) clock() (int64, *proto.Error) {
 	now, err := p.to.stamp()
-	for waited := time.Duration(0); err == errClockUnsure && waited < clockWait && !p.isClosed(); waited += unsurePause {
-		time.Sleep(unsurePause)
+	for waited := time.Duration(0); err == errClockUnknown && waited < clockWait && !p.isClosed(); waited += clockPoll {
+		time.Sleep(clockPoll)
 		now, err = p.to.stamp()
 	}
 	if err == nil {
 		return now, nil
 	}
-	if err != errClockUnsure {
+	if err != errClockUnknown {
 		p.to.unfit()
 	}
 	return 0, proto.AsError(err).WithShard(p.shard)

@@ -488,7 +488,7 @@ func TestDefinitions(t *testing.T) {
 // refuses them and asks for another leader.
 func TestUnfitClock(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
-		l.clockErr = errClockUnsure
+		l.clockErr = errClockUnknown
 		call := add(p, 1)
 		time.Sleep(clockWait / 2)
 		l.mu.Lock()

@@ -312,8 +312,8 @@ func (c *control) timeOfDeletion(ctx context.Context, keeper *timekeeper) (us in
 	ctx, cancel := context.WithTimeout(ctx, clockWait)
 	defer cancel()
 	known := false
-	if err := await(ctx, unsurePause, func() bool { us, known = c.medianUS(keeper); return known }); err != nil {
-		return 0, errClockUnsure
+	if err := await(ctx, clockPoll, func() bool { us, known = c.medianUS(keeper); return known }); err != nil {
+		return 0, errClockUnknown
 	}
 	return us, nil
 }

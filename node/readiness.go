@@ -20,15 +20,15 @@ const (
 	shareMax = 10 * time.Second
 )
 
-// attendance counts for how long without a break a node has been there to be given shards. One that was stopped, or was told nothing
-// of the table, may have a share by now that it does not know of.
-type attendance struct {
+// continuousUptime is how long without a break the cluster could have given the node shards. A node that was stopped,
+// or had no news of the table, may have a share by now that it does not know.
+type continuousUptime struct {
 	awake awake
 	lasts atomic.Int64 // nanoseconds
 }
 
 // look is told every watchEvery, by one goroutine, whether the node serves and hears of a leader of the control group.
-func (a *attendance) look(there bool) {
+func (a *continuousUptime) look(there bool) {
 	if ran := a.awake.step(); there && ran < stoodAfter {
 		a.lasts.Add(int64(ran))
 	} else {
@@ -48,7 +48,7 @@ func (n *Node) startup() error {
 
 // attend is called every watchEvery by one goroutine.
 func (n *Node) attend() {
-	n.attendance.look(n.phase.hasServed() && n.groups.Load().control.leader() != "")
+	n.continuousUptime.look(n.phase.hasServed() && n.groups.Load().control.leader() != "")
 }
 
 // Readiness says why this node should get no requests, or no other node be
@@ -90,7 +90,7 @@ func (n *Node) settled() error {
 	switch held, due := table.Share(n.cfg.Name); {
 	case due > 0:
 		return proto.ErrStarting.Errorf("node %s has %d of the %d shards that it is to hold: `ebb cluster moves` shows the others on their way", n.cfg.Name, held, held+due)
-	case held == 0 && time.Duration(n.attendance.lasts.Load()) < shareMax:
+	case held == 0 && time.Duration(n.continuousUptime.lasts.Load()) < shareMax:
 		return proto.ErrStarting.Errorf("node %s has just joined and has no shards yet", n.cfg.Name)
 	}
 	n.whole.Store(true)

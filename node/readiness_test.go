@@ -150,7 +150,7 @@ func TestReadyWithItsShare(t *testing.T) {
 		look := func(d time.Duration, there bool) {
 			for range d / watchEvery {
 				time.Sleep(watchEvery)
-				late.attendance.look(there)
+				late.continuousUptime.look(there)
 			}
 		}
 		if err := late.Readiness(); err == nil {

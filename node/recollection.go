@@ -56,7 +56,7 @@ type recollection struct {
 	epoch  uint64                 // the newest that one of them named
 	held   []uint64               // replicas that this node has by that table
 
-	told chan struct{} // holds a token when another node has said something by itself
+	news chan struct{} // holds a token when another node has reported something unasked
 }
 
 func newRecollection(n *Node) *recollection {
@@ -70,7 +70,7 @@ func newRecollection(n *Node) *recollection {
 	}
 	return &recollection{
 		n: n, memory: memory, marks: make(map[acked.Replica]acked.Mark), fresh: make(map[acked.Replica]bool),
-		told: make(chan struct{}, 1),
+		news: make(chan struct{}, 1),
 	}
 }
 
@@ -262,7 +262,7 @@ func (c *recollection) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.told:
+		case <-c.news:
 		case <-ticker.C:
 			c.mu.Lock()
 			c.silent = slices.DeleteFunc(c.silent, func(node string) bool { return c.n.Table().Node(node) == nil })
@@ -314,7 +314,7 @@ func (v clusterView) Acknowledged(
 	if len(req.GetKnown()) > 0 {
 		v.n.recollection.note(req.GetKnown())
 		select {
-		case v.n.recollection.told <- struct{}{}:
+		case v.n.recollection.news <- struct{}{}:
 		default:
 		}
 	}

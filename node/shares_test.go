@@ -24,16 +24,16 @@ func commandFrom(namespace string, session uint64) []byte {
 	return raw
 }
 
-// crowd is commands that one caller sends.
-type crowd struct {
+// burst is commands that one caller sends.
+type burst struct {
 	namespace string
 	session   uint64 // 0: it has none, and is known by its connection
 	sender    uint64
 	commands  int
 }
 
-// send enqueues all commands of a crowd, and returns their calls.
-func (c crowd) send(p *proposer) (calls []*call) {
+// send enqueues all commands of a burst, and returns their calls.
+func (c burst) send(p *proposer) (calls []*call) {
 	for range c.commands {
 		one := newCall(1)
 		one.sender = c.sender
@@ -57,14 +57,14 @@ func waits(calls []*call) (n int) {
 // is not refused for what others send.
 func TestFullQueueIsShared(t *testing.T) {
 	for name, c := range map[string]struct {
-		first, later crowd
+		first, later burst
 		least        int // of the later ones wait
 	}{
-		"another session":    {crowd{"a", 1, 0, 2000}, crowd{"a", 2, 0, 10}, 10},
-		"another connection": {crowd{"a", 0, 1, 2000}, crowd{"a", 0, 2, 10}, 10},
-		"another namespace":  {crowd{"a", 0, 1, 2000}, crowd{"b", 0, 1, 10}, 10},
-		"as many":            {crowd{"a", 1, 0, 2000}, crowd{"b", 2, 0, 2000}, 45},
-		"the same":           {crowd{"a", 1, 0, 2000}, crowd{"a", 1, 0, 10}, 0},
+		"another session":    {burst{"a", 1, 0, 2000}, burst{"a", 2, 0, 10}, 10},
+		"another connection": {burst{"a", 0, 1, 2000}, burst{"a", 0, 2, 10}, 10},
+		"another namespace":  {burst{"a", 0, 1, 2000}, burst{"b", 0, 1, 10}, 10},
+		"as many":            {burst{"a", 1, 0, 2000}, burst{"b", 2, 0, 2000}, 45},
+		"the same":           {burst{"a", 1, 0, 2000}, burst{"a", 1, 0, 10}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
@@ -101,8 +101,8 @@ func TestSharesAreWhatWaits(t *testing.T) {
 		p := newProposer(1, newFakeLog(), new(proposeMetrics), Limits{}.filled())
 		p.limits.QueueBytes = 12 << 10
 		p.paused = true
-		owners := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) crowd {
-			return crowd{
+		owners := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) burst {
+			return burst{
 				namespace: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "namespace"),
 				session:   rapid.Uint64Range(0, 3).Draw(t, "session"), sender: rapid.Uint64Range(1, 2).Draw(t, "sender"),
 			}

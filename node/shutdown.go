@@ -40,8 +40,8 @@ func (n *Node) Close() (err error) {
 			_ = g.Close() // the others know
 		}
 		over := time.Now()
-		n.turnstile.shut()
-		n.servers.shut(&n.turnstile)
+		n.inflight.close()
+		n.servers.shut(&n.inflight)
 		n.logger.Info("handed over and answered", "still_led", kept, "handing_over", over.Sub(start).Round(time.Millisecond), "answering", time.Since(over).Round(time.Millisecond))
 		n.cancel()
 		err = n.halt()
@@ -79,20 +79,20 @@ func (n *Node) handOverAll() (kept int) {
 	return kept
 }
 
-// turnstile counts gRPC requests under way, and lets none begin once it is shut. The
+// inflightTracker counts gRPC requests under way, and lets none begin once it is closed. The
 // streams of other nodes and watches do not pass it.
-type turnstile struct {
-	inside atomic.Int64
+type inflightTracker struct {
+	count  atomic.Int64
 	closed atomic.Bool
 }
 
-func (g *turnstile) shut() { g.closed.Store(true) }
+func (g *inflightTracker) close() { g.closed.Store(true) }
 
 // unary is an interceptor of a gRPC server. Whoever is refused was not served, and
 // may ask elsewhere.
-func (g *turnstile) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	g.inside.Add(1)
-	defer g.inside.Add(-1)
+func (g *inflightTracker) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	g.count.Add(1)
+	defer g.count.Add(-1)
 	if g.closed.Load() && info.FullMethod != grpc_health_v1.Health_Check_FullMethodName {
 		return nil, proto.ErrShuttingDown.Errorf("the node is stopping")
 	}
@@ -101,11 +101,11 @@ func (g *turnstile) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 
 // shut lets no public request begin, and waits for those under way. What comes
 // from other nodes, and what operators see, goes on.
-func (s *servers) shut(g *turnstile) {
+func (s *servers) shut(g *inflightTracker) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
 	defer cancel()
 	shutdown(ctx, s.http)
-	eventually(drainMax, func() bool { return g.inside.Load() == 0 })
+	eventually(drainMax, func() bool { return g.count.Load() == 0 })
 }
 
 func shutdown(ctx context.Context, h *http.Server) {

@@ -14,12 +14,12 @@ import (
 
 // Requests that came before the doors shut are answered, those that come after are
 // refused and not served, and shutting waits for the former only.
-func TestTurnstile(t *testing.T) {
+func TestInflightTracker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var stile turnstile
+		var tracker inflightTracker
 		var s servers
 		call := func(handler grpc.UnaryHandler) (any, error) {
-			return stile.unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/ebb.v1.Ebb/Ask"}, handler)
+			return tracker.unary(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/ebb.v1.Ebb/Ask"}, handler)
 		}
 		answered := make(chan any, 1)
 		go func() {
@@ -27,13 +27,13 @@ func TestTurnstile(t *testing.T) {
 			answered <- resp
 		}()
 		synctest.Wait()
-		stile.shut()
+		tracker.close()
 		_, err := call(func(context.Context, any) (any, error) { t.Error("served after the doors were shut"); return nil, nil })
 		if !errors.Is(err, proto.ErrShuttingDown) {
 			t.Errorf("refused with %v", err)
 		}
 		start := time.Now()
-		s.shut(&stile)
+		s.shut(&tracker)
 		if got := time.Since(start); got < time.Second || got >= drainMax {
 			t.Errorf("waited %v for a request of a second", got)
 		}
@@ -45,17 +45,17 @@ func TestTurnstile(t *testing.T) {
 }
 
 // A request that never ends is not waited for longer than drainMax.
-func TestTurnstileThatHangs(t *testing.T) {
+func TestInflightTrackerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var stile turnstile
+		var tracker inflightTracker
 		var s servers
 		go func() {
-			_, _ = stile.unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) { <-ctx.Done(); return nil, nil })
+			_, _ = tracker.unary(t.Context(), nil, &grpc.UnaryServerInfo{}, func(ctx context.Context, _ any) (any, error) { <-ctx.Done(); return nil, nil })
 		}()
 		synctest.Wait()
-		stile.shut()
+		tracker.close()
 		start := time.Now()
-		s.shut(&stile)
+		s.shut(&tracker)
 		if got := time.Since(start); got < drainMax || got > 2*drainMax {
 			t.Errorf("waited %v, want %v", got, drainMax)
 		}

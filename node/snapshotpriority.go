@@ -11,7 +11,7 @@ const DefaultMoveRate = 64 << 20
 
 // snapshotPrioritizer is a transport that limits the rate of snapshots, except to quorum-critical replicas.
 type snapshotPrioritizer interface {
-	Hurry(critical func(replica uint64) bool)
+	Prioritize(critical func(replica uint64) bool)
 }
 
 // quorumCritical reports whether the group of this leader can commit nothing without a follower.

@@ -25,8 +25,8 @@ const (
 	clockWait = time.Second
 )
 
-// errClockUnsure says that too few clocks are known yet to judge our own.
-var errClockUnsure = proto.ErrClockSkew.Errorf("the clocks of a majority of voters are not known yet").
+// errClockUnknown says that too few clocks are known yet to judge our own.
+var errClockUnknown = proto.ErrClockSkew.Errorf("the clocks of a majority of voters are not known yet").
 	WithHint("try again")
 
 // timekeeper compares this node's clock with its peers'. Between two samples it
@@ -87,13 +87,13 @@ func (a *anchor) drift(from *anchor) time.Duration {
 
 // stamp returns the time of day for a log entry, or CLOCK_SKEW: when it is more
 // than stampAheadMax ahead of the median of the voters' clocks, or when too few
-// of them are known (errClockUnsure). self is among the voters.
+// of them are known (errClockUnknown). self is among the voters.
 func (k *timekeeper) stamp(self string, voters []string) (int64, error) {
 	now := anchor{wallUS: k.nowUS(), mono: time.Now()}
 	at := k.anchor.Load()
 	median, ok := at.median(self, voters)
 	if !ok {
-		return 0, errClockUnsure
+		return 0, errClockUnknown
 	}
 	if ahead := now.drift(at) - median; ahead > stampAheadMax {
 		return 0, proto.ErrClockSkew.Errorf("clock of node %s is %v ahead of the median of its shard's voters: the limit is %v", self, ahead.Round(time.Millisecond), stampAheadMax).

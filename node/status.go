@@ -24,8 +24,8 @@ func (n *Node) record() *ebbv1.NodeRecord {
 	a := n.Addresses()
 	return &ebbv1.NodeRecord{
 		Name:          n.cfg.Name,
-		GrpcAddress:   n.cfg.told(n.cfg.AdvertiseGRPC, a.GRPC),
-		HttpAddress:   n.cfg.told(n.cfg.AdvertiseHTTP, a.HTTP),
+		GrpcAddress:   n.cfg.advertised(n.cfg.AdvertiseGRPC, a.GRPC),
+		HttpAddress:   n.cfg.advertised(n.cfg.AdvertiseHTTP, a.HTTP),
 		GossipAddress: cmp.Or(n.cfg.AdvertiseGossip, a.Gossip),
 		Alive:         true,
 		Version:       n.cfg.Version,
@@ -63,7 +63,7 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 		}
 	}
 	s.Replicas = append(s.Replicas, n.damagedStatus()...)
-	s.Hears, s.Met = g.hears(), n.knownPeers.all(n.mux.Met())
+	s.Hears, s.Met = g.hears(), n.knownPeers.all(n.mux.Contacted())
 	return s
 }
 

@@ -32,17 +32,17 @@ import (
 	"github.com/ebbdb/ebb/proto/peerv1"
 )
 
-// sealed is a bubble whose nodes have certificates, each its own, and keys of gossip, in files.
-type sealed struct {
+// secureBubble is a bubble whose nodes have certificates, each its own, and keys of gossip, in files.
+type secureBubble struct {
 	*bubble
 	dir string
 	ca  *trust.Authority
 }
 
-func inSealedBubble(t *testing.T, nodes int, shards uint32, f func(s *sealed)) {
+func inSecureBubble(t *testing.T, nodes int, shards uint32, f func(s *secureBubble)) {
 	dir := t.TempDir()
 	inBubble(t, nodes, shards, func(b *bubble) {
-		s := &sealed{bubble: b, dir: dir}
+		s := &secureBubble{bubble: b, dir: dir}
 		s.ca = s.authority("one")
 		s.put("ca.crt", s.ca.PEM)
 		s.keys("a")
@@ -56,16 +56,16 @@ func inSealedBubble(t *testing.T, nodes int, shards uint32, f func(s *sealed)) {
 	})
 }
 
-func (s *sealed) file(name string) string { return filepath.Join(s.dir, name) }
+func (s *secureBubble) file(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *sealed) put(name string, content []byte) {
+func (s *secureBubble) put(name string, content []byte) {
 	s.Helper()
 	if err := os.WriteFile(s.file(name), content, 0o600); err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *sealed) authority(name string) *trust.Authority {
+func (s *secureBubble) authority(name string) *trust.Authority {
 	s.Helper()
 	a, err := trust.NewAuthority(name, time.Now(), time.Now().Add(1000*time.Hour))
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *sealed) authority(name string) *trust.Authority {
 }
 
 // certify gives a node another certificate, of the CA as it is now, that holds for its name alone.
-func (s *sealed) certify(i int) {
+func (s *secureBubble) certify(i int) {
 	s.Helper()
 	name := fmt.Sprintf("ebb-%d", i)
 	cert, key, _, err := s.ca.Issue(trust.Request{Name: name, Roles: []string{trust.RoleNode}, Hosts: []string{name}, From: time.Now(), To: time.Now().Add(100 * time.Hour)})
@@ -87,7 +87,7 @@ func (s *sealed) certify(i int) {
 }
 
 // keys puts keys of gossip in place, each made of a letter.
-func (s *sealed) keys(letters ...string) {
+func (s *secureBubble) keys(letters ...string) {
 	var text strings.Builder
 	for _, l := range letters {
 		fmt.Fprintln(&text, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(l), 32)))
@@ -96,7 +96,7 @@ func (s *sealed) keys(letters ...string) {
 }
 
 // config is that of a client with a certificate of a role, none if empty.
-func (s *sealed) clientConfig(role string) *tls.Config {
+func (s *secureBubble) clientConfig(role string) *tls.Config {
 	s.Helper()
 	cfg := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12, ServerName: "ebb-0"}
 	cfg.RootCAs.AppendCertsFromPEM(s.ca.PEM)
@@ -111,7 +111,7 @@ func (s *sealed) clientConfig(role string) *tls.Config {
 }
 
 // dial connects to node 0, or says why not.
-func (s *sealed) dial(opts ...ebb.Option) (*ebb.Client, error) {
+func (s *secureBubble) dial(opts ...ebb.Option) (*ebb.Client, error) {
 	me := s.net.Host("10.0.1.1")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -123,7 +123,7 @@ func (s *sealed) dial(opts ...ebb.Option) (*ebb.Client, error) {
 }
 
 // conn is a bare connection to node 0.
-func (s *sealed) conn(creds credentials.TransportCredentials) *grpc.ClientConn {
+func (s *secureBubble) conn(creds credentials.TransportCredentials) *grpc.ClientConn {
 	s.Helper()
 	me := s.net.Host("10.0.1.1")
 	conn, err := grpc.NewClient("passthrough:///"+s.host(0)+":7070", grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
@@ -140,7 +140,7 @@ func TestCertificatesAndKeysAreReplacedUnderWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of a cluster that counts")
 	}
-	inSealedBubble(t, 3, 4, func(s *sealed) {
+	inSecureBubble(t, 3, 4, func(s *secureBubble) {
 		s.openAll()
 		c, err := s.dial(ebb.WithTLS(s.anyNode()))
 		if err != nil {
@@ -184,7 +184,7 @@ func TestCertificatesAndKeysAreReplacedUnderWrites(t *testing.T) {
 }
 
 // anyNode accepts whichever node answers: certificates here are for names, and clients dial addresses.
-func (s *sealed) anyNode() *tls.Config {
+func (s *secureBubble) anyNode() *tls.Config {
 	cfg := s.clientConfig("")
 	roots := cfg.RootCAs
 	cfg.InsecureSkipVerify = true
@@ -197,19 +197,19 @@ func (s *sealed) anyNode() *tls.Config {
 
 // A node whose certificate the others refuse does not become one of them, and they go on.
 func TestANodeWithAnothersCertificate(t *testing.T) {
-	for name, spoil := range map[string]func(s *sealed){
-		"another CA": func(s *sealed) {
+	for name, spoil := range map[string]func(s *secureBubble){
+		"another CA": func(s *secureBubble) {
 			s.ca = s.authority("other")
 			s.put("other.crt", s.ca.PEM)
 			s.certify(2)
 			s.config[2].TLS.CA = s.file("other.crt")
 		},
-		"another node's": func(s *sealed) {
+		"another node's": func(s *secureBubble) {
 			s.config[2].TLS.Cert, s.config[2].TLS.Key = s.file("ebb-1.crt"), s.file("ebb-1.key")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inSealedBubble(t, 3, 3, func(s *sealed) {
+			inSecureBubble(t, 3, 3, func(s *secureBubble) {
 				s.openAll()
 				c, err := s.dial(ebb.WithTLS(s.anyNode()))
 				if err != nil {
@@ -237,7 +237,7 @@ func TestTheDoorOfNodes(t *testing.T) {
 	clients := map[string]bool{
 		ebbv1grpc.Shards_Apply_FullMethodName: true, ebbv1grpc.Shards_Snapshot_FullMethodName: true, ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: true,
 	}
-	inSealedBubble(t, 1, 1, func(s *sealed) {
+	inSecureBubble(t, 1, 1, func(s *secureBubble) {
 		s.openAll()
 		callers := map[string]*grpc.ClientConn{"no certificate": s.conn(credentials.NewTLS(s.clientConfig(""))), "a client's": s.conn(credentials.NewTLS(s.clientConfig("admin")))}
 		ofNode := s.conn(credentials.NewTLS(s.clientConfig(trust.RoleNode)))
@@ -297,7 +297,7 @@ func attempt(conn *grpc.ClientConn, m method) string {
 
 // Who is not let in learns why, and what to do.
 func TestClientsThatAreNotLetIn(t *testing.T) {
-	inSealedBubble(t, 1, 1, func(s *sealed) {
+	inSecureBubble(t, 1, 1, func(s *secureBubble) {
 		s.config[0].TLS.RequireClientCert = true
 		s.openAll()
 		other := s.authority("other")
@@ -349,7 +349,7 @@ func TestClientsThatAreNotLetIn(t *testing.T) {
 
 // Whoever connects and says nothing is hung up on.
 func TestSilentCallersAreHungUpOn(t *testing.T) {
-	inSealedBubble(t, 1, 1, func(s *sealed) {
+	inSecureBubble(t, 1, 1, func(s *secureBubble) {
 		s.openAll()
 		conn, err := s.net.Host("10.0.1.1").Dial(context.Background(), s.host(0)+":7070")
 		if err != nil {
@@ -387,18 +387,18 @@ func failedHandshakes(t *testing.T, r *prometheus.Registry) float64 {
 // A node does not start with half of what TLS needs, nor with keys that are none.
 func TestTrustThatCannotBe(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(s *sealed, c *node.Config)
+		spoil func(s *secureBubble, c *node.Config)
 		want  string
 	}{
-		"no key":                   {func(_ *sealed, c *node.Config) { c.TLS.Key = "" }, "some of --tls-cert, --tls-key and --tls-ca are missing"},
-		"clients' CA without TLS":  {func(s *sealed, c *node.Config) { c.TLS = node.TLS{ClientCA: s.file("ca.crt")} }, "need TLS"},
-		"a CA for a certificate":   {func(s *sealed, c *node.Config) { c.TLS.Cert = s.file("ca.crt") }, "private key does not match"},
-		"keys that are not there":  {func(s *sealed, c *node.Config) { c.GossipKeys = s.file("none") }, "none: no such file"},
-		"keys that are no keys":    {func(s *sealed, _ *node.Config) { s.put("gossip.keys", []byte("hello\n")) }, "gossip.keys: line 1 is not base64"},
-		"a clock that is days off": {func(s *sealed, _ *node.Config) { s.skews[0].Store(int64(200 * time.Hour)) }, "expired at"},
+		"no key":                   {func(_ *secureBubble, c *node.Config) { c.TLS.Key = "" }, "some of --tls-cert, --tls-key and --tls-ca are missing"},
+		"clients' CA without TLS":  {func(s *secureBubble, c *node.Config) { c.TLS = node.TLS{ClientCA: s.file("ca.crt")} }, "need TLS"},
+		"a CA for a certificate":   {func(s *secureBubble, c *node.Config) { c.TLS.Cert = s.file("ca.crt") }, "private key does not match"},
+		"keys that are not there":  {func(s *secureBubble, c *node.Config) { c.GossipKeys = s.file("none") }, "none: no such file"},
+		"keys that are no keys":    {func(s *secureBubble, _ *node.Config) { s.put("gossip.keys", []byte("hello\n")) }, "gossip.keys: line 1 is not base64"},
+		"a clock that is days off": {func(s *secureBubble, _ *node.Config) { s.skews[0].Store(int64(200 * time.Hour)) }, "expired at"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inSealedBubble(t, 1, 1, func(s *sealed) {
+			inSecureBubble(t, 1, 1, func(s *secureBubble) {
 				c.spoil(s, &s.config[0])
 				n, err := node.Open(context.Background(), s.config[0])
 				if err == nil {
@@ -414,7 +414,7 @@ func TestTrustThatCannotBe(t *testing.T) {
 
 // The doors of HTTP and of operators speak TLS, the latter to everybody. Who speaks without TLS is told so.
 func TestDoorsOfHTTP(t *testing.T) {
-	inSealedBubble(t, 1, 1, func(s *sealed) {
+	inSecureBubble(t, 1, 1, func(s *secureBubble) {
 		c := &s.config[0]
 		c.HTTP, c.Admin, c.TLS.RequireClientCert, c.TLS.Admin = s.host(0)+":7080", s.host(0)+":7081", true, true
 		s.openAll()

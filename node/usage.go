@@ -141,9 +141,9 @@ func (u *usage) look(replicas []usageSource) {
 	u.inhabited.Store(inhabited)
 }
 
-// heard takes down what other nodes said at a time; of those that said nothing, what they said before counts for a
-// while.
-func (u *usage) heard(at time.Time, said map[string][]*ebbv1.NodeNamespace) {
+// recordReports stores what other nodes reported at a time; of those that said nothing, what they said before counts
+// for a while.
+func (u *usage) recordReports(at time.Time, said map[string][]*ebbv1.NodeNamespace) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for node, spaces := range said {

@@ -217,7 +217,7 @@ func TestExplicitBudgets(t *testing.T) {
 			led.put(name, c.keys, c.bytes)
 			follows.put(name, 10_000, 10_000)
 		}
-		r.usage.heard(start, map[string][]*ebbv1.NodeNamespace{"ebb-1": {
+		r.usage.recordReports(start, map[string][]*ebbv1.NodeNamespace{"ebb-1": {
 			{Name: "bytes", Bytes: c.elsewhere},
 			{Name: "keys", Keys: c.elsewhere},
 			{Name: "none", Keys: 1e9, Bytes: 1e9},
@@ -235,7 +235,7 @@ func TestExplicitBudgets(t *testing.T) {
 		after   time.Duration
 		refused bool
 	}{{usageKept, true}, {usageKept + time.Second, false}} {
-		r.usage.heard(start.Add(c.after), nil)
+		r.usage.recordReports(start.Add(c.after), nil)
 		if refuses("bytes") != c.refused {
 			t.Errorf("%v after word of another node: refused %v", c.after, !c.refused)
 		}

@@ -75,7 +75,7 @@ func (n *Node) askUsage(ctx context.Context) {
 	for node, resp := range n.usages(ctx, &ebbv1.NodeUsageRequest{Budgeted: true}) {
 		said[node] = resp.GetNamespaces()
 	}
-	n.memoryAdmission.usage.heard(time.Now(), said)
+	n.memoryAdmission.usage.recordReports(time.Now(), said)
 }
 
 // usages asks the other nodes at once what namespaces hold there; those that do not answer are missing.

@@ -40,8 +40,8 @@ type rule struct {
 	// audit finds what the audit log records: administrative actions, and all that can destroy data; nil if a request never
 	// is either.
 	audit auditRule
-	// harmless says why the method destroys nothing. A rule has either this or audit.
-	harmless string
+	// auditExempt says why the method destroys nothing. A rule has either this or audit.
+	auditExempt string
 	// least is the role that the caller needs in some namespace, whatever the request says: it is asked before anything of the
 	// request is read. Unspecified if none is.
 	least ebbv1.Role
@@ -55,46 +55,46 @@ var rules = map[string]rule{
 	ebbv1grpc.Ebb_Delete_FullMethodName:            in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(onKeys(auditDelete)),
 	ebbv1grpc.Ebb_Expire_FullMethodName:            in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(auditExpire)),
 	ebbv1grpc.Ebb_Rename_FullMethodName:            in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(auditRename)),
-	ebbv1grpc.Ebb_Feed_FullMethodName:              in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
+	ebbv1grpc.Ebb_Feed_FullMethodName:              in(writer, (*ebbv1.FeedRequest).GetNamespace).exemptFromAudit("it only adds: each phrase found counts 1"),
 	ebbv1grpc.Ebb_SetNamespace_FullMethodName:      settings().audited(always(setNamespaceAction)),
 	ebbv1grpc.Ebb_DeleteNamespace_FullMethodName:   in(admin, (*ebbv1.DeleteNamespaceRequest).GetName).audited(always(deleteNamespaceAction)),
 	ebbv1grpc.Ebb_UndeleteNamespace_FullMethodName: in(admin, (*ebbv1.UndeleteNamespaceRequest).GetName).audited(always(undeleteNamespaceAction)),
-	ebbv1grpc.Ebb_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkAsk}.destroysNothing(readOnly),
+	ebbv1grpc.Ebb_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkAsk}.exemptFromAudit(readOnly),
 	ebbv1grpc.Ebb_Query_FullMethodName:             rule{who: granted, least: reader, check: checkQuery}.audited(auditQuery),
-	ebbv1grpc.Ebb_Watch_FullMethodName:             rule{who: granted, least: reader, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
-	ebbv1grpc.Ebb_ListNamespaces_FullMethodName:    rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
-	ebbv1grpc.Ebb_Table_FullMethodName:             rule{who: known}.destroysNothing(readOnly), // the same
-	ebbv1grpc.Ebb_Status_FullMethodName:            rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
+	ebbv1grpc.Ebb_Watch_FullMethodName:             rule{who: granted, least: reader, check: checkWatch}.exemptFromAudit("it reads; a query that stores is not watched"),
+	ebbv1grpc.Ebb_ListNamespaces_FullMethodName:    rule{who: known}.exemptFromAudit(readOnly), // lists those that the caller may read
+	ebbv1grpc.Ebb_Table_FullMethodName:             rule{who: known}.exemptFromAudit(readOnly), // the same
+	ebbv1grpc.Ebb_Status_FullMethodName:            rule{who: granted, check: checkStatus}.exemptFromAudit("it reads; checksums put entries into logs that change nothing"),
 	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:     operators().audited(always(changeClusterAction)),
 	ebbv1grpc.Ebb_CreateToken_FullMethodName:       operators().audited(always(createTokenAction)),
-	ebbv1grpc.Ebb_ListTokens_FullMethodName:        operators().destroysNothing(readOnly),
+	ebbv1grpc.Ebb_ListTokens_FullMethodName:        operators().exemptFromAudit(readOnly),
 	ebbv1grpc.Ebb_RevokeToken_FullMethodName:       operators().audited(always(revokeTokenAction)),
-	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName:    rule{who: granted, check: checkNamespaceUsage}.destroysNothing(readOnly),
+	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName:    rule{who: granted, check: checkNamespaceUsage}.exemptFromAudit(readOnly),
 
 	ebbv1grpc.Shards_Apply_FullMethodName:             rule{who: known, least: writer}.audited(auditApply), // command by command, see commandRules
-	ebbv1grpc.Shards_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkShardAsk}.destroysNothing(readOnly),
+	ebbv1grpc.Shards_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkShardAsk}.exemptFromAudit(readOnly),
 	ebbv1grpc.Shards_Snapshot_FullMethodName:          operators().audited(always(snapshotAction)),
 	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: rule{who: granted, least: admin, check: checkRestoreNamespaces}.audited(always(restoreNamespacesAction)),
-	ebbv1grpc.Shards_NodeStatus_FullMethodName:        rule{who: granted, check: checkStatus}.destroysNothing(readOnly),
-	ebbv1grpc.Shards_NodeUsage_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
-	ebbv1grpc.Shards_ReadIndex_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
-	ebbv1grpc.Shards_Audited_FullMethodName:           rule{who: nodes}.destroysNothing(readOnly),
-	ebbv1grpc.Shards_Acknowledged_FullMethodName:      rule{who: nodes}.destroysNothing(readOnly),
-	ebbv1grpc.Shards_Repair_FullMethodName:            rule{who: nodes}.destroysNothing(byNodes),
-	ebbv1grpc.Shards_Manage_FullMethodName:            rule{who: nodes}.destroysNothing(byNodes),
+	ebbv1grpc.Shards_NodeStatus_FullMethodName:        rule{who: granted, check: checkStatus}.exemptFromAudit(readOnly),
+	ebbv1grpc.Shards_NodeUsage_FullMethodName:         rule{who: nodes}.exemptFromAudit(readOnly),
+	ebbv1grpc.Shards_ReadIndex_FullMethodName:         rule{who: nodes}.exemptFromAudit(readOnly),
+	ebbv1grpc.Shards_Audited_FullMethodName:           rule{who: nodes}.exemptFromAudit(readOnly),
+	ebbv1grpc.Shards_Acknowledged_FullMethodName:      rule{who: nodes}.exemptFromAudit(readOnly),
+	ebbv1grpc.Shards_Repair_FullMethodName:            rule{who: nodes}.exemptFromAudit(byNodes),
+	ebbv1grpc.Shards_Manage_FullMethodName:            rule{who: nodes}.exemptFromAudit(byNodes),
 
-	peerv1.Peer_Control_FullMethodName:  rule{who: nodes}.destroysNothing(byNodes),
-	peerv1.Peer_Append_FullMethodName:   rule{who: nodes}.destroysNothing(byNodes),
-	peerv1.Peer_Snapshot_FullMethodName: rule{who: nodes}.destroysNothing(byNodes),
+	peerv1.Peer_Control_FullMethodName:  rule{who: nodes}.exemptFromAudit(byNodes),
+	peerv1.Peer_Append_FullMethodName:   rule{who: nodes}.exemptFromAudit(byNodes),
+	peerv1.Peer_Snapshot_FullMethodName: rule{who: nodes}.exemptFromAudit(byNodes),
 
-	grpc_health_v1.Health_Check_FullMethodName:                       rule{who: everyone}.destroysNothing(readOnly),
-	grpc_health_v1.Health_List_FullMethodName:                        rule{who: everyone}.destroysNothing(readOnly),
-	grpc_health_v1.Health_Watch_FullMethodName:                       rule{who: everyone}.destroysNothing(readOnly),
-	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      rule{who: everyone}.destroysNothing(readOnly), // the schema, which is no secret
-	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": rule{who: everyone}.destroysNothing(readOnly),
+	grpc_health_v1.Health_Check_FullMethodName:                       rule{who: everyone}.exemptFromAudit(readOnly),
+	grpc_health_v1.Health_List_FullMethodName:                        rule{who: everyone}.exemptFromAudit(readOnly),
+	grpc_health_v1.Health_Watch_FullMethodName:                       rule{who: everyone}.exemptFromAudit(readOnly),
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      rule{who: everyone}.exemptFromAudit(readOnly), // the schema, which is no secret
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": rule{who: everyone}.exemptFromAudit(readOnly),
 }
 
-// Reasons that several methods have for being harmless.
+// Reasons that several methods have for being exempt from audit.
 const (
 	readOnly = "it reads"
 	byNodes  = "nodes do by it what they were asked for; the request is in the audit log of the node that got it"
@@ -121,9 +121,9 @@ func (r rule) audited(find auditRule) rule {
 	return r
 }
 
-// destroysNothing is the rule of a method that has no line in the audit log, with the reason.
-func (r rule) destroysNothing(why string) rule {
-	r.harmless = why
+// exemptFromAudit is the rule of a method that has no line in the audit log, with the reason.
+func (r rule) exemptFromAudit(why string) rule {
+	r.auditExempt = why
 	return r
 }
 

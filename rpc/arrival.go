@@ -272,8 +272,8 @@ func (b *Budget) leave(c *meteredConn) {
 	delete(b.conns, c)
 }
 
-// crowded reports whether more has arrived over gRPC than may.
-func (b *Budget) crowded() bool {
+// overLimit reports whether more has arrived over gRPC than may.
+func (b *Budget) overLimit() bool {
 	ending := b.ending.Load()
 	n := b.overGRPC.Load() - ending
 	return n > b.arrivals || n > 0 && b.used.Load()-ending > b.limit
@@ -285,7 +285,7 @@ const sparedBytes = receiptBytes + 1<<10
 
 // relieve ends what arrives on the connections that hold most, until there is room again.
 func (b *Budget) relieve() {
-	for b.crowded() {
+	for b.overLimit() {
 		b.mu.Lock()
 		var most *meteredConn
 		for c := range b.conns {

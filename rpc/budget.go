@@ -151,13 +151,13 @@ func (c *charge) add(n int64) error {
 	return nil
 }
 
-// grow notes that n bytes more are charged. A crowd of large requests gets spare processors before any of them is
+// grow notes that n bytes more are charged. Many large requests get spare processors before any of them is
 // decoded: to read and check them keeps the cores busy, too.
 func (c *charge) grow(n int64) {
 	c.n += n
 	if !c.large && c.n >= largeRequest {
 		c.large = true
-		if c.budget.large.Add(1) >= slotCrowd {
+		if c.budget.large.Add(1) >= spareFrom {
 			c.budget.spare.Wait()
 		}
 	}

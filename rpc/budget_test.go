@@ -31,7 +31,7 @@ func allocated(f func()) int64 {
 }
 
 // A batch of 3.9 MB of nothing is refused before it is decoded: it took 230 to 280 MB.
-func TestCrowdsTakeNoMemory(t *testing.T) {
+func TestManyLargeRequestsTakeNoMemory(t *testing.T) {
 	const allocatedMax = 32 << 20 // the text of 4 MB, read into a buffer that grows, and 10,000 elements
 	for name, document := range map[string]string{
 		"/v1/increment": `{"increments":[{}` + strings.Repeat(",{}", 1_300_000) + `]}`,

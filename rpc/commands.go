@@ -21,8 +21,8 @@ type commandRule struct {
 	audit func(body []byte) []auditRecord
 	// keyed is set where the records are about keys or sources of the namespace that the command names.
 	keyed bool
-	// harmless says why a command destroys nothing. A rule has either this or audit.
-	harmless string
+	// auditExempt says why a command destroys nothing. A rule has either this or audit.
+	auditExempt string
 }
 
 // commandRules has every body that a command can have, by its field in ebbv1.Command. A test holds it to the descriptor.
@@ -31,23 +31,23 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandDelete:       {who: ofWriter, audit: auditDeleteKeys, keyed: true},
 	proto.FieldCommandPut:          {who: ofWriter, audit: auditPutKey, keyed: true},
 	proto.FieldCommandEventClock:   {who: ofWriter, audit: auditEventClock, keyed: true},
-	proto.FieldCommandPutPiece:     {who: ofWriter, harmless: "adds bytes that a put takes, which is audited"},
+	proto.FieldCommandPutPiece:     {who: ofWriter, auditExempt: "adds bytes that a put takes, which is audited"},
 	proto.FieldCommandExpire:       {who: ofWriter, audit: auditExpireKeys, keyed: true},
 	proto.FieldCommandBits:         {who: ofWriter, audit: auditBitEdits, keyed: true},
 	proto.FieldCommandStore:        {who: ofWriter, audit: auditStoreBitmap, keyed: true},
 	proto.FieldCommandHome:         {who: ofWriter, audit: auditHome, keyed: true},
 	proto.FieldCommandRestore:      {who: ofOperator, audit: auditRestore},
 	proto.FieldCommandDropSource:   {who: ofWriter, audit: auditDropSource, keyed: true},
-	proto.FieldCommandNames:        {who: ofWriter, harmless: "gives ids to strings that have none, and takes none back"},
-	proto.FieldCommandOpenSource:   {who: ofWriter, harmless: "fences who had the source before; its rows and its offset stay"},
-	proto.FieldCommandOpenSession:  {who: ofWriter, harmless: "adds a session"},
-	proto.FieldCommandCloseSession: {who: ofWriter, harmless: "ends a session, which holds no data; every client does at its end"},
+	proto.FieldCommandNames:        {who: ofWriter, auditExempt: "gives ids to strings that have none, and takes none back"},
+	proto.FieldCommandOpenSource:   {who: ofWriter, auditExempt: "fences who had the source before; its rows and its offset stay"},
+	proto.FieldCommandOpenSession:  {who: ofWriter, auditExempt: "adds a session"},
+	proto.FieldCommandCloseSession: {who: ofWriter, auditExempt: "ends a session, which holds no data; every client does at its end"},
 
-	proto.FieldCommandDefineNamespace: {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; SetNamespace is audited"},
-	proto.FieldCommandBehaviour:       {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients"},
-	proto.FieldCommandTick:            {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients"},
-	proto.FieldCommandPurge:           {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; DeleteNamespace is audited"},
-	proto.FieldCommandAudit:           {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; it computes a checksum"},
+	proto.FieldCommandDefineNamespace: {who: ofLeaderOnly, auditExempt: "CheckCommand refuses it of clients; SetNamespace is audited"},
+	proto.FieldCommandBehaviour:       {who: ofLeaderOnly, auditExempt: "CheckCommand refuses it of clients"},
+	proto.FieldCommandTick:            {who: ofLeaderOnly, auditExempt: "CheckCommand refuses it of clients"},
+	proto.FieldCommandPurge:           {who: ofLeaderOnly, auditExempt: "CheckCommand refuses it of clients; DeleteNamespace is audited"},
+	proto.FieldCommandAudit:           {who: ofLeaderOnly, auditExempt: "CheckCommand refuses it of clients; it computes a checksum"},
 }
 
 // mayApply checks one command of service Shards. All that a command names is of its namespace, which is the default one if it

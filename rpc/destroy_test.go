@@ -24,16 +24,16 @@ import (
 // Every method, command, operation on bits and kind of query says whether it is audited, or why it destroys nothing. There is no default.
 func TestEveryActSaysWhetherItDestroys(t *testing.T) {
 	for method, r := range rules { // TestAccessMatrix holds rules to the services
-		if (r.audit == nil) == (r.harmless == "") {
-			t.Errorf("%s: audited is %v, and the reason why it destroys nothing is %q", method, r.audit != nil, r.harmless)
+		if (r.audit == nil) == (r.auditExempt == "") {
+			t.Errorf("%s: audited is %v, and the reason why it destroys nothing is %q", method, r.audit != nil, r.auditExempt)
 		}
 	}
 	body := (&ebbv1.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 	for i := range body.Len() {
 		f := body.Get(i)
 		r, known := commandRules[int(f.Number())]
-		if !known || (r.audit == nil) == (r.harmless == "") || r.who == ofNobody {
-			t.Errorf("command %s: audited is %v, and the reason why it destroys nothing is %q", f.Name(), r.audit != nil, r.harmless)
+		if !known || (r.audit == nil) == (r.auditExempt == "") || r.who == ofNobody {
+			t.Errorf("command %s: audited is %v, and the reason why it destroys nothing is %q", f.Name(), r.audit != nil, r.auditExempt)
 		}
 	}
 	if len(commandRules) != body.Len() {

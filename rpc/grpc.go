@@ -270,7 +270,7 @@ func (s *Services) streams(m *metrics, srv any, ss grpc.ServerStream, info *grpc
 	in := s.receivingOf(ss.Context(), m, info.FullMethod)
 	defer in.end()
 	stream := &receivingStream{ServerStream: ss, services: s, method: info.FullMethod, in: in}
-	stream.doubtful = rules[info.FullMethod].who == nodes && !callerOf(ss.Context()).own
+	stream.unproven = rules[info.FullMethod].who == nodes && !callerOf(ss.Context()).own
 	return handler(srv, stream)
 }
 
@@ -281,9 +281,9 @@ type receivingStream struct {
 	method   string
 	in       *receiving
 	begun    bool
-	// doubtful is whether the stream is for nodes, and its caller has not proven that it is one: it was let in because no
-	// token was in force, and ends with its next message after one is.
-	doubtful bool
+	// unproven is whether the stream is for nodes, and its caller has not proven that it is one: it was let in because
+	// no token was in force, and ends with its next message after one is.
+	unproven bool
 }
 
 // begun is what is known of a stream's outcome when its request has been looked at.
@@ -302,7 +302,7 @@ func (s *receivingStream) RecvMsg(m any) error {
 		_, err := s.services.guarded(s.Context(), s.method, m, func(context.Context, any) (any, error) { return begun{}, nil })
 		return ebbv1grpc.Status(err)
 	}
-	if s.doubtful {
+	if s.unproven {
 		return ebbv1grpc.Status(s.services.Access.admit(s.Context(), s.method, m))
 	}
 	return nil

@@ -53,7 +53,7 @@ type Access struct {
 	denied *prometheus.CounterVec
 	// unproven counts callers that say that they are nodes and are not believed, by reason.
 	unproven    *prometheus.CounterVec
-	doubts      map[doubtKind]prometheus.Counter // those of unproven
+	unprovenBy  map[proofFault]prometheus.Counter // those of unproven
 	limit       limiter
 	auditWriter *auditWriter // nil: nothing is written down
 	// auditor merges actions on data where there are many; nil if auditWriter is nil
@@ -88,9 +88,9 @@ func NewAccess(cfg AccessConfig) *Access {
 	if cfg.Registerer != nil {
 		a.denied, a.unproven = registered(cfg.Registerer, a.denied), registered(cfg.Registerer, a.unproven)
 	}
-	a.doubts = make(map[doubtKind]prometheus.Counter, len(doubtKinds))
-	for _, why := range doubtKinds {
-		a.doubts[why] = a.unproven.WithLabelValues(string(why))
+	a.unprovenBy = make(map[proofFault]prometheus.Counter, len(proofFaults))
+	for _, why := range proofFaults {
+		a.unprovenBy[why] = a.unproven.WithLabelValues(string(why))
 	}
 	if cfg.Audit != nil {
 		a.auditWriter = newAuditWriter(cfg.Audit, cfg.Registerer)
@@ -129,9 +129,9 @@ type caller struct {
 	from  string // address, over HTTP
 	path  string // where the request went, over HTTP, as the audit log shows it
 
-	peer     string   // the node that the caller says it is, proven or not
-	evidence evidence // of that, if node
-	doubt    doubt    // why peer is not believed, if not node
+	peer     string       // the node that the caller says it is, proven or not
+	evidence evidence     // of that, if node
+	unproven proofFailure // why peer is not believed, if not node
 }
 
 type callerKey struct{}
@@ -183,7 +183,7 @@ func (c *caller) knownBy() string {
 // noToken is the error of a caller that needs a token and has none.
 func (c *caller) noToken() error {
 	if c.peer != "" && !c.node {
-		return c.doubt.refusal(c.peer)
+		return c.unproven.refusal(c.peer)
 	}
 	return errNoToken()
 }

@@ -124,42 +124,42 @@ const (
 	bySecret      evidence = "proof by a cluster secret"
 )
 
-// doubt is why a caller that says that it is a node is not believed. The words of the refusal are made when there is
-// one: in a cluster without tokens and proofs all nodes call like this.
-type doubt struct {
-	why doubtKind
-	off time.Duration // of doubtClock: how far the clock of the caller is behind this node's
+// proofFailure is why a caller that says that it is a node is not believed. The words of the refusal are made when
+// there is one: in a cluster without tokens and proofs all nodes call like this.
+type proofFailure struct {
+	why proofFault
+	off time.Duration // of faultClock: how far the clock of the caller is behind this node's
 }
 
-type doubtKind string
+type proofFault string
 
 const (
-	doubtKey         doubtKind = "no_key"         // this node has no key to check a proof by
-	doubtNone        doubtKind = "no_proof"       // the caller sends none
-	doubtWrong       doubtKind = "unknown_key"    // its proof is by a key that this node does not accept
-	doubtClock       doubtKind = "clock"          // its proof is of another time
-	doubtCertificate doubtKind = "no_certificate" // there is TLS, and its certificate is not a node's
+	faultNoKey         proofFault = "no_key"         // this node has no key to check a proof by
+	faultNoProof       proofFault = "no_proof"       // the caller sends none
+	faultUnknownKey    proofFault = "unknown_key"    // its proof is by a key that this node does not accept
+	faultClock         proofFault = "clock"          // its proof is of another time
+	faultNoCertificate proofFault = "no_certificate" // there is TLS, and its certificate is not a node's
 )
 
-var doubtKinds = []doubtKind{doubtKey, doubtNone, doubtWrong, doubtClock, doubtCertificate}
+var proofFaults = []proofFault{faultNoKey, faultNoProof, faultUnknownKey, faultClock, faultNoCertificate}
 
 // refusal is the error of a caller without a token that says that it is a node. The caller has chosen its name.
-func (d doubt) refusal(name string) error {
+func (d proofFailure) refusal(name string) error {
 	e := proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and does not prove it", name)
 	switch d.why {
-	case doubtKey:
+	case faultNoKey:
 		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q: this node cannot check that, since it "+
 			"has neither TLS nor a cluster secret", name)
-	case doubtWrong:
+	case faultUnknownKey:
 		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and proves it by a secret that this "+
 			"node does not accept", name)
 		return e.WithHint("give all nodes the same --cluster-secret-file, or the same --root-token-file; " +
 			"to replace a secret, add the new one as the last line on all nodes first")
-	case doubtClock:
+	case faultClock:
 		e = proto.ErrUnauthenticated.Errorf("node %q proves that it called %v ago by this node's clock: a proof holds "+
 			"for %v", name, d.off.Round(time.Second), ProofLife)
 		return e.WithHint("set the clocks of the nodes right")
-	case doubtCertificate:
+	case faultNoCertificate:
 		return e.WithHint("start all nodes with certificates of nodes: ebb cert node")
 	}
 	return e.WithHint(proto.HintProofs)
@@ -175,9 +175,9 @@ func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c 
 	origin := first(md, originKey)
 	name, rest, _ := strings.Cut(claim, " ")
 	c.peer = clipTo(name, shownMax)
-	if c.doubt = a.prove(ctx, statement{from: name, to: a.cfg.Node, method: method, origin: origin}, rest,
-		first(md, proofKey), c); c.doubt.why != "" {
-		a.doubts[c.doubt.why].Inc()
+	if c.unproven = a.prove(ctx, statement{from: name, to: a.cfg.Node, method: method, origin: origin}, rest,
+		first(md, proofKey), c); c.unproven.why != "" {
+		a.unprovenBy[c.unproven.why].Inc()
 		return a.show(ctx, first(md, authorizationKey), c)
 	}
 	c.node = true
@@ -191,32 +191,32 @@ func ProvenNode(ctx context.Context) bool { return callerOf(ctx).own }
 // prove says why a caller is not believed to be a node: over TLS it needs the certificate of one, and otherwise a proof
 // by a key of this node's. A node without TLS and without keys believes none, also while no tokens are in force: its
 // callers may do everything then, but it lends them no other name.
-func (a *Access) prove(ctx context.Context, s statement, rest, more string, c *caller) doubt {
+func (a *Access) prove(ctx context.Context, s statement, rest, more string, c *caller) proofFailure {
 	if trust.Encrypted(ctx) {
 		who, ok := trust.From(ctx)
 		if !ok || !who.Has(trust.RoleNode) {
-			return doubt{why: doubtCertificate}
+			return proofFailure{why: faultNoCertificate}
 		}
 		c.peer, c.evidence = clipTo(who.Name, shownMax), byCertificate
-		return doubt{}
+		return proofFailure{}
 	}
 	if a.keys.none() {
-		return doubt{why: doubtKey}
+		return proofFailure{why: faultNoKey}
 	}
 	at, proof, ok := strings.Cut(rest, " ")
 	ms, err := strconv.ParseInt(at, 10, 64)
 	if !ok || err != nil {
-		return doubt{why: doubtNone}
+		return proofFailure{why: faultNoProof}
 	}
 	s.ms = ms
 	if c.evidence, ok = a.keys.accepts(s, proof, more); !ok {
-		return doubt{why: doubtWrong}
+		return proofFailure{why: faultUnknownKey}
 	}
 	if off := a.cfg.Now().Sub(time.UnixMilli(ms)); off.Abs() > ProofLife {
 		c.evidence = ""
-		return doubt{why: doubtClock, off: off}
+		return proofFailure{why: faultClock, off: off}
 	}
-	return doubt{}
+	return proofFailure{}
 }
 
 // originate finds out for whom another node asks.

@@ -66,8 +66,8 @@ func TestRepeatedShardsAreAnsweredOnce(t *testing.T) {
 		return resp, nil
 	}
 	c := ebbv1grpc.NewShardsClient(serve(t, f.services()))
-	spelled := &ebbv1.Question{Namespace: "default", Ask: aKey.GetAsk()}
-	req := &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: 3, Question: spelled}, {Shard: 1, Question: spelled}}}
+	named := &ebbv1.Question{Namespace: "default", Ask: aKey.GetAsk()}
+	req := &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: 3, Question: named}, {Shard: 1, Question: named}}}
 	for i := range 900 {
 		req.Questions[1].Also = append(req.Questions[1].Also, uint32(1+i%3))
 	}
@@ -103,8 +103,8 @@ func TestRepeatedAnswersFitACall(t *testing.T) {
 		return &ebbv1.ShardAskResponse{Answers: []*ebbv1.ShardAnswer{{Value: &ebbv1.ShardAnswer_Part{Part: part}}}}, nil
 	}
 	c := ebbv1grpc.NewShardsClient(serve(t, f.services()))
-	spelled := &ebbv1.Question{Namespace: "default", Ask: aKey.GetAsk()}
-	req := &ebbv1.ShardAskRequest{AnswerBytes: 8 << 20, Questions: []*ebbv1.ShardQuestion{{Shard: 1, Question: spelled, Also: make([]uint32, 900)}}}
+	named := &ebbv1.Question{Namespace: "default", Ask: aKey.GetAsk()}
+	req := &ebbv1.ShardAskRequest{AnswerBytes: 8 << 20, Questions: []*ebbv1.ShardQuestion{{Shard: 1, Question: named, Also: make([]uint32, 900)}}}
 	for i := range req.Questions[0].Also {
 		req.Questions[0].Also[i] = 1
 	}

@@ -77,7 +77,7 @@ func TestUnprovenPeersAreOrdinaryCallers(t *testing.T) {
 			}
 		}
 	}
-	if n := testutil.ToFloat64(nodes["no keys"].unproven.WithLabelValues(string(doubtKey))); n < float64(len(claims)*len(origins)) {
+	if n := testutil.ToFloat64(nodes["no keys"].unproven.WithLabelValues(string(faultNoKey))); n < float64(len(claims)*len(origins)) {
 		t.Errorf("%v claims without a key are counted", n)
 	}
 }
@@ -98,7 +98,7 @@ func TestKeysAreReplacedNodeByNode(t *testing.T) {
 				for _, pair := range [][2]*Access{{step, next}, {next, step}} {
 					md := callOf(t, pair[0], "ebb-0", ebbv1grpc.Shards_Repair_FullMethodName)
 					if who, got := judge(t, pair[1], ebbv1grpc.Shards_Repair_FullMethodName, md); got != "yes" || !who.own {
-						t.Errorf("step %d: %s, %v", i, got, who.doubt)
+						t.Errorf("step %d: %s, %v", i, got, who.unproven)
 					}
 				}
 			}
@@ -106,8 +106,8 @@ func TestKeysAreReplacedNodeByNode(t *testing.T) {
 		first, last := steps[0], steps[len(steps)-1]
 		md := callOf(t, first, "ebb-0", ebbv1grpc.Shards_Repair_FullMethodName)
 		if who, got := judge(t, last, ebbv1grpc.Shards_Repair_FullMethodName, md); got != "who?" ||
-			who.doubt.why != doubtWrong {
-			t.Errorf("a key that was taken out: %s, %v", got, who.doubt)
+			who.unproven.why != faultUnknownKey {
+			t.Errorf("a key that was taken out: %s, %v", got, who.unproven)
 		}
 	}
 }

@@ -35,8 +35,8 @@ func checkStanding(req *ebbv1.WatchRequest) error {
 	return nil
 }
 
-// standing asks what a watch asks.
-func (s *ebbServer) standing(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
+// askWatched asks what a watch asks.
+func (s *ebbServer) askWatched(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
 	if text := req.GetQuery(); text != "" {
 		resp, err := s.Queries.Query(ctx, &ebbv1.QueryRequest{Text: text, Strict: req.GetStrict()})
 		return resp.GetAnswer(), err

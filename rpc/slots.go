@@ -14,10 +14,10 @@ const (
 	slotFree = 128 << 10
 	// slotBytes is what a message in a slot takes of the pool, whatever its length.
 	slotBytes = proto.MessageBytesMax
-	// slotCrowd is how many messages wait for a slot when the scheduler gets spare processors. Fewer keep nothing else
+	// spareFrom is how many messages wait for a slot when the scheduler gets spare processors. Fewer keep nothing else
 	// waiting, and any load of large batches has some that wait for each other.
-	slotCrowd = 4
-	// largeRequest is how many bytes a request takes that counts as a large one; as many as slotCrowd of these get
+	spareFrom = 4
+	// largeRequest is how many bytes a request takes that counts as a large one; as many as spareFrom of these get
 	// spare processors, too. A batch of 1,000 increments takes 1.7 MiB with what is decoded from it.
 	largeRequest = proto.MessageBytesMax
 )
@@ -38,7 +38,7 @@ func (b *Budget) slot(ctx context.Context, n int) (done func(), err error) {
 	if b == nil || n <= slotFree {
 		return func() {}, nil
 	}
-	if b.slots.Waiting()+1 >= slotCrowd {
+	if b.slots.Waiting()+1 >= spareFrom {
 		b.spare.Wait()
 	}
 	if err := b.slots.Acquire(ctx, slotBytes); err != nil {

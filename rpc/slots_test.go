@@ -134,9 +134,9 @@ func TestLargeMessagesWaitForASlot(t *testing.T) {
 }
 
 // A few messages that wait for a slot do not change the scheduler: any load of large batches has some.
-func TestACrowdThatWaitsGetsSpareProcessors(t *testing.T) {
+func TestManyWaitersGetSpareProcessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for waiters, want := range map[int]bool{slotCrowd - 1: false, slotCrowd: true, 64: true} {
+		for waiters, want := range map[int]bool{spareFrom - 1: false, spareFrom: true, 64: true} {
 			b := NewBudget(512<<20, nil)
 			taken := takeSlots(t, b)
 			for range waiters {
@@ -210,9 +210,9 @@ func TestLargeAnswersTakeASlot(t *testing.T) {
 	})
 }
 
-// Large requests get spare processors once there is a crowd of them, before any is decoded. Smaller ones never do, nor
+// Large requests get spare processors once there are many, before any is decoded. Smaller ones never do, nor
 // do large ones one after the other.
-func TestACrowdOfLargeRequestsGetsSpareProcessors(t *testing.T) {
+func TestManyLargeRequestsGetSpareProcessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		grow := map[string]func(*charge, int64) error{
 			"HTTP": func(c *charge, n int64) error {
@@ -241,15 +241,15 @@ func TestACrowdOfLargeRequestsGetsSpareProcessors(t *testing.T) {
 			}
 			spare := func() bool { return runtime.GOMAXPROCS(0) > cores.Count() }
 			requests(8, largeRequest/2)()
-			for range slotCrowd {
-				requests(slotCrowd-1, largeRequest)()
+			for range spareFrom {
+				requests(spareFrom-1, largeRequest)()
 			}
 			if spare() {
-				t.Errorf("%s: spare processors without a crowd", name)
+				t.Errorf("%s: spare processors for few", name)
 			}
-			end := requests(slotCrowd, largeRequest)
+			end := requests(spareFrom, largeRequest)
 			if !spare() {
-				t.Errorf("%s: no spare processors for a crowd", name)
+				t.Errorf("%s: no spare processors for many", name)
 			}
 			end()
 			if b.large.Load() != 0 || b.used.Load() != 0 {

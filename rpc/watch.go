@@ -169,7 +169,7 @@ func (s *ebbServer) inspectOnce(
 func (s *ebbServer) inspect(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
 	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	answer, err := s.standing(asking, req)
+	answer, err := s.askWatched(asking, req)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

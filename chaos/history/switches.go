@@ -23,21 +23,21 @@ type Switches struct {
 // NewSwitches returns an empty history; now says how long the run has lasted.
 func NewSwitches(now func() time.Duration) *Switches { return &Switches{now: now} }
 
-// Act is what is done to a bit.
-type Act string
+// BitOp is an operation on a bit.
+type BitOp string
 
 // The acts.
 const (
-	Set   Act = "set"
-	Clear Act = "clear"
-	Flip  Act = "flip"
-	Look  Act = "look"
+	Set   BitOp = "set"
+	Clear BitOp = "clear"
+	Flip  BitOp = "flip"
+	Look  BitOp = "look"
 )
 
 // click is what an operation asks for.
 type click struct {
 	bit uint64
-	act Act
+	act BitOp
 }
 
 // Click is one that has begun.
@@ -49,7 +49,7 @@ type Click struct {
 }
 
 // Begin begins an act.
-func (s *Switches) Begin(client int, where string, bit uint64, act Act) *Click {
+func (s *Switches) Begin(client int, where string, bit uint64, act BitOp) *Click {
 	return &Click{of: s, op: porcupine.Operation{ClientId: client, Call: s.clock.Add(1)}, click: click{bit, act}, course: course{where: where, from: s.now()}}
 }
 

@@ -90,4 +90,4 @@ func TestCheckSwitches(t *testing.T) {
 	}
 }
 
-func click1(s *Switches, act Act, yes bool) { s.Begin(1, "x", 7, act).Done(yes) }
+func click1(s *Switches, act BitOp, yes bool) { s.Begin(1, "x", 7, act).Done(yes) }

@@ -32,7 +32,7 @@ var callFaults = []Family{
 		Name: "kill-at-sync", What: fmt.Sprintf("a process is killed when one of its threads begins its 1st to %dth sync of a file", syncsMost), Can: func() error { return canStrace() },
 		holdMin: 100 * time.Millisecond, holdMax: 4 * time.Second,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			i, n := w.mortal(ctx), 1+w.rng.IntN(syncsMost)
+			i, n := w.killableVictim(ctx), 1+w.rng.IntN(syncsMost)
 			w.tell("%s is to be killed at sync %d of a thread", w.f.Name(i), n)
 			t, err := w.trace(i, "-e", "trace="+syncCalls, "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", syncCalls, n))
 			if err != nil {
@@ -134,7 +134,7 @@ func writtenLater(a, b string) int {
 
 // failFile lets calls for a file of a node fail, and sees what it does then.
 func (w *world) failFile(ctx context.Context, calls, errno string) (mend func() error, err error) {
-	i := w.mortal(ctx)
+	i := w.killableVictim(ctx)
 	files, err := w.files(i)
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (w *world) awaitHit(ctx context.Context, i int, t *tracer, file oneFile) (h
 
 // afterFile brings a node back whose file could not be written. What it has not synced is gone, where its disk can lose something.
 func (w *world) afterFile(ctx context.Context, i int, file oneFile) error {
-	if !w.f.Runs(i) && w.ground != nil && w.ground.disks {
+	if !w.f.Runs(i) && w.testbed != nil && w.testbed.disks {
 		m := w.f.Machine(i)
 		if err := errors.Join(m.cutPower(), m.remount()); err != nil {
 			return err

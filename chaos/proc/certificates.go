@@ -17,7 +17,7 @@ type certificates struct {
 	hosts       []string
 }
 
-func newCertificates(ctx context.Context, binary, dir string, g *Ground) (*certificates, error) {
+func newCertificates(ctx context.Context, binary, dir string, g *Testbed) (*certificates, error) {
 	c := &certificates{binary: binary, dir: dir, hosts: []string{"127.0.0.1"}}
 	if g != nil {
 		for _, m := range g.machines {

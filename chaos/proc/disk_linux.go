@@ -89,8 +89,8 @@ func attach(image string) (device string, loop *os.File, err error) {
 	return "", nil, errors.New("no loop device stays free for long enough")
 }
 
-// told does something to the file system.
-func (m *Machine) told(request uint, value int) error {
+// ioctl sends a request to the file system.
+func (m *Machine) ioctl(request uint, value int) error {
 	return m.do(func() error {
 		dir, err := os.Open(m.dir)
 		if err != nil {
@@ -102,7 +102,7 @@ func (m *Machine) told(request uint, value int) error {
 }
 
 // cutPower ends the disk between two of its writes. What was not synced is lost; whoever still runs gets errors.
-func (m *Machine) cutPower() error { return m.told(ioctlShutdown, keepNoLog) }
+func (m *Machine) cutPower() error { return m.ioctl(ioctlShutdown, keepNoLog) }
 
 // takeDisk takes the disk away from a machine on which nothing runs.
 func (m *Machine) takeDisk() error {
@@ -137,9 +137,9 @@ func (m *Machine) remount() error {
 }
 
 // freeze lets all writes wait until thaw.
-func (m *Machine) freeze() error { return m.told(ioctlFreeze, 0) }
+func (m *Machine) freeze() error { return m.ioctl(ioctlFreeze, 0) }
 
-func (m *Machine) thaw() error { return m.told(ioctlThaw, 0) }
+func (m *Machine) thaw() error { return m.ioctl(ioctlThaw, 0) }
 
 // fill leaves no room on the disk.
 func (m *Machine) fill() error {

@@ -18,16 +18,16 @@ const failedMax = 30 * time.Second
 var diskFaults = []Family{
 	{
 		Name: "power-one", What: "a machine loses power: its process ends, and what was not synced is lost", Can: canLose, disk: true, holdMin: 100 * time.Millisecond, holdMax: 4 * time.Second,
-		strike: func(ctx context.Context, w *world) (func() error, error) { return w.powerLoss(w.mortal(ctx)) },
+		strike: func(ctx context.Context, w *world) (func() error, error) { return w.powerLoss(w.killableVictim(ctx)) },
 	},
 	{
 		Name: "power-all", What: "all machines lose power at once", Can: canLose, disk: true, holdMax: 500 * time.Millisecond,
-		strike: func(_ context.Context, w *world) (func() error, error) { return w.powerLoss(w.mortals()...) },
+		strike: func(_ context.Context, w *world) (func() error, error) { return w.powerLoss(w.killable()...) },
 	},
 	{
 		Name: "disk-error", What: "a disk fails all reads, writes and syncs, and its process must end; then the disk is as after a loss of power", Can: canLose, disk: true,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			i := w.mortal(ctx)
+			i := w.killableVictim(ctx)
 			w.tell("the disk of %s fails", w.f.Name(i))
 			w.down[i] = true
 			if err := w.f.Machine(i).cutPower(); err != nil {
@@ -41,11 +41,11 @@ var diskFaults = []Family{
 	},
 	{
 		Name: "full-disk", What: "no space is left on a disk: its process may not end", Can: canLose, disk: true, holdMin: 500 * time.Millisecond, holdMax: 6 * time.Second,
-		strike: func(ctx context.Context, w *world) (func() error, error) { return w.fill(w.mortal(ctx)) },
+		strike: func(ctx context.Context, w *world) (func() error, error) { return w.fill(w.killableVictim(ctx)) },
 	},
 	{
 		Name: "full-disks", What: "no space is left on any disk: no process may end", Can: canLose, disk: true, holdMin: 500 * time.Millisecond, holdMax: 20 * time.Second,
-		strike: func(_ context.Context, w *world) (func() error, error) { return w.fill(w.mortals()...) },
+		strike: func(_ context.Context, w *world) (func() error, error) { return w.fill(w.killable()...) },
 	},
 	{
 		Name: "slow-disk", What: "writes to a disk wait, for 50 to 400 ms of every half second", Can: canLose, disk: true, holdMin: time.Second, holdMax: 8 * time.Second,
@@ -56,7 +56,7 @@ var diskFaults = []Family{
 	{
 		Name: "hung-disk", What: "writes to a disk wait for 3 to 30 s: after 20 a process may end", Can: canLose, disk: true, holdMin: 3 * time.Second, holdMax: 30 * time.Second,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			i := w.mortal(ctx)
+			i := w.killableVictim(ctx)
 			w.tell("the disk of %s hangs", w.f.Name(i))
 			w.down[i] = true
 			return w.f.Machine(i).thaw, w.f.Machine(i).freeze()
@@ -65,7 +65,7 @@ var diskFaults = []Family{
 	{
 		Name: "flipped-bit", What: "a bit of a killed node's log or snapshot is inverted: it must end and say EBB-4002, or serve and lack nothing; then it comes back with an empty disk", Can: can,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			i := w.mortal(ctx)
+			i := w.killableVictim(ctx)
 			w.kill(i)
 			what, err := w.flip(i)
 			if err != nil {
@@ -91,7 +91,7 @@ var diskFaults = []Family{
 	{
 		Name: "lost-disk", What: "a node is killed, and comes back with an empty disk", Can: can,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			i := w.mortal(ctx)
+			i := w.killableVictim(ctx)
 			w.kill(i)
 			w.tell("%s loses all that it has stored", w.f.Name(i))
 			return nil, w.anew(ctx, i)

@@ -69,14 +69,14 @@ func (o *Failover) Run(ctx context.Context) (r *FailoverReport, err error) {
 			err = ctx.Err() // what it has kept from starting does not matter
 		}
 	}()
-	g, err := NewGround(GroundOptions{Dir: o.Dir, Machines: o.Nodes, Network: true})
+	g, err := NewTestbed(TestbedOptions{Dir: o.Dir, Machines: o.Nodes, Network: true})
 	if err != nil {
 		return nil, err
 	}
 	defer g.Close()
 	started, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
-	f, err := Start(started, Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, "nodes"), Nodes: o.Nodes, Args: []string{"--shards", strconv.Itoa(int(o.Shards))}, Ground: g})
+	f, err := Start(started, Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, "nodes"), Nodes: o.Nodes, Args: []string{"--shards", strconv.Itoa(int(o.Shards))}, Testbed: g})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (o *Failover) Run(ctx context.Context) (r *FailoverReport, err error) {
 // measuring is a Failover under way.
 type measuring struct {
 	o       *Failover
-	g       *Ground
+	g       *Testbed
 	f       *Fleet
 	c       *client.Client
 	keys    [][]string
@@ -113,8 +113,8 @@ type measuring struct {
 }
 
 const (
-	// calmMax is how long it may take until every shard has one leader whom all others follow.
-	calmMax = time.Minute
+	// healthyMax is how long it may take until every shard has one leader whom all others follow.
+	healthyMax = time.Minute
 	// writeMax is how long a write may take.
 	writeMax = 30 * time.Second
 )
@@ -122,7 +122,7 @@ const (
 // trial cuts the leader of a shard off, and writes to that shard.
 func (m *measuring) trial(ctx context.Context, number int) error {
 	shard := uint32(number%int(m.o.Shards)) + 1
-	leader, err := m.calm(ctx, shard)
+	leader, err := m.awaitHealthy(ctx, shard)
 	if err != nil {
 		return err
 	}
@@ -163,9 +163,10 @@ func (m *measuring) write(ctx context.Context, shard uint32) error {
 	return err
 }
 
-// calm waits until all nodes answer, each shard has one leader and all its replicas are where that is; it returns who leads one of them.
-func (m *measuring) calm(ctx context.Context, shard uint32) (leader int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, calmMax)
+// awaitHealthy waits until all nodes answer, each shard has one leader and all its replicas are where that is; it
+// returns who leads one of them.
+func (m *measuring) awaitHealthy(ctx context.Context, shard uint32) (leader int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, healthyMax)
 	defer cancel()
 	for {
 		status, why := m.c.Status(ctx)
@@ -175,12 +176,12 @@ func (m *measuring) calm(ctx context.Context, shard uint32) (leader int, err err
 			}
 		}
 		if wait(ctx, 20*time.Millisecond) {
-			return 0, fmt.Errorf("no calm within %v after a cut was mended: %w", calmMax, why)
+			return 0, fmt.Errorf("not healthy within %v after a cut was mended: %w", healthyMax, why)
 		}
 	}
 }
 
-// led returns the node that leads a shard, or why not all is calm.
+// led returns the node that leads a shard, or why the cluster is not healthy.
 func (m *measuring) led(status *ebbv1.StatusResponse, shard uint32) (int, error) {
 	if len(status.GetUnreachable()) > 0 || len(status.GetNodes()) != m.f.Nodes() {
 		return 0, fmt.Errorf("%d nodes answer, and not %v", len(status.GetNodes()), status.GetUnreachable())

@@ -90,14 +90,14 @@ var processFaults = []Family{
 	{
 		Name: "kill", What: "a process is killed", Can: can, holdMin: 100 * time.Millisecond, holdMax: 5 * time.Second,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			w.kill(w.mortal(ctx))
+			w.kill(w.killableVictim(ctx))
 			return nil, nil //nolint:nilnil // it is started again by whoever called
 		},
 	},
 	{
 		Name: "kill-all", What: "all processes are killed at once", Can: can, holdMax: 500 * time.Millisecond,
 		strike: func(_ context.Context, w *world) (func() error, error) {
-			w.kill(w.mortals()...)
+			w.kill(w.killable()...)
 			return nil, nil //nolint:nilnil // as above
 		},
 	},
@@ -117,7 +117,7 @@ var processFaults = []Family{
 	{
 		Name: "rolling-restart", What: "each node ends in order and starts again, one after the other", Can: can,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			for _, i := range w.mortals() {
+			for _, i := range w.killable() {
 				w.tell("%s is stopped in order", w.f.Name(i))
 				w.f.Interrupt(i)
 				w.start(i)
@@ -134,7 +134,7 @@ var processFaults = []Family{
 			if err := w.certs.issue(ctx); err != nil {
 				return nil, err
 			}
-			i := w.mortal(ctx)
+			i := w.killableVictim(ctx)
 			w.tell("new certificates; %s is stopped in order", w.f.Name(i))
 			w.f.Interrupt(i)
 			w.start(i)
@@ -151,8 +151,8 @@ func weather(name, what string, long time.Duration, cutOff func(ctx context.Cont
 	return Family{
 		Name: name, What: what, Can: canCut, network: true, holdMin: 500 * time.Millisecond, holdMax: 12 * time.Second, holdLong: long,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
-			w.tell("%s", cutOff(ctx, w, w.ground.Net))
-			return func() error { w.ground.Net.Heal(); return nil }, nil
+			w.tell("%s", cutOff(ctx, w, w.testbed.Net))
+			return func() error { w.testbed.Net.Heal(); return nil }, nil
 		},
 	}
 }
@@ -165,7 +165,7 @@ var networkFaults = []Family{
 	}),
 	weather("cut-all", "neither the other nodes nor clients hear a node; one time in six for up to 10 min", cutMax, func(ctx context.Context, w *world, n *Network) string {
 		i := w.victim(ctx)
-		n.Isolate(w.port(i), append(w.ports(w.others(i)), w.ground.Clients()))
+		n.Isolate(w.port(i), append(w.ports(w.others(i)), w.testbed.Clients()))
 		return w.f.Name(i) + " is cut off from everybody"
 	}),
 	weather("one-way", "a node hears nobody, or no node hears it; one time in six for up to 10 min", cutMax, func(ctx context.Context, w *world, n *Network) string {
@@ -220,8 +220,8 @@ func (w *world) everywhere(n *Network, what Weather) {
 	}
 }
 
-// mortals are the members whose processes may be ended.
-func (w *world) mortals() []int {
+// killable are the members whose processes may be ended.
+func (w *world) killable() []int {
 	return slices.DeleteFunc(slices.Clone(w.members), func(i int) bool { return i == w.witness })
 }
 

@@ -22,13 +22,13 @@ import (
 
 // Options says what to run.
 type Options struct {
-	Binary string   // the ebb binary
-	Dir    string   // below it, each node has a data directory and a log file
-	Nodes  int      // 3 if 0
-	Args   []string // further arguments of `ebb serve` for those that the cluster is born with
-	Every  []string // and for those that join, too
-	Env    []string // further environment
-	Ground *Ground  // machines of their own for the nodes; nil: all listen on loopback and write to Dir
+	Binary  string   // the ebb binary
+	Dir     string   // below it, each node has a data directory and a log file
+	Nodes   int      // 3 if 0
+	Args    []string // further arguments of `ebb serve` for those that the cluster is born with
+	Every   []string // and for those that join, too
+	Env     []string // further environment
+	Testbed *Testbed // machines of their own for the nodes; nil: all listen on loopback and write to Dir
 }
 
 // Fleet is a cluster of processes.
@@ -61,7 +61,7 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 		return nil, err
 	}
 	f := &Fleet{opts: opts, http: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return opts.Ground.Dial(ctx, addr) },
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return opts.Testbed.Dial(ctx, addr) },
 	}}}
 	for range opts.Nodes {
 		if err := f.place(); err != nil {
@@ -94,7 +94,7 @@ func (f *Fleet) Join() (int, error) {
 func (f *Fleet) place() error {
 	i := len(f.nodes)
 	p := &process{name: "ebb-" + strconv.Itoa(i)}
-	addrs, err := f.opts.Ground.place(p, f.dataDirOf(p.name))
+	addrs, err := f.opts.Testbed.place(p, f.dataDirOf(p.name))
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (f *Fleet) place() error {
 }
 
 // Leave gives up the place and the data of node i, which has ended and does not come back.
-func (f *Fleet) Leave(i int) error { return f.opts.Ground.leave(f.nodes[i], f.DataDir(i)) }
+func (f *Fleet) Leave(i int) error { return f.opts.Testbed.leave(f.nodes[i], f.DataDir(i)) }
 
 // Wipe deletes all that node i, which must not run, has stored.
 func (f *Fleet) Wipe(i int) error {

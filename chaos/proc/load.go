@@ -44,8 +44,8 @@ type Load struct {
 	keys   [][]string // by shard
 	batch  int
 	pace   *rate.Limiter
-	// patience is how long a batch is sent again and again.
-	patience time.Duration
+	// retryFor is how long the load sends a batch again and again.
+	retryFor time.Duration
 
 	acked   atomic.Int64
 	life    context.Context // of what was sent
@@ -60,14 +60,14 @@ type LoadOptions struct {
 	Doors    *doors // of the nodes; they may become others
 	Shards   uint32
 	Rate     int // increments a second
-	Patience time.Duration
+	RetryFor time.Duration
 }
 
 // StartLoad begins to increment. Its namespace must be there.
 func StartLoad(o LoadOptions) *Load {
 	batches := min(batchesMax, max(1, o.Rate/4))
 	l := &Load{
-		client: o.Client, doors: o.Doors, keys: shardKeys(o.Shards), batch: max(1, o.Rate/batches), patience: o.Patience,
+		client: o.Client, doors: o.Doors, keys: shardKeys(o.Shards), batch: max(1, o.Rate/batches), retryFor: o.RetryFor,
 		pace: rate.NewLimiter(rate.Limit(batches), max(1, batches/latePart)),
 	}
 	l.life, l.abandon = context.WithCancel(context.Background())
@@ -106,8 +106,8 @@ func (l *Load) work(ctx context.Context, worker int, send func(context.Context, 
 			batch[i] = client.One(keys[i], "b")
 		}
 		l.Ledger.Begin(keys)
-		patient, cancel := context.WithTimeout(l.life, l.patience)
-		outcome := send(patient, batch)
+		limited, cancel := context.WithTimeout(l.life, l.retryFor)
+		outcome := send(limited, batch)
 		cancel()
 		if outcome == Acknowledged {
 			l.acked.Add(int64(len(keys)))

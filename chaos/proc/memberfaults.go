@@ -16,7 +16,7 @@ var memberFaults = []Family{
 			if _, err := w.join(ctx); err != nil {
 				return nil, err
 			}
-			return nil, w.remove(ctx, w.mortal(ctx))
+			return nil, w.remove(ctx, w.killableVictim(ctx))
 		},
 	},
 	{

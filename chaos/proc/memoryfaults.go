@@ -17,7 +17,7 @@ var memoryFaults = []Family{
 	{
 		Name: "memory-limit", What: fmt.Sprintf("a process may use %.0f to %.0f%% of the memory that it has, or as little as the kernel can take it down to: its cache goes, and if it wants more it is killed", 100*limitLeast, 100*limitMost),
 		Can: func() error { return canShrink() }, holdMin: time.Second, holdMax: 8 * time.Second,
-		strike: func(ctx context.Context, w *world) (func() error, error) { return w.shrink(ctx, w.mortal(ctx)) },
+		strike: func(ctx context.Context, w *world) (func() error, error) { return w.shrink(ctx, w.killableVictim(ctx)) },
 	},
 }
 

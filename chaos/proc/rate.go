@@ -26,19 +26,19 @@ func (r Rate) String() string {
 		r.Median, r.Times, r.Least, r.Asked, r.CPU, r.Loader)
 }
 
-// calm lets a while pass in which nothing is broken and all has healed, and takes down how fast the load is.
-func (w *world) calm(ctx context.Context) {
+// measureQuiet waits for a while in which nothing is broken and all has healed, and records the rate of the load.
+func (w *world) measureQuiet(ctx context.Context) {
 	from, before := time.Now(), w.load.Acked()
 	w.pass(ctx, w.between(quietMin, quietMax))
 	if took := time.Since(from); took >= quietMin {
-		w.calms = append(w.calms, float64(w.load.Acked()-before)/took.Seconds())
+		w.quietRates = append(w.quietRates, float64(w.load.Acked()-before)/took.Seconds())
 	}
 }
 
-// rateReached sums up what calm has taken down.
+// rateReached sums up what measureQuiet has recorded.
 func (w *world) rateReached() *Rate {
-	r := &Rate{Asked: w.t.Rate, Times: len(w.calms)}
-	if all := slices.Sorted(slices.Values(w.calms)); len(all) > 0 {
+	r := &Rate{Asked: w.t.Rate, Times: len(w.quietRates)}
+	if all := slices.Sorted(slices.Values(w.quietRates)); len(all) > 0 {
 		r.Median, r.Least = all[len(all)/2], all[0]
 	}
 	if passed := w.now().Seconds(); passed > 0 {

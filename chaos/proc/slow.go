@@ -53,12 +53,12 @@ func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
 	if err := canLose(); err != nil {
 		return nil, err
 	}
-	g, err := NewGround(GroundOptions{Dir: o.Dir, Machines: o.Nodes, Disks: true})
+	g, err := NewTestbed(TestbedOptions{Dir: o.Dir, Machines: o.Nodes, Disks: true})
 	if err != nil {
 		return nil, err
 	}
 	defer g.Close()
-	f, err := Start(ctx, Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, "nodes"), Nodes: o.Nodes, Args: []string{"--shards", strconv.Itoa(int(o.Shards))}, Ground: g})
+	f, err := Start(ctx, Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, "nodes"), Nodes: o.Nodes, Args: []string{"--shards", strconv.Itoa(int(o.Shards))}, Testbed: g})
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
 	m := &measuring{o: &Failover{Shards: o.Shards}, f: f, c: c, keys: shardKeys(o.Shards)}
 	its := make([]bool, o.Shards)
 	for shard := range o.Shards {
-		leader, err := m.calm(ctx, shard+1)
+		leader, err := m.awaitHealthy(ctx, shard+1)
 		if err != nil {
 			return nil, err
 		}

@@ -40,8 +40,8 @@ type Trial struct {
 const (
 	// spareMachines are for nodes that join.
 	spareMachines = 2
-	// patience is how long the load sends a batch again and again: longer than anything is broken.
-	patience = 4 * time.Minute
+	// retryFor is how long the load sends a batch again and again: longer than anything is broken.
+	retryFor = 4 * time.Minute
 	// readyMax is how long nodes may take to be ready when all is mended, and healedMax writes to be acknowledged in every shard.
 	readyMax, healedMax = 2 * time.Minute, time.Minute
 	// movedMax is how long replicas may take to be where they are to be.
@@ -165,18 +165,18 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 			err = errors.Join(err, w.close())
 		}
 	}()
-	o := GroundOptions{Dir: filepath.Join(t.Dir, "disks"), Machines: t.Nodes + spareMachines}
+	o := TestbedOptions{Dir: filepath.Join(t.Dir, "disks"), Machines: t.Nodes + spareMachines}
 	secure := false
 	for _, f := range able {
 		o.Network, o.Disks, secure = o.Network || f.network, o.Disks || f.disk, secure || f.tls
 	}
-	if w.ground, err = NewGround(o); err != nil {
+	if w.testbed, err = NewTestbed(o); err != nil {
 		return w, err
 	}
-	opts := Options{Binary: t.Binary, Dir: filepath.Join(t.Dir, "nodes"), Nodes: t.Nodes, Args: []string{"--shards", fmt.Sprint(t.Shards)}, Ground: w.ground}
-	dial := []client.Option{client.WithDialer(w.ground.Dial)}
+	opts := Options{Binary: t.Binary, Dir: filepath.Join(t.Dir, "nodes"), Nodes: t.Nodes, Args: []string{"--shards", fmt.Sprint(t.Shards)}, Testbed: w.testbed}
+	dial := []client.Option{client.WithDialer(w.testbed.Dial)}
 	if secure {
-		if w.certs, err = newCertificates(ctx, t.Binary, filepath.Join(t.Dir, "certs"), w.ground); err != nil {
+		if w.certs, err = newCertificates(ctx, t.Binary, filepath.Join(t.Dir, "certs"), w.testbed); err != nil {
 			return w, err
 		}
 		opts.Every = w.certs.serveArgs()
@@ -200,7 +200,7 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 	if _, err = w.admin.CreateNamespace(started, client.Namespace{Name: LedgerNamespace, Decay: client.DecayNone}); err != nil {
 		return w, err
 	}
-	if w.doors, err = newDoors(w.ground.Dial, w.certs); err != nil {
+	if w.doors, err = newDoors(w.testbed.Dial, w.certs); err != nil {
 		return w, err
 	}
 	for i := range t.Nodes {
@@ -209,7 +209,7 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 		}
 	}
 	w.began = time.Now()
-	w.load = StartLoad(LoadOptions{Client: w.admin, Doors: w.doors, Shards: t.Shards, Rate: t.Rate, Patience: patience})
+	w.load = StartLoad(LoadOptions{Client: w.admin, Doors: w.doors, Shards: t.Shards, Rate: t.Rate, RetryFor: retryFor})
 	w.readers = &readers{ledger: &w.load.Ledger, keys: w.load.keys, client: w.admin, doors: w.doors, now: w.now, amid: w.amid}
 	w.readers.start()
 	w.count()
@@ -257,7 +257,7 @@ func (w *world) goesOn(number int) bool {
 // strike is one fault, from the wait before it until the cluster has healed.
 func (w *world) strike(ctx context.Context, f Family) error {
 	if w.t.Soak {
-		w.calm(ctx)
+		w.measureQuiet(ctx)
 	} else {
 		w.pass(ctx, w.between(gapMin, gapMax))
 	}
@@ -279,18 +279,18 @@ func (w *world) strike(ctx context.Context, f Family) error {
 			w.tell("%s is not counted: %v", f.Name, err)
 		}
 		w.heal(ctx)
-		w.heed()
+		w.collectReads()
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}
 	w.verdict.Faults[f.Name]++
-	w.verdict.Spans = append(w.verdict.Spans, swarm.Span{Act: f.Name, From: from, To: w.now()})
+	w.verdict.Spans = append(w.verdict.Spans, swarm.Span{Fault: f.Name, From: from, To: w.now()})
 	if took, ok := w.heal(ctx); ok {
 		w.healed[f.Name] = append(w.healed[f.Name], took)
 	}
-	w.heed()
+	w.collectReads()
 	return nil
 }
 
@@ -308,7 +308,7 @@ func (w *world) settle(ctx context.Context) error {
 	}
 	w.stopCounting()
 	w.readers.close()
-	w.heed()
+	w.collectReads()
 	if w.over() {
 		w.verdict.Virtual, w.trends = w.now(), Trends(w.samples, w.now()) // which say nothing of the second half that was to come
 		return nil
@@ -369,7 +369,7 @@ func (w *world) close() (err error) {
 	if w.f != nil {
 		w.f.Close()
 	}
-	w.ground.Close()
+	w.testbed.Close()
 	if len(w.verdict.Breaches) == 0 {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(w.t.Dir, "disks")))
 	}

@@ -16,32 +16,32 @@ import (
 
 // world is a trial under way. All but the counting is of one goroutine.
 type world struct {
-	t       *Trial
-	over    func() bool // whether the run is interrupted
-	began   time.Time
-	ground  *Ground
-	certs   *certificates // nil: no TLS
-	f       *Fleet
-	admin   *client.Client
-	doors   *doors
-	load    *Load
-	readers *readers
-	rng     *rand.Rand // of the fault at hand
-	members []int      // of the cluster
-	down    map[int]bool
-	witness int // a node whose process is never ended; -1 for none
-	verdict *swarm.Verdict
-	healed  map[string][]time.Duration
-	samples []Sample
-	sampled time.Duration
-	trends  []Trend
-	keys    int
-	lost    int // keys that have lost something, and those that count too much, of all comparisons
-	twice   int
-	reads   int
-	cpu     time.Duration // of all nodes, at the end
-	calms   []float64     // increments acknowledged a second, in each time between faults
-	stale   int           // answers of readers that contradict what was known
+	t          *Trial
+	over       func() bool // whether the run is interrupted
+	began      time.Time
+	testbed    *Testbed
+	certs      *certificates // nil: no TLS
+	f          *Fleet
+	admin      *client.Client
+	doors      *doors
+	load       *Load
+	readers    *readers
+	rng        *rand.Rand // of the fault at hand
+	members    []int      // of the cluster
+	down       map[int]bool
+	witness    int // a node whose process is never ended; -1 for none
+	verdict    *swarm.Verdict
+	healed     map[string][]time.Duration
+	samples    []Sample
+	sampled    time.Duration
+	trends     []Trend
+	keys       int
+	lost       int // keys that have lost something, and those that count too much, of all comparisons
+	twice      int
+	reads      int
+	cpu        time.Duration // of all nodes, at the end
+	quietRates []float64     // increments acknowledged a second, in each time between faults
+	stale      int           // answers of readers that contradict what was known
 
 	last     atomic.Pointer[swarm.Line] // of the story, for those who are no part of it
 	counting sync.WaitGroup
@@ -98,8 +98,8 @@ func (w *world) amid() string {
 	return "nothing had been broken"
 }
 
-// heed takes over what readers have found since it was called last.
-func (w *world) heed() {
+// collectReads takes over what readers have found since it was called last.
+func (w *world) collectReads() {
 	checked, wrong := w.readers.take()
 	for _, i := range readInvariants {
 		w.verdict.Checks[i.Name] += checked
@@ -329,8 +329,8 @@ func (w *world) victim(ctx context.Context) int {
 	return w.members[w.rng.IntN(len(w.members))]
 }
 
-// mortal is a victim whose process may be ended.
-func (w *world) mortal(ctx context.Context) int {
+// killableVictim is a victim whose process may be ended.
+func (w *world) killableVictim(ctx context.Context) int {
 	i := w.victim(ctx)
 	for i == w.witness {
 		i = w.members[w.rng.IntN(len(w.members))]

@@ -47,13 +47,13 @@ type Cluster struct {
 
 	mu    sync.Mutex // guards what follows; never held across a wait
 	names []string
-	seats []*seat
+	slots []*slot
 	// collapses are why nodes could not go on, one for each that died of itself.
 	collapses []Collapse
 }
 
-// seat is a node's place, over its lives.
-type seat struct {
+// slot is a node's place, over its lives.
+type slot struct {
 	ip    string
 	disk  *fs.Mem
 	clock *Clock
@@ -65,7 +65,7 @@ type seat struct {
 // life is one process.
 type life struct {
 	node *node.Node
-	host *mortalHost
+	host *processHost
 	over atomic.Bool
 }
 
@@ -138,9 +138,9 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 func (c *Cluster) Add() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := len(c.seats)
-	s := &seat{ip: fmt.Sprintf("10.0.0.%d", i+1), disk: fs.NewMem(), clock: &Clock{all: &c.shift}, fail: &fail.Points{}}
-	c.seats = append(c.seats, s)
+	i := len(c.slots)
+	s := &slot{ip: fmt.Sprintf("10.0.0.%d", i+1), disk: fs.NewMem(), clock: &Clock{all: &c.shift}, fail: &fail.Points{}}
+	c.slots = append(c.slots, s)
 	c.names = append(c.names, "ebb-"+strconv.Itoa(i))
 	c.slow(s, c.opts.Sync)
 	return i
@@ -149,7 +149,7 @@ func (c *Cluster) Add() int {
 // Restart starts node i with the disk it has; it does nothing if it lives.
 func (c *Cluster) Restart(ctx context.Context, i int) error {
 	c.mu.Lock()
-	s := c.seats[i]
+	s := c.slots[i]
 	if s.life != nil {
 		c.mu.Unlock()
 		return nil
@@ -160,7 +160,7 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	}
 	host := c.Net.Host(s.ip)
 	host.checks = portGRPC
-	l := &life{host: newMortalHost(host)}
+	l := &life{host: newProcessHost(host)}
 	name := c.names[i]
 	cfg := node.Config{
 		Name: name, DataDir: "/data",
@@ -186,17 +186,17 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	return nil
 }
 
-// seat returns the place of node i.
-func (c *Cluster) seat(i int) *seat {
+// slot returns the place of node i.
+func (c *Cluster) slot(i int) *slot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seats[i]
+	return c.slots[i]
 }
 
 // gossip returns where the other nodes gossip. c.mu is held.
 func (c *Cluster) gossip(self int) []string {
 	var out []string
-	for i, s := range c.seats {
+	for i, s := range c.slots {
 		if i != self {
 			out = append(out, net.JoinHostPort(s.ip, portGossip))
 		}
@@ -258,7 +258,7 @@ func (c *Cluster) Kill(i int) { c.end(i, nil, (*fs.Mem).Kill) }
 // decides what is left.
 func (c *Cluster) PowerLoss(i int) {
 	c.end(i, nil, func(m *fs.Mem) *fs.Mem {
-		return m.Crash(c.opts.Seed<<8 ^ uint64(i)<<4 ^ uint64(c.seats[i].lives)<<16) // c.mu is held
+		return m.Crash(c.opts.Seed<<8 ^ uint64(i)<<4 ^ uint64(c.slots[i].lives)<<16) // c.mu is held
 	})
 }
 
@@ -276,7 +276,7 @@ const shutMax = 30 * time.Second
 // Shut ends process i in order, and returns when nothing of it runs. One that does not end, since its disk hangs, is killed.
 func (c *Cluster) Shut(i int) error {
 	c.mu.Lock()
-	s := c.seats[i]
+	s := c.slots[i]
 	l := s.life
 	s.life = nil
 	c.mu.Unlock()
@@ -304,20 +304,20 @@ func (c *Cluster) Shut(i int) error {
 func (c *Cluster) Wipe(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.seats[i]
+	s := c.slots[i]
 	s.disk = fs.NewMem()
 	c.slow(s, c.opts.Sync)
 }
 
 // Disk is the disk of node i's machine; a crash puts another in its place.
-func (c *Cluster) Disk(i int) *fs.Mem { return c.seat(i).disk }
+func (c *Cluster) Disk(i int) *fs.Mem { return c.slot(i).disk }
 
 // end ends the process at once: the network and the disk forget it before
 // anything of it is stopped, so that it cannot say or write another word. If
 // only is not nil, just that life.
 func (c *Cluster) end(i int, only *life, disk func(*fs.Mem) *fs.Mem) {
 	c.mu.Lock()
-	s := c.seats[i]
+	s := c.slots[i]
 	l := s.life
 	if l == nil || only != nil && only != l {
 		c.mu.Unlock()
@@ -338,22 +338,22 @@ func (c *Cluster) end(i int, only *life, disk func(*fs.Mem) *fs.Mem) {
 func (c *Cluster) SlowDisk(i int, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.slow(c.seats[i], max(d, c.opts.Sync))
+	c.slow(c.slots[i], max(d, c.opts.Sync))
 }
 
 // SlowFiles makes every sync of node i's disk take d, and the making of every file, too.
 func (c *Cluster) SlowFiles(i int, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.delay(c.seats[i], d, d)
+	c.delay(c.slots[i], d, d)
 }
 
-func (c *Cluster) slow(s *seat, d time.Duration) {
+func (c *Cluster) slow(s *slot, d time.Duration) {
 	c.delay(s, d, c.opts.Create)
 }
 
 // delay makes a disk take so long for a sync, and to make a file. Files are made under names that end in .tmp.
-func (c *Cluster) delay(s *seat, sync, create time.Duration) {
+func (c *Cluster) delay(s *slot, sync, create time.Duration) {
 	if sync == 0 && create == 0 {
 		s.disk.Inject(nil)
 		return
@@ -372,7 +372,7 @@ func (c *Cluster) delay(s *seat, sync, create time.Duration) {
 // Move gives the machine of node i, which must be dead, another address.
 func (c *Cluster) Move(i int, ip string) {
 	c.mu.Lock()
-	c.seats[i].ip = ip
+	c.slots[i].ip = ip
 	c.mu.Unlock()
 }
 
@@ -401,7 +401,7 @@ func (c *Cluster) Advance(d time.Duration) { c.shift.Add(int64(d)) }
 func (c *Cluster) Nodes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.seats)
+	return len(c.slots)
 }
 
 // Name is the name of node i.
@@ -422,7 +422,7 @@ func (c *Cluster) Index(name string) int {
 func (c *Cluster) IP(i int) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seats[i].ip
+	return c.slots[i].ip
 }
 
 // Addrs returns the gRPC addresses of all nodes, dead or alive.
@@ -435,27 +435,27 @@ func (c *Cluster) Addrs() []string {
 }
 
 // Clock is the clock of node i's machine.
-func (c *Cluster) Clock(i int) *Clock { return c.seat(i).clock }
+func (c *Cluster) Clock(i int) *Clock { return c.slot(i).clock }
 
 // Fail holds the failpoints of node i, over all its lives until it dies at one of them.
 func (c *Cluster) Fail(i int) *fail.Points {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seats[i].fail
+	return c.slots[i].fail
 }
 
 // Lives is how often node i was started.
 func (c *Cluster) Lives(i int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seats[i].lives
+	return c.slots[i].lives
 }
 
 // Node returns node i, or nil while it is dead.
 func (c *Cluster) Node(i int) *node.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.seats[i].life; l != nil {
+	if l := c.slots[i].life; l != nil {
 		return l.node
 	}
 	return nil
@@ -523,20 +523,20 @@ func (c *Cluster) Close() error {
 	return nil
 }
 
-// mortalHost is the network as one process sees it: it ends with the process.
-type mortalHost struct {
+// processHost is the network as one process sees it: it ends with the process.
+type processHost struct {
 	*Host
 	ctx context.Context
 	die context.CancelFunc
 }
 
-func newMortalHost(h *Host) *mortalHost {
+func newProcessHost(h *Host) *processHost {
 	ctx, die := context.WithCancel(context.Background())
-	return &mortalHost{h, ctx, die}
+	return &processHost{h, ctx, die}
 }
 
 // Dial implements node.Network.
-func (h *mortalHost) Dial(ctx context.Context, addr string) (net.Conn, error) {
+func (h *processHost) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.ctx, cancel)()
@@ -552,7 +552,7 @@ func (h *mortalHost) Dial(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // Listen implements node.Network.
-func (h *mortalHost) Listen(ctx context.Context, addr string) (net.Listener, error) {
+func (h *processHost) Listen(ctx context.Context, addr string) (net.Listener, error) {
 	if h.ctx.Err() != nil {
 		return nil, h.ctx.Err()
 	}
@@ -560,7 +560,7 @@ func (h *mortalHost) Listen(ctx context.Context, addr string) (net.Listener, err
 }
 
 // ListenPacket implements node.Network.
-func (h *mortalHost) ListenPacket(ctx context.Context, addr string) (net.PacketConn, error) {
+func (h *processHost) ListenPacket(ctx context.Context, addr string) (net.PacketConn, error) {
 	if h.ctx.Err() != nil {
 		return nil, h.ctx.Err()
 	}
@@ -568,6 +568,6 @@ func (h *mortalHost) ListenPacket(ctx context.Context, addr string) (net.PacketC
 }
 
 var (
-	_ node.Network = (*mortalHost)(nil)
+	_ node.Network = (*processHost)(nil)
 	_ io.Closer    = (*Cluster)(nil)
 )

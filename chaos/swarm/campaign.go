@@ -17,7 +17,7 @@ type Campaign struct {
 	For         time.Duration // no seed begins after this much real time; 0 is no limit
 	Workers     int
 	Families    []string // that plans are drawn from; all if empty
-	Acts        *Choice  // what to keep of each plan; all if nil
+	Faults      *Choice  // what to keep of each plan; all if nil
 	StopAtFirst bool     // failing seed
 	NoShrink    bool
 	// Kept are the seeds that earlier runs have judged, and where this one's go; nil for none.
@@ -59,7 +59,7 @@ type Failure struct {
 	Invariant  string   `json:"invariant"`  // the first that did not hold
 	Invariants []string `json:"invariants"` // all that did not
 	What       string   `json:"what"`
-	Acts       string   `json:"acts"` // all that the smallest plan has which was found to fail, as --acts takes it
+	Faults     string   `json:"acts"` // all that the smallest plan has which was found to fail, as --acts takes it
 	Replay     string   `json:"replay"`
 	Verdict    *Verdict `json:"verdict"` // of that plan
 }
@@ -144,8 +144,8 @@ func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 
 func (c *Campaign) plan(seed uint64) Plan {
 	p := Draw(seed, c.Families...)
-	if c.Acts != nil {
-		p = p.Only(*c.Acts)
+	if c.Faults != nil {
+		p = p.Only(*c.Faults)
 	}
 	return p
 }
@@ -199,8 +199,8 @@ func (r *Report) add(v *Verdict) {
 // take makes a verdict the failure's.
 func (f *Failure) take(v *Verdict, families []string) {
 	first := v.Breaches[0]
-	f.Verdict, f.Invariant, f.Invariants, f.What, f.Acts = v, first.Invariant, v.breached(), first.String(), v.Plan.Choice().String()
-	f.Replay = fmt.Sprintf("%s chaos sim --seeds %d --acts %s", Program(), f.Seed, f.Acts)
+	f.Verdict, f.Invariant, f.Invariants, f.What, f.Faults = v, first.Invariant, v.breached(), first.String(), v.Plan.Choice().String()
+	f.Replay = fmt.Sprintf("%s chaos sim --seeds %d --acts %s", Program(), f.Seed, f.Faults)
 	if len(families) > 0 {
 		f.Replay += " --families " + strings.Join(families, ",")
 	}

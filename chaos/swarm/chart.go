@@ -86,7 +86,7 @@ func chartOf(v *Verdict) chart {
 		if to == 0 {
 			to = v.Virtual
 		}
-		add(row(name), s.From, to, "fault", fmt.Sprintf("%s, %v to %v", s.Act, s.From.Round(time.Millisecond), to.Round(time.Millisecond)), s.Act)
+		add(row(name), s.From, to, "fault", fmt.Sprintf("%s, %v to %v", s.Fault, s.From.Round(time.Millisecond), to.Round(time.Millisecond)), s.Fault)
 	}
 	for shard := uint32(1); shard <= v.Plan.Shards; shard++ {
 		at := row(fmt.Sprintf("shard %d", shard))

@@ -10,7 +10,7 @@ import (
 // Choice is which parts of a plan are kept, and nothing else of it is: what --acts says.
 type Choice struct {
 	Outage, Home bool
-	Acts         []int // their numbers in the plan as it was drawn
+	Faults       []int // their numbers in the plan as it was drawn
 }
 
 // The words of a choice beside the numbers of faults.
@@ -36,7 +36,7 @@ func ParseChoice(text string) (c Choice, err error) {
 			if err != nil || n < 1 {
 				return c, fmt.Errorf("%q: numbers of faults such as 2,3, with them outage and home where the plan has these, or none", text)
 			}
-			c.Acts = append(c.Acts, n)
+			c.Faults = append(c.Faults, n)
 		}
 	}
 	return c, nil
@@ -48,7 +48,7 @@ func (c Choice) String() string {
 	if c.Outage {
 		words = append(words, wordOutage)
 	}
-	for _, n := range c.Acts {
+	for _, n := range c.Faults {
 		words = append(words, strconv.Itoa(n))
 	}
 	if c.Home {
@@ -68,8 +68,8 @@ func (c Choice) Lacks(p Plan) string {
 	case c.Home && !p.Home:
 		return wordHome
 	}
-	for _, n := range c.Acts {
-		if !slices.ContainsFunc(p.Acts, func(a Act) bool { return a.Number == n }) {
+	for _, n := range c.Faults {
+		if !slices.ContainsFunc(p.Faults, func(a Fault) bool { return a.Number == n }) {
 			return strconv.Itoa(n)
 		}
 	}
@@ -79,19 +79,19 @@ func (c Choice) Lacks(p Plan) string {
 // Choice is all that a plan has.
 func (p Plan) Choice() Choice {
 	c := Choice{Outage: p.Outage, Home: p.Home}
-	for _, a := range p.Acts {
-		c.Acts = append(c.Acts, a.Number)
+	for _, a := range p.Faults {
+		c.Faults = append(c.Faults, a.Number)
 	}
 	return c
 }
 
 // Only is what a plan has of a choice.
 func (p Plan) Only(c Choice) Plan {
-	acts := p.Acts
-	p.Acts = nil
-	for _, a := range acts {
-		if slices.Contains(c.Acts, a.Number) {
-			p.Acts = append(p.Acts, a)
+	faults := p.Faults
+	p.Faults = nil
+	for _, a := range faults {
+		if slices.Contains(c.Faults, a.Number) {
+			p.Faults = append(p.Faults, a)
 		}
 	}
 	p.Outage, p.Home = p.Outage && c.Outage, p.Home && c.Home

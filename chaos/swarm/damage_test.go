@@ -12,7 +12,7 @@ import (
 // damagePlan is one fault of a disk, 10 s after the start.
 func damagePlan(family string, dose Dose) Plan {
 	dose.Shard = 1
-	return Plan{Seed: 1, Nodes: 3, Shards: 5, Acts: []Act{{
+	return Plan{Seed: 1, Nodes: 3, Shards: 5, Faults: []Fault{{
 		Number: 1, Family: family, Wait: 10 * time.Second, Hold: 2 * time.Second, Dose: dose,
 	}}}
 }

@@ -29,16 +29,16 @@ var datedSpace = ebb.Namespace{
 // the only one that writes to its namespace, so it knows how far the event clock has come. After a command without an
 // answer it takes another key.
 type dater struct {
-	w     *world
-	rng   *rand.Rand
-	life  int
-	keys  [datedKeys]datedKey
-	left  []datedKey    // behind, with an event at their end that may be missing
-	now   time.Time     // the latest date that was sent
-	known time.Time     // that was acknowledged
-	told  time.Time     // the latest time of an answer
-	by    *ebb.Client   // who told so
-	past  time.Duration // of its dates, before the present
+	w      *world
+	rng    *rand.Rand
+	life   int
+	keys   [datedKeys]datedKey
+	left   []datedKey    // behind, with an event at their end that may be missing
+	now    time.Time     // the latest date that was sent
+	known  time.Time     // that was acknowledged
+	latest time.Time     // the latest time of an answer
+	by     *ebb.Client   // that got it
+	past   time.Duration // of its dates, before the present
 }
 
 type datedKey struct {
@@ -112,11 +112,11 @@ func (d *dater) look(ctx context.Context, c *ebb.Client, key *datedKey, doubtful
 		return
 	}
 	if c != d.by {
-		d.by, d.told = c, time.Time{}
+		d.by, d.latest = c, time.Time{}
 	}
-	d.w.hold("event-clock-forward", !got.AsOf.Before(d.told) && !got.AsOf.After(d.now),
-		"an answer is of %v, after one of %v; the latest date is %v", got.AsOf, d.told, d.now)
-	d.told = got.AsOf
+	d.w.hold("event-clock-forward", !got.AsOf.Before(d.latest) && !got.AsOf.After(d.now),
+		"an answer is of %v, after one of %v; the latest date is %v", got.AsOf, d.latest, d.now)
+	d.latest = got.AsOf
 	events := key.events
 	ok := left(got, events)
 	if doubtful {
@@ -157,10 +157,10 @@ func (d *dater) settle(ctx context.Context, c *ebb.Client) {
 			d.look(ctx, c, key, false)
 			d.w.hold(
 				"one-event-clock",
-				!d.told.Before(d.known),
+				!d.latest.Before(d.known),
 				"%s is answered as of %v, and an event of %v was acknowledged",
 				key.name,
-				d.told,
+				d.latest,
 				d.known,
 			)
 		}

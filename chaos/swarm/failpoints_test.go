@@ -53,10 +53,10 @@ func TestEveryFailpointIsKilledAt(t *testing.T) {
 
 // A process that dies at a failpoint is counted there and as a fault; one that does not come there is armed only, and a fault that finds nothing to do is none.
 func TestFaultsThatDoNothingDoNotCount(t *testing.T) {
-	at := func(number int, family, way string) Act {
-		return Act{Number: number, Family: family, Hold: time.Second, Mend: true, Dose: Dose{Shard: 1, Way: way}}
+	at := func(number int, family, way string) Fault {
+		return Fault{Number: number, Family: family, Hold: time.Second, Mend: true, Dose: Dose{Shard: 1, Way: way}}
 	}
-	v := Run(inBubble(t), Plan{Seed: 5, Nodes: 3, Shards: 3, Acts: []Act{at(1, "kill-at", "wal.sync"), at(2, "kill-at", "snap.arrive"), at(3, "kill-at", "move.after.settle"), at(4, "join", "")}}, Options{})
+	v := Run(inBubble(t), Plan{Seed: 5, Nodes: 3, Shards: 3, Faults: []Fault{at(1, "kill-at", "wal.sync"), at(2, "kill-at", "snap.arrive"), at(3, "kill-at", "move.after.settle"), at(4, "join", "")}}, Options{})
 	if v.Failed() {
 		t.Fatal(v.Tell())
 	}
@@ -80,10 +80,10 @@ func TestMembershipAndFailpointsAreDrawn(t *testing.T) {
 	seeds, points := 0, map[string]int{}
 	for seed := range uint64(2000) {
 		p := Draw(seed)
-		if slices.ContainsFunc(p.Acts, func(a Act) bool { f, _ := FamilyOf(a.Family); return f.membership() }) {
+		if slices.ContainsFunc(p.Faults, func(a Fault) bool { f, _ := FamilyOf(a.Family); return f.membership() }) {
 			seeds++
 		}
-		for _, a := range p.Acts {
+		for _, a := range p.Faults {
 			points[a.Dose.Way]++
 		}
 	}

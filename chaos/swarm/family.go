@@ -11,7 +11,7 @@ type Family struct {
 	Name string // one word, as --families takes it
 	What string // what happens to whom
 	Dose string // how much, in words; empty where there is nothing to choose
-	// Loses says that a disk's content is lost: a plan has one such act at most.
+	// Loses says that a disk's content is lost: a plan has one such fault at most.
 	Loses bool
 	// Cuts says that nodes do not hear each other: one such fault of eight lasts up to 16 s, the others up to 5.
 	Cuts bool

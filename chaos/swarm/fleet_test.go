@@ -59,7 +59,7 @@ func TestProcessesThatEnd(t *testing.T) {
 		t.Fatalf("%d seeds, %d failures, the first: %+v", r.Sum.Seeds, len(r.Failures), r.FirstFailure)
 	}
 	f := r.FirstFailure
-	if f.Invariant != "time-goes-on" || !strings.Contains(f.What, "a node panics") || f.Acts != "none" || f.Replay != "ebb chaos sim --seeds 2 --acts none" {
+	if f.Invariant != "time-goes-on" || !strings.Contains(f.What, "a node panics") || f.Faults != "none" || f.Replay != "ebb chaos sim --seeds 2 --acts none" {
 		t.Errorf("the first failure is %+v", f)
 	}
 	c.StopAtFirst, c.Workers, c.NoShrink = true, 1, true
@@ -79,7 +79,7 @@ func TestProcessesThatAreStuck(t *testing.T) {
 
 // A worker of this very binary runs a plan, and says nothing but its verdict and PASS.
 func TestWorker(t *testing.T) {
-	c := &Campaign{Fleet: fleet(t, "real", time.Minute), First: 5, Last: 5, Workers: 1, Acts: &Choice{}}
+	c := &Campaign{Fleet: fleet(t, "real", time.Minute), First: 5, Last: 5, Workers: 1, Faults: &Choice{}}
 	r, err := c.Run(t.Context())
 	if err != nil || r.Sum.Seeds != 1 || len(r.Failures) > 0 || r.Sum.Tally.Acked == 0 {
 		t.Errorf("%v: %+v", err, r)

@@ -20,7 +20,7 @@ func TestLimitsAreHeld(t *testing.T) {
 		t.Run(c.knob, func(t *testing.T) {
 			plan := Plan{
 				Seed: 1, Nodes: 3, Shards: 5, Knobs: map[string]int64{c.knob: knobNamed(c.knob).Values[0]},
-				Acts: []Act{{Number: 1, Family: "snapshots", Hold: 40 * time.Second, Dose: Dose{Shard: 1}}},
+				Faults: []Fault{{Number: 1, Family: "snapshots", Hold: 40 * time.Second, Dose: Dose{Shard: 1}}},
 			}
 			if c.with != "" {
 				plan.Knobs[c.with] = knobNamed(c.with).Values[0]

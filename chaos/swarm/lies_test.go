@@ -273,7 +273,7 @@ func TestJudgeLog(t *testing.T) {
 		{"a term falls", log("21", "<scribe-0>", "<scribe-1>"), 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &scribes{w: &world{plan: Plan{Shards: 1}, begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}}, written: []written{first, second}}
+			s := &logWriters{w: &world{plan: Plan{Shards: 1}, begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}}, written: []written{first, second}}
 			s.judgeLog(1, c.log, c.end)
 			if s.w.verdict.Failed() == c.ok {
 				t.Errorf("%v", s.w.verdict.Breaches)

@@ -165,7 +165,7 @@ func (w *world) gather() {
 
 // changes reports whether anything happened that moves shards.
 func (w *world) changes() bool {
-	return len(w.leaving) > 0 || len(w.wiped) > 0 || len(w.wishes) > 0 || w.c.Nodes() > w.plan.Nodes || slices.ContainsFunc(w.plan.Acts, func(a Act) bool {
+	return len(w.leaving) > 0 || len(w.wiped) > 0 || len(w.wishes) > 0 || w.c.Nodes() > w.plan.Nodes || slices.ContainsFunc(w.plan.Faults, func(a Fault) bool {
 		f, _ := FamilyOf(a.Family)
 		return f.Moves
 	})

@@ -21,10 +21,10 @@ func (w *world) line(kind LineKind, format string, args ...any) {
 func (w *world) tell(format string, args ...any) { w.line(LineNote, format, args...) }
 
 // span begins one.
-func (w *world) span(act string) {
+func (w *world) span(fault string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.verdict.Spans = append(w.verdict.Spans, Span{Act: act, From: w.now()})
+	w.verdict.Spans = append(w.verdict.Spans, Span{Fault: fault, From: w.now()})
 }
 
 // mended ends all spans.

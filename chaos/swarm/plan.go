@@ -21,12 +21,12 @@ type Plan struct {
 	// Outage begins the run with a leader that is cut off, and a majority that must go on.
 	Outage bool `json:"outage"`
 	// Home waits at the end until every shard is led where the table wants it.
-	Home bool  `json:"home"`
-	Acts []Act `json:"acts"`
+	Home   bool    `json:"home"`
+	Faults []Fault `json:"acts"`
 }
 
-// Act is one fault of a plan.
-type Act struct {
+// Fault is one fault of a plan: a family, when it comes, and how much.
+type Fault struct {
 	Number int           `json:"number"` // in the plan as it was drawn, from 1
 	Family string        `json:"family"`
 	Wait   time.Duration `json:"wait_ns"` // before it
@@ -60,7 +60,7 @@ func (d Dose) String() string {
 	return strings.Join(words, ", ")
 }
 
-func (a Act) String() string {
+func (a Fault) String() string {
 	if dose := a.Dose.String(); dose != "" {
 		return a.Family + " (" + dose + ")"
 	}
@@ -68,7 +68,7 @@ func (a Act) String() string {
 }
 
 const (
-	actsMin, actsMax = 2, 4
+	faultsMin, faultsMax = 2, 4
 	// familyPart is the chance that a seed draws from a family at all.
 	familyPart = 0.4
 	// longOne is of how many cuts one lasts long, and of how many delays one is large.
@@ -117,9 +117,9 @@ func Draw(seed uint64, families ...string) Plan {
 		p.Families = append(p.Families, f.Name)
 	}
 	lost := false // a disk's content
-	for i := range actsMin + rng.IntN(actsMax-actsMin+1) {
+	for i := range faultsMin + rng.IntN(faultsMax-faultsMin+1) {
 		f := pool[rng.IntN(len(pool))]
-		a := Act{
+		a := Fault{
 			Number: i + 1, Family: f.Name, Wait: millis(rng, 100, 1500), Hold: millis(rng, 300, 5000), Mend: rng.IntN(3) > 0,
 			Dose: Dose{Shard: 1 + uint32(rng.IntN(int(p.Shards))), Node: rng.Uint64() % 1000, Pick: rng.Uint64() % 1_000_000},
 		}
@@ -133,32 +133,32 @@ func Draw(seed uint64, families ...string) Plan {
 			continue // two lost disks can be what was acknowledged
 		}
 		lost = lost || f.Loses
-		p.Acts = append(p.Acts, a)
+		p.Faults = append(p.Faults, a)
 	}
 	if more := rand.New(rand.NewPCG(seed, 0x6d656d62)); len(families) == 0 {
 		if more.Float64() < killPart {
 			p.put(more, killAt, 0)
 		}
 		if more.Float64() < membersPart {
-			p.put(more, membership[min(more.IntN(len(membership)+1), len(membership)-1)], len(p.Acts)-1) // the last twice as often: it has many variants
+			p.put(more, membership[min(more.IntN(len(membership)+1), len(membership)-1)], len(p.Faults)-1) // the last twice as often: it has many variants
 		}
 	}
 	if lie := rand.New(rand.NewPCG(seed, 0x6c6965)); len(families) == 0 && lie.Float64() < lyingPart && !lost &&
-		!slices.ContainsFunc(p.Acts, func(a Act) bool { f, _ := FamilyOf(a.Family); return f.membership() }) {
-		p.put(lie, lyingDisk, len(p.Acts)-1)
+		!slices.ContainsFunc(p.Faults, func(a Fault) bool { f, _ := FamilyOf(a.Family); return f.membership() }) {
+		p.put(lie, lyingDisk, len(p.Faults)-1)
 	}
-	if slices.ContainsFunc(p.Acts, func(a Act) bool { return ofFiles(a.Dose.Way) }) {
+	if slices.ContainsFunc(p.Faults, func(a Fault) bool { return ofFiles(a.Dose.Way) }) {
 		p.Segment = segments[0] // else it may not come to a file's end
 	}
 	return p
 }
 
-// put puts a family in the place of an act.
+// put puts a family in the place of a fault.
 func (p *Plan) put(rng *rand.Rand, f Family, at int) {
 	if !slices.Contains(p.Families, f.Name) {
 		p.Families = append(p.Families, f.Name)
 	}
-	a := &p.Acts[at]
+	a := &p.Faults[at]
 	a.Family, a.Dose.Time, a.Dose.Part, a.Dose.Way = f.Name, 0, 0, ""
 	if f.draw != nil {
 		f.draw(rng, &a.Dose)
@@ -171,12 +171,12 @@ func millis(rng *rand.Rand, low, high int) time.Duration {
 
 // String names the faults in order.
 func (p Plan) String() string {
-	var acts []string
+	var faults []string
 	if p.Outage {
-		acts = append(acts, "outage")
+		faults = append(faults, "outage")
 	}
-	for _, a := range p.Acts {
-		acts = append(acts, a.String())
+	for _, a := range p.Faults {
+		faults = append(faults, a.String())
 	}
-	return strings.Join(acts, "; ")
+	return strings.Join(faults, "; ")
 }

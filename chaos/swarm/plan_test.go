@@ -41,7 +41,7 @@ func TestSeedsDrawFromSubsets(t *testing.T) {
 	for seed := range uint64(2000) {
 		p, lost := Draw(seed), 0
 		logs[p.Segment]++
-		for _, a := range p.Acts {
+		for _, a := range p.Faults {
 			used[a.Family]++
 			f, ok := FamilyOf(a.Family)
 			if !ok || !slices.Contains(p.Families, a.Family) {
@@ -74,12 +74,12 @@ func TestSeedsDrawFromSubsets(t *testing.T) {
 func TestShrink(t *testing.T) {
 	plan := Plan{Outage: true, Home: true}
 	for i := range 9 {
-		plan.Acts = append(plan.Acts, Act{Number: i + 1})
+		plan.Faults = append(plan.Faults, Fault{Number: i + 1})
 	}
 	tries := 0
 	fails := func(p Plan) *Verdict {
 		tries++
-		if n := p.Choice().Acts; !slices.Contains(n, 3) || !slices.Contains(n, 8) {
+		if n := p.Choice().Faults; !slices.Contains(n, 3) || !slices.Contains(n, 8) {
 			return nil
 		}
 		return &Verdict{Plan: p, Breaches: []Breach{{Invariant: "acked-kept"}}}
@@ -101,9 +101,9 @@ func TestReplayOfAShrunkPlan(t *testing.T) {
 		}
 		drawn := Draw(seed, families...)
 		needs := func(p Plan) bool { return true }
-		if len(drawn.Acts) > 0 && rng.IntN(2) == 0 {
-			one := drawn.Acts[rng.IntN(len(drawn.Acts))].Number
-			needs = func(p Plan) bool { return slices.Contains(p.Choice().Acts, one) }
+		if len(drawn.Faults) > 0 && rng.IntN(2) == 0 {
+			one := drawn.Faults[rng.IntN(len(drawn.Faults))].Number
+			needs = func(p Plan) bool { return slices.Contains(p.Choice().Faults, one) }
 		}
 		outage, home := drawn.Outage && rng.IntN(2) == 0, drawn.Home && rng.IntN(2) == 0
 		fails := func(p Plan) *Verdict {
@@ -128,14 +128,14 @@ func TestReplayOfAShrunkPlan(t *testing.T) {
 		if len(fields) > 8 {
 			of = strings.Split(fields[8], ",")
 		}
-		c := Campaign{Acts: &choice, Families: of}
+		c := Campaign{Faults: &choice, Families: of}
 		if again := c.plan(number); !reflect.DeepEqual(again, shrunk.Plan) {
 			t.Fatalf("%s makes\n%+v, and not\n%+v", f.Replay, again, shrunk.Plan)
 		}
 		if lack := choice.Lacks(drawn); lack != "" {
 			t.Errorf("%s: the plan has no %s", f.Replay, lack)
 		}
-		with[fmt.Sprint(shrunk.Plan.Outage, shrunk.Plan.Home, len(shrunk.Plan.Acts))]++
+		with[fmt.Sprint(shrunk.Plan.Outage, shrunk.Plan.Home, len(shrunk.Plan.Faults))]++
 	}
 	if len(with) != 8 {
 		t.Errorf("these shrunk plans only: %v", with)
@@ -145,7 +145,7 @@ func TestReplayOfAShrunkPlan(t *testing.T) {
 // A choice is read back, and what is none is refused.
 func TestChoice(t *testing.T) {
 	for text, want := range map[string]Choice{
-		"none": {}, "2,3": {Acts: []int{2, 3}}, "outage": {Outage: true}, "outage,1,home": {true, true, []int{1}},
+		"none": {}, "2,3": {Faults: []int{2, 3}}, "outage": {Outage: true}, "outage,1,home": {true, true, []int{1}},
 	} {
 		if c, err := ParseChoice(text); err != nil || !reflect.DeepEqual(c, want) || c.String() != text {
 			t.Errorf("%s: %+v (%v), %v", text, c, c, err)
@@ -156,7 +156,7 @@ func TestChoice(t *testing.T) {
 			t.Errorf("%q is %v", text, c)
 		}
 	}
-	if lack := (Choice{Outage: true, Acts: []int{1, 2}}).Lacks(Plan{Outage: true, Acts: []Act{{Number: 1}}}); lack != "2" {
+	if lack := (Choice{Outage: true, Faults: []int{1, 2}}).Lacks(Plan{Outage: true, Faults: []Fault{{Number: 1}}}); lack != "2" {
 		t.Errorf("it lacks %q", lack)
 	}
 }

@@ -43,15 +43,15 @@ func (r *repeater) work(*ebb.Client) {
 		return
 	}
 	if r.w.plan.turned(knobKeys) && r.rng.IntN(15) == 0 && !r.w.waiting.Load() {
-		r.crowd()
+		r.overfillKeys()
 		return
 	}
 	r.once()
 }
 
-// crowd sends one new command more than a shard remembers keys: where they were sent so fast that none can have been
-// forgotten, one was refused.
-func (r *repeater) crowd() {
+// overfillKeys sends one new command more than a shard remembers keys: where they were sent so fast that none can have
+// been forgotten, one was refused.
+func (r *repeater) overfillKeys() {
 	limit, done, began := int(r.w.plan.knob(knobKeys)), 0, r.w.now()
 	within := r.w.plan.knobTime(knobKeyWindow) - 2*shardSlack
 	for range limit + 1 {

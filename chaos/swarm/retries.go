@@ -74,7 +74,7 @@ func (r *retrier) work(*ebb.Client) {
 		}
 	}
 	if !r.odd && r.w.plan.turned(knobSessions) && r.rng.IntN(15) == 0 && !r.w.waiting.Load() {
-		r.crowd()
+		r.overfillSessions()
 	}
 	for range 1 + r.rng.IntN(4) {
 		if r.session != 0 {
@@ -97,9 +97,9 @@ func (r *retrier) open() {
 	r.used, r.late = moment{from, r.w.now()}, false
 }
 
-// crowd opens one session more than a shard remembers, and uses none of them: where they were opened so fast that none
-// can have expired, one was refused.
-func (r *retrier) crowd() {
+// overfillSessions opens one session more than a shard remembers, and uses none of them: where they were opened so fast
+// that none can have expired, one was refused.
+func (r *retrier) overfillSessions() {
 	limit, opened, began := int(r.w.plan.knob(knobSessions)), 0, r.w.now()
 	within := r.w.plan.knobTime(knobSessionExpiry) - 2*shardSlack
 	for range limit + 1 {

@@ -87,25 +87,25 @@ func chartByFamily(v *Verdict) chart {
 	flat.Spans = nil
 	for i := range v.Spans {
 		s := v.Spans[i]
-		if lanes[s.Act] == nil {
-			lanes[s.Act] = &s
+		if lanes[s.Fault] == nil {
+			lanes[s.Fault] = &s
 			flat.Spans = append(flat.Spans, s)
 		}
 	}
 	c := chartOf(&flat)
 	first := map[string]box{} // what chartOf made of each family's first fault
 	for i, s := range flat.Spans {
-		first[s.Act] = c.Boxes[i]
+		first[s.Fault] = c.Boxes[i]
 	}
 	if len(v.Spans) == 0 {
 		return c
 	}
 	whole := max(v.Virtual, v.Spans[len(v.Spans)-1].To)
 	for _, s := range v.Spans {
-		if b := first[s.Act]; lanes[s.Act].From != s.From {
+		if b := first[s.Fault]; lanes[s.Fault].From != s.From {
 			b.X = chartLeft + chartWidth*float64(s.From)/float64(whole)
 			b.W = max(2, chartWidth*float64(s.To-s.From)/float64(whole))
-			b.Title, b.Text = s.Act+", "+s.From.Round(time.Millisecond).String()+" to "+s.To.Round(time.Millisecond).String(), ""
+			b.Title, b.Text = s.Fault+", "+s.From.Round(time.Millisecond).String()+" to "+s.To.Round(time.Millisecond).String(), ""
 			c.Boxes = append(c.Boxes, b)
 		}
 	}

@@ -16,7 +16,7 @@ func TestRunPage(t *testing.T) {
 	}
 	for minute := range 60 {
 		at := time.Duration(minute) * time.Minute
-		v.Spans = append(v.Spans, Span{Act: "kill", From: at, To: at + 10*time.Second})
+		v.Spans = append(v.Spans, Span{Fault: "kill", From: at, To: at + 10*time.Second})
 		v.Reigns = append(v.Reigns, Reign{Shard: 2, Node: fmt.Sprintf("ebb-%d", minute%3), Term: uint64(minute), From: at, To: at + time.Minute})
 	}
 	var b bytes.Buffer

@@ -62,9 +62,9 @@ func TestSwarm(t *testing.T) {
 
 // A node whose disk is full is not started while another dies and comes back; it must start when all is mended.
 func TestStartOnAFullDisk(t *testing.T) {
-	full := Act{Number: 1, Family: "full-disk", Wait: 591 * time.Millisecond, Hold: 3765 * time.Millisecond, Dose: Dose{Shard: 3, Node: 656, Pick: 683226}}
-	install := Act{Number: 2, Family: "install", Wait: 640 * time.Millisecond, Hold: time.Second, Mend: true, Dose: Dose{Shard: 3, Node: 792, Pick: 844754, Time: 1265 * time.Millisecond}}
-	v := Run(inBubble(t), Plan{Seed: 1180, Nodes: 3, Shards: 5, Segment: 64 << 10, Acts: []Act{full, install}}, Options{})
+	full := Fault{Number: 1, Family: "full-disk", Wait: 591 * time.Millisecond, Hold: 3765 * time.Millisecond, Dose: Dose{Shard: 3, Node: 656, Pick: 683226}}
+	install := Fault{Number: 2, Family: "install", Wait: 640 * time.Millisecond, Hold: time.Second, Mend: true, Dose: Dose{Shard: 3, Node: 792, Pick: 844754, Time: 1265 * time.Millisecond}}
+	v := Run(inBubble(t), Plan{Seed: 1180, Nodes: 3, Shards: 5, Segment: 64 << 10, Faults: []Fault{full, install}}, Options{})
 	if v.Failed() {
 		t.Fatal(v.Tell())
 	}
@@ -123,9 +123,9 @@ func TestSwarmFindsReadsOutOfOrder(t *testing.T) {
 	for seed := first; seed < first+seeds; seed++ {
 		p := Plan{Seed: seed, Nodes: 3, Shards: 5}
 		for k := range 6 {
-			p.Acts = append(p.Acts,
-				Act{Number: 2*k + 1, Family: "late-leader", Wait: 500 * time.Millisecond, Dose: Dose{Shard: 3, Time: time.Duration(150+50*k) * time.Millisecond}},
-				Act{Number: 2*k + 2, Family: "campaign", Wait: 200 * time.Millisecond, Hold: time.Second, Mend: true, Dose: Dose{Shard: 3, Node: seed + uint64(k), Part: 1}})
+			p.Faults = append(p.Faults,
+				Fault{Number: 2*k + 1, Family: "late-leader", Wait: 500 * time.Millisecond, Dose: Dose{Shard: 3, Time: time.Duration(150+50*k) * time.Millisecond}},
+				Fault{Number: 2*k + 2, Family: "campaign", Wait: 200 * time.Millisecond, Hold: time.Second, Mend: true, Dose: Dose{Shard: 3, Node: seed + uint64(k), Part: 1}})
 		}
 		v := Run(inBubble(t), p, trusting)
 		if !slices.Contains(v.breached(), "linearizable") {

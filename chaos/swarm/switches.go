@@ -55,7 +55,7 @@ func (s *switcher) work(c *ebb.Client) {
 	s.mu.Lock()
 	bit := s.bit
 	s.mu.Unlock()
-	act := []history.Act{history.Set, history.Clear, history.Flip, history.Look, history.Look}[s.rng.IntN(5)]
+	act := []history.BitOp{history.Set, history.Clear, history.Flip, history.Look, history.Look}[s.rng.IntN(5)]
 	op := s.history.Begin(s.id, viaSDK, bit, act)
 	if act == history.Look {
 		in, err := c.Bitmap(countsNamespace, ebb.Bits(switchKey)).Contains(ctx, bit)
@@ -65,7 +65,7 @@ func (s *switcher) work(c *ebb.Client) {
 		}
 		return
 	}
-	edit := map[history.Act]func(context.Context, string, string, ...uint64) (int, error){history.Set: c.SetBits, history.Clear: c.ClearBits, history.Flip: c.FlipBits}[act]
+	edit := map[history.BitOp]func(context.Context, string, string, ...uint64) (int, error){history.Set: c.SetBits, history.Clear: c.ClearBits, history.Flip: c.FlipBits}[act]
 	changed, err := edit(ctx, countsNamespace, switchKey, bit)
 	o := outcomeOf(err)
 	s.w.done(o)

@@ -31,8 +31,8 @@ type texts struct {
 // newTexts chooses a key of the shard that the plan strikes first.
 func newTexts(w *world) *texts {
 	shard := proto.ShardOf(countsNamespace, []byte(keyName(0)), w.plan.Shards) // outage's
-	if !w.plan.Outage && len(w.plan.Acts) > 0 {
-		shard = w.plan.Acts[0].Dose.Shard
+	if !w.plan.Outage && len(w.plan.Faults) > 0 {
+		shard = w.plan.Faults[0].Dose.Shard
 	}
 	for i := 0; ; i++ {
 		key := fmt.Sprintf("text-%d", i)

@@ -32,9 +32,9 @@ type Verdict struct {
 
 // Span is a fault, from its beginning until all was mended.
 type Span struct {
-	Act  string        `json:"act"`
-	From time.Duration `json:"from_ns"`
-	To   time.Duration `json:"to_ns"`
+	Fault string        `json:"act"`
+	From  time.Duration `json:"from_ns"`
+	To    time.Duration `json:"to_ns"`
 }
 
 // Tally is what clients did.

@@ -53,7 +53,7 @@ var workloads = []workload{
 	{"imports", nil, func(w *world) []client { return []client{newImporter(w)} }},
 	{"watches", nil, func(w *world) []client { return []client{newWatcher(w)} }},
 	{"switches", nil, newSwitchers},
-	{"writes-log", nil, newScribes},
+	{"writes-log", nil, newLogWriters},
 	{deletes, nil, func(w *world) []client { return []client{newDeleter(w)} }},
 	{dates, []ebb.Namespace{datedSpace}, func(w *world) []client { return []client{newDater(w)} }},
 	{retries, nil, func(w *world) []client { return []client{newRetrier(w, false), newRetrier(w, true)} }},

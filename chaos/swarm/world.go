@@ -266,7 +266,7 @@ func (w *world) suffer() {
 	if w.plan.Outage {
 		w.outage()
 	}
-	for _, a := range w.plan.Acts {
+	for _, a := range w.plan.Faults {
 		time.Sleep(a.Wait)
 		w.strike(a)
 		time.Sleep(a.Hold)
@@ -277,7 +277,7 @@ func (w *world) suffer() {
 }
 
 // strike injects one fault.
-func (w *world) strike(a Act) {
+func (w *world) strike(a Fault) {
 	f, ok := FamilyOf(a.Family)
 	if !ok {
 		panic("no family is called " + a.Family)

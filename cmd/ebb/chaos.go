@@ -160,7 +160,7 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	if err != nil {
 		return nil, usagef("--acts %w", err)
 	}
-	c.Acts = &choice
+	c.Faults = &choice
 	return c, knownActs(c)
 }
 
@@ -171,8 +171,8 @@ const actsLooked = 10_000
 func knownActs(c *swarm.Campaign) error {
 	for seed := c.First; seed <= c.Last && seed-c.First < actsLooked; seed++ {
 		p := swarm.Draw(seed, c.Families...)
-		if lack := c.Acts.Lacks(p); lack != "" {
-			return usagef("--acts %s: the plan of seed %d has %s; choose of %s", lack, seed, plural(len(p.Acts), "fault", "faults"), p.Choice())
+		if lack := c.Faults.Lacks(p); lack != "" {
+			return usagef("--acts %s: the plan of seed %d has %s; choose of %s", lack, seed, plural(len(p.Faults), "fault", "faults"), p.Choice())
 		}
 	}
 	return nil

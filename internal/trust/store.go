@@ -45,7 +45,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards what follows
 	read   *contents  // of the last look
-	told   *contents  // whose fault was logged
+	logged *contents  // whose fault was logged
 	warned stage      // what was said of held's end
 }
 
@@ -117,7 +117,7 @@ func (s *Store) Look() {
 		return
 	}
 	news := s.broken.Swap(false) || !c.equal(s.read)
-	s.read, s.told = c, nil
+	s.read, s.logged = c, nil
 	if news {
 		s.held.Store(h)
 		s.reloads.Add(1)
@@ -131,8 +131,8 @@ func (s *Store) Look() {
 func (s *Store) fault(c *contents, err error) {
 	again := s.broken.Swap(true) && c.equal(s.read)
 	s.read = c
-	if again && (s.told == nil || !s.told.equal(c)) {
-		s.told = c
+	if again && (s.logged == nil || !s.logged.equal(c)) {
+		s.logged = c
 		s.log.Error("certificates cannot be used: those from before stay in use", "until", s.held.Load().ends[endOfCert], "err", err)
 	}
 	s.warn(s.held.Load())

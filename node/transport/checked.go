@@ -22,16 +22,17 @@ import (
 // A connection in the clear between nodes is checked: it carries what gRPC says in records, and nothing of a record is handed on before its checksum is right.
 // TLS does the same with records of its own.
 //
-//	asks     hail                 answers  hail, then records both ways
-//	hail     24 bytes, as many as the preface of HTTP/2, in the place of which it stands
+//	client   preface              server   preface, then records both ways
+//	preface  24 bytes, as many as the preface of HTTP/2, which it replaces
 //	record   length 4  sum of the payload 4  sum of these eight 4  payload[length]      little-endian, CRC-32C
 //
 // The sum of the head is there so that no reader waits for what a damaged length promises.
 //
-// A server that knows no hail, of an older build, answers it with the settings of HTTP/2 and hangs up. It is dialled again, without. A hail that was damaged is not taken for
-// age: a server that knows hails answers nothing to what has half the bytes of one. All else is gRPC's to hear, and to refuse.
+// A server of an older build does not know this preface: it answers with the settings of HTTP/2 and hangs up. The
+// client dials it again, without. A damaged preface does not make a server look old: a server that knows the preface
+// answers nothing to what has half the bytes of one. gRPC reads all else, and may refuse it.
 const (
-	hail = "EBB CHECKED CONNECTION 1"
+	checkedPreface = "EBB CHECKED CONNECTION 1"
 
 	recordHead     = 12
 	recordBytesMax = 64 << 10
@@ -43,7 +44,7 @@ const (
 var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-	errNoHail = errors.New("the other end speaks HTTP/2 and knows no checksums")
+	errNoChecksums = errors.New("the other end speaks HTTP/2 and knows no checksums")
 )
 
 // Checks checks the connections of a node.
@@ -65,7 +66,7 @@ func (c *Checks) Dial(ctx context.Context, dial func(context.Context) (net.Conn,
 		return nil, err
 	}
 	over := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err = greetChecked(conn)
+	err = exchangePreface(conn)
 	if !over() {
 		return nil, ctx.Err()
 	}
@@ -73,29 +74,29 @@ func (c *Checks) Dial(ctx context.Context, dial func(context.Context) (net.Conn,
 		return c.checked(conn), nil
 	}
 	_ = conn.Close() // the error is known
-	if errors.Is(err, errNoHail) {
-		c.logger.Warn("what a node is told is not checked: its build is older, or what stands between speaks HTTP/2", slog.Any("at", conn.RemoteAddr()))
+	if errors.Is(err, errNoChecksums) {
+		c.logger.Warn("no checksums on a connection: the build of the peer is older, or a proxy speaks HTTP/2", slog.Any("at", conn.RemoteAddr()))
 		return dial(ctx)
 	}
 	return nil, fmt.Errorf("greet %s: %w", conn.RemoteAddr(), err)
 }
 
-// greetChecked says the hail and waits for that of the other end.
-func greetChecked(conn net.Conn) error {
-	if _, err := io.WriteString(conn, hail); err != nil {
+// exchangePreface writes the preface and waits for that of the other end.
+func exchangePreface(conn net.Conn) error {
+	if _, err := io.WriteString(conn, checkedPreface); err != nil {
 		return err
 	}
-	var answer [len(hail)]byte
+	var answer [len(checkedPreface)]byte
 	if _, err := io.ReadFull(conn, answer[:settingsHead]); err != nil {
 		return err
 	}
 	if answer[0] == 0 && answer[3] == settingsKind && [5]byte(answer[4:settingsHead]) == [5]byte{} {
-		return errNoHail
+		return errNoChecksums
 	}
 	if _, err := io.ReadFull(conn, answer[settingsHead:]); err != nil {
 		return err
 	}
-	if string(answer[:]) != hail {
+	if string(answer[:]) != checkedPreface {
 		return proto.ErrUnreachable.Errorf("%q is no greeting of a node", answer)
 	}
 	return nil
@@ -113,11 +114,11 @@ type checkedCredentials struct {
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (s checkedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	heard, err := s.checks.hear(conn)
+	accepted, err := s.checks.accept(conn)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.TransportCredentials.ServerHandshake(heard)
+	return s.TransportCredentials.ServerHandshake(accepted)
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -125,26 +126,26 @@ func (s checkedCredentials) Clone() credentials.TransportCredentials {
 	return checkedCredentials{s.TransportCredentials.Clone(), s.checks}
 }
 
-// hear finds out who has connected.
-func (c *Checks) hear(conn net.Conn) (net.Conn, error) {
-	var first [len(hail)]byte
+// accept reads the preface of a connection, if it has one.
+func (c *Checks) accept(conn net.Conn) (net.Conn, error) {
+	var first [len(checkedPreface)]byte
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		return nil, err
 	}
-	switch alike := alikeHail(first); {
-	case alike == len(hail):
-		_, err := io.WriteString(conn, hail)
+	switch matching := prefaceMatch(first); {
+	case matching == len(checkedPreface):
+		_, err := io.WriteString(conn, checkedPreface)
 		return c.checked(conn), err
-	case alike >= len(hail)/2:
+	case matching >= len(checkedPreface)/2:
 		return nil, proto.ErrUnreachable.Errorf("%q is no greeting of a node, and was damaged on its way from %s", first, conn.RemoteAddr())
 	}
 	return &begun{Conn: conn, first: first[:]}, nil
 }
 
-// alikeHail returns how many bytes are those of a hail.
-func alikeHail(first [len(hail)]byte) (n int) {
+// prefaceMatch returns how many bytes are those of the preface.
+func prefaceMatch(first [len(checkedPreface)]byte) (n int) {
 	for i := range first {
-		if first[i] == hail[i] {
+		if first[i] == checkedPreface[i] {
 			n++
 		}
 	}

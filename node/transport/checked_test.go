@@ -47,22 +47,22 @@ func spoiled(t *testing.T, askerBit, answererBit int) (asker, answerer net.Conn)
 
 func quietChecks() *Checks { return NewChecks(slog.New(slog.DiscardHandler)) }
 
-// met is what came of two ends that greet each other, and of the bytes that the asking one then says.
-type met struct {
-	asked, answered error
-	heard           []byte
-	damaged         uint64
+// exchange is the result of a handshake and of the bytes that the client then sends.
+type exchange struct {
+	client, server error
+	received       []byte
+	damaged        uint64
 }
 
-// meeting opens a checked connection, says said in pieces, and damages a bit of what one of the ends sends.
-func meeting(t *testing.T, askerBit, answererBit int, said ...[]byte) (m met) {
+// runExchange opens a checked connection, says said in pieces, and damages a bit of what one of the ends sends.
+func runExchange(t *testing.T, askerBit, answererBit int, said ...[]byte) (m exchange) {
 	checks := quietChecks()
 	a, b := spoiled(t, askerBit, answererBit)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		conn, err := checks.hear(b)
-		if m.answered = err; err == nil {
-			m.heard, m.answered = io.ReadAll(conn)
+		conn, err := checks.accept(b)
+		if m.server = err; err == nil {
+			m.received, m.server = io.ReadAll(conn)
 		}
 		_ = b.Close()
 	})
@@ -74,10 +74,10 @@ func meeting(t *testing.T, askerBit, answererBit int, said ...[]byte) (m met) {
 		redialled = true
 		return a, nil
 	})
-	m.asked = err
+	m.client = err
 	for _, piece := range said {
-		if m.asked == nil {
-			_, m.asked = conn.Write(piece)
+		if m.client == nil {
+			_, m.client = conn.Write(piece)
 		}
 	}
 	_ = a.Close()
@@ -88,9 +88,9 @@ func meeting(t *testing.T, askerBit, answererBit int, said ...[]byte) (m met) {
 
 func TestCheckedConnection(t *testing.T) {
 	said := [][]byte{[]byte("a"), bytes.Repeat([]byte("entries "), 100_000), []byte("z")}
-	m := meeting(t, -1, -1, said...)
-	if m.asked != nil || m.answered != nil || !bytes.Equal(m.heard, bytes.Join(said, nil)) || m.damaged != 0 {
-		t.Fatalf("%v, %v, %d damaged, %d bytes", m.asked, m.answered, m.damaged, len(m.heard))
+	m := runExchange(t, -1, -1, said...)
+	if m.client != nil || m.server != nil || !bytes.Equal(m.received, bytes.Join(said, nil)) || m.damaged != 0 {
+		t.Fatalf("%v, %v, %d damaged, %d bytes", m.client, m.server, m.damaged, len(m.received))
 	}
 }
 
@@ -98,23 +98,23 @@ func TestCheckedConnection(t *testing.T) {
 func TestEveryInvertedBitIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := []byte("one entry of a log"), []byte("another")
-		first := 8 * (len(hail) + recordHead + len(one))
-		for bit := range 8 * (len(hail) + 2*recordHead + len(one) + len(two)) {
-			m := meeting(t, bit, -1, one, two)
+		first := 8 * (len(checkedPreface) + recordHead + len(one))
+		for bit := range 8 * (len(checkedPreface) + 2*recordHead + len(one) + len(two)) {
+			m := runExchange(t, bit, -1, one, two)
 			whole := []byte(nil)
 			if bit >= first {
 				whole = one
 			}
-			if m.answered == nil || !bytes.Equal(m.heard, whole) {
-				t.Fatalf("bit %d: %q was handed on, and %v", bit, m.heard, m.answered)
+			if m.server == nil || !bytes.Equal(m.received, whole) {
+				t.Fatalf("bit %d: %q was handed on, and %v", bit, m.received, m.server)
 			}
-			if greeting := bit < 8*len(hail); (m.damaged == 0) != greeting {
+			if greeting := bit < 8*len(checkedPreface); (m.damaged == 0) != greeting {
 				t.Fatalf("bit %d: %d damages were counted", bit, m.damaged)
 			}
 		}
-		for bit := range 8 * len(hail) {
-			if m := meeting(t, -1, bit, one); m.asked == nil || len(m.heard) > 0 {
-				t.Fatalf("bit %d of the answer: %q was handed on, and %v", bit, m.heard, m.asked)
+		for bit := range 8 * len(checkedPreface) {
+			if m := runExchange(t, -1, bit, one); m.client == nil || len(m.received) > 0 {
+				t.Fatalf("bit %d of the answer: %q was handed on, and %v", bit, m.received, m.client)
 			}
 		}
 	})
@@ -154,7 +154,7 @@ func TestDamagedSessionsAreTriedAgain(t *testing.T) {
 			if dial > damaged {
 				return -1
 			}
-			return 8*len(hail) + 61*dial
+			return 8*len(checkedPreface) + 61*dial
 		})
 		g := w.nodes["a"].Group(1, Address("a", 1))
 		to := w.nodes["b"].Group(1, Address("b", 1))
@@ -190,16 +190,17 @@ func TestDamagedSessionsAreTriedAgain(t *testing.T) {
 
 // Damage names who is at the other end, what was found, and the code of a broken connection.
 func TestDamageSaysWhat(t *testing.T) {
-	m := meeting(t, 8*(len(hail)+recordHead), -1, []byte("entries"))
-	isCode(t, m.answered, proto.ErrUnreachable)
+	m := runExchange(t, 8*(len(checkedPreface)+recordHead), -1, []byte("entries"))
+	isCode(t, m.server, proto.ErrUnreachable)
 	for _, words := range []string{"connection with pipe", "a record of 7 bytes has the checksum", "it was damaged on its way"} {
-		if !strings.Contains(m.answered.Error(), words) {
-			t.Errorf("%q does not say %q", m.answered, words)
+		if !strings.Contains(m.server.Error(), words) {
+			t.Errorf("%q does not say %q", m.server, words)
 		}
 	}
 }
 
-// A node of an older build, whose server knows no hail, is spoken to as before; so does an older node speak to a newer one.
+// A node of an older build, whose server does not know the preface, gets unchecked connections as before; so does a
+// newer one from an older node.
 func TestUncheckedPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		older := func(*Checks) []grpc.ServerOption { return nil }
@@ -222,22 +223,22 @@ func TestUncheckedPeers(t *testing.T) {
 // FuzzChecked: whatever comes on a connection is refused, or is what records say, and a reader never has more than was sent.
 func FuzzChecked(f *testing.F) {
 	for _, b := range [][]byte{
-		[]byte(hail), []byte(preface + "and a frame"), appendRecord([]byte(hail), []byte("x")),
-		appendRecord(appendRecord([]byte(hail), []byte("one")), bytes.Repeat([]byte("two"), 100)),
-		append([]byte(hail), make([]byte, recordHead)...), // a record of nothing
-		appendRecord([]byte(hail), []byte("cut"))[:len(hail)+recordHead+1],
+		[]byte(checkedPreface), []byte(http2Preface + "and a frame"), appendRecord([]byte(checkedPreface), []byte("x")),
+		appendRecord(appendRecord([]byte(checkedPreface), []byte("one")), bytes.Repeat([]byte("two"), 100)),
+		append([]byte(checkedPreface), make([]byte, recordHead)...), // a record of nothing
+		appendRecord([]byte(checkedPreface), []byte("cut"))[:len(checkedPreface)+recordHead+1],
 	} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		conn, err := quietChecks().hear(&said{Reader: bytes.NewReader(raw)})
+		conn, err := quietChecks().accept(&said{Reader: bytes.NewReader(raw)})
 		if err != nil {
 			return
 		}
 		got, err := io.ReadAll(conn)
 		want, whole := raw, true
-		if bytes.HasPrefix(raw, []byte(hail)) {
-			want, whole = payloads(raw[len(hail):])
+		if bytes.HasPrefix(raw, []byte(checkedPreface)) {
+			want, whole = payloads(raw[len(checkedPreface):])
 		}
 		if !bytes.Equal(got, want) || (err == nil) != whole {
 			t.Fatalf("%q became %q, %v", raw, got, err)
@@ -260,8 +261,8 @@ func payloads(raw []byte) (said []byte, whole bool) {
 	return said, true
 }
 
-// preface is how HTTP/2 begins.
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+// http2Preface is how HTTP/2 begins.
+const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // Who speaks neither HTTP/2 nor as a node is answered by gRPC, as he always was: by that clients see that there is no TLS.
 func TestOthersAreAnsweredByGRPC(t *testing.T) {

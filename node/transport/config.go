@@ -37,9 +37,9 @@ type Config struct {
 	// request is about to leave) and transport.answer (Raft has processed a
 	// request; its answer is lost if the point fails).
 	Fail *fail.Points
-	// Meet is called before the first word of a peer's replicas gets to ours. While it fails none does: what is said again is tried again. It must
-	// return when ctx ends.
-	Meet func(ctx context.Context, node string) error
+	// RecordContact is called before the first message of a peer's replicas gets to ours. While it fails none does:
+	// each message tries it again. It must return when ctx ends.
+	RecordContact func(ctx context.Context, node string) error
 	// Logger gets lines about sessions that come and go.
 	Logger *slog.Logger
 	// DialOptions are for every connection to a peer: credentials, above all.
@@ -63,7 +63,8 @@ type Config struct {
 	ReadIndexHedge time.Duration
 	// ChunkTimeout is how long a snapshot stream may go without progress.
 	ChunkTimeout time.Duration
-	// SnapshotRate is how many bytes of snapshots go to all peers together in a second; 0 for any number. See Group.Hurry for those that do not wait.
+	// SnapshotRate is how many bytes of snapshots go to all peers together in a second; 0 for any number.
+	// Group.Prioritize exempts replicas from it.
 	SnapshotRate int64
 	// ChunkBytes is how much of a snapshot goes into a frame, 256 KiB at most.
 	ChunkBytes int
@@ -102,8 +103,8 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Meet == nil {
-		c.Meet = func(context.Context, string) error { return nil }
+	if c.RecordContact == nil {
+		c.RecordContact = func(context.Context, string) error { return nil }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

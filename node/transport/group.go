@@ -29,15 +29,15 @@ type Group struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 
-	shelf    atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they come
-	hurry    atomic.Pointer[func(replica uint64) bool]
-	witness  atomic.Pointer[Witness]   // nil: what others say of their logs is not remembered
-	past     atomic.Pointer[Applied]   // nil: it is not known
-	abstains atomic.Bool               // neither votes nor asks for votes
-	order    atomic.Pointer[pollOrder] // of the voters that a read asked last
-	consumer chan raft.RPC
-	inbox    chan *request
-	leader   raft.ServerAddress // that sent a request last; of serve's goroutine
+	shelf       atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they come
+	prioritized atomic.Pointer[func(replica uint64) bool]
+	witness     atomic.Pointer[Witness]   // nil: what others say of their logs is not remembered
+	past        atomic.Pointer[Applied]   // nil: it is not known
+	abstains    atomic.Bool               // neither votes nor asks for votes
+	order       atomic.Pointer[pollOrder] // of the voters that a read asked last
+	consumer    chan raft.RPC
+	inbox       chan *request
+	leader      raft.ServerAddress // that sent a request last; of serve's goroutine
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -65,12 +65,13 @@ func (g *Group) Consumer() <-chan raft.RPC { return g.consumer }
 // Receive has the chunks of snapshots arrive on a shelf before Raft is told of them.
 func (g *Group) Receive(shelf Shelf) { g.shelf.Store(&shelf) }
 
-// Hurry sets who is sent snapshots as fast as it takes them, whatever Config.SnapshotRate is. It is asked before every frame, and must not wait.
-func (g *Group) Hurry(needed func(replica uint64) bool) { g.hurry.Store(&needed) }
+// Prioritize sets the replicas whose snapshots ignore Config.SnapshotRate. The group calls needed before every frame;
+// it must not wait.
+func (g *Group) Prioritize(needed func(replica uint64) bool) { g.prioritized.Store(&needed) }
 
 // needed reports whether a replica's snapshot does not wait.
 func (g *Group) needed(replica uint64) bool {
-	needed := g.hurry.Load()
+	needed := g.prioritized.Load()
 	return needed != nil && (*needed)(replica)
 }
 
@@ -239,7 +240,7 @@ func (g *Group) roundTrip(c *call, target raft.ServerAddress, command, response 
 	if err := decodeAnswer(c.reply, node, commandOf(command), response); err != nil {
 		return true, err
 	}
-	return true, p.meet(g.ctx, until-g.mux.mono())
+	return true, p.recordContact(g.ctx, until-g.mux.mono())
 }
 
 // claim waits for room in the peer's budget of bytes.

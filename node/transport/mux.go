@@ -201,11 +201,11 @@ func (m *Mux) saying(what func(*peer) bool) []string {
 	return out
 }
 
-// Met returns the nodes of which a replica has asked one of ours, or answered one, since this process started.
-func (m *Mux) Met() []string {
+// Contacted returns the nodes with a replica that has asked one of ours, or answered one, since this process started.
+func (m *Mux) Contacted() []string {
 	var out []string
 	for _, p := range m.allPeers() {
-		if p.met.Load() {
+		if p.contacted.Load() {
 			out = append(out, p.node)
 		}
 	}

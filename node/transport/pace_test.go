@@ -71,7 +71,7 @@ func TestTheNeededDoNotWait(t *testing.T) {
 			patient <- install(w.nodes["a"].Group(2, "a/21"), "b/22", bytes.NewReader(make([]byte, 2<<20)), 2<<20)
 		}()
 		time.Sleep(time.Second)
-		g.Hurry(func(replica uint64) bool { return replica == 12 })
+		g.Prioritize(func(replica uint64) bool { return replica == 12 })
 		start := time.Now()
 		if err := w.send(g, 10, snapshotOf(t, openStore(t), 10)); err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestTheNeededPassTheOthers(t *testing.T) {
 				return echoed(rpc)
 			}))
 			g := w.nodes["a"].Group(group, Address("a", replica))
-			g.Hurry(func(uint64) bool { return needed })
+			g.Prioritize(func(uint64) bool { return needed })
 			done := make(chan error, 1)
 			go func() { done <- install(g, Address("b", replica), strings.NewReader("snap"), 4) }()
 			return done

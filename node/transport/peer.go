@@ -14,7 +14,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// snapshotStreamsMax is how many snapshots go to a peer at the same time, and how many more to replicas there that are needed: see Group.Hurry.
+// snapshotStreamsMax is how many snapshots go to a peer at the same time, and how many more to prioritized replicas
+// there: see Group.Prioritize.
 const snapshotStreamsMax = 2
 
 // peer is another node, as this node asks it.
@@ -28,7 +29,7 @@ type peer struct {
 	full        atomic.Bool  // it said so last
 	pressed     atomic.Bool  // likewise
 	diskFull    atomic.Bool  // likewise
-	met         atomic.Bool  // a replica of its has asked one of ours, or answered
+	contacted   atomic.Bool  // a replica of its has asked one of ours, or answered
 	lastRequest atomic.Int64 // when it asked us last, on the monotonic clock; 0: no replica of its ever did
 	reads       readQueue
 	snapshots   chan struct{} // a token for each snapshot on its way
@@ -49,17 +50,17 @@ func newPeer(m *Mux, node string) *peer {
 	}
 }
 
-// meet notes that a replica of the peer speaks, before it is heard.
-func (p *peer) meet(ctx context.Context, atMost time.Duration) error {
-	if p.met.Load() {
+// recordContact records durably that a replica of the peer has sent something, before any of it is used.
+func (p *peer) recordContact(ctx context.Context, atMost time.Duration) error {
+	if p.contacted.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	if err := p.mux.cfg.Meet(ctx, p.node); err != nil {
+	if err := p.mux.cfg.RecordContact(ctx, p.node); err != nil {
 		return proto.ErrUnreachable.Errorf("node %s speaks for the first time, which cannot be written down: %v", p.node, err)
 	}
-	p.met.Store(true)
+	p.contacted.Store(true)
 	return nil
 }
 

@@ -16,29 +16,29 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// gate is a Group some of whose calls do not get through, or whose appends are
-// answered late: the answer is there, but its reader is not scheduled.
-type gate struct {
+// faultyGroup is a Group that drops calls to some replicas, or returns late from appends: the answer has arrived, but
+// its reader is not scheduled.
+type faultyGroup struct {
 	*Group
-	mu     sync.Mutex // guards what follows
-	closed map[raft.ServerID]bool
-	held   map[raft.ServerID]chan struct{}
-	caught chan raft.ServerID // gets the first append that is held
+	mu      sync.Mutex // guards what follows
+	dropped map[raft.ServerID]bool
+	held    map[raft.ServerID]chan struct{}
+	caught  chan raft.ServerID // gets the first append that is held
 }
 
-func newGate(g *Group) *gate {
-	return &gate{Group: g, closed: map[raft.ServerID]bool{}, held: map[raft.ServerID]chan struct{}{}, caught: make(chan raft.ServerID, 1)}
+func newFaultyGroup(g *Group) *faultyGroup {
+	return &faultyGroup{Group: g, dropped: map[raft.ServerID]bool{}, held: map[raft.ServerID]chan struct{}{}, caught: make(chan raft.ServerID, 1)}
 }
 
-func (g *gate) shut(ids ...raft.ServerID) {
+func (g *faultyGroup) drop(ids ...raft.ServerID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, id := range ids {
-		g.closed[id] = true
+		g.dropped[id] = true
 	}
 }
 
-func (g *gate) hold(id raft.ServerID) (release func()) {
+func (g *faultyGroup) hold(id raft.ServerID) (release func()) {
 	c := make(chan struct{})
 	g.mu.Lock()
 	g.held[id] = c
@@ -46,18 +46,18 @@ func (g *gate) hold(id raft.ServerID) (release func()) {
 	return sync.OnceFunc(func() { close(c) })
 }
 
-func (g *gate) look(id raft.ServerID) (shut bool, held chan struct{}) {
+func (g *faultyGroup) look(id raft.ServerID) (dropped bool, held chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.closed[id], g.held[id]
+	return g.dropped[id], g.held[id]
 }
 
-var errShut = errors.New("the gate is shut")
+var errDropped = errors.New("the call is dropped")
 
-func (g *gate) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	if shut, _ := g.look(id); shut {
+func (g *faultyGroup) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if dropped, _ := g.look(id); dropped {
 		time.Sleep(50 * time.Millisecond)
-		return errShut
+		return errDropped
 	}
 	err := g.Group.AppendEntries(id, to, args, resp)
 	if _, held := g.look(id); held != nil && err == nil {
@@ -70,18 +70,18 @@ func (g *gate) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft
 	return err
 }
 
-func (g *gate) RequestVote(id raft.ServerID, to raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	if shut, _ := g.look(id); shut {
+func (g *faultyGroup) RequestVote(id raft.ServerID, to raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if dropped, _ := g.look(id); dropped {
 		time.Sleep(50 * time.Millisecond)
-		return errShut
+		return errDropped
 	}
 	return g.Group.RequestVote(id, to, args, resp)
 }
 
-// gated starts group 1 on all nodes of a world behind gates. Node a is elected
+// withFaultyGroups starts group 1 on all nodes of a world, with a faultyGroup for each. Node a is elected
 // and has "old" applied everywhere.
-func gated(t *testing.T, conf raft.Configuration, tune func(name string, c *raft.Config)) (*world, map[string]*gate) {
-	names, gates := []string{}, map[string]*gate{}
+func withFaultyGroups(t *testing.T, conf raft.Configuration, tune func(name string, c *raft.Config)) (*world, map[string]*faultyGroup) {
+	names, groups := []string{}, map[string]*faultyGroup{}
 	for _, s := range conf.Servers {
 		node, _, _ := ParseAddress(s.Address)
 		names = append(names, node)
@@ -91,7 +91,7 @@ func gated(t *testing.T, conf raft.Configuration, tune func(name string, c *raft
 		w.nodes[name].raft(1, conf, func(c *raft.Config) {
 			c.CommitTimeout = time.Hour // the stories below have one append each
 			tune(name, c)
-		}, func(g *Group) raft.Transport { gates[name] = newGate(g); return gates[name] })
+		}, func(g *Group) raft.Transport { groups[name] = newFaultyGroup(g); return groups[name] })
 	}
 	a := w.nodes["a"].rafts[1]
 	within(t, 20*time.Second, "a leads", func() bool { return a.State() == raft.Leader })
@@ -109,7 +109,7 @@ func gated(t *testing.T, conf raft.Configuration, tune func(name string, c *raft
 		}
 		return true
 	})
-	return w, gates
+	return w, groups
 }
 
 // confirmation asks node a whether it still leads.
@@ -148,19 +148,19 @@ func confirmations(t *testing.T, story func(t *testing.T, confirm confirmation) 
 func TestStaleReadByALateAck(t *testing.T) {
 	confirmations(t, func(t *testing.T, confirm confirmation) bool {
 		conf := servers(1, "a", "b", "c")
-		w, gates := gated(t, conf, func(name string, c *raft.Config) {
+		w, groups := withFaultyGroups(t, conf, func(name string, c *raft.Config) {
 			d := 5 * time.Second
 			if name == "a" {
 				d = time.Second
 			}
 			c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = d, d, d
 		})
-		release := gates["a"].hold("13") // from now on c's answers are late
+		release := groups["a"].hold("13") // from now on c's answers are late
 		defer release()
-		<-gates["a"].caught
-		gates["b"].shut("11")
+		<-groups["a"].caught
+		groups["b"].drop("11")
 		w.transferToB(t)
-		gates["a"].shut("12")
+		groups["a"].drop("12")
 		if err := w.nodes["b"].rafts[1].Apply([]byte("new"), time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
@@ -179,14 +179,14 @@ func TestStaleReadByALearnersAck(t *testing.T) {
 	confirmations(t, func(t *testing.T, confirm confirmation) bool {
 		conf := servers(1, "a", "b", "c", "d")
 		conf.Servers[3].Suffrage = raft.Nonvoter
-		w, gates := gated(t, conf, func(name string, c *raft.Config) {
+		w, groups := withFaultyGroups(t, conf, func(name string, c *raft.Config) {
 			if name != "a" {
 				c.HeartbeatTimeout, c.ElectionTimeout = 5*time.Second, 5*time.Second
 			}
 		})
-		gates["b"].shut("11", "14")
+		groups["b"].drop("11", "14")
 		w.transferToB(t)
-		gates["a"].shut("12", "13")
+		groups["a"].drop("12", "13")
 		w.net.isolate("a", true, "b", "c")
 		if err := w.nodes["b"].rafts[1].Apply([]byte("new"), time.Second).Error(); err != nil {
 			t.Fatal(err)

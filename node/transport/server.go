@@ -84,7 +84,7 @@ type inbound struct {
 	lastContact atomic.Int64
 	working     atomic.Int64 // bytes of requests that Raft has not answered
 	asks        []ask        // reused by the reader
-	met         *peer        // it, once it knows that it has met us; the reader's own
+	contacted   *peer        // the peer, once its contact is recorded; only the reader uses it
 }
 
 // answer serves a control or append stream until it or its session ends.
@@ -199,8 +199,8 @@ func (in *inbound) read() error {
 			return err
 		}
 		in.lastContact.Store(int64(in.mux.mono()))
-		if in.met != nil {
-			in.met.lastRequest.Store(in.lastContact.Load())
+		if in.contacted != nil {
+			in.contacted.lastRequest.Store(in.lastContact.Load())
 		}
 		if err := in.frame(f.body); err != nil {
 			return err
@@ -227,7 +227,7 @@ func (in *inbound) frame(body []byte) error {
 
 func (in *inbound) receive(k kind, payload []byte) error {
 	if in.peer == "" {
-		return in.meet(k, payload)
+		return in.receiveHello(k, payload)
 	}
 	switch {
 	case k == kindPing && in.of == kindPing:
@@ -240,8 +240,8 @@ func (in *inbound) receive(k kind, payload []byte) error {
 	return errMalformed
 }
 
-// meet takes the greeting, which must come first.
-func (in *inbound) meet(k kind, payload []byte) error {
+// receiveHello takes the greeting, which must come first.
+func (in *inbound) receiveHello(k kind, payload []byte) error {
 	var h hello
 	if k != kindHello {
 		return errMalformed
@@ -314,7 +314,7 @@ func (in *inbound) request(k kind, payload []byte) error {
 	}
 	g, err := in.mux.addressee(&e)
 	if err == nil {
-		if err = in.meets(e.ttl); err == nil {
+		if err = in.recordContact(e.ttl); err == nil {
 			err = g.deliver(r)
 		}
 	}
@@ -324,20 +324,20 @@ func (in *inbound) request(k kind, payload []byte) error {
 	return nil
 }
 
-// meets notes that a replica of the peer speaks, which waits so long for it.
-func (in *inbound) meets(ttl time.Duration) error {
-	if in.met != nil {
+// recordContact records that a replica of the peer has sent something. It waits at most for ttl.
+func (in *inbound) recordContact(ttl time.Duration) error {
+	if in.contacted != nil {
 		return nil
 	}
 	p := in.mux.peer(in.peer)
 	if p == nil {
 		return errClosing
 	}
-	if err := p.meet(in.mux.ctx, ttl); err != nil {
+	if err := p.recordContact(in.mux.ctx, ttl); err != nil {
 		return err
 	}
 	p.lastRequest.Store(in.lastContact.Load())
-	in.met = p
+	in.contacted = p
 	return nil
 }
 

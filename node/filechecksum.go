@@ -19,32 +19,33 @@ import (
 // loses a bit would otherwise give a node another name for its replicas, or an epoch that beats every table to come.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-var errUnsealed = errors.New("its checksum is not that of its content")
+var errWrongChecksum = errors.New("its checksum is not that of its content")
 
-// The seal of node.json is its last member, and has sealLen bytes.
+// The checksum of node.json is its last member, and has checksumLen bytes.
 const (
-	sealMember = ",\n  \"checksum\": \"%08x\"\n}\n"
-	sealLen    = len(sealMember) - len("%08x") + 8
+	checksumMember = ",\n  \"checksum\": \"%08x\"\n}\n"
+	checksumLen    = len(checksumMember) - len("%08x") + 8
 )
 
-func sealOf(body []byte) []byte {
-	return fmt.Appendf(nil, sealMember, crc32.Checksum(body, castagnoli))
+func checksumMemberOf(body []byte) []byte {
+	return fmt.Appendf(nil, checksumMember, crc32.Checksum(body, castagnoli))
 }
 
-// encode writes an identity with its seal.
+// encode writes an identity with its checksum.
 func (id *identity) encode() ([]byte, error) {
 	raw, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", identityName, err)
 	}
 	body := bytes.TrimSuffix(raw, []byte("\n}"))
-	return append(body, sealOf(body)...), nil
+	return append(body, checksumMemberOf(body)...), nil
 }
 
-// decode reads an identity. One without a seal is of a build that wrote none, and has nothing that this build does not know: else it is the seal that is damaged.
+// decode reads an identity. One without a checksum is of a build that wrote none,
+// and has no member that this build does not know: else the checksum is what is damaged.
 func (id *identity) decode(raw []byte) error {
 	var read identity
-	if n := len(raw) - sealLen; n > 0 && bytes.Equal(raw[n:], sealOf(raw[:n])) {
+	if n := len(raw) - checksumLen; n > 0 && bytes.Equal(raw[n:], checksumMemberOf(raw[:n])) {
 		if err := json.Unmarshal(raw, &read); err != nil {
 			return err
 		}
@@ -52,7 +53,7 @@ func (id *identity) decode(raw []byte) error {
 		return nil
 	}
 	if bytes.Contains(raw, []byte(`"checksum"`)) {
-		return errUnsealed
+		return errWrongChecksum
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -66,31 +67,32 @@ func (id *identity) decode(raw []byte) error {
 	return nil
 }
 
-// sealField is a field that a table does not have, and never will: the last one there can be.
-const sealField = protowire.MaxValidNumber
+// checksumField is a field that a table does not have, and never will: the last one there can be.
+const checksumField = protowire.MaxValidNumber
 
-// tableSealLen is the length of that field: its tag, and the checksum.
-var tableSealLen = protowire.SizeTag(sealField) + protowire.SizeFixed32()
+// tableChecksumLen is the length of that field: its tag, and the checksum.
+var tableChecksumLen = protowire.SizeTag(checksumField) + protowire.SizeFixed32()
 
-func sealTable(body []byte) []byte {
-	b := protowire.AppendTag(body, sealField, protowire.Fixed32Type)
+func withChecksum(body []byte) []byte {
+	b := protowire.AppendTag(body, checksumField, protowire.Fixed32Type)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, castagnoli))
 }
 
-// encodeTable writes a table with its seal.
+// encodeTable writes a table with its checksum.
 func encodeTable(t *ebbv1.Table) ([]byte, error) {
 	raw, err := protobuf.Marshal(t)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", tableName, err)
 	}
-	return sealTable(raw), nil
+	return withChecksum(raw), nil
 }
 
-// decodeTable reads a table. One without a seal, also of a build that wrote none, is as good as none: a node has it again from its log, or from the others.
+// decodeTable reads a table. One without a checksum, also of a build that wrote none, is as good as none: a
+// node has it again from its log, or from the others.
 func decodeTable(raw []byte) (*ebbv1.Table, error) {
-	n := len(raw) - tableSealLen
-	if n < 0 || !bytes.Equal(raw[n:], sealTable(raw[:n:n])[n:]) {
-		return nil, errUnsealed
+	n := len(raw) - tableChecksumLen
+	if n < 0 || !bytes.Equal(raw[n:], withChecksum(raw[:n:n])[n:]) {
+		return nil, errWrongChecksum
 	}
 	t := new(ebbv1.Table)
 	return t, protobuf.Unmarshal(raw[:n], t)

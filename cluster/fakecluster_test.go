@@ -17,10 +17,10 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// ensemble is a cluster without a network: three nodes whose replicas agree
+// fakeCluster is a cluster without a network: three nodes whose replicas agree
 // perfectly, because they share one state a shard. What a test changes is who
 // leads, who answers and how.
-type ensemble struct {
+type fakeCluster struct {
 	t       testing.TB
 	control *Control
 	table   *Table
@@ -59,10 +59,10 @@ type mood struct {
 
 const year2026 = 1_767_225_600_000_000
 
-func newEnsemble(t testing.TB, shards uint32) *ensemble { return newEnsembleOf(t, 3, shards) }
+func newFakeCluster(t testing.TB, shards uint32) *fakeCluster { return newFakeClusterOf(t, 3, shards) }
 
-func newEnsembleOf(t testing.TB, nodes int, shards uint32) *ensemble {
-	e := &ensemble{
+func newFakeClusterOf(t testing.TB, nodes int, shards uint32) *fakeCluster {
+	e := &fakeCluster{
 		t: t, control: NewControl(), leaders: NewLeaders(shards), stamp: year2026,
 		states: make(map[uint32]*shard.State), leads: make(map[uint32]string), mood: make(map[string]mood),
 	}
@@ -77,7 +77,7 @@ func newEnsembleOf(t testing.TB, nodes int, shards uint32) *ensemble {
 	return e
 }
 
-func (e *ensemble) definition(namespace string) []byte {
+func (e *fakeCluster) definition(namespace string) []byte {
 	define, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: e.table.Namespace(namespace)}})
 	if err != nil {
 		e.t.Fatal(err)
@@ -86,7 +86,7 @@ func (e *ensemble) definition(namespace string) []byte {
 }
 
 // create makes a namespace, which all shards know at once.
-func (e *ensemble) create(ns *ebbv1.Namespace) {
+func (e *fakeCluster) create(ns *ebbv1.Namespace) {
 	e.t.Helper()
 	e.index++
 	e.control.Apply(e.index+1, encode(e.t, setCommand(true, ns)))
@@ -99,7 +99,7 @@ func (e *ensemble) create(ns *ebbv1.Namespace) {
 }
 
 // enter applies one command to a shard.
-func (e *ensemble) enter(number uint32, command []byte) *ebbv1.CommandResult {
+func (e *fakeCluster) enter(number uint32, command []byte) *ebbv1.CommandResult {
 	e.index++
 	raw, err := pb.Marshal(&ebbv1.Entry{StampUs: e.stamp, Commands: [][]byte{command}})
 	if err != nil {
@@ -108,7 +108,7 @@ func (e *ensemble) enter(number uint32, command []byte) *ebbv1.CommandResult {
 	return e.states[number].Apply(e.index, raw, nil)[0]
 }
 
-func (e *ensemble) router(node string) *Router {
+func (e *fakeCluster) router(node string) *Router {
 	return NewRouter(RouterConfig{
 		Node: node, Table: func() *Table { return e.table }, Leaders: e.leaders, Local: replica{e, node}, Peers: e,
 		Now: e.now,
@@ -116,13 +116,13 @@ func (e *ensemble) router(node string) *Router {
 }
 
 // now is what the nodes' clocks say, and the stamp of the next entry.
-func (e *ensemble) now() time.Time {
+func (e *fakeCluster) now() time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return time.UnixMicro(e.stamp)
 }
 
-func (e *ensemble) coordinator(node string) *Coordinator {
+func (e *fakeCluster) coordinator(node string) *Coordinator {
 	return NewCoordinator(CoordinatorConfig{
 		Node: node, Table: func() *Table { return e.table }, Leaders: e.leaders, Local: replica{e, node}, Peers: e,
 		Now: e.now,
@@ -130,7 +130,7 @@ func (e *ensemble) coordinator(node string) *Coordinator {
 }
 
 // Backend is the other nodes' side.
-func (e *ensemble) Backend(node string) (Backend, error) {
+func (e *fakeCluster) Backend(node string) (Backend, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mood[node].away {
@@ -141,7 +141,7 @@ func (e *ensemble) Backend(node string) (Backend, error) {
 
 // replica is one node's Backend.
 type replica struct {
-	e    *ensemble
+	e    *fakeCluster
 	node string
 }
 
@@ -246,15 +246,15 @@ func (r replica) refusal(number uint32) *ebbv1.Error {
 }
 
 // with changes the world under its lock.
-func (e *ensemble) with(change func()) {
+func (e *fakeCluster) with(change func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	change()
 }
 
-// heard returns the calls since the last time, sorted, for those of one round
+// takeCalls returns the calls since the last time, sorted, for those of one round
 // arrive in any order.
-func (e *ensemble) heard() []string {
+func (e *fakeCluster) takeCalls() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	calls := slices.Sorted(slices.Values(e.calls))
@@ -263,7 +263,7 @@ func (e *ensemble) heard() []string {
 }
 
 // ledBy returns the shards that a node leads, in order.
-func (e *ensemble) ledBy(node string) (shards []uint32) {
+func (e *fakeCluster) ledBy(node string) (shards []uint32) {
 	for number := uint32(1); number <= e.table.Shards(); number++ {
 		if e.leads[number] == node {
 			shards = append(shards, number)
@@ -273,7 +273,7 @@ func (e *ensemble) ledBy(node string) (shards []uint32) {
 }
 
 // keyOn returns the i-th key that lives on a shard.
-func (e *ensemble) keyOn(number uint32, i int) []byte {
+func (e *fakeCluster) keyOn(number uint32, i int) []byte {
 	for n := 0; ; n++ {
 		key := fmt.Appendf(nil, "key-%d", n)
 		if e.table.ShardOf("", key) == number {
@@ -286,7 +286,7 @@ func (e *ensemble) keyOn(number uint32, i int) []byte {
 }
 
 // increment is a serialised command that adds 1 to a bin of some key of a shard.
-func (e *ensemble) increment(number uint32, bin string) *ebbv1.ShardCommand {
+func (e *fakeCluster) increment(number uint32, bin string) *ebbv1.ShardCommand {
 	raw, err := pb.Marshal(&ebbv1.Command{
 		Namespace: proto.DefaultNamespace,
 		Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// testGround makes machines, where that can be done.
-func testGround(t *testing.T, o GroundOptions, able func() error) *Ground {
+// newTestbed makes machines, where that can be done.
+func newTestbed(t *testing.T, o TestbedOptions, able func() error) *Testbed {
 	t.Helper()
 	if err := able(); err != nil {
 		t.Skip(err)
 	}
 	o.Dir = t.TempDir()
-	g, err := NewGround(o)
+	g, err := NewTestbed(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func testGround(t *testing.T, o GroundOptions, able func() error) *Ground {
 
 // A disk whose power is cut has what was synced, and not what was only written.
 func TestDiskLosesWhatWasNotSynced(t *testing.T) {
-	g := testGround(t, GroundOptions{Machines: 1, Disks: true}, canLose)
+	g := newTestbed(t, TestbedOptions{Machines: 1, Disks: true}, canLose)
 	m, dir := g.machines[0], filepath.Join(t.TempDir(), "disk")
 	if err := m.giveDisk(filepath.Join(g.dir, "image"), dir); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestDiskLosesWhatWasNotSynced(t *testing.T) {
 	}
 }
 
-// echo answers at a machine's address with what it is told.
+// echo answers at a machine's address with what it receives.
 func echo(t *testing.T, m *Machine) {
 	t.Helper()
 	var l net.Listener
@@ -113,8 +113,8 @@ func echo(t *testing.T, m *Machine) {
 	}()
 }
 
-// told says something through a connection, and reports whether it comes back in time.
-func told(c net.Conn, limit time.Duration) bool {
+// roundTrip sends something through a connection, and reports whether it comes back in time.
+func roundTrip(c net.Conn, limit time.Duration) bool {
 	_ = c.SetDeadline(time.Now().Add(limit))
 	if _, err := c.Write([]byte("hello")); err != nil {
 		return false
@@ -125,7 +125,7 @@ func told(c net.Conn, limit time.Duration) bool {
 
 // What is said between machines that are cut off from each other does not arrive, in the direction that is cut; what is said to others does; and what was said arrives after all when they are not cut any more.
 func TestNetworkCuts(t *testing.T) {
-	g := testGround(t, GroundOptions{Machines: 3, Network: true}, canCut)
+	g := newTestbed(t, TestbedOptions{Machines: 3, Network: true}, canCut)
 	echo(t, g.machines[0])
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -136,7 +136,7 @@ func TestNetworkCuts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if !told(c, 30*time.Second) {
+		if !roundTrip(c, 30*time.Second) {
 			t.Fatal("no answer without a cut")
 		}
 		conns = append(conns, c)
@@ -148,10 +148,10 @@ func TestNetworkCuts(t *testing.T) {
 		"lossy":     func() { g.Net.Set(0, 1, Weather{Loss: 1}) },
 	} {
 		set()
-		if told(conns[0], 300*time.Millisecond) {
+		if roundTrip(conns[0], 300*time.Millisecond) {
 			t.Errorf("%s: an answer through a cut", name)
 		}
-		if !told(conns[1], 30*time.Second) || !told(conns[2], 30*time.Second) {
+		if !roundTrip(conns[1], 30*time.Second) || !roundTrip(conns[2], 30*time.Second) {
 			t.Errorf("%s: no answer where nothing is cut", name)
 		}
 		g.Net.Heal()
@@ -163,7 +163,7 @@ func TestNetworkCuts(t *testing.T) {
 	const late = 80 * time.Millisecond
 	g.Net.Set(1, 0, Weather{Delay: late})
 	began := time.Now()
-	if !told(conns[0], 30*time.Second) || time.Since(began) < late {
+	if !roundTrip(conns[0], 30*time.Second) || time.Since(began) < late {
 		t.Errorf("an answer after %v, with a delay of %v", time.Since(began), late)
 	}
 }

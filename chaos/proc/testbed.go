@@ -12,9 +12,9 @@ import (
 	"slices"
 )
 
-// Ground is what a fleet stands on: machines with a network between them that can be cut, or with disks that lose what was not synced, or both. A nil Ground is this
-// machine: all nodes listen on loopback, and share its disk.
-type Ground struct {
+// Testbed is where the nodes of a fleet run: machines with a network between them that can be cut, or with disks that
+// lose what was not synced, or both. A nil Testbed is this machine: all nodes listen on loopback, and share its disk.
+type Testbed struct {
 	Net   *Network // nil: loopback
 	disks bool
 	dir   string
@@ -24,23 +24,23 @@ type Ground struct {
 	free     []*Machine // on which no node is
 }
 
-// GroundOptions says what a ground has.
-type GroundOptions struct {
+// TestbedOptions says what a testbed has.
+type TestbedOptions struct {
 	Dir      string // for images of disks
 	Machines int
 	Network  bool
 	Disks    bool
 }
 
-// NewGround makes machines.
-func NewGround(o GroundOptions) (*Ground, error) {
+// NewTestbed makes machines.
+func NewTestbed(o TestbedOptions) (*Testbed, error) {
 	if !o.Network && !o.Disks {
-		return nil, nil //nolint:nilnil // a nil Ground is this machine
+		return nil, nil //nolint:nilnil // a nil Testbed is this machine
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	g := &Ground{disks: o.Disks, dir: o.Dir}
+	g := &Testbed{disks: o.Disks, dir: o.Dir}
 	for range o.Machines {
 		m, err := newMachine(o.Network, o.Disks)
 		if err != nil {
@@ -66,10 +66,10 @@ func NewGround(o GroundOptions) (*Ground, error) {
 }
 
 // Clients is the number of the machine from which clients dial, in the network.
-func (g *Ground) Clients() int { return len(g.machines) }
+func (g *Testbed) Clients() int { return len(g.machines) }
 
 // Dial opens a connection as clients do.
-func (g *Ground) Dial(ctx context.Context, addr string) (net.Conn, error) {
+func (g *Testbed) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	if g == nil || g.clients == nil {
 		return dialHere(ctx, addr)
 	}
@@ -77,7 +77,7 @@ func (g *Ground) Dial(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // place gives a node its machine and addresses for gRPC, HTTP, gossip and admin.
-func (g *Ground) place(p *process, dir string) ([]string, error) {
+func (g *Testbed) place(p *process, dir string) ([]string, error) {
 	if g == nil {
 		return FreeAddresses(4)
 	}
@@ -101,7 +101,7 @@ func (g *Ground) place(p *process, dir string) ([]string, error) {
 }
 
 // leave frees the machine of a node that has ended and does not come back.
-func (g *Ground) leave(p *process, dir string) error {
+func (g *Testbed) leave(p *process, dir string) error {
 	if g == nil {
 		return os.RemoveAll(dir)
 	}
@@ -116,7 +116,7 @@ func (g *Ground) leave(p *process, dir string) error {
 }
 
 // Close ends all machines, and what runs on them.
-func (g *Ground) Close() {
+func (g *Testbed) Close() {
 	if g == nil {
 		return
 	}
@@ -133,7 +133,7 @@ func (g *Ground) Close() {
 
 // CanCut reports why this machine cannot have networks that are cut; nil if it can.
 func CanCut() error {
-	g, err := NewGround(GroundOptions{Dir: os.TempDir(), Machines: 1, Network: true})
+	g, err := NewTestbed(TestbedOptions{Dir: os.TempDir(), Machines: 1, Network: true})
 	if err != nil {
 		return fmt.Errorf("a network namespace with a TUN device needs Linux, root and /dev/net/tun: %w", err)
 	}
@@ -155,7 +155,7 @@ func CanLose() error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it lies in the system's directory for such
-	g, err := NewGround(GroundOptions{Dir: dir, Machines: 1, Disks: true})
+	g, err := NewTestbed(TestbedOptions{Dir: dir, Machines: 1, Disks: true})
 	if err != nil {
 		return fmt.Errorf("%s: %w", needs, err)
 	}

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestNobodyIsHeardUnmet: while a node cannot write down that it meets another, or has not done so yet, neither what that one asks nor what it answers
-// gets to the node's replicas; what waits is given up when it is due.
-func TestNobodyIsHeardUnmet(t *testing.T) {
+// TestContactIsRecordedFirst: until a node has recorded the contact with another durably, no request or answer of that
+// one reaches its replicas. What waits for that ends at its deadline.
+func TestContactIsRecordedFirst(t *testing.T) {
 	for _, unable := range []string{"a", "b"} {
 		synctest.Test(t, func(t *testing.T) {
 			var full, hangs atomic.Bool
@@ -21,7 +21,7 @@ func TestNobodyIsHeardUnmet(t *testing.T) {
 				if c.Node != unable {
 					return
 				}
-				c.Meet = func(ctx context.Context, _ string) error {
+				c.RecordContact = func(ctx context.Context, _ string) error {
 					if hangs.Load() {
 						<-ctx.Done()
 						return ctx.Err()
@@ -36,8 +36,8 @@ func TestNobodyIsHeardUnmet(t *testing.T) {
 				if err := vote(asks, "b/12"); err == nil {
 					t.Errorf("%s at %s: b's vote was heard", why, unable)
 				}
-				if met := w.nodes[unable].Met(); len(met) > 0 {
-					t.Errorf("%s at %s: it has met %v", why, unable, met)
+				if contacted := w.nodes[unable].Contacted(); len(contacted) > 0 {
+					t.Errorf("%s at %s: it has contacted %v", why, unable, contacted)
 				}
 			}
 			none("a full disk")
@@ -50,11 +50,11 @@ func TestNobodyIsHeardUnmet(t *testing.T) {
 			hangs.Store(false)
 			full.Store(false)
 			if err := vote(asks, "b/12"); err != nil {
-				t.Errorf("nobody at %s is heard: %v", unable, err)
+				t.Errorf("%s takes no message: %v", unable, err)
 			}
 			for name, other := range map[string]string{"a": "b", "b": "a"} {
-				if met := w.nodes[name].Met(); !slices.Equal(met, []string{other}) {
-					t.Errorf("%s has met %v, want %s", name, met, other)
+				if contacted := w.nodes[name].Contacted(); !slices.Equal(contacted, []string{other}) {
+					t.Errorf("%s has contacted %v, want %s", name, contacted, other)
 				}
 			}
 		})

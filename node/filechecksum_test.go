@@ -35,7 +35,7 @@ func sampleTable(t testing.TB) *ebbv1.Table {
 }
 
 // No bit of node.json and of table.pb may be another, and neither may be cut off: an epoch of a table that is too high would beat every table to come.
-func TestSealedFilesRejectDamage(t *testing.T) {
+func TestFileChecksumsRejectDamage(t *testing.T) {
 	id := sampleIdentity()
 	own, err := id.encode()
 	must(t, err)
@@ -68,26 +68,26 @@ func TestSealedFilesRejectDamage(t *testing.T) {
 	}
 }
 
-// What builds wrote that knew no seals is read, but for tables, and they read what this one writes.
+// This build reads what builds without checksums wrote, except tables, and they read what this one writes.
 func TestFilesOfBuildsWithoutSeals(t *testing.T) {
 	want := sampleIdentity()
 	old, err := json.MarshalIndent(want, "", "  ")
 	must(t, err)
-	sealed, err := want.encode()
+	summed, err := want.encode()
 	must(t, err)
-	for name, raw := range map[string][]byte{"without": append(old, '\n'), "with": sealed} {
+	for name, raw := range map[string][]byte{"without": append(old, '\n'), "with": summed} {
 		var id identity
 		must(t, id.decode(raw))
 		if diff := cmp.Diff(want, id); diff != "" {
-			t.Errorf("%s a seal: %s", name, diff)
+			t.Errorf("%s a checksum: %s", name, diff)
 		}
 	}
 	var id identity
-	must(t, json.Unmarshal(sealed, &id)) // as they do
+	must(t, json.Unmarshal(summed, &id)) // as they do
 	if diff := cmp.Diff(want, id); diff != "" {
 		t.Errorf("to an older build: %s", diff)
 	}
-	if err := id.decode([]byte(strings.Replace(string(sealed), "ebb-1", "ebb-2", 1))); !errors.Is(err, errUnsealed) || id.Node != "ebb-1" {
+	if err := id.decode([]byte(strings.Replace(string(summed), "ebb-1", "ebb-2", 1))); !errors.Is(err, errWrongChecksum) || id.Node != "ebb-1" {
 		t.Errorf("edited by hand: %v, and the node is %s", err, id.Node)
 	}
 
@@ -106,8 +106,9 @@ func TestFilesOfBuildsWithoutSeals(t *testing.T) {
 	}
 }
 
-// FuzzSealed: any bytes are refused or read, alike after another round, and an identity that refuses them stays as it was.
-func FuzzSealed(f *testing.F) {
+// FuzzFileChecksums: any bytes are refused or read, alike after another round, and an identity that refuses them stays
+// as it was.
+func FuzzFileChecksums(f *testing.F) {
 	id := sampleIdentity()
 	own, err := id.encode()
 	if err != nil {
@@ -117,14 +118,14 @@ func FuzzSealed(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, raw := range [][]byte{own, table, []byte("{}"), []byte(`{"layout":1,"node":"ebb-0","replicas":{"0":{"id":1}}}`), []byte(`{"layout":1}{}`), sealTable(nil)} {
+	for _, raw := range [][]byte{own, table, []byte("{}"), []byte(`{"layout":1,"node":"ebb-0","replicas":{"0":{"id":1}}}`), []byte(`{"layout":1}{}`), withChecksum(nil)} {
 		f.Add(raw, false)
 		f.Add(raw, true)
 	}
-	f.Fuzz(func(t *testing.T, raw []byte, seal bool) {
+	f.Fuzz(func(t *testing.T, raw []byte, summed bool) {
 		asJSON, asTable := bytes.Clone(raw), bytes.Clone(raw)
-		if seal { // so that the fuzzer gets past the checksums
-			asJSON, asTable = append(asJSON, sealOf(raw)...), sealTable(asTable)
+		if summed { // so that the fuzzer gets past the checksums
+			asJSON, asTable = append(asJSON, checksumMemberOf(raw)...), withChecksum(asTable)
 		}
 		got := identity{Node: "before"}
 		if err := got.decode(asJSON); err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// scribes count commands each of which has a bin of its own, whose name stands in the log as it was sent. At the end the logs themselves are read from the nodes' disks: what is
-// in them, and where, says more than answers can.
-type scribes struct {
+// logWriters count commands. Each command has a bin of its own, whose name is in the log as it was sent. At the end the
+// run reads the logs themselves from the disks of the nodes: what is in them, and where, says more than answers can.
+type logWriters struct {
 	w *world
 
 	mu      sync.Mutex // guards what follows
@@ -35,26 +35,26 @@ type written struct {
 	outcome  outcome
 }
 
-type scribe struct {
-	*scribes
+type logWriter struct {
+	*logWriters
 	rng *rand.Rand
 }
 
-// scribedKeys is how many keys they count in.
-const scribedKeys = 2
+// logWriterKeys is how many keys they count in.
+const logWriterKeys = 2
 
-func newScribes(w *world) []client {
-	s := &scribes{w: w}
+func newLogWriters(w *world) []client {
+	s := &logWriters{w: w}
 	w.autopsies = append(w.autopsies, s.readLogs)
-	return []client{&scribe{s, w.rng(8100)}, &scribe{s, w.rng(8101)}}
+	return []client{&logWriter{s, w.rng(8100)}, &logWriter{s, w.rng(8101)}}
 }
 
-func (s *scribe) work(c *ebb.Client) {
+func (s *logWriter) work(c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), millis(s.rng, 500, 6000))
 	defer cancel()
 	s.mu.Lock()
 	n := len(s.written)
-	one := written{mark: fmt.Sprintf("<scribe-%d>", n), key: fmt.Sprintf("scribed-%d", s.rng.IntN(scribedKeys)), from: s.w.now(), outcome: unknown}
+	one := written{mark: fmt.Sprintf("<scribe-%d>", n), key: fmt.Sprintf("scribed-%d", s.rng.IntN(logWriterKeys)), from: s.w.now(), outcome: unknown}
 	one.behind = s.w.appliedOf(s.shardOf(one))
 	s.written = append(s.written, one)
 	s.mu.Unlock()
@@ -66,13 +66,13 @@ func (s *scribe) work(c *ebb.Client) {
 	s.mu.Unlock()
 }
 
-func (s *scribes) shardOf(one written) uint32 {
+func (s *logWriters) shardOf(one written) uint32 {
 	return proto.ShardOf(countsNamespace, []byte(one.key), s.w.plan.Shards)
 }
 
 // settle sees that every command counts once: its bin is there, with one.
-func (s *scribes) settle(ctx context.Context, c *ebb.Client) {
-	for k := range scribedKeys {
+func (s *logWriters) settle(ctx context.Context, c *ebb.Client) {
+	for k := range logWriterKeys {
 		key := fmt.Sprintf("scribed-%d", k)
 		d, err := c.Distribution(ctx, countsNamespace, key)
 		if !s.w.hold("healed-reads", err == nil, "read %s when all was mended: %v", key, err) {
@@ -92,7 +92,7 @@ func (s *scribes) settle(ctx context.Context, c *ebb.Client) {
 func (o outcome) String() string { return [...]string{"acknowledged", "unknown", "failed"}[o] }
 
 // readLogs ends all nodes and reads their logs, as far as all of a shard's replicas have applied them: so far they are committed.
-func (s *scribes) readLogs() {
+func (s *logWriters) readLogs() {
 	applied := make([]map[uint32]uint64, s.w.c.Nodes()) // by node and shard
 	for i := range applied {
 		applied[i] = map[uint32]uint64{}
@@ -130,7 +130,7 @@ type entry struct {
 }
 
 // readLog reads the log of one node, and holds its entries against those of the others.
-func (s *scribes) readLog(i int, applied map[uint32]uint64, logs []committed) {
+func (s *logWriters) readLog(i int, applied map[uint32]uint64, logs []committed) {
 	log, err := wal.Open(wal.Config{FS: s.w.c.Disk(i), Dir: "/data/wal", Existing: true, SegmentBytes: s.w.plan.Segment, Fatal: func(error) {}})
 	if !s.w.hold("logs-agree", err == nil, "the log of %s cannot be read: %v", s.w.c.Name(i), err) {
 		return
@@ -157,7 +157,7 @@ func (s *scribes) readLog(i int, applied map[uint32]uint64, logs []committed) {
 }
 
 // agree holds an entry of one replica against that of another.
-func (s *scribes) agree(shard uint32, log committed, index uint64, e entry) {
+func (s *logWriters) agree(shard uint32, log committed, index uint64, e entry) {
 	other, known := log[index]
 	if !known {
 		log[index] = e
@@ -170,7 +170,7 @@ func (s *scribes) agree(shard uint32, log committed, index uint64, e entry) {
 // judgeLog sees that every acknowledged command is in the log, which was applied up to end, and behind all that were acknowledged before it was sent; and that terms never fall. A command that was sent
 // twice stands there twice: what counts is where it comes first, if that is known. Where entries are missing, the first may be among them of what was sent before the last of those was applied, and what
 // is there may be a second, which comes late.
-func (s *scribes) judgeLog(shard uint32, log committed, end uint64) {
+func (s *logWriters) judgeLog(shard uint32, log committed, end uint64) {
 	indexes := make([]uint64, 0, len(log))
 	for index := range log {
 		indexes = append(indexes, index)
