@@ -182,7 +182,8 @@ func TestReader(t *testing.T) {
 		},
 		{
 			"no such column in a key of several parts", "a.tsv", "t\tcountry\n1\tUS\n",
-			Options{Key: "all/{gg}", Bin: "country"}, "open: a.tsv: key \"all/{gg}\": no column \"gg\"; there are t, country\n",
+			Options{Key: "all/{gg}", Bin: "country"},
+			"open: a.tsv: key \"all/{gg}\": no column \"gg\"; there are t, country\n",
 		},
 		{"column zero", "a.tsv", "x\ty\n", Options{Key: "0", Bin: "1"}, "open: a.tsv: key \"0\": columns are numbered from 1\n"},
 		{"no key", "a.tsv", "x\ty\n", Options{Bin: "1"}, "open: key: no column is named\n"},
