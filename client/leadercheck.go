@@ -20,7 +20,7 @@ const (
 )
 
 // errDeposed ends the wait for a write. It may be applied: the client sends the same command again.
-var errDeposed = proto.ErrUnknownOutcome.Errorf("another node leads meanwhile")
+var errDeposed = proto.ErrUnknownOutcome.Errorf("another node leads now")
 
 // leaderCheck holds the writes that one node has not answered for leaderCheckAfter. While there are any, one goroutine
 // asks other nodes who leads.

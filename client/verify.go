@@ -178,7 +178,7 @@ func (s *ShardCheck) Uncompared() string {
 	case s.Equal || s.diverged():
 		return ""
 	case s.onlyAtOtherEntries():
-		return "written to meanwhile: not all of its nodes were caught at one entry"
+		return "written to during the check: not all of its nodes were caught at one entry"
 	case s.Leader == "":
 		why = append(why, "no leader")
 	}

@@ -38,7 +38,7 @@ func TestCompareReplicas(t *testing.T) {
 			"one is elsewhere", 2,
 			[]*ebbv1.ReplicaRecord{a, b},
 			status(leads, report("b", 2, "follower", 8, 6)),
-			"written to meanwhile: not all of its nodes were caught at one entry", false,
+			"written to during the check: not all of its nodes were caught at one entry", false,
 		},
 		{"nobody leads", 2, []*ebbv1.ReplicaRecord{a, b}, status(report("a", 1, "follower", 9, 7), report("b", 2, "candidate", 9, 7)), "no leader", false},
 		{"one is silent", 3, []*ebbv1.ReplicaRecord{a, b, c}, status(leads, report("b", 2, "follower", 9, 7)), "no answer from c", false},

@@ -15,7 +15,7 @@ const (
 )
 
 // errDeposed is why a request to another node is not waited for any more.
-var errDeposed = errors.New("another node leads meanwhile, or nobody")
+var errDeposed = errors.New("another node leads now, or none")
 
 // untilDeposed returns a context that ends deposedGrace after this node learns that the other node leads none of the
 // shards any more. It does not end if that node leads again by then. A node that is cut off may never answer, and the

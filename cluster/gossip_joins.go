@@ -27,7 +27,7 @@ func joinFault(err error) string {
 	case says("is of cluster"):
 		return "it is of another cluster"
 	case says("dial "):
-		return "nobody answers:" + last
+		return "no node answers:" + last
 	case says("gossip refused", "msgType", "EOF", "reset", "broken pipe", "decode", "msgpack"):
 		return "it does not speak gossip"
 	}

@@ -97,7 +97,7 @@ func (k *timekeeper) stamp(self string, voters []string) (int64, error) {
 	}
 	if ahead := now.drift(at) - median; ahead > stampAheadMax {
 		return 0, proto.ErrClockSkew.Errorf("clock of node %s is %v ahead of the median of its shard's voters: the limit is %v", self, ahead.Round(time.Millisecond), stampAheadMax).
-			WithHint("set the node's clock right; another node takes over meanwhile")
+			WithHint("set the node's clock right; another node takes over until then")
 	}
 	return now.wallUS, nil
 }

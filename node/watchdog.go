@@ -141,7 +141,7 @@ func (w *groupWatch) look() {
 			m.refused.note(nil) // what was refused before it led is none of this term's
 		}
 		if m.refused.lasting() {
-			w.restart(m, "every proposal is refused for a transfer that nobody is making")
+			w.restart(m, "every proposal is refused for a transfer that no node is making")
 		} else if id, stuck := w.stuck(m, now); stuck {
 			w.restart(m, fmt.Sprintf("replica %s answers and makes no progress", id))
 		}

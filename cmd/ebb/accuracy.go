@@ -30,7 +30,7 @@ type accuracyFlags struct {
 func newAccuracy(s *session) *cobra.Command {
 	var af accuracyFlags
 	cmd := &cobra.Command{
-		Use: "accuracy", Short: "Measure the bias and error of sketches on this machine, beside theory", Args: noArgs,
+		Use: "accuracy", Short: "Measure the bias and error of sketches on this machine, and compare them with theory", Args: noArgs,
 		Long: `Tries each kind many times from fixed seeds, over sizes from 1 to --max, and compares the bias and root mean
 square of the relative errors with theory. It writes accuracy.csv, figures.csv and two plots of each kind to --out; the
 table printed has the size of each kind at which the error is the largest part of theory. loglog, superloglog and

@@ -27,7 +27,7 @@ func newAlert(s *session) *cobra.Command {
 		Use: "alert KEY...", Short: "Say when a distribution drifts from a baseline, and when it is back", Args: argsBetween(1, -1, "KEY..."),
 		Long: "Say when a distribution drifts from a baseline, and when it is back. A line is printed at first and whenever the alert is raised or cleared; it is cleared at\n" +
 			"ten times the p-value, or four fifths of the distance, that raise it.",
-		Example: "  ebb alert clicks/today --against clicks/usual\n  ebb alert clicks/today --against clicks/usual --p 1e-6 --distance 0.1 --until-raised && page-somebody",
+		Example: "  ebb alert clicks/today --against clicks/usual\n  ebb alert clicks/today --against clicks/usual --p 1e-6 --distance 0.1 --until-raised && page-on-call",
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.watchDrift(cmd, args, &f) },
 	}
 	flags := cmd.Flags()

@@ -24,9 +24,9 @@ func newBackup(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "backup STORE", Short: "Keep the state of the cluster in a directory or an S3 bucket", Args: argsBetween(1, 1, "STORE"),
 		Long: `Writes what all shards hold, and the namespaces, to a directory or to s3://BUCKET/PREFIX, while the cluster
-goes on. Every shard is read from the node that leads it, as it is at a moment of its own: all that was
+works. Every shard is read from the node that leads it, as it is at a moment of its own: all that was
 acknowledged before is in it. The store may hold many backups, which share what they have in
-common: a second one sends only what has changed. A backup that was interrupted is none; the next one
+common: a second one sends only what has changed. An interrupted backup cannot be restored; the next one
 does not send again what it has sent.
 
 For S3 the environment says where and who: AWS_ENDPOINT_URL (of another service than AWS's), AWS_REGION, AWS_ACCESS_KEY_ID
@@ -66,7 +66,7 @@ func newBackupPrune(s *session) *cobra.Command {
 	var keep int
 	cmd := &cobra.Command{
 		Use: "prune STORE --keep N", Short: "Remove old backups, and what only they had", Args: argsBetween(1, 1, "STORE"),
-		Long:    "Removes all but the newest N backups, and the chunks that no other needs. Let no backup be taken meanwhile.",
+		Long:    "Removes all but the newest N backups, and the chunks that no other needs. Take no backup while it runs.",
 		Example: "  ebb backup prune /var/backups/ebb --keep 14",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if keep < 1 {
@@ -90,7 +90,7 @@ started with as many --shards as the backup's had; with another number, name it 
 touched. The cluster keeps its own id; it gets the namespaces, the keys, the dictionaries, and what it takes to know
 repetitions: sessions, sources, idempotency keys.
 
-While a shard is being restored it refuses writes with STARTING. A restore that was interrupted goes on when it is
+While a shard is being restored it refuses writes with STARTING. A restore that was interrupted continues when it is
 repeated; --cancel gives it up.`,
 		Example: "  ebb restore /var/backups/ebb\n  ebb restore /var/backups/ebb --backup 20261122T033000.000Z-7d1c9a40be12f38e\n  ebb restore /var/backups/ebb --shards 256",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -40,7 +40,7 @@ func newBench(s *session) *cobra.Command {
 	read.Flags().IntVar(&bf.rate, "rate", 0, "questions a second of the latency measurement; half of what the single ones reached, if 0")
 	cmd := children(
 		&cobra.Command{
-			Use: "bench", Short: "Measure this machine: a fresh three-node cluster, or the memory of distributions, beside rivals",
+			Use: "bench", Short: "Measure this machine: a fresh three-node cluster, or the memory of distributions, compared with others",
 			Long: `Starts its own nodes as processes on loopback, with replication and fsync on, measures
 them and stops them. The figures are of this machine, clients included.`,
 		},

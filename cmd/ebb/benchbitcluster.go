@@ -115,7 +115,7 @@ func benchBits(ctx context.Context, s *session, bf benchFlags, b bench.BitWrites
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{"bits": r, "nodes": bf.nodes, "keys": b.Keys, "ids": b.IDs, "load_average": loadAverage()})
 	}
-	_, err = fmt.Fprintf(s.term.out, "%d nodes, %d bitmaps: %.2f million single ids/s over %.1f s (%d, of which %d were not in), %.2f us of the nodes' CPU an id; load of the machine %s\n",
+	_, err = fmt.Fprintf(s.term.out, "%d nodes, %d bitmaps: %.2f million single ids/s over %.1f s (%d, %d of them new), %.2f us of the nodes' CPU an id; load of the machine %s\n",
 		bf.nodes, b.Keys, r.PerSecond/1e6, r.Seconds, r.Acknowledged, r.Changed, r.ServerCPU.Seconds()*1e6/float64(max(r.Acknowledged, 1)), loadAverage())
 	return err
 }

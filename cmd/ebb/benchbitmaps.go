@@ -18,14 +18,14 @@ const bitmapIDsMax = 1 << 32
 func newBenchBitmaps(s *session, bf *benchFlags) *cobra.Command {
 	var b bench.Bitmaps
 	cmd := &cobra.Command{
-		Use: "bitmaps", Short: "How many of many users were there within 1, 7 and 30 days, beside roaring bitmaps and Redis", Args: noArgs,
+		Use: "bitmaps", Short: "How many of many users were there within 1, 7 and 30 days, compared with roaring bitmaps and Redis", Args: noArgs,
 		Long: `Loads a bitmap of all users for each of 30 days into states of shards in this process, without log and
-network, and counts who was there within 1, 7 and 30 days, with the caches full of other things; beside roaring/v2,
+network, and counts who was there within 1, 7 and 30 days, with the caches full of other things. It compares with roaring/v2,
 redis-server (BITOP OR and BITCOUNT) and how fast the machine reads memory. Then windows of 7 and 30 days roll on with
 unions kept, as a node keeps them: how long the first question of a day takes, the second, which makes a union, and
 those that follow.
 
-With --nodes it starts so many nodes, loads bitmaps that are placed by slice through the log, and asks the cluster, beside
+With --nodes it starts so many nodes, loads bitmaps that are placed by slice through the log, and asks the cluster and
 one process that has the same bitmaps: 16 million users (a gigabyte of memory and one of disk), or as many as --ids says.`,
 		Example: `  ebb bench bitmaps
   ebb bench bitmaps --ids 10000000 --rival=false --json
@@ -60,7 +60,7 @@ one process that has the same bitmaps: 16 million users (a gigabyte of memory an
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&b.IDs, "ids", 128_000_000, "how many users there are; 16,000,000 by default with --nodes")
-	f.IntVar(&b.Rounds, "rounds", 9, "how often each question is asked; the median is told")
+	f.IntVar(&b.Rounds, "rounds", 9, "how often each question is asked; the median is printed")
 	return cmd
 }
 

@@ -15,7 +15,7 @@ const burstSizeMax = 1_000_000
 func newBenchBurst(s *session, bf *benchFlags) *cobra.Command {
 	var b bench.Burst
 	cmd := &cobra.Command{
-		Use: "burst", Short: "Bursts of increments to a million distributions beside questions, and whether all of it is counted", Args: noArgs,
+		Use: "burst", Short: "Bursts of increments to a million distributions during questions, and whether all of it is counted", Args: noArgs,
 		Long: `Fills distributions in a cluster of its own, sends a burst of increments each second while questions are
 asked at a fixed rate, and then asks for every distribution whether it counts what was sent.`,
 		Example: `  ebb bench burst --duration 60s
@@ -60,7 +60,7 @@ func benchBurst(ctx context.Context, s *session, bf *benchFlags, b bench.Burst) 
 		w := s.term.out
 		fmt.Fprintf(w, "%d distributions on %d nodes, replication %d, fsync on\n", r.Distributions, bf.nodes, min(3, bf.nodes))
 		fmt.Fprintf(w, "bursts        %d of %d: acknowledged after p50 %v, max %v\n", r.Bursts.N, b.Size, round(r.Bursts.P50), round(r.Bursts.Max))
-		fmt.Fprintf(w, "questions     %d meanwhile: p50 %v, p99 %v, max %v\n", r.Reads.N, round(r.Reads.P50), round(r.Reads.P99), round(r.Reads.Max))
+		fmt.Fprintf(w, "questions     %d during them: p50 %v, p99 %v, max %v\n", r.Reads.N, round(r.Reads.P50), round(r.Reads.P99), round(r.Reads.Max))
 		fmt.Fprintf(w, "counted       %d of %d sent, %d distributions differ\n", r.Counted, r.Sent, r.Different)
 	}
 	if r.Different > 0 {

@@ -28,7 +28,7 @@ func newBenchMemory(s *session, bf *benchFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "memory", Short: "Bytes a bin of millions of distributions, and answers while they are snapshotted; bytes of small bitmaps", Args: noArgs,
 		Long: `Builds distributions in this process, in as many shards as asked for, without log and network, and
-prints what they take, everything included; then increments and asks them beside snapshots.
+prints what they take, everything included; then increments and asks them while snapshots are written.
 Or builds bitmaps of 15 ids on average (Pareto, below 2^32), and prints what they take: given all
 their ids at once, and one after the other.`,
 		Example: `  ebb bench memory --n 1000000 --shape 10
@@ -103,7 +103,7 @@ func printSmallBitmaps(w io.Writer, filled string, shards int, r *bench.SmallBit
 		name  string
 		bytes int64
 	}{{"resident", r.Resident}, {"used", r.Pages + r.Allocated}, {"pages", r.Pages}} {
-		fmt.Fprintf(w, "%-13s %8.1f bytes an id  %8.1f a bitmap beside 4 an id  %8.1f MB\n", line.name,
+		fmt.Fprintf(w, "%-13s %8.1f bytes an id  %8.1f a bitmap without 4 an id  %8.1f MB\n", line.name,
 			float64(line.bytes)/float64(r.IDs), r.Beside(line.bytes), float64(line.bytes)/1e6)
 	}
 	fmt.Fprintf(w, "built by      %.0f ids/s, names and ids generated on the way\n", r.FillPerSecond)
@@ -170,7 +170,7 @@ func printMemory(s *session, mf memoryFlags, r *bench.MemoryResult, redis int64)
 			fmt.Fprintf(w, "%-13s p50 %v, p99 %v, p99.9 %v, max %v\n", q.name,
 				q.P50.Round(time.Microsecond), q.P99.Round(time.Microsecond), q.P999.Round(time.Microsecond), q.Max.Round(time.Microsecond))
 		}
-		fmt.Fprintf(w, "snapshots     %d written meanwhile, one shard each\n", l.Snapshots)
+		fmt.Fprintf(w, "snapshots     %d written during it, one shard each\n", l.Snapshots)
 	}
 	return nil
 }

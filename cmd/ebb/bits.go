@@ -211,7 +211,7 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 			return nil
 		}
 		if w.GetMore() {
-			fmt.Fprintf(s.term.err, "note: there are more: --from %d goes on\n", w.GetNext())
+			fmt.Fprintf(s.term.err, "note: there are more: continue with --from %d\n", w.GetNext())
 		}
 		return s.printExact(w.GetAsOfUs(), a.GetCoverage())
 	})
@@ -311,7 +311,7 @@ func newBitsIDs(s *session) *cobra.Command {
 	var limit uint32
 	cmd := &cobra.Command{
 		Use: "ids KEY", Short: "The ids in ascending order, a page of them", Args: argsBetween(1, 1, "KEY"),
-		Long:    "Lists ids in ascending order. A page has up to 100,000; --from goes on after it. `ebb bits export` writes all.",
+		Long:    "Lists ids in ascending order. A page has up to 100,000; --from continues after it. `ebb bits export` writes all.",
 		Example: "  ebb bits ids play/2011-11-01\n  ebb bits ids play/2011-11-01 --from 5000 --limit 100 -o tsv",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit == 0 {

@@ -41,7 +41,7 @@ ebb import refuses the row and counts the others: correct or remove the row, and
 
 In a namespace with a dictionary the file has strings instead, one a line or a column of them.
 
-Ids that are in already change nothing, so a load that was interrupted is simply run again. It goes on where the cluster
+Ids that are in already change nothing, so a load that was interrupted is simply run again. It continues where the cluster
 remembers it to have come, in steps of --step ids, if the file is the same (name, size, time of change) and is loaded into
 the same key; --restart begins anew. Standard input, strings of a dictionary and keys as play/{day} begin anew in any case. Sorted ids are fastest.`,
 		Example: "  ebb bits load premium premium.txt\n  ebb bits load play/2011-11-01 plays.csv.gz --column user_id\n  ebb bits load 'play/{day}' plays.csv.gz --column user_id\n  ebb bits load premium premium.roaring --format roaring",
@@ -67,7 +67,7 @@ the same key; --restart begins anew. Standard input, strings of a dictionary and
 	f.columns.addTimes(cmd.Flags())
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	cmd.Flags().BoolVar(&f.restart, "restart", false, "begin anew, however far an earlier run has come")
-	cmd.Flags().IntVar(&f.step, "step", 4<<20, "after how many `ids` the cluster is told how far the load has come")
+	cmd.Flags().IntVar(&f.step, "step", 4<<20, "after how many `ids` the load records in the cluster how far it has come")
 	return cmd
 }
 
@@ -143,7 +143,7 @@ func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags
 		l.skip = int(l.progress.Done())
 	}
 	if l.skip > 0 {
-		say(s, "%s: goes on behind the first %d ids, which an earlier run has put in", path, l.skip)
+		say(s, "%s: continues after the first %d ids, which an earlier run has put in", path, l.skip)
 	}
 	err = load.ReadIDs(in, f.format, f.column, opts, l.add)
 	if err == nil {
@@ -196,7 +196,7 @@ func (s *session) loaded(path string, ids, changed int, rate float64, err error)
 	case "tsv":
 		_, err = fmt.Fprintf(s.term.out, "%d\t%d\n", ids, changed)
 	default:
-		_, err = fmt.Fprintf(s.term.out, "read %d ids, of which %d were not in, at %.0f a second\n", ids, changed, rate)
+		_, err = fmt.Fprintf(s.term.out, "read %d ids, %d of them new, at %.0f a second\n", ids, changed, rate)
 	}
 	return err
 }

@@ -84,7 +84,7 @@ func newCertCA(s *session) *cobra.Command {
 	var c certFlags
 	var name string
 	cmd := &cobra.Command{
-		Use: "ca", Short: "Make a CA: ca.crt, which all may have, and ca.key, which nobody else may", Args: noArgs, Example: "  ebb cert ca --dir certs",
+		Use: "ca", Short: "Make a CA: ca.crt, which all may have, and ca.key, which is secret", Args: noArgs, Example: "  ebb cert ca --dir certs",
 		RunE: func(*cobra.Command, []string) error {
 			if err := outfile.MakeDir("--dir", c.dir); err != nil {
 				return err

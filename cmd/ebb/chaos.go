@@ -44,7 +44,7 @@ func newChaos(s *session) *cobra.Command {
 operators do. Afterwards all is mended, and the cluster must answer everything, and right. Seeds run in processes of their own; nothing is listened on
 and nothing is written to disk. A seed that fails is shrunk to the fewest faults that still fail, and ends in a line that replays it.
 
-A long run goes on where it was broken off with --resume, and can be made in parts: with files of several ranges put one behind the other, the last run adds them up.
+With --resume a long run continues where it was broken off, and can be made in parts: with files of several ranges put one behind the other, the last run adds them up.
 
 A seed decides the faults and not how goroutines interleave: replayed, it explores the same neighbourhood, and may need a few tries.`,
 		Example: `  ebb chaos sim --seeds 1-1000 --report swarm.html

@@ -31,7 +31,7 @@ After each fault all is mended, and the load must be acknowledged again; at the 
 replicas must be equal.
 
 Networks that are cut and disks that lose what was not synced need Linux and root: namespaces with TUN devices, and ext4 on loop devices, which end with this process. Calls for one file fail
-by strace, and a cgroup limits memory. What a machine cannot do is left out, and said. A seed decides which faults come when, and for how long; not what processes do meanwhile.`
+by strace, and a cgroup limits memory. What a machine cannot do is left out, and said. A seed decides which faults come when, and for how long; not what processes do during it.`
 
 func newChaosProc(s *session) *cobra.Command {
 	var pf procFlags
@@ -215,7 +215,7 @@ func procLead(r *proc.Report) string {
 	for _, of := range r.Reads {
 		answered, refused = answered+of.Answered, refused+of.Refused
 	}
-	lead += fmt.Sprintf("; %d reads answered meanwhile, %d refused, %d wrong", answered, refused, r.Stale)
+	lead += fmt.Sprintf("; %d reads answered during it, %d refused, %d wrong", answered, refused, r.Stale)
 	if r.Rate != nil && r.Rate.Times > 0 {
 		lead += fmt.Sprintf("; %v", r.Rate)
 	}

@@ -274,7 +274,7 @@ func (s *session) printMoves(resp *ebbv1.ChangeClusterResponse, dry bool) error 
 	if dry {
 		verb = "would be made"
 	}
-	_, err := fmt.Fprintf(s.term.out, "\n%d moves %s, of which %d carry data%s\n", len(moves), verb, data, because(resp.GetWaits()))
+	_, err := fmt.Fprintf(s.term.out, "\n%d moves %s, %d of them with data%s\n", len(moves), verb, data, because(resp.GetWaits()))
 	return err
 }
 

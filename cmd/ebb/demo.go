@@ -320,7 +320,7 @@ func (d *demo) press(ctx context.Context, key string, quit context.CancelFunc) {
 		}
 	case "p":
 		d.paused.Store(!d.paused.Load())
-		d.last = "the stream goes on"
+		d.last = "the stream continues"
 		if d.paused.Load() {
 			d.last = fmt.Sprintf("the stream is paused: counts halve every %v", d.flags.halfLife)
 		}

@@ -107,7 +107,7 @@ var exampleFiles = map[string]string{
 	"articles.txt":  "Paris\nNew York\n",
 	"config.json":   "{}\n",
 	"question.txt":  "top 3 clicks/country\n",
-	"page-somebody": "#!/bin/sh\necho paged\n",
+	"page-on-call": "#!/bin/sh\necho paged\n",
 }
 
 // zippedFiles are what examples read compressed.

@@ -45,7 +45,7 @@ the time in column t, or its hour, week, month, quarter or year.
 Where all columns are given by number, the first lines say whether there is a header: a name above
 a number or a time makes one. A word that comes again in its column, or a number in the first line,
 makes the line a row. A number may be a name too: a year or a day above something else, 1, 2, 3, or
-one beside a name that stands above a number. Then, and where all are words, the import counts
+one next to a name that stands above a number. Then, and where all are words, the import counts
 nothing and asks for --header or --no-header.
 
 Times are RFC 3339, dates with or without a time of day, or numbers since 1970, whose unit
@@ -57,7 +57,7 @@ that form a date are refused, because they may be seconds: --time-format %Y%m%d 
 says what they are.
 
 An import is an ordered source: the cluster remembers how far it is, so that one that
-was interrupted goes on where it was when it is run again, and counts nothing twice.
+was interrupted continues where it was when it is run again, and counts nothing twice.
 Of imports of one file that run at the same time one continues: the one that started last. The
 others end with SOURCE_FENCED and exit code 3, and no row counts twice.
 Rows that a shard refused are refused again then, and make the exit code 3 again; each
@@ -80,7 +80,7 @@ A last line without a newline is counted, and a note says so. If the file is sti
 written, --whole-lines leaves that line, and quotes that are still open, for a later run.
 
 A shard remembers 4,096 sources, for ever: ebb source list shows them, and ebb source drop
-forgets those that are done. An import of which no row was counted leaves none behind, unless
+forgets those that are done. An import that counted no row leaves none behind, unless
 another import has opened it since.
 
 What ebb del deletes stays decided: importing the file again counts nothing, until its

@@ -49,7 +49,7 @@ Several keys are joined with |, and patterns name all that match. These go for t
 	cmd.Flags().BoolVar(&strict, "strict", false,
 		"refuse to answer (exit code 3) where a key, a pattern or a range means nothing that is there; "+
 			"otherwise it counts as empty, and is named")
-	cmd.Flags().BoolVar(&explain, "explain", false, "say what would be asked of which shards, and ask nothing")
+	cmd.Flags().BoolVar(&explain, "explain", false, "print what would be asked, and which shards, and ask nothing")
 	durationVar(cmd.Flags(), &watch, "watch", 0, 0, "ask again at this interval, 100ms to 1h, and print what has changed, until interrupted")
 	return cmd
 }

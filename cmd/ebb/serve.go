@@ -44,7 +44,7 @@ func newServe(s *session) *cobra.Command {
 		Long: `Run a node; alone, without flags, it is a working cluster of one.
 
 It takes nine tenths of the memory that its container may have, or of the machine's: GOMEMLIMIT (4GiB, say) sets another limit. Close to
-it the node refuses writes that need more memory, and goes on answering questions and forgetting keys.`,
+it the node refuses writes that need more memory, and still answers questions and forgets keys.`,
 		Example: `  ebb serve
   ebb serve --node ebb-0 --bootstrap-expect 3 --join 10.0.0.1:7071,10.0.0.2:7071,10.0.0.3:7071 --grpc 10.0.0.1:7070 --gossip 10.0.0.1:7071
   ebb serve --node ebb-3 --join 10.0.0.1:7071 --grpc 10.0.0.4:7070 --gossip 10.0.0.4:7071   # joins a running cluster
@@ -138,7 +138,7 @@ it the node refuses writes that need more memory, and goes on answering question
 	f.BoolVar(&strict, "require-secure", false, "do not start when others than this machine can reach this node without TLS, without saying who they are, or gossip in the clear")
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip `addresses` of other nodes; one that answers is enough. A name stands for all that it resolves to, now and later")
 	f.StringVar(&dns, "dns", "", "`address` of the DNS server for names of other nodes, instead of those of the machine")
-	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 0, "how many nodes the cluster is born with (default 1); a node with --join that is told none joins the cluster that is there")
+	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 0, "how many nodes the cluster is born with (default 1); without it a node with --join joins the cluster that is there")
 	f.Uint32Var(&cfg.Shards, "shards", 0, fmt.Sprintf("number of shards, fixed when the cluster is born (default %d)", proto.ShardsDefault))
 	f.Uint32Var(&cfg.Replication, "replication", 0, "replicas of each shard (default 3, or the number of nodes if smaller)")
 	f.StringVar(&cfg.Zone, "zone", "", "`name` of the place where this node stands: replicas of a shard are kept in different zones")

@@ -164,7 +164,7 @@ A namespace must have the decay, the half-lives and the window that the sketch's
 hashes (all but distributions, quantiles, Morris counters, bitmaps, phrases and strings). --create-namespace makes
 one that has them. In a namespace with an event clock the time of the sketch comes along.
 
-Each key is applied once or not at all. Sketches of which nothing is left by the clock of the
+Each key is applied once or not at all. Sketches that have faded by the clock of the
 namespace are left out, and counted. If an import fails, it says how many keys are done; continue after them with --skip,
 since a second import of a key counts it once more.`,
 		Example: "  ebb sketch import country.ebb\n" +

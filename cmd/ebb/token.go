@@ -93,7 +93,7 @@ func newTokenCreate(s *session) *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&roles, "role", nil, "`ROLE=NAMESPACES`, or operator (repeatable): reader=clicks, writer=web-*, admin=*")
 	cmd.Flags().StringVar(&ttl, "expires", "", "how long it lasts: 12h, 90d, 1y, or none (default none)")
-	cmd.Flags().BoolVar(&yes, "yes", false, "make the first token even if it has an end, after which nobody could make another")
+	cmd.Flags().BoolVar(&yes, "yes", false, "make the first token even if it has an end, after which no token could be made")
 	out.add(cmd)
 	return cmd
 }

@@ -19,7 +19,7 @@ func newTrend(s *session) *cobra.Command {
 	var n int64
 	cmd := &cobra.Command{
 		Use: "trend KEY...", Short: "Which bins come more or less often than usual; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
-		Long: "Which bins come more or less often than usual: their rates under the namespace's half-life beside those under its second one\n" +
+		Long: "Which bins come more or less often than usual: their rates under the namespace's half-life, compared with those under its second one\n" +
 			"(ebb namespace create NAME --half-life 10m --slow-half-life 6h).\n\n" +
 			"KEY is a name, and no pattern: of keys that match one ask ebb query 'trend(clicks/*)', which merges them.\n\n" +
 			"Under an event clock rates begin with the earliest event of the namespace, whichever shards its keys lie in.\n" +

@@ -31,7 +31,7 @@ type checkedJSON struct {
 func newClusterVerify(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use: "verify", Short: "Compare the checksums of all replicas of each shard, at one and the same entry of its log", Args: noArgs,
-		Long: `Reads all that is replicated, on all nodes. Shards that are written to meanwhile are
+		Long: `Reads all that is replicated, on all nodes. Shards that are written to during it are
 compared at an entry that is still to come; shards without a leader, or with a replica that
 does not answer, are waited for, up to 10 seconds. All of it takes a minute at most, or --timeout.
 

@@ -34,7 +34,7 @@ func Rehash(ctx context.Context, from Store, m *Manifest, shards uint32, forget 
 		sources = max(sources, s.Sources())
 	}
 	if sources > 0 && !forget {
-		return nil, proto.ErrBadRequest.Errorf("the backup knows ordered sources (%d), of imports, whose offsets are those of %d shards: with %d, an import that goes on would count rows twice or leave some out", sources, len(m.Shards), shards).
+		return nil, proto.ErrBadRequest.Errorf("the backup knows ordered sources (%d), of imports, whose offsets are those of %d shards: with %d, an import that continues would count rows twice or leave some out", sources, len(m.Shards), shards).
 			WithHint("if none of them will go on, add --forget-sources; else restore into a cluster of as many shards")
 	}
 	out := *m

@@ -154,7 +154,7 @@ func (s *Store) warn(h *held) {
 	}
 	s.warned = at
 	if at == stageEnded {
-		s.log.Error("the certificate has expired: nobody will connect to this node", "file", s.files.Cert, "at", leaf.NotAfter)
+		s.log.Error("the certificate has expired: no client will connect to this node", "file", s.files.Cert, "at", leaf.NotAfter)
 		return
 	}
 	s.log.Warn("the certificate expires soon: put another in its place", "file", s.files.Cert, "at", leaf.NotAfter)
