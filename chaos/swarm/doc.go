@@ -4,7 +4,7 @@
 //	                │                          │
 //	        families of faults       invariants, and how often each was evaluated
 //
-// A plan is data: which faults, of which dose, in which order. A seed draws it from a subset of the families, so that
+// A plan is data: which faults, their doses and their order. A seed draws it from a subset of the families, so that
 // different seeds break different things (swarm testing). During the faults, clients count, read, rename and set bits;
 // each knows what the answers may be. At the end all is mended, and the cluster must answer everything correctly.
 //
