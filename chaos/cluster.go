@@ -37,8 +37,7 @@ type ClusterOptions struct {
 	KeepAddresses bool
 }
 
-// Cluster is some nodes in this process, each of which can be killed, started
-// again, cut off and healed.
+// Cluster is some nodes in this process. Each of them can be killed, started again, cut off and healed.
 type Cluster struct {
 	opts   ClusterOptions
 	Switch *Switch // nil when Host is given

@@ -396,7 +396,7 @@ func (s *story) clocks() string {
 	return "no shard's clock is more than 500ms ahead of the time"
 }
 
-// members says whom each node believes to be alive.
+// members says which nodes each node believes to be alive.
 func (s *story) members() string {
 	var b strings.Builder
 	for i, d := range s.doors {

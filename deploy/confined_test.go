@@ -107,7 +107,7 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// freePort is an address on loopback where nobody listens now.
+// freePort is an address on loopback where no process listens now.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

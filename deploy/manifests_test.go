@@ -360,7 +360,7 @@ func checkSet(t *testing.T, set *appsv1.StatefulSet) {
 	}
 }
 
-// With TLS, what the node is told to read is mounted from the secrets, and those who ask whether it lives speak TLS.
+// With TLS, the files that the environment names are mounted from the secrets, and the probes use TLS.
 func TestProductionWithTLS(t *testing.T) {
 	objects := kustomize(t, "kustomize/overlays/production-tls")
 	set := statefulSet(t, objects, "ebb")
@@ -390,7 +390,7 @@ func TestProductionWithTLS(t *testing.T) {
 	}
 }
 
-// With a cluster secret, the file that the node is told to read is mounted from it, in the overlay and in the chart.
+// With a cluster secret, the file that the environment names is mounted from it, in the overlay and in the chart.
 func TestClusterSecret(t *testing.T) {
 	for name, objects := range map[string]map[string]runtime.Object{
 		"overlay": kustomize(t, "kustomize/overlays/production-secret"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every long check to its end, one after the other, and writes down what came of each, with the commit and the date,
-# between two marks of docs/nightly.md. It goes on after a check that fails, and ends with 1 then.
+# between two marks of docs/nightly.md. It continues after a check that fails, and then exits with 1.
 #
 #   tools/nightly.sh [PATTERN]      only the checks whose names match: a regular expression
 set -uo pipefail

@@ -99,7 +99,7 @@ func (a *Arena) nodes() int {
 
 func (a *Arena) cert(name string) string { return filepath.Join(a.dir, "certs", name) }
 
-// certify makes a CA, and certificates of the node, of a client of each role and of nobody.
+// certify makes a CA and certificates: for the node, for a client of each role, and for a client without a role.
 func (a *Arena) certify(ctx context.Context) error {
 	at := []string{"--dir", filepath.Join(a.dir, "certs")}
 	for _, args := range [][]string{

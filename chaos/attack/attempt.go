@@ -27,7 +27,7 @@ type Attempt struct {
 	Group string // of attempts on the same thing
 	Name  string
 	Mode  Mode
-	// Grows is by how many bytes the resident memory of a node may grow meanwhile.
+	// Grows is by how many bytes the resident memory of a node may grow during the attempt.
 	Grows int64
 	// Within is how long the attempt may take.
 	Within time.Duration

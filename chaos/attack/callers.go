@@ -21,7 +21,7 @@ import (
 	"github.com/ebbdb/ebb/proto/peerv1"
 )
 
-// sessions are used by another than who opened them.
+// sessions are attempts to use a session that another client opened.
 func sessions() []Attempt {
 	const of = "sessions"
 	return []Attempt{

@@ -16,7 +16,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// frames is a connection of HTTP/2 of which every frame is written by hand.
+// frames is an HTTP/2 connection whose frames are all written by hand.
 type frames struct {
 	net.Conn
 	*http2.Framer

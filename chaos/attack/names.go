@@ -303,7 +303,7 @@ func (a *Arena) handshakeRefused(ctx context.Context, listener string, cfg *tls.
 	return nil
 }
 
-// selfSigned is a certificate that nobody has issued.
+// selfSigned returns a certificate that no CA has issued.
 func selfSigned(unit string, until time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -325,7 +325,7 @@ func selfSigned(unit string, until time.Time) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// files are what the program reads and prints beside the cluster.
+// files are attempts on what the program reads and prints, not on the cluster.
 func files() []Attempt {
 	const of = "files"
 	return []Attempt{

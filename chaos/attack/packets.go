@@ -267,9 +267,8 @@ func hold(ctx context.Context, a *Arena, listener, text string, n int) error {
 	return holdAt(ctx, a, a.at[listener], text, n)
 }
 
-// holdAt opens connections that say something and then nothing. Others must be answered meanwhile, and one of those
-// held must be closed
-// within 35 seconds, unless it said nothing at all.
+// holdAt opens connections that send text and then nothing more. While it holds them, the cluster must answer others.
+// One of the held connections must be closed within 35 seconds, unless it sent nothing at all.
 func holdAt(ctx context.Context, a *Arena, address, text string, n int) error {
 	var conns []net.Conn
 	defer func() {

@@ -39,7 +39,7 @@ func (a *Arena) onTerminal(ctx context.Context, args ...string) (string, error) 
 		return "", err
 	}
 	text, err := io.ReadAll(screen)
-	if errors.Is(err, syscall.EIO) { // the last who wrote has gone
+	if errors.Is(err, syscall.EIO) { // the last writer has gone
 		err = nil
 	}
 	_ = cmd.Wait() // an error is printed, too

@@ -124,7 +124,7 @@ func webPages() (out []Attempt) {
 	}, Attempt{Group: of, Name: "requests within requests", Mode: Open, Run: smuggle})
 }
 
-// smuggle sends requests of which two servers would read different ones.
+// smuggle sends requests that two servers would read differently.
 func smuggle(ctx context.Context, a *Arena) error {
 	hidden := "GET /incr?distribution=smuggled&field=b HTTP/1.1\r\nHost: x\r\n\r\n"
 	for _, head := range []string{

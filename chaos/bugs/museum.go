@@ -121,7 +121,7 @@ func showMuseum(ctx context.Context, s *session, args []string, runs bool) error
 	return err
 }
 
-// runPiece runs the tests of a piece without its mutant, and with it. The error is that of who gives up.
+// runPiece runs the tests of a piece without its mutant, and with it. It returns an error only if ctx ends.
 func runPiece(ctx context.Context, r *mutants.Runner, p *museum.Piece) (*pieceResult, error) {
 	m, planted, err := p.Planted()
 	if err != nil {

@@ -153,7 +153,7 @@ type mutantTrial struct {
 	failed error      // to keep a verdict
 }
 
-// all tries so many at once. The error is that of who gives up.
+// all tries as many mutants at once as parallel says. It returns an error if a verdict cannot be kept, or if ctx ends.
 func (t *mutantTrial) all(ctx context.Context, all []mutants.Mutant, parallel int) ([]mutantJSON, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -223,7 +223,7 @@ func pageOf(all []mutantJSON) *mutants.Page {
 	return &p
 }
 
-// verdict says who caught a mutant.
+// verdict says what caught a mutant.
 func (m mutantJSON) verdict() string {
 	switch {
 	case m.Error != "":

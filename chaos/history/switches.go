@@ -10,8 +10,9 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Switches is a history of single bits that many clients set, clear and flip, each of which is told whether that changed anything, and read. So every answer, also of a command, says
-// what the bit was. Its methods may be called by several goroutines at once.
+// Switches is a history of single bits that many clients set, clear, flip and read. The answer to a command says
+// whether it changed the bit. So every answer, also to a command, says what the bit was. Several goroutines may call
+// its methods at once.
 type Switches struct {
 	now   func() time.Duration
 	clock atomic.Int64 // as that of Texts
@@ -59,7 +60,8 @@ func (c *Click) Done(yes bool) {
 	c.end(c.of.clock.Add(1))
 }
 
-// Unknown ends an act of which nobody knows whether it was done, or will be. One that is never ended is taken not to have been done.
+// Unknown ends an act of unknown outcome: it may have been done, or may be done later. An act that is never ended
+// counts as not done.
 func (c *Click) Unknown() {
 	if c.act != Look {
 		c.end(math.MaxInt64)

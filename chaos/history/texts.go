@@ -39,7 +39,7 @@ type text struct {
 	value string // of a write
 }
 
-// course is what is told of an operation.
+// course is what reports say of an operation.
 type course struct {
 	where    string
 	from, to time.Duration
@@ -81,7 +81,7 @@ func (o *Operation) Done(value string) {
 	o.end(o.of.clock.Add(1))
 }
 
-// Unknown ends a write of which nobody knows whether it was done, or will be.
+// Unknown ends a write of unknown outcome: it may have been done, or may be done later.
 func (o *Operation) Unknown() { o.end(math.MaxInt64) }
 
 // end takes the operation down. One that is never ended is taken not to have been done.
@@ -136,8 +136,8 @@ func parted(history []porcupine.Operation, on func(porcupine.Operation) any) (pa
 	return parts
 }
 
-// operations are all that an order must explain. A write without an answer is left out if nobody has read its value: then it makes no difference when
-// it was done, if ever.
+// operations are all operations that an order must explain. A write without an answer is left out if no read returned
+// its value: then it makes no difference when it was done, if ever.
 func (t *Texts) operations() []porcupine.Operation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,18 +180,19 @@ type Event struct {
 }
 
 const (
-	// placedMax is how many of the last operations that an order has a place for are told.
+	// placedMax is how many operations are reported of those that an order has a place for: the last ones.
 	placedMax = 8
-	// unplacedMax is how many of those that it has none for are.
+	// unplacedMax is how many operations are reported of those that it has no place for.
 	unplacedMax = 8
 )
 
-// Explain tells of each key whose operations no order explains what the longest order ends with, and what it has no place for.
+// Explain reports each key whose operations no order explains. It shows how the longest order ends, and the operations
+// that this order has no place for.
 func (t *Texts) Explain(limit time.Duration) []Event {
 	return explain(model, t.operations(), limit, func(in any) string { return in.(text).key })
 }
 
-// explain does so for any model, in which name says what an operation is on.
+// explain does the same for any model; name says what an operation is on.
 func explain(model porcupine.Model, history []porcupine.Operation, limit time.Duration, name func(input any) string) (events []Event) {
 	_, info := porcupine.CheckOperationsVerbose(model, history, limit)
 	parts := model.Partition(history)

@@ -13,8 +13,9 @@ import (
 // Whole are the lines that end.
 func Whole(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
 
-// Open opens a file, or makes one, and reads its lines. The last may have no end: a run was broken off while it wrote it. It is left out if it begins as all do, and else the file
-// is another, which nobody wants shortened.
+// Open opens a file, or makes one, and reads its lines. The last line may have no end, if a run was interrupted while
+// it wrote it. Open leaves that line out if it begins as all lines do. Otherwise this is another kind of file, which
+// must not be shortened.
 func Open(file, begins string) (_ *os.File, whole []byte, err error) {
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

@@ -42,7 +42,8 @@ type Piece struct {
 	Story   string `json:"story"`
 }
 
-// Planted is the mutant that puts the bug back, if there is one; without it only who would notice.
+// Planted is the mutant that puts the bug back, if there is one. Otherwise the mutant names only the checker that would
+// notice the bug.
 func (p *Piece) Planted() (m mutants.Mutant, planted bool, err error) {
 	m = mutants.Mutant{Checker: mutants.Checker{Package: p.Package, Run: p.Run}}
 	if p.Mutant == "" {

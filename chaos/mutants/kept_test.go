@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A run that is broken off, in the middle of a line, goes on with what it had.
+// A run that was interrupted in the middle of a line continues with the outcomes that it had kept.
 func TestKeptOutcomes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mutants.jsonl")
 	one := Outcome{Result: Result{Mutant: "one", Checker: "a", Caught: true, By: "TestA", Said: "1, want 2\n", Took: time.Second}, Commit: "0123456", Ended: time.Unix(1, 0).UTC()}

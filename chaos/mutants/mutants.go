@@ -1,8 +1,9 @@
 // Package mutants plants bugs on purpose and asks the checkers, tests and the swarm of seeds, whether they see them.
 //
-// A mutant is a file in planted: what it breaks, who is to notice, and the lines that change. It is laid over the source
-// while a checker is built (go build -overlay), so the product holds none of these bugs, under no flag and no build tag, and a mutant
-// whose lines are gone from the source is an error rather than a bug that was never there.
+// A mutant is a file in planted: what it breaks, which checker must notice it, and the lines that change. The mutant is
+// laid over the source while a checker is built (go build -overlay). So the product contains none of these bugs, not
+// even under a flag or a build tag. A mutant whose lines are no longer in the source is an error, not a bug that was
+// never planted.
 package mutants
 
 import (
@@ -26,7 +27,7 @@ var planted embed.FS
 type Mutant struct {
 	Name string
 	What string // what it breaks, a sentence
-	// Checker is who is to notice.
+	// Checker is what must notice the bug.
 	Checker Checker
 	Edits   []Edit
 }
@@ -46,7 +47,7 @@ const (
 	Processes = "real processes"
 )
 
-// String names who checks.
+// String names the checker.
 func (c Checker) String() string {
 	switch {
 	case c.Package != "":

@@ -111,14 +111,15 @@ func namesIn(t *testing.T, dir string, pattern *regexp.Regexp) (names []string) 
 	return names
 }
 
-// rowOf matches a row of the table of mutants: name, what it breaks, checker, who caught it, seeds, time.
+// rowOf matches a row of the table of mutants: name, what it breaks, checker, what caught it, seeds, time.
 var rowOf = regexp.MustCompile("(?m)^\\| ([a-z-]+) \\| ([^|]+) \\| ([^|]+) \\| `[^`|]+` \\| (-|\\d+) \\| [0-9.]+ s \\|$")
 
 // pieceOf matches the field of a piece of the museum that names a mutant.
 var pieceOf = regexp.MustCompile(`(?m)^mutant: (\S+)$`)
 
-// Each mutant has a row in docs/reliability.md, unless it puts back a bug of the museum, which has a table of its own; and each row is of a mutant: what it breaks and who checks are as planted,
-// and where seeds are tried it says how many it took.
+// Each mutant has a row in docs/reliability.md, unless it puts back a bug of the museum, which has a table of its own.
+// Each row is of a mutant: it names what the mutant breaks and the checker, as planted. Where seeds are tried, it says
+// how many it took.
 func TestTableIsOfTheseMutants(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(source(t), "docs/reliability.md"))
 	if err != nil {

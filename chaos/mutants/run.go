@@ -33,7 +33,7 @@ type Runner struct {
 	dir   string // for what is built
 
 	mu     sync.Mutex         // guards what follows, and holds for the run that fills it in
-	sound  map[Checker]uint64 // who has passed without a mutant, and with how many seeds
+	sound  map[Checker]uint64 // checkers that passed without a mutant, and with how many seeds
 	binary map[string]string  // of the source as it is, by package
 }
 

@@ -47,7 +47,7 @@ var callFaults = []Family{
 				return nil, fmt.Errorf("%w: no thread has made %d syncs in %v", errNothing, n, hitMax)
 			}
 			w.tell("%s was killed at a sync", w.f.Name(i))
-			return nil, nil //nolint:nilnil // it is started again by whoever called
+			return nil, nil //nolint:nilnil // the caller starts it again
 		},
 	},
 	{
@@ -75,7 +75,7 @@ func (w *world) trace(i int, args ...string) (*tracer, error) {
 	p := w.f.nodes[i]
 	t, err := trace(p.machine, p.process(), filepath.Join(w.t.Dir, "trace"), args...)
 	if err != nil && !w.f.Runs(i) {
-		err = fmt.Errorf("%w: %s ended before: %w", errNothing, p.name, err) // which is a breach, if nobody ended it
+		err = fmt.Errorf("%w: %s ended before: %w", errNothing, p.name, err) // a breach, unless the trial ended it
 	}
 	return t, err
 }
@@ -214,7 +214,7 @@ func (w *world) afterFile(ctx context.Context, i int, file oneFile) error {
 		}
 	}
 	if !file.born {
-		return nil // it is started by whoever called
+		return nil // the caller starts it
 	}
 	if !w.f.Runs(i) {
 		w.start(i)

@@ -100,7 +100,8 @@ func TestTracerFailsOneFile(t *testing.T) {
 	}
 }
 
-// A limit of memory ends who wants more, is seen to have done so, and leaves no cgroup; who is in it when it is lifted goes on.
+// A memory limit ends a process that wants more, hits shows that it did, and no cgroup is left. A process that is in
+// the cgroup when the limit is lifted continues to run.
 func TestMemoryLimit(t *testing.T) {
 	if err := canShrink(); err != nil {
 		t.Skip(err)

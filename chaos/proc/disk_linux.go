@@ -56,7 +56,8 @@ func (m *Machine) mount() error {
 	return os.RemoveAll(filepath.Join(m.dir, "lost+found")) // a data directory is empty at first
 }
 
-// attach finds a free loop device for a file. It is free again when the last who has it open, or mounted, has gone.
+// attach finds a free loop device for a file. The device is free again when the last process that has it open, and the
+// last mount of it, have gone.
 func attach(image string) (device string, loop *os.File, err error) {
 	backing, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
@@ -101,7 +102,7 @@ func (m *Machine) ioctl(request uint, value int) error {
 	})
 }
 
-// cutPower ends the disk between two of its writes. What was not synced is lost; whoever still runs gets errors.
+// cutPower ends the disk between two of its writes. What was not synced is lost; processes that still run get errors.
 func (m *Machine) cutPower() error { return m.ioctl(ioctlShutdown, keepNoLog) }
 
 // takeDisk takes the disk away from a machine on which nothing runs.
@@ -126,7 +127,7 @@ func (m *Machine) unmount() error {
 	}
 }
 
-// remount brings the disk back after its power was cut, when nobody uses it any more.
+// remount brings the disk back after its power was cut, when no process uses it any more.
 func (m *Machine) remount() error {
 	return m.do(func() error {
 		if err := m.unmount(); err != nil {

@@ -79,7 +79,7 @@ var diskFaults = []Family{
 				w.pass(ctx, w.between(time.Second, 4*time.Second)) // it serves: the bit was in what an older snapshot or the rest of the log makes up for, or will be noticed later
 			}
 			if w.f.Runs(i) {
-				w.kill(i) // nobody else is to have damage beside it
+				w.kill(i) // no other node may have damage at the same time
 			} else {
 				said := w.f.logFrom(i, before)
 				w.hold("damage-seen", strings.Contains(said, corruptCode), "%s has ended and does not say %s, with %s inverted; the end of its log:\n%s", w.f.Name(i), corruptCode, what, w.f.LogTail(i))

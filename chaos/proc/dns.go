@@ -53,7 +53,7 @@ func (s *nameServer) run() {
 			return // closed
 		}
 		if reply := s.answer(buf[:n]); reply != nil {
-			_, _ = s.conn.WriteTo(reply, from) // who asked asks again
+			_, _ = s.conn.WriteTo(reply, from) // if it fails, the client asks again
 		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// doors are connections to single nodes: who asks through one is answered by that node, or not at all. They follow who joins and who leaves.
+// doors are connections to single nodes: only the node behind one answers what is asked through it, or no node does.
+// They follow the nodes that join and leave.
 type doors struct {
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
 	client credentials.TransportCredentials

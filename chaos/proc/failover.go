@@ -113,7 +113,7 @@ type measuring struct {
 }
 
 const (
-	// healthyMax is how long it may take until every shard has one leader whom all others follow.
+	// healthyMax is how long it may take until every shard has one leader that all other replicas follow.
 	healthyMax = time.Minute
 	// writeMax is how long a write may take.
 	writeMax = 30 * time.Second
@@ -164,7 +164,7 @@ func (m *measuring) write(ctx context.Context, shard uint32) error {
 }
 
 // awaitHealthy waits until all nodes answer, each shard has one leader and all its replicas are where that is; it
-// returns who leads one of them.
+// returns the leader of one of them.
 func (m *measuring) awaitHealthy(ctx context.Context, shard uint32) (leader int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, healthyMax)
 	defer cancel()

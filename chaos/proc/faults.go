@@ -21,11 +21,12 @@ type Family struct {
 	holdMin, holdMax   time.Duration
 	// holdLong is how long it may last one time in longOneIn, where the run is long enough: no more than a tenth of it. 0: never longer than holdMax.
 	holdLong time.Duration
-	// strike breaks something and returns how to mend it; nil if that is done. Processes that do not run are started again by whoever called, later. Both say errNothing of what has broken nothing.
+	// strike breaks something and returns how to mend it; nil if that is done. The caller later starts the processes
+	// that do not run. Both return errNothing if they broke nothing.
 	strike func(ctx context.Context, w *world) (mend func() error, err error)
 }
 
-// cyclesFor is how long a run is taken to be of which only the number of faults is known.
+// cyclesFor is the assumed length of a run if only its number of faults is given.
 const cyclesFor = 15 * time.Minute
 
 // Bare reports whether a family needs processes alone: no network and no disk of their own.
@@ -91,7 +92,7 @@ var processFaults = []Family{
 		Name: "kill", What: "a process is killed", Can: can, holdMin: 100 * time.Millisecond, holdMax: 5 * time.Second,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
 			w.kill(w.killableVictim(ctx))
-			return nil, nil //nolint:nilnil // it is started again by whoever called
+			return nil, nil //nolint:nilnil // the caller starts it again
 		},
 	},
 	{
@@ -122,7 +123,7 @@ var processFaults = []Family{
 				w.f.Interrupt(i)
 				w.start(i)
 				if !w.until(ctx, readyMax, func(ctx context.Context) bool { return !w.f.Runs(i) || w.f.Ready(ctx, i) }) {
-					break // who waits for all of them says it
+					break // the wait for all of them reports it
 				}
 			}
 			return nil, nil //nolint:nilnil // all run

@@ -81,7 +81,7 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	return f, nil
 }
 
-// Join adds a node that is told nothing but where the first one gossips, and returns its number.
+// Join adds a node that knows only where the first one gossips, and returns its number.
 func (f *Fleet) Join() (int, error) {
 	if err := f.place(); err != nil {
 		return 0, err

@@ -70,7 +70,7 @@ var held = []struct {
 	of    func(Sample) float64
 	share float64
 	more  float64
-	unit  float64 // in which more is told
+	unit  float64 // in which more is printed
 	in    string
 }{
 	{"goroutines", func(s Sample) float64 { return s.Goroutines }, 0, connectionsMore * goroutinesEach, 1, "goroutines"},

@@ -8,16 +8,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// lookEvery is how often it is looked who leads, and lookMax how long an answer may take: nodes that are cut off give none.
+// lookEvery is how often the trial looks which nodes lead. lookMax is how long an answer may take: nodes that are cut
+// off give none.
 const lookEvery, lookMax = time.Second, 2 * time.Second
 
-// reigns are who was seen to lead which shard when.
+// reigns are the leaders that were seen, with their shards and times.
 type reigns struct {
 	all  []swarm.Reign
 	last map[uint32]int // in all, by shard
 }
 
-// see takes down what nodes say at a moment. Of several that say they lead a shard, the one of the highest term does; the same one in the same term has led all the time.
+// see records what nodes say at a moment. If several say that they lead a shard, the one of the highest term does. If
+// the same node led in the same term before, it has led all the time since.
 func (r *reigns) see(at time.Duration, nodes []*ebbv1.NodeStatus) {
 	now := make(map[uint32]swarm.Reign)
 	for _, n := range nodes {
@@ -31,7 +33,7 @@ func (r *reigns) see(at time.Duration, nodes []*ebbv1.NodeStatus) {
 	for shard, led := range now {
 		i, known := r.last[shard]
 		switch {
-		case known && led.Term < r.all[i].Term: // whoever says so has not heard of the other yet
+		case known && led.Term < r.all[i].Term: // this node has not heard of the newer leader yet
 		case known && led.Term == r.all[i].Term && led.Node == r.all[i].Node:
 			r.all[i].To = at
 		default:
@@ -44,7 +46,7 @@ func (r *reigns) see(at time.Duration, nodes []*ebbv1.NodeStatus) {
 	}
 }
 
-// watchLeaders takes down who leads, until ctx ends.
+// watchLeaders records which nodes lead, until ctx ends.
 func (w *world) watchLeaders(ctx context.Context, seen *reigns) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

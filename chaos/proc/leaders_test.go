@@ -20,7 +20,7 @@ func TestReigns(t *testing.T) {
 	for i, nodes := range [][]*ebbv1.NodeStatus{
 		{says("a", "leader", 1, 2), says("b", "follower", 1, 2), says("b", "leader", 2, 2)},
 		{says("a", "leader", 1, 2)},
-		{}, // nobody answers
+		{}, // no node answers
 		{says("a", "leader", 1, 2), says("b", "leader", 1, 3), says("b", "leader", 2, 2)}, // a was cut off and does not know
 		{says("a", "leader", 1, 2)}, // b does not answer
 		{says("b", "leader", 1, 3)},

@@ -96,7 +96,7 @@ func (l *Ledger) Known(key string) Known {
 func (l *Ledger) Judge(key string, known Known, got float64) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var now row // of a key that nobody has written yet
+	var now row // of a key that was not written yet
 	if r := l.rows[key]; r != nil {
 		r.read = max(r.read, got)
 		now = *r

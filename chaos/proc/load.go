@@ -213,7 +213,7 @@ func (l *Load) Stop() {
 	l.wg.Wait()
 }
 
-// Abandon is Stop for who does not care any more about outcomes.
+// Abandon is Stop for a caller that no longer needs the outcomes.
 func (l *Load) Abandon() {
 	l.abandon()
 	l.Stop() // again perhaps

@@ -48,7 +48,8 @@ func (s *machineSite) enter(ownNet, ownMounts bool) (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("a mount namespace: %w", err)
 		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil { // nobody else sees what is mounted here
+		// only the machine sees what is mounted here
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("private mounts: %w", err)
 		}
 	}
@@ -98,7 +99,7 @@ func (m *Machine) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	conn, err := dialHere(ctx, addr)
 	if unix.Setns(home, unix.CLONE_NEWNET) == nil {
-		runtime.UnlockOSThread() // else the thread ends with its goroutine, and nobody else meets it
+		runtime.UnlockOSThread() // else the thread ends with its goroutine, and no other goroutine gets it
 	}
 	return conn, err
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// memoryGroup is a cgroup for one process, whose memory can be limited. It lies below this process's own, or beside that, so that limits of this process hold for it, too. What a process
-// had before it came into one is not counted in it.
+// memoryGroup is a cgroup for one process, whose memory can be limited. It lies below this process's own cgroup, or
+// next to it, so that limits of this process hold for it, too. It does not count what a process had before it entered.
 type memoryGroup struct {
 	dir    string
 	home   string // where processes go that are in it when it is removed
@@ -145,7 +145,7 @@ func (g *memoryGroup) shrink(to int64) (limit int64, err error) {
 // hits is how often the limit was in the way.
 func (g *memoryGroup) hits() (int64, error) { return g.layout.hits(g.dir) }
 
-// remove lifts the limit and takes the cgroup away. Who is in it goes on elsewhere.
+// remove lifts the limit and removes the cgroup. A process that is still in it continues elsewhere.
 func (g *memoryGroup) remove() error {
 	err := g.write(g.layout.limit, g.layout.none)
 	for deadline := time.Now().Add(groupLeftMax); ; time.Sleep(5 * time.Millisecond) {

@@ -40,7 +40,8 @@ func (w *world) shrink(ctx context.Context, i int) (mend func() error, err error
 	if err := errors.Join(g.take(w.f.nodes[i].process().Pid), w.f.Resume(i)); err != nil {
 		return nil, err
 	}
-	w.until(ctx, readyMax, func(ctx context.Context) bool { return !w.f.Runs(i) || w.f.Ready(ctx, i) }) // who waits for all of them says it if it is not
+	// if it does not get ready, the wait for all of them reports it
+	w.until(ctx, readyMax, func(ctx context.Context) bool { return !w.f.Runs(i) || w.f.Ready(ctx, i) })
 	w.pass(ctx, w.between(time.Second, 4*time.Second))
 	used, err := g.usage()
 	if err != nil {

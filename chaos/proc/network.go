@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Network is a switch in this process between machines, each of which has one port. It passes IP packets on, and does to those from one port to another what it is told.
+// Network is a switch in this process between machines; each machine has one port. It forwards IP packets, and applies
+// the rules that are set for packets from one port to another.
 type Network struct {
 	mu    sync.RWMutex       // guards what follows
 	rules map[[2]int]Weather // from, to

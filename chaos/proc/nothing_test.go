@@ -13,7 +13,8 @@ import (
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
 
-// A fault that has broken nothing, as is known when it strikes or when it is mended, is not counted, and the run goes on; one that cannot be had ends it.
+// A fault that broke nothing, as it reports when it strikes or when it is mended, is not counted, and the run
+// continues. A fault that cannot be injected or mended ends the run.
 func TestFaultThatDidNothingIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{

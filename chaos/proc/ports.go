@@ -19,13 +19,11 @@ const (
 	blockPorts = 256
 )
 
-// FreeAddresses finds n loopback addresses whose ports nobody uses right now,
-// for streams or packets, to be passed to a process that will listen there. No
-// port is given twice in the life of this process, nor to another that asks the
-// same way while this one lives. All lie below the range from which the kernel
-// serves outgoing connections and listeners at port 0: one of that range could
-// be gone before the process binds it, or between two of its lives. It fails
-// when no port is left.
+// FreeAddresses finds n loopback addresses whose ports are not in use right now, for streams or packets. The caller
+// passes them to a process that will listen there. FreeAddresses returns no port twice in the life of this process.
+// While this process lives, no other process gets one of these ports from FreeAddresses. All ports lie below the range
+// from which the kernel serves outgoing connections and listeners at port 0. A port of that range could be taken before
+// the process binds it, or between two of its lives. FreeAddresses fails when no port is left.
 func FreeAddresses(n int) ([]string, error) { return ofMachine().take(n) }
 
 var ofMachine = sync.OnceValue(func() *ports {
@@ -54,8 +52,8 @@ func ephemeralStart(said string) int {
 //	| block 0 | block 1 | ... | block start | ... |
 //	  ^ a listener at the first port of a block claims the rest of it
 //
-// Such a claim holds for just the processes that share the ports (the network
-// namespace), whoever runs them, and ends with the claimant however it ends.
+// Such a claim holds for just the processes that share the ports (the network namespace), whichever user runs them.
+// It ends with the process that made it, however that process ends.
 type ports struct {
 	first, end int // the range, without end
 	start      int // the block to begin with, so that processes side by side seldom meet

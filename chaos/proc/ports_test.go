@@ -69,8 +69,8 @@ func taken(t *testing.T, p *ports, n int) []string {
 	return addrs
 }
 
-// Two that begin at the same block, the last, never share one; the second goes
-// on where the range begins.
+// Two processes that begin at the same block, the last, never share a port. The second continues where the range
+// begins.
 func TestClaimsKeepProcessesApart(t *testing.T) {
 	last := (ofMachine().end-portMin)/blockPorts - 1
 	a, b := fresh(t, last), fresh(t, last)

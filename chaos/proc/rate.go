@@ -51,7 +51,7 @@ func (w *world) rateReached() *Rate {
 func (w *world) judgeRate() {
 	ctx, cancel := context.WithTimeout(context.Background(), lookMax)
 	defer cancel()
-	w.cpu, _ = w.f.CPU(ctx) // it is told, and not judged
+	w.cpu, _ = w.f.CPU(ctx) // reported, not judged
 	if r := w.rateReached(); r.Times > 0 {
 		w.hold("rate", !r.Missed(), "%v", r)
 	}

@@ -20,10 +20,11 @@ import (
 const (
 	// readEvery is how often a key is read in each manner, and at each node.
 	readEvery = 100 * time.Millisecond
-	// readMax is how long a read may wait. Those that a node was asked while it was stopped it answers when it goes on: the later they were asked, the more they must say, so
-	// that one which hangs does not keep others from being asked.
+	// readMax is how long a read may wait. A node that was stopped answers the reads of that time when it resumes. The
+	// later a read was asked, the more its answer must have. So a read that hangs must not keep others from being
+	// asked.
 	readMax = 6 * time.Second
-	// staleMax is of how many wrong answers it is told.
+	// staleMax is how many wrong answers collectReads reports at a time.
 	staleMax = 20
 )
 
@@ -38,7 +39,7 @@ const (
 	Follow   Manner = "of a replica, wherever it is" // which asks its leader how far it must be
 )
 
-// manners are all of them, with what a wrong answer is told of them.
+// manners are all manners, each with the words for it in the report of a wrong answer.
 var manners = []struct {
 	Manner
 	words string
@@ -160,7 +161,7 @@ func (r *readers) read(ctx context.Context, m Manner, node string, ask func(ctx 
 	}
 }
 
-// at says where somebody was asked.
+// at says where a read was asked.
 func (m Manner) at(node string) string {
 	for _, o := range manners {
 		if o.Manner == m && node != "" {
@@ -200,7 +201,7 @@ func (d door) count(ctx context.Context, key string) (float64, error) {
 
 // countThere asks the replica of a key's shard that a node has, one that leads unless it may follow.
 func (d door) countThere(ctx context.Context, key string, shards uint32, follow bool) (float64, error) {
-	if d.inner != d.conn { // by the certificate of a node, which says for whom it asks: for itself
+	if d.inner != d.conn { // by the certificate of a node, which says that it asks for itself
 		ctx = metadata.AppendToOutgoingContext(ctx, "ebb-peer", "reader", "ebb-origin", proto.NameNode)
 	}
 	resp, err := d.shards().Ask(ctx, &ebbv1.ShardAskRequest{

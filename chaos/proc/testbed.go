@@ -20,7 +20,7 @@ type Testbed struct {
 	dir   string
 
 	machines []*Machine
-	clients  *Machine   // where those stand who ask; nil: here
+	clients  *Machine   // where the clients run; nil: here
 	free     []*Machine // on which no node is
 }
 

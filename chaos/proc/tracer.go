@@ -17,8 +17,9 @@ import (
 // tracedMax is how long strace may take to have all threads of a process, and to let them go.
 const tracedMax = 20 * time.Second
 
-// tracer is strace at a process: each system call of it stops, and some fail, or end it. It counts calls by thread: the n-th is the n-th that a thread makes. A process that
-// runs is slower under it; it goes on as before when the tracer is gone, however that ended.
+// tracer is strace on a process. The process stops at each system call; some calls fail, or end it. tracer counts calls
+// by thread: the n-th is the n-th that a thread makes. A traced process runs more slowly. It runs as before when the
+// tracer is gone, however the tracer ended.
 type tracer struct {
 	cmd  *exec.Cmd
 	file string        // of the calls that were traced

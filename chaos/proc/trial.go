@@ -19,7 +19,8 @@ import (
 //	start ── load ──────────────────────────────────────────────────────────── stop
 //	          fault, hold, mend, healed? | fault, hold, mend, healed? | ...  | count every key, compare replicas
 //
-// A seed decides which faults come in which order, for how long, and against whom; what processes do meanwhile it does not.
+// A seed decides which faults come in which order, for how long, and against which nodes. It does not decide what the
+// processes do in this time.
 type Trial struct {
 	Binary   string        // the ebb binary
 	Dir      string        // for data and logs
@@ -33,7 +34,7 @@ type Trial struct {
 	HoldMax  time.Duration // no fault lasts longer; 0: as long as its family says
 	// Soak ends the process of the first node never, so that one sees what it holds after a long time, and leaves calm between faults, in which the rate must be reached.
 	Soak bool
-	// Progress is told of what happens, and now and then how far it is. It may be nil.
+	// Progress gets a line for what happens, and now and then one for how far the trial is. It may be nil.
 	Progress func(line string)
 }
 
@@ -53,9 +54,9 @@ const (
 	quietMin, quietMax = 2 * time.Second, 5 * time.Second // of a soak
 	// rateShare of the rate that is asked for must be acknowledged, at the median of the times between faults.
 	rateShare = 0.9
-	// auditEvery is after how many faults all keys are counted, while the load goes on.
+	// auditEvery is after how many faults all keys are counted, while the load continues.
 	auditEvery = 5
-	// samples is about how often it is looked what a process holds.
+	// samples is about how often a trial looks at what a process holds.
 	samples = 240
 )
 

@@ -43,7 +43,7 @@ type world struct {
 	quietRates []float64     // increments acknowledged a second, in each time between faults
 	stale      int           // answers of readers that contradict what was known
 
-	last     atomic.Pointer[swarm.Line] // of the story, for those who are no part of it
+	last     atomic.Pointer[swarm.Line] // of the story, for goroutines that are no part of it
 	counting sync.WaitGroup
 	stop     func()
 }
@@ -54,7 +54,7 @@ func (w *world) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
 }
 
-// tell says what happens, in the story and to who watches.
+// tell says what happens, in the story and to Progress.
 func (w *world) tell(format string, args ...any) {
 	w.line(swarm.LineNote, format, args...)
 }
@@ -114,7 +114,7 @@ func (w *world) collectReads() {
 	w.stale += len(wrong)
 }
 
-// count takes down what is acknowledged in each second, and who leads, until stopCounting.
+// count records what is acknowledged in each second, and which nodes lead, until stopCounting.
 func (w *world) count() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
@@ -153,7 +153,7 @@ func (w *world) stopCounting() {
 	}
 }
 
-// pass lets time pass, and looks meanwhile what processes hold.
+// pass samples what processes hold, and lets time pass.
 func (w *world) pass(ctx context.Context, d time.Duration) {
 	end := time.NewTimer(d)
 	defer end.Stop()
@@ -197,7 +197,7 @@ func (w *world) until(ctx context.Context, limit time.Duration, so func(context.
 	return true
 }
 
-// heal starts whoever does not run, and waits until all are ready and the load is acknowledged.
+// heal starts the nodes that do not run, and waits until all are ready and the load is acknowledged.
 func (w *world) heal(ctx context.Context) (took time.Duration, ok bool) {
 	began := w.now()
 	excused := maps.Clone(w.down)
@@ -210,7 +210,7 @@ func (w *world) heal(ctx context.Context) (took time.Duration, ok bool) {
 	}
 	for _, i := range w.members {
 		ready := w.until(ctx, readyMax, func(ctx context.Context) bool {
-			if !w.f.Runs(i) && excused[i] { // whoever failed with its disk may end only now
+			if !w.f.Runs(i) && excused[i] { // a node that failed with its disk may end only now
 				excused[i] = false
 				w.start(i)
 			}
@@ -241,7 +241,7 @@ func (w *world) start(i int) {
 	}
 }
 
-// collapses sees that nobody ended without an excuse.
+// collapses checks that no process ended without an excuse.
 func (w *world) collapses() {
 	for _, i := range w.members {
 		if !w.down[i] {

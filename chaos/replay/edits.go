@@ -52,7 +52,7 @@ var edits = []edit{
 				"	if !inheritTime {\n		mp.p.ptr().schedtick++\n	}\n",
 				"	if !inheritTime && (!replaying || gp.bubble != nil) {\n		mp.p.ptr().schedtick++\n	}\n",
 			},
-			{ // who yields waits behind those of its core, and not until that tick
+			{ // a goroutine that yields waits behind those of its core, and not until that tick
 				"	} else {\n		lock(&sched.lock)\n		globrunqput(gp)\n		unlock(&sched.lock)\n	}\n\n	if mainStarted {\n		wakep()\n	}\n\n	schedule()\n}\n\n// Gosched continuation on g0.\n",
 				"	} else if replaying {\n		runqput(pp, gp, false)\n	} else {\n		lock(&sched.lock)\n		globrunqput(gp)\n		unlock(&sched.lock)\n	}\n\n	if mainStarted {\n		wakep()\n	}\n\n	schedule()\n}\n\n// Gosched continuation on g0.\n",
 			},
@@ -64,7 +64,7 @@ var edits = []edit{
 				"func allocm(pp *p, fn func(), id int64) *m {\n",
 				"func allocm(pp *p, fn func(), id int64) *m {\n	if replaying {\n		mp := spares.take()\n		mp.mstartfn = fn\n		return mp\n	}\n",
 			},
-			{ // nobody is preempted since 10 ms have passed, and no core is taken from a system call
+			{ // no goroutine is preempted because 10 ms have passed, and no core is taken from a system call
 				"func retake(now int64) uint32 {\n",
 				"func retake(now int64) uint32 {\n	if replaying {\n		return 0\n	}\n",
 			},

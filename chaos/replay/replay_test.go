@@ -107,7 +107,8 @@ func same(t *testing.T, once, again string) {
 
 const traced = "trace of all that was sent: "
 
-// Two runs of a seed are told in the same words and have sent the same, if EBB_REPLAY names a build that replays: `make replay-check`.
+// Two runs of a seed print the same words and have sent the same, if EBB_REPLAY names a build that replays: `make
+// replay-check`.
 func TestReplays(t *testing.T) {
 	binary := replayer(t)
 	once, _ := tell(t, binary, "--seeds", "1-4") // a seed that fails must fail again
@@ -118,7 +119,8 @@ func TestReplays(t *testing.T) {
 	same(t, once, again)
 }
 
-// So are seeds that fail: with each bug planted that the swarm is to notice, the seed that it notices it by fails twice more, in the same words.
+// The same holds for seeds that fail. Each planted bug that the swarm must notice fails with some seed; that seed fails
+// twice more, in the same words.
 func TestReplaysWhatFails(t *testing.T) {
 	replayer(t)
 	wd, err := os.Getwd()

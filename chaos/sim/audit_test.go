@@ -14,9 +14,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A replica that loses an entry, as a broken memory or a difference between two machines might have it, is found by an
-// audit and takes the leader's state, with what came meanwhile; so does one that led when it happened. What was
-// acknowledged stays counted, and a restart does not bring the wrong state back.
+// An audit finds a replica that loses an entry, as broken memory or a difference between two machines might cause it.
+// The replica takes the leader's state, with the writes that came in between. The same holds for a replica that led
+// when it happened. What was acknowledged stays counted, and a restart does not bring the wrong state back.
 func TestReplicaThatDiffersIsRepaired(t *testing.T) {
 	for _, leads := range []bool{false, true} {
 		if testing.Short() && !leads {

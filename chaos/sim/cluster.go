@@ -204,7 +204,7 @@ func (c *Cluster) gossip(self int) []string {
 	return out
 }
 
-// collapsed is told by a node that it cannot go on: the process is gone.
+// collapsed is what a node calls when it cannot continue: its process is gone.
 func (c *Cluster) collapsed(i int, l *life, err error) {
 	if l.over.Load() {
 		return // it was killed, and noticed

@@ -61,7 +61,7 @@ func (d *Door) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsRes
 	return resp, nil
 }
 
-// Alive asks this node whom it believes to be alive, by gossip.
+// Alive asks this node which nodes it believes to be alive, by gossip.
 func (d *Door) Alive(ctx context.Context) ([]string, error) {
 	resp, err := ebbv1grpc.NewEbbClient(d.conn).Table(ctx, &ebbv1.TableRequest{})
 	if err != nil {

@@ -96,7 +96,7 @@ type cutOff struct {
 	leader  int          // cut off
 	alone   atomic.Int64 // since when it is (ns since start); 0 while it is not
 	healed  atomic.Int64
-	hush    atomic.Bool // nobody reads at the leader
+	hush    atomic.Bool // no client reads at the leader
 	start   time.Time
 	virtual time.Duration
 
@@ -234,7 +234,7 @@ func (r *cutOff) attack() {
 		r.sleep(0, 1000)
 	case 5:
 		r.how = "leadership moved away under late answers, then cut"
-		r.hush.Store(true) // who reads here comes when another leads
+		r.hush.Store(true) // the reader of this node comes back when another leads
 		answersLate(100, 400)
 		r.c.Clock(l).Set(time.Hour)
 		r.await("another leader", func() bool { return r.c.Leader(r.shard) != l })

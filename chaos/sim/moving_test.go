@@ -19,11 +19,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// The story of each seed: leadership of the only shard moves every second,
-// mostly by force: another replica campaigns while the old leader is made to
-// hear of it late. Meanwhile each node is asked to write and to read a few
-// strings, as leader and as follower, and porcupine finds an order of all those
-// operations that explains every answer.
+// The story of each seed: leadership of the only shard moves every second, mostly by force. Another replica campaigns,
+// and the old leader is made to hear of it late. At the same time each node is asked to write and to read a few
+// strings, as leader and as follower. porcupine finds an order of all those operations that explains every answer.
 func TestMovingLeadersReadLinearizably(t *testing.T) {
 	first, seeds := seedRange(3, 10)
 	began := time.Now()
@@ -88,7 +86,7 @@ var (
 // moving is one run and what it has seen.
 type moving struct {
 	t       *testing.T
-	rng     *rand.Rand // of who moves leaders
+	rng     *rand.Rand // of the goroutine that moves leaders
 	c       *Cluster
 	texts   *history.Texts
 	how     []string

@@ -26,7 +26,7 @@ type Link struct {
 	Loss   float64       // of packets, and the chance that a segment comes 200 ms late
 	Dup    float64       // of packets
 	Flip   float64       // of packets, in which a bit is inverted
-	Spoil  float64       // of segments, likewise, of what nodes say to each other's gRPC: only that has checksums, beside those of TCP
+	Spoil  float64       // likewise, of segments between nodes over gRPC: only they have checksums besides those of TCP
 }
 
 // UsualLink is a link of a machine room.
@@ -296,7 +296,7 @@ func (l *listener) Close() error {
 		delete(l.net.listeners, l.addr)
 		l.net.mu.Unlock()
 		close(l.down)
-		for { // what nobody accepted is reset
+		for { // connections that were not accepted are reset
 			select {
 			case c := <-l.accept:
 				c.Close()
@@ -344,7 +344,7 @@ func (h *Host) connect(addr string) (net.Conn, error) {
 	local := tcpAddr(net.JoinHostPort(h.IP, strconv.Itoa(n.port)))
 	remote := tcpAddr(addr)
 	out, in := newStream(n, 2*n.port, h.IP, hostOf(addr)), newStream(n, 2*n.port+1, hostOf(addr), h.IP)
-	_, port, _ := net.SplitHostPort(addr) // somebody listens there
+	_, port, _ := net.SplitHostPort(addr) // a listener has this address
 	out.checked = port == h.checks
 	in.checked = out.checked
 	select {
@@ -403,7 +403,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 func (c *conn) SetReadDeadline(t time.Time) error  { c.rd.set(t); return nil }
 func (c *conn) SetWriteDeadline(t time.Time) error { c.wd.set(t); return nil }
 
-// deadline is a time that can change while somebody waits for it.
+// deadline is a time that can change while a goroutine waits for it.
 type deadline struct {
 	mu      sync.Mutex
 	at      time.Time
@@ -448,7 +448,7 @@ type stream struct {
 	queue  []segment
 	bytes  int
 	end    bool // no more will be written; the rest is still delivered
-	deaf   bool // nobody will read any more: writing meets a reset, once one can arrive
+	deaf   bool // no more will be read: a write gets a reset, once one can arrive
 	err    error
 	signal chan struct{} // closed and replaced at every change
 }
@@ -517,7 +517,7 @@ func (s *stream) push(b []byte, d *deadline) (int, error) {
 			return 0, s.err
 		case s.deaf && cut:
 			s.mu.Unlock()
-			return len(b), nil // nobody can say that it is lost
+			return len(b), nil // the writer cannot know that it is lost
 		case s.deaf:
 			s.mu.Unlock()
 			return 0, errReset

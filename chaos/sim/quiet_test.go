@@ -16,8 +16,8 @@ const (
 	settledAfter = 15 * time.Second
 )
 
-// quietCluster is how many shards nobody talks to, and for how long: 512 groups with the control group for
-// EBB_QUIET, or fewer for a short while.
+// quietCluster is how many shards there are that no client talks to, and for how long: 512 groups with the control
+// group for EBB_QUIET, or fewer for a short while.
 func quietCluster(t *testing.T) (shards uint32, quiet time.Duration) {
 	text := os.Getenv("EBB_QUIET")
 	if text == "" {
@@ -30,9 +30,8 @@ func quietCluster(t *testing.T) (shards uint32, quiet time.Duration) {
 	return 511, d
 }
 
-// A cluster of many groups whose power fails at every node has all its leaders
-// soon after it is back. Once they are where they belong, none changes as long
-// as nobody talks to it.
+// A cluster of many groups soon has all its leaders again, after the power of every node failed and came back. Once
+// they are where they belong, none changes as long as no client talks to it.
 func TestManyGroupsKeepTheirLeaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hundreds of replicas")
@@ -77,13 +76,13 @@ func TestManyGroupsKeepTheirLeaders(t *testing.T) {
 	t.Logf("%v of quiet, in %v", quiet, time.Since(began).Round(time.Millisecond))
 }
 
-// led says who leads a group.
+// led is the leader of a group, and its term.
 type led struct {
 	node int
 	term uint64
 }
 
-// leaders returns who leads each group that has a leader, the control group included.
+// leaders returns the leader of each group that has one, the control group included.
 func leaders(c *Cluster) map[uint32]led {
 	out := map[uint32]led{}
 	for i := range c.Nodes() {

@@ -55,7 +55,7 @@ func TestSilentLeadersAreReplacedSoon(t *testing.T) {
 	})
 }
 
-// leadersOf returns who leads shards 1 and on.
+// leadersOf returns the leaders of shards 1 and on.
 func leadersOf(c *Cluster, shards uint32) []int {
 	leaders := make([]int, shards)
 	for i := range leaders {

@@ -8,7 +8,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// bitOwner sets and clears ids of one bitmap that nobody else touches. Ids of a command without an answer may be in or out from then on, and are left alone.
+// bitOwner sets and clears ids of one bitmap that no other client touches. Ids of a command without an answer may be in
+// or out from then on, and are left alone.
 type bitOwner struct {
 	w         *world
 	namespace string

@@ -22,9 +22,9 @@ type Campaign struct {
 	NoShrink    bool
 	// Kept are the seeds that earlier runs have judged, and where this one's go; nil for none.
 	Kept *Kept
-	// Each is told every verdict, one at a time; it may be nil.
+	// Each is called with every verdict, one at a time; it may be nil.
 	Each func(v *Verdict)
-	// Progress is told after every seed, and while a plan is shrunk; it may be nil.
+	// Progress is called after every seed, and while a plan is shrunk; it may be nil.
 	Progress func(r *Report, doing string)
 }
 

@@ -13,7 +13,7 @@ type Choice struct {
 	Faults       []int // their numbers in the plan as it was drawn
 }
 
-// The words of a choice beside the numbers of faults.
+// The words that a choice may have in addition to the numbers of faults.
 const (
 	wordOutage = "outage"
 	wordHome   = "home"

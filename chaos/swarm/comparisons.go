@@ -9,8 +9,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// comparer keeps sets that nobody else touches, in several shards, and asks what they have in common. They are so small that every answer is exact. After a command without an
-// answer it takes other keys, as an owner does.
+// comparer keeps sets that no other client touches, in several shards, and asks what they have in common. They are so
+// small that every answer is exact. After a command without an answer it takes other keys, as an owner does.
 type comparer struct {
 	w    *world
 	rng  *rand.Rand
@@ -141,8 +141,8 @@ func (s *comparer) graph(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// foundSurely is how many members two sets have in common whose link cannot be missed: sets are compared by registers before, of which there are 1,024, and a common member may have to share
-// one with another.
+// foundSurely is how many members two sets must have in common so that their link cannot be missed. Sets are first
+// compared by registers. There are 1,024 of them, and a common member may have to share one with another.
 const foundSurely = 4
 
 // linked reports whether these are the links to the sets that are most like one: each is what it says, the most similar first, and none is left out for a lesser one.

@@ -86,7 +86,7 @@ type past struct {
 	acked float64
 }
 
-// recentMax is how many operations of a key are told when one of its answers is wrong.
+// recentMax is how many operations of a key are reported when one of its answers is wrong.
 const recentMax = 40
 
 func newCounts(w *world) *counts { return &counts{w: w, keys: make([]account, len(kinds))} }
@@ -103,7 +103,7 @@ func (a *account) note(at time.Duration, format string, args ...any) {
 	a.recent = a.recent[max(0, len(a.recent)-recentMax):]
 }
 
-// event adds n to the sum of a key: n members that nobody else adds, of a kind that counts members.
+// event adds n to the sum of a key. For a kind that counts members, it adds n members that no other event adds.
 func event(k, n int, rng *rand.Rand) []ebb.Increment {
 	in := ebb.Increment{Key: keyName(k), Bin: "b", Amount: float64(n), Kind: kinds[k], Value: rng.Float64()}
 	if !hasMembers(in.Kind) {
@@ -164,8 +164,10 @@ func (w *writer) work(c *ebb.Client) {
 
 func (w *writer) settle(context.Context, *ebb.Client) {}
 
-// slackOf is what an estimate may be off by beside 6 standard errors. A morris of n events lacks each of some 1 in 2,000 * n^2/2 of them whole, and of few events that is no Gaussian
-// chance: of 21 one lacks 3 in 7,000 times, and is 2.9 off where it says 0.28. With 5 the chance is below 1e-8 whatever n is (TestMorrisSlack); the others are exact while they have few members.
+// slackOf is what an estimate may be off by in addition to 6 standard errors. A morris of n events lacks each of some 1
+// in 2,000 * n^2/2 of them whole, and of few events that is no Gaussian chance: of 21 one lacks 3 in 7,000 times, and
+// is 2.9 off where it says 0.28. With 5 the chance is below 1e-8 whatever n is (TestMorrisSlack); the others are exact
+// while they have few members.
 func slackOf(kind ebb.Kind) float64 {
 	if kind == ebb.KindMorris {
 		return 5

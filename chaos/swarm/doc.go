@@ -4,9 +4,9 @@
 //	                │                          │
 //	        families of faults       invariants, and how often each was evaluated
 //
-// A plan is data: which faults, of which dose, in which order. A seed draws it from a subset of the families, so that different seeds
-// break different things (swarm testing). Clients meanwhile count, read, rename, set bits; each knows what the answers may be. At the end all is
-// mended, and the cluster must answer everything, and right.
+// A plan is data: which faults, their doses and their order. A seed draws it from a subset of the families, so that
+// different seeds break different things (swarm testing). During the faults, clients count, read, rename and set bits;
+// each knows what the answers may be. At the end all is mended, and the cluster must answer everything correctly.
 //
 // A plan decides the faults and the network's chances, not how goroutines interleave: run again, it explores the same neighbourhood.
 package swarm

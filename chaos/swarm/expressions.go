@@ -11,8 +11,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// computer keeps bitmaps that nobody else touches: some days of a family, which are in one shard, some others in other shards, and one that lies in all shards. It asks for what
-// expressions make of them, through the SDK and in the query language, and computes the same. After a command without an answer it takes other keys, as an owner does.
+// computer keeps bitmaps that no other client touches: some days of a family, which are in one shard, some others in
+// other shards, and one that lies in all shards. It asks for what expressions make of them, through the SDK and in the
+// query language, and computes the same. After a command without an answer it takes other keys, as an owner does.
 type computer struct {
 	w    *world
 	rng  *rand.Rand
@@ -96,7 +97,7 @@ func (s ids) list() []uint64 {
 	return out
 }
 
-// write sets ids, or clears them, some of which are so already.
+// write sets ids, or clears them. Some of them are so already.
 func (b *computer) write(ctx context.Context, c *ebb.Client, ns, key string) {
 	state := b.wide
 	if ns == countsNamespace {
@@ -254,7 +255,7 @@ func (b *computer) groups(ctx context.Context, c *ebb.Client) error {
 	return nil
 }
 
-// cohort asks how many of those who came first on a day come again.
+// cohort asks how many of the ids that came first on a day come again.
 func (b *computer) cohort(ctx context.Context, c *ebb.Client) error {
 	everyone := b.rng.IntN(2) == 0
 	var rows []ebb.CohortRow

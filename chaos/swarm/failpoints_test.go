@@ -16,7 +16,7 @@ import (
 // hit is how the product names a failpoint that it is at. What it adds to a name that ends with a dot is what a group's leader does.
 var hit = regexp.MustCompile(`\b[Hh]it\("([a-z.]+)"(\+step\.Action\.String\(\))?\)`)
 
-// Plans kill at every failpoint of the product, but for those of which it is said why not.
+// Plans kill at every failpoint of the product, except those for which unreached says why not.
 func TestEveryFailpointIsKilledAt(t *testing.T) {
 	have := slices.Collect(maps.Keys(unreached))
 	have = append(have, Failpoints()...)

@@ -9,7 +9,7 @@ import (
 // Family is a kind of fault.
 type Family struct {
 	Name string // one word, as --families takes it
-	What string // what happens to whom
+	What string // what happens to which nodes
 	Dose string // how much, in words; empty where there is nothing to choose
 	// Loses says that a disk's content is lost: a plan has one such fault at most.
 	Loses bool
@@ -23,7 +23,7 @@ type Family struct {
 	mend   func(w *world) // must do nothing where nothing is broken
 }
 
-// share is how likely a seed draws from this family, beside the others.
+// share is how likely a seed draws from this family, compared with the others.
 func (f Family) share() float64 {
 	if f.Moves {
 		return 0.25
@@ -67,7 +67,7 @@ func (w *world) order(d Dose) []int {
 	return members
 }
 
-// leader is who leads the dose's shard, or some node where nobody is known to.
+// leader is the node that leads the dose's shard, or some node if no leader is known.
 func (w *world) leader(d Dose) int {
 	if i := w.c.Leader(d.Shard); i >= 0 {
 		return i
@@ -89,7 +89,7 @@ func (w *world) victim(d Dose) int {
 	return w.some(d)
 }
 
-// named says who that is, in order.
+// named returns the names of nodes, in order.
 func (w *world) named(nodes ...int) string {
 	var names []string
 	for _, i := range nodes {

@@ -57,7 +57,7 @@ func (i *importer) run(ctx context.Context, c *ebb.Client, upTo uint64, breakOff
 	if breakOff {
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		_ = s.Close(gone) // like one who is killed: what is under way may come or not
+		_ = s.Close(gone) // as if the process were killed: what is under way may come or not
 		return nil
 	}
 	if flushed := s.Flush(ctx); err == nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A run that was broken off goes on where it was, and parts add up to the whole.
+// A run that was interrupted continues where it was, and parts add up to the whole.
 func TestKept(t *testing.T) {
 	dir := t.TempDir()
 	run := func(file string, first, last uint64) *Report {

@@ -11,7 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// memberFamilies change who is in the cluster. What the cluster could not be asked for at once it is asked for at the end.
+// memberFamilies change which nodes are in the cluster. What the cluster could not be asked for at once it is asked for
+// at the end.
 var memberFamilies = []Family{
 	{
 		Name: "join", What: "a node joins", Moves: true,
@@ -62,7 +63,7 @@ var memberFamilies = []Family{
 // membership are the families that bring nodes, or take them.
 var membership = append(slices.Clone(memberFamilies), killInMove)
 
-// noRoom is why nobody joins: a cluster has no more nodes than shards.
+// noRoom is why no node joins: a cluster has no more nodes than shards.
 const noRoom = "there is a node for every shard already"
 
 // room reports whether another node may join.
@@ -155,11 +156,11 @@ func (w *world) gather() {
 	lacks := w.lacks()
 	for ; lacks != "" && time.Now().Before(deadline); lacks = w.lacks() {
 		time.Sleep(250 * time.Millisecond)
-		w.restart() // who was to die at a failpoint of a move
+		w.restart() // nodes that were to die at a failpoint of a move
 	}
 	w.hold("members-as-asked", lacks == "", "%v after all was mended: %s", moveMax, lacks)
 	w.disarm(movePoints)
-	w.restart() // who has died meanwhile
+	w.restart() // nodes that have died since
 	w.expel()
 }
 
@@ -230,7 +231,7 @@ func (w *world) lacks() string {
 	return ""
 }
 
-// expel sees that who was removed ends, and does so again when started again.
+// expel checks that a removed node ends, and ends again when it is started again.
 func (w *world) expel() {
 	for i := range w.leaving {
 		for range 2 {

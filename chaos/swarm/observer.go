@@ -74,7 +74,8 @@ func (w *world) read(answered bool) {
 	w.second().Reads++
 }
 
-// observe looks at the nodes until ctx ends: who leads, what their clocks say, how far they are, who died.
+// observe looks at the nodes until ctx ends: which of them lead, what their clocks say, how far they are, which of them
+// died.
 func (w *world) observe(ctx context.Context) {
 	alive := map[int]bool{}
 	for ctx.Err() == nil {
@@ -126,7 +127,7 @@ func (w *world) appliedOf(shard uint32) uint64 {
 	return w.applied[shard]
 }
 
-// reign takes down who leads a shard in a term.
+// reign records which node leads a shard in a term.
 func (w *world) reign(name string, shard uint32, term uint64) {
 	w.mu.Lock()
 	of := [2]uint64{uint64(shard), term}

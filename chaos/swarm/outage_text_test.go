@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// How soon majorities served again is told of one leader and of several, and nothing of none.
+// The text says how soon majorities served again after one leader or several were cut off. It names no time if none
+// was.
 func TestOutageText(t *testing.T) {
 	for _, c := range []struct {
 		took []time.Duration

@@ -16,10 +16,11 @@ import (
 // holding is what an owner's keys hold, by name; "" is never held.
 type holding map[string]string
 
-// owner keeps keys that nobody else touches: strings, phrases and distributions, which it writes, deletes, expires, renames and reads. As
-// long as each command is answered there is one state that the keys can be in, and every answer and every read must be of that one.
-// A command whose outcome is not known leaves two or three; the owner takes other names then, for it may still be done at any time, and the last
-// reckoning finds the old ones in one of these states.
+// owner keeps keys that no other client touches: strings, phrases and distributions. It writes, deletes, expires,
+// renames and reads them. As long as each command is answered there is one state that the keys can be in, and every
+// answer and every read must be of that one. A command of unknown outcome leaves two or three possible states. The
+// owner then takes other names, for the command may still be done at any time. The last check finds the old names in
+// one of these states.
 type owner struct {
 	w     *world
 	id    int

@@ -14,8 +14,8 @@ import (
 //go:embed page.css
 var pageStyle string
 
-// HTML writes the report as one page that needs nothing else: the tables, and of each failing seed and of some that held what was broken, who led and
-// what was answered when.
+// HTML writes the report as one page that needs nothing else. It has the tables and, for each failing seed and some
+// that held, what was broken, which nodes led and what was answered when.
 func (r *Report) HTML(w io.Writer) error {
 	p := &page{w: bufio.NewWriter(w)}
 	p.put("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>ebb chaos sim</title>\n<style>\n")
@@ -65,7 +65,8 @@ func (p *page) knobs(r *Report) {
 	p.put("</table>\n")
 }
 
-// page writes HTML. It is not html/template, which finds methods by name: a linker that knows of that keeps 4 MB of methods that nobody calls.
+// page writes HTML. It is not html/template, which finds methods by name: a linker that knows of that keeps 4 MB of
+// methods that are never called.
 type page struct{ w *bufio.Writer }
 
 // put writes what is markup already. Errors are those of Flush.

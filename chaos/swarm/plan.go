@@ -35,9 +35,9 @@ type Fault struct {
 	Dose   Dose          `json:"dose"`
 }
 
-// Dose is how much, and of whom. A family uses of it what it needs.
+// Dose is how much a fault does, and to which nodes. A family uses of it what it needs.
 type Dose struct {
-	Shard uint32        `json:"shard"`             // "the leader" is who leads this one when the fault comes
+	Shard uint32        `json:"shard"`             // "the leader" leads this one when the fault comes
 	Node  uint64        `json:"node"`              // another victim: the node of this number, modulo how many live
 	Pick  uint64        `json:"pick"`              // the seed of whatever else is chosen then
 	Time  time.Duration `json:"time_ns,omitempty"` // a delay, or how far a clock is moved
@@ -71,13 +71,15 @@ const (
 	faultsMin, faultsMax = 2, 4
 	// familyPart is the chance that a seed draws from a family at all.
 	familyPart = 0.4
-	// longOne is of how many cuts one lasts long, and of how many delays one is large.
+	// longOne means that one of so many cuts lasts long, and that one of so many delays is large.
 	longOne = 8
-	// membersPart is how many seeds have a node come or go: what the end of a run then waits for takes time, so these are no more.
+	// membersPart is the share of seeds in which a node comes or goes. The end of such a run waits for that, which
+	// takes time: so there are no more of them.
 	membersPart = 0.4
-	// killPart is how many seeds have, beside what is drawn, a process die at a failpoint: there are many of these.
+	// killPart is the share of seeds in which a process also dies at a failpoint, in addition to what is drawn: there
+	// are many failpoints.
 	killPart = 0.3
-	// lyingPart is how many seeds have a disk that lies, unless one loses its content or nodes come or go.
+	// lyingPart is the share of seeds in which a disk lies, unless one loses its content or nodes come or go.
 	lyingPart = 0.15
 )
 

@@ -311,7 +311,7 @@ func invariantRows() (rows []string) {
 	return rows
 }
 
-// What a worker that replays is started with does not depend on who starts it.
+// A worker that replays is started with the same environment and name, whichever process starts it.
 func TestReplayingWorkerIsStartedTheSameWay(t *testing.T) {
 	defer func(was string) { replays = was }(replays)
 	t.Setenv("EBB_ELSEWHERE", strings.Repeat("x", 100))

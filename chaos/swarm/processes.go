@@ -131,7 +131,7 @@ var processFamilies = []Family{
 	},
 }
 
-// restarted: mending starts whatever is dead, whoever killed it.
+// restarted: mending starts every dead node, whatever killed it.
 func restarted(*world) {}
 
 // compact makes nodes take snapshots of all shards. One whose disk fails says so in another way.

@@ -13,8 +13,9 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// ranker keeps distributions and a top-k that nobody else touches, and asks what they have most of: one, several, those that match a pattern, through the SDK and in the query
-// language. It knows the one right answer. After a command without an answer it takes other keys, as an owner does.
+// ranker keeps distributions and a top-k that no other client touches. It asks what they have most of: one key,
+// several, those that match a pattern, through the SDK and in the query language. It knows the one right answer. After
+// a command without an answer it takes other keys, as an owner does.
 type ranker struct {
 	w    *world
 	rng  *rand.Rand
@@ -149,7 +150,7 @@ func ranked(d ebb.Distribution, n int, want map[string]float64) bool {
 	return true
 }
 
-// askSome asks for bins that it names, one of which nobody has, and for the entropy.
+// askSome asks for bins that it names, and for the entropy. One of these bins is in no key.
 func (r *ranker) askSome(ctx context.Context, c *ebb.Client) error {
 	keys, want := r.some()
 	if len(keys) == 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// retrier has a session of its own in one shard and, unlike the SDK, uses all of what a session allows: it leaves
-// sequences out and sends them later, sends commands again that were answered long ago, below the window, too, and goes
-// on with a session that was idle for too long. It counts in a key that only it writes.
+// retrier has a session of its own in one shard. Unlike the SDK, it uses all that a session allows. It leaves sequences
+// out and sends them later. It sends commands again that were answered long ago, also below the window. It continues
+// with a session that was idle for too long. It counts in a key that only it writes.
 //
 //	            bottom                       top      newest
 //	refused ------>|  answered as before      |  new     |

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A run of an hour with many faults has a lane for each family, who led, and bars of several seconds that are as high as their mean.
+// The page of a run of an hour with many faults has a lane for each family, and shows which nodes led. Its bars stand
+// for several seconds and are as high as their mean.
 func TestRunPage(t *testing.T) {
 	v := &Verdict{Plan: Plan{Nodes: 3, Shards: 2}, Virtual: time.Hour, Faults: map[string]int{"kill": 60}, Checks: map[string]int{"acked-kept": 60}}
 	for second := range 3600 {

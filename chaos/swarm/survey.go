@@ -148,7 +148,7 @@ func (w *world) listed(ctx context.Context) {
 	}
 }
 
-// judgeCollapses sees that nobody ended without an excuse.
+// judgeCollapses checks that no node ended without an excuse.
 func (w *world) judgeCollapses() {
 	collapses := w.c.Collapses()
 	w.hold("no-collapse", true, "")

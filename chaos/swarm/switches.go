@@ -12,8 +12,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// switches are bits that two clients set, clear and flip together, each of which is told whether that changed anything, and strings of several shards that both write. The whole history of
-// both is porcupine's to judge.
+// switches are bits that two clients set, clear and flip together, and strings of several shards that both write. The
+// answer to a command on a bit says whether it changed anything. porcupine judges the whole history of both.
 type switches struct {
 	w       *world
 	history *history.Switches
@@ -27,7 +27,7 @@ const (
 	switchKey = "switches"
 	// switchUnknowns is how many commands on a bit may have an unknown outcome: each doubles what porcupine has to try.
 	switchUnknowns = 4
-	// sharedStrings are how many strings there are beside that of texts.
+	// sharedStrings are how many strings there are in addition to that of texts.
 	sharedStrings = 3
 	// firstSwitcher is the number of the first of them among the clients of histories.
 	firstSwitcher = 10

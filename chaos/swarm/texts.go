@@ -142,7 +142,8 @@ func (t *texter) where() int {
 	return t.rng.IntN(n)
 }
 
-// write gives the string a value of its own. What the SDK says was not applied has no place in the history: whoever reads it has read what was never written.
+// write gives the string a value of its own. What the SDK says was not applied has no place in the history: a read of
+// it has read what was never written.
 func (t *texter) write(where string, do func(value string) error) {
 	op := t.history.Write(t.id, where, t.key)
 	o := outcomeOf(do(op.Value()))
@@ -181,7 +182,8 @@ func (t *texter) settle(ctx context.Context, c *ebb.Client) {
 	}
 }
 
-// judge asks porcupine, for so long at most. It is not for a bubble, in which its time would never be up. What it cannot decide has failed: nobody knows that it held.
+// judge asks porcupine, for so long at most. It is not for a bubble, in which its time would never be up. A history
+// that porcupine cannot decide has failed: it is not known to hold.
 func (t *texts) judge(limit time.Duration) {
 	v := t.w.verdict
 	verdict, n := t.history.Check(limit)

@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/chaos/history"
 )
 
-// A history that porcupine can neither explain nor refuse in its time is a failure: writes that all overlap, and then a read of what nobody wrote, want all orders of the writes to be tried.
+// A history that porcupine can neither explain nor refuse in its time is a failure. Here all writes overlap, and then a
+// read returns what was never written: porcupine must try all orders of the writes.
 func TestUndecidedHistoryFails(t *testing.T) {
 	w := &world{begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}}
 	texts := &texts{w: w, key: "text-0", history: history.New(w.now)}

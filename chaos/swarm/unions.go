@@ -11,8 +11,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// uniter writes summaries of three kinds, of each some keys in several shards that have members in common, and asks all keys of a kind at once. Nobody else writes
-// them, so it knows of each bin what was acknowledged, and what may have been done.
+// uniter writes summaries of three kinds: of each kind some keys in several shards, with members in common. It asks all
+// keys of a kind at once. No other client writes them, so it knows of each bin what was acknowledged, and what may have
+// been done.
 type uniter struct {
 	w   *world
 	rng *rand.Rand

@@ -23,7 +23,8 @@ type Verdict struct {
 	Real    time.Duration   `json:"real_ns"`
 	// Trace is a hash of every segment and packet that was sent, with its time: of two runs that have taken the same course it is the same.
 	Trace string `json:"trace,omitempty"`
-	// Story is what happened, in order; Seconds what was answered in each second; Reigns who led which shard when; Spans what was broken when.
+	// Story is what happened, in order; Seconds what was answered in each second; Reigns which node led which shard
+	// when; Spans what was broken when.
 	Story   []Line   `json:"story,omitempty"`
 	Seconds []Second `json:"seconds,omitempty"`
 	Reigns  []Reign  `json:"reigns,omitempty"`

@@ -9,7 +9,7 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// watcher watches a key that it counts in, over the deaths of nodes, and holds what it is told against the oracle.
+// watcher watches a key that it counts in, also while nodes die, and holds what it receives against the oracle.
 type watcher struct {
 	w                    *world
 	rng                  *rand.Rand

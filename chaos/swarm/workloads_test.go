@@ -18,7 +18,7 @@ func TestWorkloadsWithoutFaults(t *testing.T) {
 	}
 }
 
-// quiet is a plan without faults, which goes on for a while.
+// quiet is a plan without faults, which lasts for a while.
 func quiet(seed uint64) Plan {
 	return Plan{Seed: seed, Nodes: 3, Shards: 5, Faults: []Fault{{Number: 1, Family: "snapshots", Wait: 1, Hold: 5 * time.Second, Mend: true, Dose: Dose{Shard: 2}}}}
 }

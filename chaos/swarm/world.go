@@ -69,7 +69,7 @@ type world struct {
 	wiped      map[int]bool   // nodes whose disks were replaced
 	damaged    map[int]string // dead nodes whose logs must be refused, and why
 	mendAll    func()         // mend, which knows all families, for one of these
-	whole      bool           // nothing is broken: whoever is dead must start
+	whole      bool           // nothing is broken: a dead node must start
 	wishes     []*ebbv1.ChangeClusterRequest
 	latest     time.Duration   // how late what is sent may come
 	idle       bool            // the fault that is being injected has done nothing, or not yet
@@ -83,7 +83,7 @@ type world struct {
 	judges    []func() // of histories, when the bubble has ended
 	autopsies []func() // at the very end, which may end the nodes
 
-	waiting atomic.Bool // for something slow: clients do little meanwhile
+	waiting atomic.Bool // for something slow: clients do little while it is set
 
 	mu      sync.Mutex // guards what follows; never held over a wait
 	verdict *Verdict
@@ -202,11 +202,11 @@ func (w *world) dial(host int) (*ebb.Client, error) {
 	}, w.opts.Client)...)
 }
 
-// client is one who works until told to stop, with a connection that it may share and chances of its own.
+// client works until it is stopped, with a connection that it may share and chances of its own.
 type client interface {
 	// work does one thing.
 	work(c *ebb.Client)
-	// settle is its last reckoning, when all is mended and nobody works any more.
+	// settle is its last check, when all is mended and no client works any more.
 	settle(ctx context.Context, c *ebb.Client)
 }
 
@@ -330,7 +330,7 @@ func (w *world) outage() {
 	w.line(LineMend, "all links work again")
 }
 
-// mend makes everything usual again, and starts who is dead.
+// mend makes everything usual again, and starts the nodes that are dead.
 func (w *world) mend() {
 	for _, f := range Families {
 		f.mend(w)
@@ -342,7 +342,7 @@ func (w *world) mend() {
 	w.line(LineMend, "all is mended")
 }
 
-// restart starts who is dead, but not who was removed.
+// restart starts the nodes that are dead, but not those that were removed.
 func (w *world) restart() {
 	for i := range w.c.Nodes() {
 		if !w.ended(i) {
