@@ -28,7 +28,7 @@ func (c *Config) advertised(address, listening string) string {
 	}
 	addr, err := netip.ParseAddrPort(listening)
 	if err != nil || !addr.Addr().IsUnspecified() {
-		return listening // also "", where nobody listens
+		return listening // also "", where nothing listens
 	}
 	return netip.AddrPortFrom(c.ip(), addr.Port()).String()
 }
@@ -44,7 +44,7 @@ func (c *Config) ip() netip.Addr {
 	return cluster.MachineIP()
 }
 
-// checkAdvertised refuses what nobody else could dial.
+// checkAdvertised refuses an address that others could not dial.
 func checkAdvertised(flag, address string) error {
 	if address == "" {
 		return nil
@@ -67,9 +67,8 @@ func named(address string) bool {
 	return err != nil
 }
 
-// unnamed is what gossip tells of an address: of a name only the port, at gossip's
-// own host. Others know at once where the node is now, while a name goes on to
-// stand for its last address as long as caches of DNS say.
+// unnamed returns what gossip says of an address. If that has a name, it says only the port: the host is gossip's own.
+// So others know at once where the node is now, while a name stands for its last address as long as DNS caches keep it.
 func unnamed(address string) string {
 	if !named(address) {
 		return address
@@ -94,7 +93,7 @@ func reaches(record, gossip string) bool {
 type directory struct {
 	self string
 	own  string // this node's gRPC address
-	// advertised is what others are told instead, if anything.
+	// advertised is the address that others get instead, if it is set.
 	advertised string
 	connect    func(ctx context.Context, address string) (net.Conn, error)
 	table      func() *cluster.Table

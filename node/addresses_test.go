@@ -2,8 +2,8 @@ package node
 
 import "testing"
 
-// Gossip tells of a name only the port: where the node is now, others see for themselves.
-// The name stays what the control group's records say, and clients are told.
+// Gossip gives only the port of a name: others see for themselves where the node is now. The control group's records
+// keep the name, and clients get it.
 func TestNamesAndGossip(t *testing.T) {
 	for _, c := range []struct {
 		record, told string

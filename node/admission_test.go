@@ -34,7 +34,7 @@ func TestOnlyCopyIsNotRemoved(t *testing.T) {
 	})
 }
 
-// A node of a version that the cluster does not speak is told both, and does not become a member.
+// A node whose version the cluster does not speak gets an error with both versions, and does not become a member.
 func TestOtherVersionsDoNotJoin(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()

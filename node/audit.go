@@ -113,8 +113,8 @@ func verdict(sums map[string]uint64, voters int) (minority []string, undecided b
 	return nil, len(votes) > 1
 }
 
-// auditor compares the replicas of the shards that this node leads, part by part. A replica that differs from the
-// majority is told to repair itself; if it is this one, another has to lead first.
+// auditor compares the replicas of the shards that this node leads, part by part. It asks a replica that differs from
+// the majority to repair itself. If that is this node's own replica, another has to lead first.
 type auditor struct {
 	node     string
 	replicas func() []*replica
@@ -220,8 +220,8 @@ func (a *auditor) audit(ctx context.Context, r *replica) {
 	}
 }
 
-// gather asks all voters what they found, and returns what those say that do before ctx ends. One that does not answer, or has computed nothing,
-// is absent: nobody waits for it.
+// gather asks all voters what they found, and returns the checksums of those that answer before ctx ends. A voter that
+// does not answer, or has computed nothing, is absent, and is not waited for.
 func (a *auditor) gather(ctx context.Context, r *replica, voters []string, index uint64) map[string]uint64 {
 	sums := make(map[string]uint64)
 	var mu sync.Mutex // guards sums

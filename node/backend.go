@@ -104,8 +104,9 @@ func senderOf(ctx context.Context, req *ebbv1.ApplyRequest) uint64 {
 	return caller.Of(ctx)
 }
 
-// noteClocks notes how far event clocks have come by commands that were applied, so that who asks this node next is
-// answered as of then. dated is the namespace that has one; mostly, all commands of a request have the same.
+// noteClocks notes how far event clocks have come by commands that were applied. The next caller of this node is then
+// answered as of that time. dated is the namespace that has an event clock; mostly, all commands of a request have the
+// same.
 func (b *backend) noteClocks(commands []*ebbv1.ShardCommand, dated string) {
 	if dated == "" {
 		return
@@ -130,9 +131,9 @@ type namespaceCheck struct {
 	dated     string // the last namespace that has an event clock; "" for none
 }
 
-// admit refuses a command that memory is too small for, one that would take too long to apply, and one whose namespace neither this node nor the shard knows
-// while nobody can be asked: the log would take it and the shard refuse it,
-// though it may be good.
+// admit refuses a command that memory is too small for, and one that would take too long to apply. It also refuses one
+// whose namespace neither this node nor the shard knows, while no other node can be asked. The log would take such a
+// command, and the shard would refuse it, though it may be good.
 func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, command []byte) *proto.Error {
 	if err := r.unsound(); err != nil {
 		return err // the answer to a command says what the state made of it
@@ -143,7 +144,8 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 	if err := b.diskAdmission.admit(r.group, r, command); err != nil {
 		return err
 	}
-	// A replica that does not lead may lag: it is no judge of what an expression takes, nor of which commands were applied. It refuses as NOT_LEADER below.
+	// A replica that does not lead may lag. It cannot judge what an expression takes, nor which commands were applied.
+	// It refuses as NOT_LEADER below.
 	if _, leads := r.leading(); leads {
 		if err := r.state.storable(command); err != nil {
 			return err
@@ -202,7 +204,7 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	for i, q := range req.GetQuestions() {
 		read := reads.of(q.GetShard())
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx) // nobody waits for the others
+			return nil, context.Cause(ctx) // the caller no longer waits for the others
 		}
 		if read.err != nil {
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: read.err.Wire()}
@@ -342,7 +344,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 	}
 	if _, leads := r.leading(); !leads {
 		if wants > 0 {
-			return r.notLeader() // who asks has to ask the leader
+			return r.notLeader() // the caller has to ask the leader
 		}
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A call that nobody waits for any more goes no further: of many questions each may take long.
+// A call stops when its caller no longer waits: it may have many questions, and each may take long.
 func TestAskEndsWithItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := &backend{node: "ebb-0"}

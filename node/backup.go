@@ -27,7 +27,8 @@ func newBackups(n *Node) *backups {
 	return &backups{node: n, open: make(chan struct{}, snapshotStreamsMax)}
 }
 
-// Snapshot sends the state of a shard that this node leads, chunk by chunk. Applies go on meanwhile: it is read from a view.
+// Snapshot sends the state of a shard that this node leads, chunk by chunk. It reads from a view, so the shard applies
+// entries at the same time.
 func (b *backups) Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send func(*ebbv1.SnapshotPart) error) error {
 	select {
 	case b.open <- struct{}{}:
@@ -124,9 +125,9 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 	return new(ebbv1.RestoreNamespacesResponse), err
 }
 
-// fit refuses a namespace of which there are keys that mean nothing under what the backup says of it. Shards stay by what they know; those that
-// do not know the namespace yet would take the backup's word. What a restore has brought fits. A node can look at its own replicas only, which in
-// most clusters are of every shard.
+// fit refuses a namespace if it has keys that mean nothing under what the backup says of it. Shards stay by what they
+// know. Those that do not know the namespace yet would take the backup's word. What a restore has brought fits. A node
+// can look at its own replicas only, which in most clusters are of every shard.
 func (b *backups) fit(namespaces []*ebbv1.Namespace) error {
 	for _, ns := range namespaces {
 		for _, r := range b.node.groups.Load().replicas {

@@ -12,7 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// The namespaces of a backup take the place of those of which nothing is there. One that has keys keeps what they were hashed and laid out by.
+// A namespace of a backup replaces the present one if that has no keys. One that has keys keeps what they were hashed
+// and laid out by.
 func TestRestoredNamespacesFitTheirKeys(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()

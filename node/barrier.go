@@ -40,7 +40,7 @@ type confirm func(ctx context.Context, group uint32, term uint64, voters []raft.
 //
 //	led in term T, an entry of T applied     so the commit index covers all earlier terms
 //	index := commit index                    then
-//	a majority is still in exactly term T    so nobody else led when we took the index
+//	a majority is still in exactly term T    so no other replica led when we took the index
 //	still led in T                           and
 //	applied >= index
 //
@@ -58,7 +58,7 @@ type barrier struct {
 
 	mu      sync.Mutex // guards what follows
 	running bool
-	next    *readRound // those who wait for the running one to end; nil if nobody
+	next    *readRound // of the reads that wait for the running one to end; nil if none waits
 	closed  bool
 }
 
@@ -96,7 +96,7 @@ func (b *barrier) join() *readRound {
 	return r
 }
 
-// run holds rounds until nobody waits for another.
+// run holds rounds until no read waits for another.
 func (b *barrier) run(r *readRound) {
 	for r != nil {
 		b.hold(r)

@@ -187,7 +187,7 @@ func TestReadsWithoutMajorityFail(t *testing.T) {
 	})
 }
 
-// A group of one asks nobody.
+// In a group of one, the leader asks no other replica.
 func TestReadsAlone(t *testing.T) {
 	reading(t, func(t *testing.T, g *fakeGroup, b *barrier, c *confirmations) {
 		g.size = 1

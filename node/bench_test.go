@@ -264,7 +264,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestIdle prints what three nodes use that nobody talks to.
+// TestIdle prints what three nodes use when no client talks to them.
 func TestIdle(t *testing.T) {
 	if os.Getenv("EBB_BENCH") == "" {
 		t.Skip("a measurement: set EBB_BENCH=1")

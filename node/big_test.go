@@ -37,7 +37,8 @@ func (b *bubble) restore(c *ebb.Client, namespaces []*ebbv1.Namespace) error {
 	return c.RestoreNamespaces(ctx, namespaces, 0)
 }
 
-// As many namespaces as a cluster can have do not fit into one entry of the control group's log. They come all the same, all of them or none, and the group goes on.
+// As many namespaces as a cluster can have do not fit into one entry of the control group's log. A restore brings all
+// of them or none, and the control group keeps working.
 func TestAllNamespacesAreRestored(t *testing.T) {
 	long(t)
 	inBubble(t, 3, 4, func(b *bubble) {

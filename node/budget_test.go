@@ -48,7 +48,7 @@ func (b *bubble) usage(c *ebb.Client, name string) ebb.NamespaceUsage {
 	return all[0]
 }
 
-// When memory is short, the namespace that takes most is refused and the other goes on, also after a restart.
+// When memory is short, the namespace that takes most is refused, and the other is not, also after a restart.
 func TestGreedyNamespace(t *testing.T) {
 	inBubble(t, 1, 4, func(b *bubble) {
 		var used atomic.Int64
@@ -212,7 +212,7 @@ func TestBudgetOfCluster(t *testing.T) {
 	}
 }
 
-// A node that does not answer is named, and what the others know is told.
+// The answer names a node that does not answer, and has what the others know.
 func TestUsageWithoutANode(t *testing.T) {
 	inBubble(t, 3, 8, func(b *bubble) {
 		b.openAll()

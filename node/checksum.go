@@ -16,7 +16,8 @@ const (
 	checksumCallsAtOnce = 4
 	// ticksMax is how many entries a leader writes so that its log reaches one that was asked for.
 	ticksMax = 4096
-	// leadsEvery is how often a replica that waits for an entry looks whether it leads by now, and has to write it: where leadership moved at the wrong moment, nobody would.
+	// leadsEvery is how often a replica that waits for an entry looks whether it leads by now, and has to write the
+	// entry. Without this, no replica would write it if leadership moved at the wrong moment.
 	leadsEvery = 100 * time.Millisecond
 )
 
@@ -99,8 +100,9 @@ type mark struct {
 	view chan *shard.View // gets one
 }
 
-// viewAt returns a view of the state as it is after the first command at or behind an entry, or of the present one if that was
-// applied before; nil if ctx ends first. A leader writes entries until its log is there, also one that comes to lead meanwhile.
+// viewAt returns a view of the state after the first command at or behind an entry, or of the present state if that was
+// applied before. It returns nil if ctx ends first. A leader writes entries until its log reaches the entry, also a
+// replica that comes to lead during the wait.
 func (r *replica) viewAt(ctx context.Context, at uint64) *shard.View {
 	w := mark{at: at, view: make(chan *shard.View, 1)}
 	r.state.wait(w)

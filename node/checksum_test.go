@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// So many callers at a time have checksums taken, and the others are told to come back: nobody waits for a place while nodes wait for each other's entries.
+// A node takes checksums for a limited number of callers at a time, and asks the others to come back. No caller waits
+// for a place while nodes wait for each other's entries.
 func TestChecksumsAtOnce(t *testing.T) {
 	c := newChecksums()
 	var ends []func()

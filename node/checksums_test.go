@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Entries that a leader writes for a checksum end with the call: who asks for one behind an entry that will never come, and goes, leaves no writing behind.
+// A leader stops writing entries for a checksum when the call ends. This also holds for a call about an entry that will
+// never come.
 func TestChecksumsEndWithTheirCall(t *testing.T) {
 	inBubble(t, 3, 3, func(b *bubble) {
 		b.openAll()

@@ -32,9 +32,8 @@ type Config struct {
 	// these are loopback's ports 7070, 7080, 7071 and 7081; "-" turns HTTP or
 	// Admin off, and gossip in a cluster of one.
 	GRPC, HTTP, Gossip, Admin string
-	// AdvertiseGRPC, AdvertiseHTTP and AdvertiseGossip are what other nodes
-	// and clients are told instead of the addresses listened on. Without, an address
-	// that stands for all of the machine's is told as one of them.
+	// AdvertiseGRPC, AdvertiseHTTP and AdvertiseGossip are the addresses that other nodes and clients get instead of
+	// those listened on. Without them, an address that stands for all of the machine's is given as one of those.
 	AdvertiseGRPC, AdvertiseHTTP, AdvertiseGossip string
 	// HTTPHosts are further names by which the HTTP and admin listeners may be asked: what the header Host has. On loopback
 	// these listeners answer to the names of loopback, to the host of AdvertiseHTTP and to HTTPHosts alone. On addresses
@@ -43,9 +42,9 @@ type Config struct {
 
 	// Join names gossip addresses of other nodes. One that answers is enough.
 	Join []string
-	// BootstrapExpect is how many nodes the cluster is born with: those of
-	// ordinals 0 to BootstrapExpect-1. A node beyond them, or one that has somebody to
-	// Join and is told no number, joins the cluster that is there. 1 by default.
+	// BootstrapExpect is how many nodes the cluster is born with, by default 1: those of ordinals 0 to
+	// BootstrapExpect-1. A node with Join and a higher ordinal joins the cluster that is there. So does a node with
+	// Join and without BootstrapExpect.
 	BootstrapExpect int
 	// Shards is P, fixed when the cluster is born; 64 by default.
 	Shards uint32
@@ -123,10 +122,9 @@ type Config struct {
 	Version string
 	// Storage are the storage versions that this node can run with: this build's when zero. Tests play other builds with it.
 	Storage proto.Versions
-	// Fatal is told why the node cannot go on: its disk failed or hangs, a group
-	// is stuck beyond repair, the cluster refuses it. It must end the process, or
-	// in a test the node (Kill, from another goroutine); it is called once. By default
-	// the process exits with status 3.
+	// Fatal gets the error for which the node cannot continue: its disk failed or hangs, a group is stuck beyond
+	// repair, or the cluster refuses it. It must end the process, or in a test the node (Kill, from another goroutine).
+	// It is called once. By default the process exits with status 3.
 	Fatal func(error)
 
 	// joins says that a node without data joins a cluster that is there, and founds none.

@@ -234,9 +234,8 @@ func TestAllClocksMove(t *testing.T) {
 	})
 }
 
-// A namespace can be used at every node as soon as its creation is
-// acknowledged: followers of the idle control group are told at once, and not
-// after the commit timeout.
+// A namespace can be used at every node as soon as its creation is acknowledged. Followers of the idle control group
+// learn of it at once, and not after the commit timeout.
 func TestNamespaceIsKnownEverywhereAtOnce(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()
@@ -303,7 +302,7 @@ func TestSnapshotsByBytes(t *testing.T) {
 	})
 }
 
-// A node that was away gets of a snapshot what has changed meanwhile, though the leader has no log of it.
+// A node that was away gets from a snapshot what has changed since, though the leader has no log of it.
 func TestInstallsOfWhatChanged(t *testing.T) {
 	long(t)
 	inBubble(t, 3, 3, func(b *bubble) {

@@ -84,7 +84,7 @@ type datadir struct {
 	knows proto.Versions // of storage, this program
 	lock  io.Closer
 
-	turn chan struct{} // holds a token while somebody changes the identity on disk
+	turn chan struct{} // holds a token while the identity on disk is being changed
 
 	mu sync.Mutex // guards id; never held across a wait
 	id identity   // as it is on disk
@@ -97,8 +97,8 @@ func (d *datadir) identity() identity {
 	return d.id
 }
 
-// update changes the identity, of which change gets a copy. Others go on reading the old one until the new
-// one is on disk, however long that takes.
+// update changes the identity: change gets a copy of it. Others read the old one until the new one is on disk, however
+// long that takes.
 func (d *datadir) update(change func(*identity)) error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
@@ -232,8 +232,7 @@ func (d *datadir) claim(node string) error {
 	return d.write(identity{Layout: d.knows.Oldest, Node: node, Disk: newIdentity()})
 }
 
-// write replaces the identity, on disk and then here. The caller has the turn, or
-// nobody else knows of d yet.
+// write replaces the identity, on disk and then here. The caller has the turn, or has not shared d yet.
 func (d *datadir) write(id identity) error {
 	raw, err := id.encode()
 	if err != nil {

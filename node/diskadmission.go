@@ -225,7 +225,7 @@ func (a *diskAdmission) fullOf(nodes *[]string, here bool, of electorate) string
 	return oneOf(*nodes, voters)
 }
 
-// admit refuses a command that makes a shard larger of which a voter has no disk space left.
+// admit refuses a command that makes a shard larger if a voter of the shard has no disk space left.
 func (a *diskAdmission) admit(shard uint32, of electorate, command []byte) *proto.Error {
 	nodes, here := a.nodes.Load(), a.short()
 	if nodes == nil && !here || !proto.CommandGrows(command) {

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// paceEvery is how long each of the spans is of which the slowest sync counts.
+	// paceEvery is how long each span is. The slowest sync of a span counts.
 	paceEvery = time.Second
 	// slowSync is what a sync takes on a slow disk: ten to a hundred times what a disk in order does, also a volume in a cloud, and a
 	// fifth of the half second after which a client asks who else leads. Below fineSync, half of it, the disk is in order again.

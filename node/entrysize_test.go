@@ -54,7 +54,7 @@ func TestEntriesThatNoFrameHoldsAreRefused(t *testing.T) {
 	})
 }
 
-// greatest is a namespace none of which is larger: each of its messages takes as much as a request may have.
+// greatest returns a namespace of the largest size: each of its messages takes as much as a request may have.
 func greatest(t *testing.T, name string) *ebbv1.Namespace {
 	t.Helper()
 	ns := proto.DefaultNamespaceSettings()

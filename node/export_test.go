@@ -17,7 +17,7 @@ func WithChecksum(raw []byte) []byte {
 	return append(bytes.Clone(body), checksumMemberOf(body)...)
 }
 
-// WithMemoryUsed returns a configuration of a node that is told what it takes.
+// WithMemoryUsed returns a configuration of a node to which used says how much memory it takes.
 func WithMemoryUsed(c Config, used func() int64) Config {
 	c.used = used
 	return c

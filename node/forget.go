@@ -9,7 +9,7 @@ const forgetEvery = 10 * time.Second
 func (n *Node) forget() {
 	table := n.Table()
 	if len(table.Nodes()) == 0 {
-		return // who is of it is not known yet
+		return // the members are not known yet
 	}
 	known := func(node string) bool { return table.Node(node) != nil }
 	n.mux.Forget(known)

@@ -29,7 +29,7 @@ type freshTable struct {
 
 // freshRound is one question for the control leader's table.
 type freshRound struct {
-	begun bool // who comes now needs a later one; guarded by mu
+	begun bool // a caller that comes now needs a later one; guarded by mu
 	done  chan struct{}
 	epoch uint64 // both are set before done is closed
 	err   error

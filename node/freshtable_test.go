@@ -66,7 +66,7 @@ func TestFreshTable(t *testing.T) {
 	})
 }
 
-// For each change of settings the clock is asked for once. Who comes while it is asked for waits.
+// For each change of settings the clock is asked for once. A caller that comes during that waits.
 func TestRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r renewals

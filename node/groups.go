@@ -22,8 +22,7 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// startWorkers is how many groups start at a time, most of which wait for the
-// disk.
+// startWorkers is how many groups start at a time. Most of them wait for the disk.
 const startWorkers = 32
 
 // restoreWorkers is how many groups decode a snapshot at a time.
@@ -69,8 +68,8 @@ func (n *Node) newGroups(has map[uint32]replicaRecord, birth *cluster.Table) (*g
 	return g, nil
 }
 
-// newReplica assembles a replica of a shard. It does not run yet. One that was being repaired when the node stopped goes on with that: what is
-// on disk is what differed.
+// newReplica assembles a replica of a shard. It does not run yet. If it was being repaired when the node stopped, the
+// repair continues: what is on disk is what differed.
 func (n *Node) newReplica(id uint32, t replicaRecord) (*replica, error) {
 	s, err := n.memberConfig(id, t.ID)
 	if err != nil {
@@ -92,7 +91,7 @@ func (n *Node) newReplica(id uint32, t replicaRecord) (*replica, error) {
 	return r, nil
 }
 
-// with returns the groups with a replica of a shard of which there is none.
+// with returns the groups with r added, a replica of a shard that had none.
 func (g *groups) with(r *replica) *groups {
 	h := &groups{control: g.control, byShard: slices.Clone(g.byShard)}
 	h.byShard[r.group] = r
@@ -220,8 +219,8 @@ func (m *member) intact() error {
 	return nil
 }
 
-// parallel calls f for all items, at most workers at a time, and returns the
-// first error. each is told how many are done.
+// parallel calls f for all items, at most workers at a time, and returns the first error. It calls each with the number
+// of items that are done.
 func parallel[T any](workers int, items []T, each func(done int), f func(T) error) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards first and done
@@ -270,9 +269,9 @@ func (m *member) alone() bool {
 	return len(nodes) == 1 && nodes[0] == m.node
 }
 
-// replayed returns how far the log is applied, in entries, and how many groups
-// have a leader and all of what it had committed when it was heard first. One whose
-// replica has moved away meanwhile hears of no leader any more, and need not.
+// replayed returns how far the log is applied, in entries. It also returns how many groups have a leader and all of
+// what it had committed when it was heard first. A group whose replica has moved away counts too: it hears of no leader
+// any more.
 func (g *groups) replayed() (applied, last uint64, current int) {
 	for _, m := range g.members {
 		if m.over() {

@@ -13,9 +13,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A member starts only with the log that its snapshot was taken beside. Without it,
-// it would vote a second time in terms in which it has voted, and lack the entries
-// after the snapshot that it has acknowledged.
+// A member starts only with the log that it had when its snapshot was taken. Without that log, it would vote a second
+// time in terms in which it has voted. It would also lack the entries after the snapshot that it has acknowledged.
 func TestIntact(t *testing.T) {
 	disk := fs.NewMem()
 	seated := func(dir string, f func(m *member, g *wal.Group)) {

@@ -134,8 +134,9 @@ func (n *Node) joined(resp *ebbv1.ManageResponse) error {
 	return nil
 }
 
-// admit makes a node a member, on the node that leads the control group. A node whose name is a member's, on another disk,
-// takes that one's place when it is certain enough that nobody has the old disk any more. What is judged here, the node does not say itself.
+// admit makes a node a member, on the node that leads the control group. A node may have the name of a member, and
+// another disk. It takes that member's place when it is certain enough that no process has the old disk any more. What
+// is judged here, the node does not say itself.
 func (n *Node) admit(ctx context.Context, c *control, join *ebbv1.JoinNode) (*ebbv1.ManageResponse, error) {
 	if err := n.speaks(join); err != nil {
 		return nil, err

@@ -115,7 +115,7 @@ func TestElectionFollowsSilence(t *testing.T) {
 	}
 }
 
-// leads returns who leads, but for one; -1 for nobody.
+// leads returns a member that leads, other than the given one; -1 if there is none.
 func (p *parliament) leads(but int) int {
 	for i, m := range p.members {
 		if _, leads := m.leading(); leads && i != but {

@@ -13,13 +13,12 @@ type local interface {
 	Local(request any) error
 }
 
-// leaveMax is how long stepping down may take before stop goes on without it.
+// leaveMax is how long stepping down may take before stop continues without it.
 const leaveMax = time.Second
 
-// leave makes a leader step down, so that every entry on its way gets its
-// answer at once and not when the lease runs out. Raft has no call for it; but
-// whoever hears of a leader in its own term takes itself for a follower, so a
-// heartbeat that names this replica itself does it, and changes nothing else.
+// leave makes a leader step down, so that every entry on its way gets its answer at once and not when the lease runs
+// out. Raft has no call for it. But a replica that hears of a leader in its own term becomes a follower. So a heartbeat
+// that names this replica itself does it, and changes nothing else.
 func (m *member) leave() {
 	i := m.now.Load()
 	if i == nil || i.raft.State() != raft.Leader {

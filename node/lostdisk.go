@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// lostAfter is for how long nobody may have heard of a disk before it is given up as lost.
+	// lostAfter is for how long no node may have heard of a disk before it is given up as lost.
 	lostAfter = 5 * time.Second
 	// lostGap is how long there may be between two looks: after more it begins anew.
 	lostGap = 5 * time.Second
-	// evidenceMax is for how much longer it is waited for somebody to lead a group that is being changed, and may need the disk.
+	// evidenceMax is how much longer to wait for a leader of a group that is being changed, and may need the disk.
 	evidenceMax = 15 * time.Second
 )
 
@@ -30,7 +30,7 @@ type lostDisks struct {
 	silent map[string]silence
 }
 
-// silence is since when nobody hears of a disk, and who leads groups meanwhile.
+// silence says since when no node hears of a disk, and which nodes lead groups during that time.
 type silence struct {
 	disk        string
 	since, last time.Time
@@ -96,7 +96,7 @@ func unproven(table *cluster.Table, node string, led []uint32) (group uint32, mi
 	return doubts[at], true
 }
 
-// lasts notes that nobody hears of a node's disk now, and returns for how long that has been so.
+// lasts notes that no node hears of a node's disk now, and returns for how long that has been so.
 func (l *lostDisks) lasts(have *ebbv1.NodeRecord, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,8 @@ func (l *lostDisks) lasts(have *ebbv1.NodeRecord, now time.Time) time.Duration {
 	return now.Sub(s.since)
 }
 
-// leads notes who says that they lead, while nobody hears of a node's disk, and returns the groups that one and the same has led, in one term, for a while.
+// leads notes which nodes say that they lead, while no node hears of a node's disk. It returns the groups that one and
+// the same node has led, in one term, for a while.
 func (l *lostDisks) leads(node string, reports []report, now time.Time, while time.Duration) (led []uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,7 @@ func (l *lostDisks) leads(node string, reports []report, now time.Time, while ti
 	for _, r := range reports {
 		for group, term := range r.leads {
 			if s.led[group].term > term {
-				continue // somebody who has not heard of that one yet
+				continue // r.node has not heard of that leader yet
 			}
 			is := lead{r.node, term, now}
 			if was := before[group]; was.node == r.node && was.term == term {

@@ -52,7 +52,7 @@ func TestLostDisk(t *testing.T) {
 	}
 }
 
-// A disk is lost when nobody has heard of it for a while without a break.
+// A disk is lost when no node has heard of it for a while without a break.
 func TestLostAfterSilence(t *testing.T) {
 	start := time.Now()
 	var l lostDisks
@@ -67,7 +67,7 @@ func TestLostAfterSilence(t *testing.T) {
 		{at: 3 * time.Second, heard: true},
 		{at: 4 * time.Second, want: 0},
 		{at: 6 * time.Second, want: 2 * time.Second},
-		{at: 20 * time.Second, want: 0}, // nobody has asked meanwhile
+		{at: 20 * time.Second, want: 0}, // lasts was not called for too long
 		{at: 24 * time.Second, want: 4 * time.Second},
 		{at: 25 * time.Second, disk: "the one after", want: 0},
 	} {

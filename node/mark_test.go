@@ -12,7 +12,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Who waits for an entry has a view when a snapshot brings the replica beyond it: in a shard at rest no command may come after.
+// A caller that waits for an entry gets a view when a snapshot brings the replica beyond it: in a shard at rest no
+// command may come after.
 func TestASnapshotReachesAMark(t *testing.T) {
 	fresh := func() *shardMachine {
 		return newShardMachine(1, func() shard.Memory { return shard.Heap{} }, make(chan struct{}, 1), new(applyMetrics), nil, nil)

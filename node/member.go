@@ -37,8 +37,7 @@ type groupLog interface {
 	raft.LogStore
 	raft.StableStore
 	Bytes() int64 // of the entries held
-	// Continues reports whether the log goes on, without a gap, from a snapshot
-	// that ends at index.
+	// Continues reports whether the log continues, without a gap, from a snapshot that ends at index.
 	Continues(index uint64) bool
 }
 
@@ -72,7 +71,7 @@ type memberConfig struct {
 	machine  machine
 	wal      groupLog
 	snaps    raft.SnapshotStore
-	hurt     *atomic.Bool // damage was found in a snapshot since the last one was begun; nil: nobody looks
+	hurt     *atomic.Bool // damage was found in a snapshot since the last one was begun; nil: not noted
 	arrivals *arrivals
 	carrier  func() carrier // makes the transport of one incarnation
 	unsound  func() bool    // says that the machine differs from the majority's; nil: never
@@ -81,8 +80,8 @@ type memberConfig struct {
 	stall    *diskStall
 	logger   hclog.Logger
 
-	// seen is told who leads the group ("" if nobody known does), and led when
-	// this replica comes to lead it. Neither may wait.
+	// seen is called with the leader of the group ("" if no known node leads), and led when this replica comes to lead
+	// it. Neither may wait.
 	seen func(leader string, term uint64)
 	led  func(term uint64)
 }
@@ -95,7 +94,7 @@ type member struct {
 	now     atomic.Pointer[incarnation]
 	found   atomic.Pointer[logEnd] // the end of the log when the member started; nil before
 	refused refusals
-	former  atomic.Pointer[string]      // the node that leads, or led last; nil: nobody was heard of
+	former  atomic.Pointer[string]      // the node that leads, or led last; nil: no leader was heard of
 	known   atomic.Pointer[votersKnown] // as it was asked last
 	lacks   atomic.Pointer[acked.Mark]  // how far its log is to reach until it votes; nil: it votes
 

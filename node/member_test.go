@@ -314,7 +314,7 @@ func restartStuck(t *testing.T) (refused int) {
 		}
 		for i, s := range p.states {
 			for until := time.Now().Add(time.Minute); s.count() < acknowledged && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-				p.lead(a) // or who lags may wait for somebody to lead
+				p.lead(a) // or a member that lags may wait for a leader
 			}
 			if n := s.count(); n < acknowledged || n > acknowledged+unknown {
 				t.Errorf("member %d has applied %d entries %v, of %d acknowledged and %d unknown", i, n, s.seen, acknowledged, unknown)
@@ -407,8 +407,7 @@ func TestFuturesEndWithRaft(t *testing.T) {
 	})
 }
 
-// A leader that is told to leave steps down at once, and what was on its way
-// gets its answer.
+// A leader that gets the call to leave steps down at once, and what was on its way gets its answer.
 func TestLeave(t *testing.T) {
 	convene(t, 3, func(p *parliament) {
 		a := p.leader()
@@ -459,8 +458,7 @@ func TestEventsNeverBlockRaft(t *testing.T) {
 	})
 }
 
-// That is what happens with a NotifyCh that nobody reads: the leader never
-// gets as far as its first entry.
+// This happens with a NotifyCh that no goroutine reads: the leader never gets as far as its first entry.
 func TestRaftBlocksOnNotifyCh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		address, in := raft.NewInmemTransport("n0/1")

@@ -24,7 +24,7 @@ const (
 	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure: namespaces
 	// that have an equal part of it already do not grow. What is left up to nine tenths is for the others.
 	pressedShare, easedShare = 0.75, 0.70
-	// fullRetry is what callers are told when there is no memory: it does not come back soon.
+	// fullRetry is the retry time that callers get when there is no memory: it does not come back soon.
 	fullRetry = time.Second
 	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with the last.
 	keptShare = 3
@@ -174,7 +174,8 @@ func (a *memoryAdmission) over(used int64, was bool, from, until float64) bool {
 // estimate is what this node takes if all commands since the last look make it grow.
 func (a *memoryAdmission) estimate() int64 { return a.lastUsed.Load() + growthFactor*a.pending.Load() }
 
-// admit refuses a command that grows a shard of which a voter is full, or a namespace beyond its budget or its share.
+// admit refuses a command that grows a shard if a voter of the shard is full. It also refuses one that grows a
+// namespace beyond its budget or its share.
 func (a *memoryAdmission) admit(shard uint32, of electorate, command []byte) *proto.Error {
 	short := a.short(int64(len(command)))
 	states, limits := a.states.Load(), a.budgets()

@@ -18,8 +18,9 @@ var movePoints = []string{
 	"host.prepared", "host.listed", "host.unlisted",
 }
 
-// TestMovesSurviveCrashes cuts the power of each node at the same moment of a move, once, while a node joins and another is removed: the control leader while it
-// plans, the leader of a group between two steps, the node that gets a replica or has lost one. Whoever comes next goes on.
+// TestMovesSurviveCrashes cuts the power of each node once, at the same moment of a move, while a node joins and
+// another is removed. That node is the control leader while it plans, the leader of a group between two steps, or the
+// node that gets a replica or has lost one. The next one continues the move.
 func TestMovesSurviveCrashes(t *testing.T) {
 	points := movePoints
 	if testing.Short() {
@@ -48,7 +49,7 @@ func TestMovesSurviveCrashes(t *testing.T) {
 						b.crash(i)
 						b.config[i].Fail = new(fail.Points)
 						time.Sleep(2 * time.Second)
-						b.open(i) // another may be dead too by now, so nobody waits for it
+						b.open(i) // another may be dead too by now, so the test does not wait for it
 					default:
 					}
 				}

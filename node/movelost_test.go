@@ -20,8 +20,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// fewer asks for two replicas of each shard, and returns when nothing goes on any more because of an error at a point of moves, with the node that stays in most of the shards whose
-// members are being changed.
+// fewer asks for two replicas of each shard, and returns when all moves have stopped because of an error at a point of
+// moves. It returns the node that stays in most of the shards whose members are being changed.
 func (b *bubble) fewer(point string) (stays int) {
 	b.Helper()
 	for i := range b.config {
@@ -148,8 +148,9 @@ func TestWipedWhileReplicasLeave(t *testing.T) {
 	})
 }
 
-// TestNeededDiskIsNotGivenUp: likewise, when the third replicas are no members any more and the table does not know that yet. By the table a majority would be left; but
-// nobody leads these shards without the node. So it is refused with an empty disk, and with its own all goes on.
+// TestNeededDiskIsNotGivenUp: likewise, when the third replicas are no members any more and the table does not know
+// that yet. By the table a majority would be left, but these shards have no leader without the node. So it is refused
+// with an empty disk. With its own disk, everything continues.
 func TestNeededDiskIsNotGivenUp(t *testing.T) {
 	inBubble(t, 3, 8, func(b *bubble) {
 		b.openAll()

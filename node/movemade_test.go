@@ -17,8 +17,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// TestReplicasThatAreBeingMadeHideNoLeader: a node has made a replica, and its leader has not added it yet, which may take long. It knows nobody who leads, others
-// do: what it is asked meanwhile it takes to them.
+// TestReplicasThatAreBeingMadeHideNoLeader: a node has made a replica, and its leader has not added it yet, which may
+// take long. The node knows no leader, and others do. It takes to them what it is asked until then.
 func TestReplicasThatAreBeingMadeHideNoLeader(t *testing.T) {
 	inBubble(t, 4, 4, func(b *bubble) {
 		for i := range b.config {

@@ -118,9 +118,9 @@ func (m *member) hasLog(replica uint64) bool {
 	return heard && missing <= hasLogMax
 }
 
-// step makes one change. The configuration is read first, when it is known to be committed; then the table's record, from
-// the leader of the control group; and the change is refused by Raft if the configuration is another by then.
-// So a leader that was asleep cannot undo what others did meanwhile.
+// step makes one change. It reads the configuration first, when that is known to be committed. Then it reads the
+// table's record, from the leader of the control group. Raft refuses the change if the configuration is another by
+// then. So a leader that was asleep cannot undo what others did during that time.
 func (v *mover) step(ctx context.Context, m *member, group movable) {
 	i := m.now.Load()
 	term, leads := m.leading()
@@ -199,7 +199,7 @@ func stays(record *ebbv1.ShardRecord, node string) bool {
 	return false
 }
 
-// settle tells the control group which members a group has, of which it wants what a record says.
+// settle tells the control group which members a group has. record says what the control group wants of that group.
 func (v *mover) settle(ctx context.Context, record *ebbv1.ShardRecord, c raft.Configuration) error {
 	settled := &ebbv1.SettleShard{Shard: record.GetShard(), Epoch: record.GetEpoch()}
 	for _, s := range membersOf(c) {

@@ -19,7 +19,7 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-// newcomer adds a node that is told nothing but whom to join.
+// newcomer adds a node that knows nothing but whom to join.
 func (b *bubble) newcomer(name string) (i int) {
 	i = len(b.nodes)
 	b.nodes = append(b.nodes, nil)
@@ -146,8 +146,8 @@ func TestReadyWithoutAShare(t *testing.T) {
 	})
 }
 
-// TestGrowAndShrink takes a cluster from three nodes to five and back to three, of which only one is a founder, while writes go on. Each
-// acknowledged increment counts, and once.
+// TestGrowAndShrink takes a cluster from three nodes to five and back to three, while writes continue. Only one of the
+// last three is a founder. Each acknowledged increment counts, and once.
 func TestGrowAndShrink(t *testing.T) {
 	long(t)
 	inBubble(t, 3, 8, func(b *bubble) {
@@ -259,8 +259,9 @@ func TestDiskLostAtBirth(t *testing.T) {
 	})
 }
 
-// TestDiskThatOneNodeCannotReach: a process with an empty disk and the name of a member asks to join while the control leader is cut off from that
-// member, which the third node goes on to hear: it is no lost disk, and it stays a member with what it has.
+// TestDiskThatOneNodeCannotReach: a process with an empty disk and the name of a member asks to join. The control
+// leader is cut off from that member, but the third node still hears it. So its disk is not lost, and it stays a member
+// with what it has.
 func TestDiskThatOneNodeCannotReach(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()
@@ -275,7 +276,7 @@ func TestDiskThatOneNodeCannotReach(t *testing.T) {
 		twin := b.config[elder]
 		twin.FS, twin.Network, twin.Registry = fs.NewMem(), b.net.Host("10.0.0.9"), nil
 		twin.GRPC, twin.Gossip, twin.Join = "10.0.0.9:7070", "10.0.0.9:7071", []string{b.host(leader) + ":7071"}
-		twin.Fatal = func(error) {} // it is told to give way
+		twin.Fatal = func(error) {} // it has to give way
 		for i := range 3 {
 			if i != leader {
 				b.net.Cut("10.0.0.9", b.host(i))

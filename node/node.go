@@ -102,8 +102,8 @@ type Node struct {
 	broken atomic.Bool
 }
 
-// Open starts a node. It returns when the node listens and its log is open;
-// Ready is closed when it serves. What goes wrong after that is told to Config.Fatal.
+// Open starts a node. It returns when the node listens and its log is open; Ready is closed when it serves.
+// Config.Fatal gets what goes wrong after that.
 //
 // Errors: LOCKED when another process has the data directory, NEWER_VERSION and
 // WRONG_CLUSTER when it is not this program's or this cluster's, DISK when it
@@ -559,7 +559,7 @@ func (n *Node) Addresses() Addresses {
 	return a
 }
 
-// diskFailed is told by the log that a write or sync has failed.
+// diskFailed is called by the log when a write or sync has failed.
 func (n *Node) diskFailed(err error) {
 	n.broken.Store(true)
 	n.mute(true)
@@ -587,7 +587,7 @@ func (n *Node) Kill() {
 		n.cancel()
 		n.mux.Close()
 		if g := n.directory.gossip.Load(); g != nil {
-			_ = g.Kill() // nobody is told
+			_ = g.Kill() // the others have to find out
 		}
 		cut := make(chan struct{})
 		go func() { n.servers.kill(); close(cut) }()
@@ -602,8 +602,8 @@ func (n *Node) peerOptions() []grpc.DialOption {
 	return n.asNode(append(n.cfg.tracedPeers(), n.securedPeers()...))
 }
 
-// halt ends everything but the servers, when n.ctx is over: the groups first, since what runs may wait for them and
-// they for a disk that hangs, and then those that began to run meanwhile.
+// halt ends everything but the servers, when n.ctx is over. The groups end first, since what runs may wait for them,
+// and they for a disk that hangs. Groups that began to run during that time end last.
 func (n *Node) halt() error {
 	return errors.Join(n.letGo(n.stopGroups), n.letGo(n.wg.Wait), n.letGo(n.stopGroups))
 }

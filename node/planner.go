@@ -83,7 +83,7 @@ func (p *planner) look(ctx context.Context) {
 	}
 }
 
-// count takes down who does not answer, and since when.
+// count notes which nodes do not answer, and since when.
 func (p *planner) count(table *cluster.Table) {
 	now := time.Now()
 	for _, record := range table.Nodes() {
@@ -107,8 +107,8 @@ func (p *planner) dispositions(table *cluster.Table) map[string]cluster.NodeDisp
 	return cluster.Dispositions(table, p.answers, p.longDead)
 }
 
-// answers reports whether a node did when count looked last: all of a plan is made of one look, since a node that flickers meanwhile would leave it
-// half made and call it done.
+// answers reports whether a node answered when count looked last. All of a plan is made of one look. Otherwise a node
+// that flickers in between would leave it half made, and it would count as done.
 func (p *planner) answers(node string) bool {
 	_, dead := p.dead[node]
 	return !dead
@@ -260,7 +260,7 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 	}, nil
 }
 
-// commandOf is what the control group is told of a change; nil if that is nothing.
+// commandOf returns the command to the control group for a change; nil if that is nothing.
 func commandOf(req *ebbv1.ChangeClusterRequest) *ebbv1.ControlCommand {
 	state := func(node string, s ebbv1.NodeState) *ebbv1.ControlCommand {
 		return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNodeState{SetNodeState: &ebbv1.SetNodeState{Node: node, State: s}}}

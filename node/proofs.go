@@ -151,8 +151,9 @@ func (n *Node) putToken(ctx context.Context, c *control, put *ebbv1.PutToken, ke
 	}
 }
 
-// proveFirst fills in of which table all members prove that they are nodes, if the token would be the first. It refuses
-// one that a member would not survive. A root token of this node is no proof that the other members have one.
+// proveFirst fills in the epoch of the table whose members all prove that they are nodes, if the token would be the
+// first. It refuses a token that a member would not survive. A root token of this node is no proof that the other
+// members have one.
 func (n *Node) proveFirst(c *control, put *ebbv1.PutToken) error {
 	table := c.state.control.Table()
 	if table.Tokens().Len() > 0 {

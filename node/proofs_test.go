@@ -31,8 +31,8 @@ const (
 	secretTwo = "ebb_cluster_secret_two_of_tests_of_this_package"
 )
 
-// forged asks node i to make a token of an operator, and then for its tokens, as a caller who says that it is a node
-// that asks for somebody.
+// forged asks node i to make a token of an operator, and then for its tokens. The caller says that it is a node that
+// asks for another caller.
 func (b *bubble) forged(i int, origin string) error {
 	b.Helper()
 	me := b.net.Host("10.0.6.6")

@@ -18,7 +18,7 @@ import (
 const (
 	// nodeBytesMax bounds the commands that wait at all shards of a node.
 	nodeBytesMax = 128 << 20
-	// retryAfter is what callers are told at least when a queue is full.
+	// retryAfter is the least retry time that callers get when a queue is full.
 	retryAfter = 50 * time.Millisecond
 	// clockPoll is how often a proposal looks again at a clock that could not be judged.
 	clockPoll = 5 * time.Millisecond
@@ -46,9 +46,9 @@ type proposals interface {
 	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force
 	// calls for.
 	behaviour() (has, wants uint32)
-	// undefinable is told when the shard refuses a version of a namespace.
+	// undefinable is called when the shard refuses a version of a namespace.
 	undefinable(ns *ebbv1.Namespace, err *ebbv1.Error)
-	// settled is told the outcome of every entry.
+	// settled is called with the outcome of every entry.
 	settled(err error)
 	// unfit says that the clock kept this leader from serving.
 	unfit()
@@ -80,7 +80,7 @@ type proposer struct {
 
 	order   sync.Mutex                   // held from choosing an entry's commands until Raft has it
 	last    int64                        // newest stamp given; guarded by order
-	term    uint64                       // of which defined speaks; guarded by order
+	term    uint64                       // the term of defined; guarded by order
 	defined map[string]uint64            // versions that this term's log defines; guarded by order
 	clocks  map[string]*ebbv1.EventClock // of namespaces, that this term's log tells of; guarded by order
 	behaves uint32                       // the behaviour version that this term's log switches on; guarded by order
@@ -400,7 +400,7 @@ func (p *proposer) audit(part, of uint32) raft.ApplyFuture {
 	return p.alone(waiting{command: raw})
 }
 
-// alone proposes an entry of commands that nobody waits for.
+// alone proposes an entry of commands that no caller waits for.
 func (p *proposer) alone(batch ...waiting) raft.ApplyFuture {
 	now, err := p.to.stamp()
 	if err != nil {

@@ -155,8 +155,8 @@ func proposing(t *testing.T, f func(t *testing.T, p *proposer, l *fakeLog)) {
 	})
 }
 
-// What waits leaves at once when nothing is on its way; what comes meanwhile
-// shares the next entry.
+// Commands that wait leave at once when no entry is on its way. Commands that come while one is on its way share the
+// next entry.
 func TestCommandsShareEntries(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
 		first := add(p, 10)
@@ -247,7 +247,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A caller whose deadline passes does not know; nobody waits for it.
+// A caller whose deadline passes does not learn the outcome, and no longer waits for it.
 func TestDeadlineLeavesTheOutcomeUnknown(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
 		call := add(p, 1)
@@ -403,9 +403,8 @@ func TestBehaviourGoesFirst(t *testing.T) {
 	})
 }
 
-// A shard's namespaces are defined in its log before the first command under a
-// version that it does not have, once a term, and again if that entry was lost
-// or the shard refused: then it is told.
+// A shard's namespaces are defined in its log before the first command under a version that it does not have. That
+// happens once a term, and again if that entry was lost or the shard refused. If it refused, undefinable is called.
 func TestDefinitions(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
 		l.table["a"] = &ebbv1.Namespace{Name: "a", Version: 1}
@@ -458,7 +457,8 @@ func TestDefinitions(t *testing.T) {
 			{names: []string{"a"}, want: "a=3 a "}, // refused, so not defined
 			{names: []string{"a"}, want: "a=3 a ", before: func() { l.refuses = nil }},
 			{names: []string{"a"}, want: "a "},
-			// how far an event clock has come elsewhere is told once, behind the definition, and again if it may be lost
+			// the log says once, behind the definition, how far an event clock has come elsewhere, and again if that
+			// may be lost
 			{names: []string{"a", "e", "e"}, want: "e=1 e@50 a e e ", before: func() {
 				l.table["e"] = &ebbv1.Namespace{Name: "e", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT}
 				l.clocks = map[string]*ebbv1.EventClock{"a": {NowUs: 7}, "e": {NowUs: 50}}

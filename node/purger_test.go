@@ -16,8 +16,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A namespace that is deleted answers nothing, and is as it was when it is undeleted. Purged, it leaves the table, whichever
-// nodes crash meanwhile, and one of its name begins with nothing.
+// A deleted namespace answers nothing, and is as it was when it is undeleted. A purged one leaves the table, whichever
+// nodes crash during the purge. A new namespace of its name begins with nothing.
 func TestNamespacesAreDeletedWhileNodesCrash(t *testing.T) {
 	for _, x := range []struct {
 		name    string

@@ -58,8 +58,8 @@ func TestAuditsOfOtherBuilds(t *testing.T) {
 	})
 }
 
-// A replica that differs answers nothing until it is repaired, also when its node crashes meanwhile and knows nothing of what it differed in. When it
-// has been repaired, a crash does not put it into quarantine again.
+// A replica that differs answers nothing until it is repaired. This also holds when its node crashes before the repair,
+// and knows nothing of what the replica differed in. After the repair, a crash does not put it into quarantine again.
 func TestQuarantineOutlivesACrash(t *testing.T) {
 	long(t)
 	inBubble(t, 3, 3, func(b *bubble) {

@@ -88,9 +88,8 @@ func (l *raftLogger) Log(level hclog.Level, message string, args ...any) {
 	l.out.Warn("raft: "+message, args...)
 }
 
-// unborn reports whether a vote was asked of a node that does not have its
-// replica yet, as in every first start: a node that stays without is told of by
-// its shards' lag.
+// unborn reports whether a vote was asked of a node that does not have its replica yet, as in every first start. If the
+// node stays without the replica, the lag of its shards shows that.
 func unborn(message string, args []any) bool {
 	if message != "failed to make requestVote RPC" {
 		return false

@@ -39,7 +39,8 @@ func TestRaftLoggerShowsFewErrors(t *testing.T) {
 	}
 }
 
-// What goes on for an hour is said seldom; what comes again after a pause is said at once, and soon again.
+// A message that repeats for an hour is logged seldom. One that comes again after a pause is logged at once, and soon
+// again.
 func TestRepeatsGrowRare(t *testing.T) {
 	r, now := newRepeats(), time.Unix(1_700_000_000, 0)
 	shown, unsaid := 0, 0

@@ -27,7 +27,8 @@ type continuousUptime struct {
 	lasts atomic.Int64 // nanoseconds
 }
 
-// look is told every watchEvery, by one goroutine, whether the node serves and hears of a leader of the control group.
+// look is called every watchEvery, by one goroutine. there says whether the node serves and hears of a leader of the
+// control group.
 func (a *continuousUptime) look(there bool) {
 	if ran := a.awake.step(); there && ran < stoodAfter {
 		a.lasts.Add(int64(ran))

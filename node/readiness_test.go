@@ -101,8 +101,8 @@ func TestServesFor(t *testing.T) {
 	})
 }
 
-// A node that is new, or lost its disk, is not ready before it has what it is to hold; from then on, what moves does not
-// matter. One that nobody gives anything is ready after a while.
+// A node that is new, or lost its disk, is not ready before it has what it is to hold. From then on, what moves does
+// not matter. A node that gets nothing is ready after a while.
 func TestReadyWithItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		birth, err := cluster.InitialTable([]string{"ebb-0", "ebb-1", "ebb-2"}, 4, 3)

@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// short returns the shards of which a node says that its replica lacks what it acknowledged.
+// short returns the shards whose replica on a node lacks what it acknowledged, as the node says.
 func (b *bubble) short(i int) (shards []uint32) {
 	for _, r := range b.nodes[i].Status().GetReplicas() {
 		if r.GetRole() == "short" {

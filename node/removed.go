@@ -30,7 +30,7 @@ func Idle(ctx context.Context, given Config, why error) error {
 		return err
 	}
 	s := new(servers)
-	// its table has tokens no more: profiles are for who has a root token, or for nobody
+	// the table's tokens are gone: profiles are only for callers with a root token, if there is one
 	access := rpc.NewAccess(rpc.AccessConfig{Tokens: emptyTable.Tokens, Root: append(cfg.RootTokens, rand.Text()), Node: cfg.Name})
 	door := rpc.NewAdmin(rpc.Services{
 		Access: access, Hosts: cfg.hosts(admin), Node: cfg.Name, Version: cfg.Version, Gatherer: cfg.Registry, Ready: func() error { return why },

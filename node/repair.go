@@ -103,7 +103,8 @@ func (p *repairer) run(ctx context.Context, todo <-chan repair) {
 	}
 }
 
-// repair repairs one replica. It does not end before that is done, the replica is stopped for good, or ctx ends; meanwhile the replica answers nothing.
+// repair repairs one replica. It ends when that is done, the replica is stopped for good, or ctx ends. Until then the
+// replica answers nothing.
 func (p *repairer) repair(ctx context.Context, t repair) {
 	r := t.replica
 	p.count.repairing.Add(1)
@@ -252,7 +253,8 @@ func (m *shardMachine) note(e *raft.Log) {
 // unrecord ends the record before its time. m.mu is held.
 func (m *shardMachine) unrecord(why error) { m.recording, m.recorded, m.unrecorded = false, nil, why }
 
-// replace puts another state in the place of the present one, and applies to it what came meanwhile. It returns the last entry in it.
+// replace puts another state in the place of the present one, and applies to it what was recorded. It returns the last
+// entry in it.
 func (m *shardMachine) replace(state *shard.State) (index uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

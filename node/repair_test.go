@@ -21,7 +21,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// A replica that moves to another node while it is to be repaired is let go: nobody waits for it, and it does not count as quarantined.
+// A repair ends when its replica moves to another node: the repairer does not wait for it, and it does not count as
+// quarantined.
 func TestRepairEndsWithTheReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -103,7 +104,7 @@ func TestLimitsOutliveASnapshot(t *testing.T) {
 	}
 }
 
-// A replica takes a state over only with all that came meanwhile, and says what went between.
+// A replica takes a state over only with all that came during the repair. Otherwise the error says what came between.
 func TestWhatComesBetweenARepair(t *testing.T) {
 	machine := func() *shardMachine {
 		return newShardMachine(1, func() shard.Memory { return shard.Heap{} }, make(chan struct{}, 1), new(applyMetrics), nil, nil)

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// A connection whose request goes on arriving, or whose answer is not read, ends,
-// whatever its handler waits for.
+// A connection ends if its request keeps arriving, or its answer is not read, whatever its handler waits for.
 func TestSlowConnectionsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc

@@ -29,9 +29,9 @@ func controlTimeout(election time.Duration) time.Duration { return max(time.Seco
 // node costs. There and back that is a twentieth of the time after which it is missed.
 func coalesce(election time.Duration) time.Duration { return election / 40 }
 
-// raftConfig is how each group runs. RestoreCommittedLogs stays false: it loses
-// the configuration on restart and hangs above some 8,192 committed entries.
-// NotifyCh stays nil: Raft blocks on it when nobody reads; events.go observes.
+// raftConfig is how each group runs. RestoreCommittedLogs stays false: it loses the configuration on restart and hangs
+// above some 8,192 committed entries. NotifyCh stays nil: Raft blocks on it when no goroutine reads; events.go
+// observes.
 func raftConfig(replica uint64, timeout time.Duration, logger hclog.Logger) *raft.Config {
 	return &raft.Config{
 		ProtocolVersion:    raft.ProtocolVersionMax,

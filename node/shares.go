@@ -23,8 +23,9 @@ func ownerOf(command []byte, sender uint64) owner {
 	return o
 }
 
-// shares is how many bytes of a queue are whose. A queue that is full is divided among the namespaces that wait, and what
-// a namespace has among its callers: one that has less than its part gets room, and who has more than theirs give it.
+// shares is how many bytes of a queue are whose. A queue that is full is divided among the namespaces that wait, and
+// what a namespace has among its callers. One that has less than its part gets room, and those that have more than
+// theirs give it.
 //
 // Invariant: no namespace or caller is kept without bytes.
 type shares struct {

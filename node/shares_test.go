@@ -53,8 +53,8 @@ func waits(calls []*call) (n int) {
 	return n
 }
 
-// A full queue is shared by namespaces, and in each of them by sessions and connections: who comes late or sends little
-// is not refused for what others send.
+// A full queue is shared by namespaces, and in each of them by sessions and connections. A caller that comes late or
+// sends little is not refused for what others send.
 func TestFullQueueIsShared(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, later burst

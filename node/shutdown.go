@@ -99,8 +99,8 @@ func (g *inflightTracker) unary(ctx context.Context, req any, info *grpc.UnarySe
 	return handler(ctx, req)
 }
 
-// shut lets no public request begin, and waits for those under way. What comes
-// from other nodes, and what operators see, goes on.
+// shut lets no public request begin, and waits for those under way. What comes from other nodes, and what operators
+// see, continues.
 func (s *servers) shut(g *inflightTracker) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
 	defer cancel()

@@ -142,9 +142,11 @@ func growth(f func()) (pages, heap int64) {
 	return pages, heap
 }
 
-// TestSnapshotUnderLoad prints what snapshots of a large shard cost on a node of one replica, on a disk, while as much is written as it takes: how long an entry
-// takes to apply beside them, what they take of memory beside the pages that are written meanwhile, and what an incremental one writes beside the pages written since
-// the one before. EBB_SNAPSHOT_KEYS is how many distributions of ten bins there are; 9,000,000 are 2 GB. It asserts nothing about speed.
+// TestSnapshotUnderLoad prints what snapshots of a large shard cost on a node of one replica, on a disk, while as much
+// is written as it takes. It prints how long an entry takes to apply during a snapshot. It prints what memory a
+// snapshot takes besides the pages that are written at that time. It prints what an incremental one writes besides the
+// pages written since the one before. EBB_SNAPSHOT_KEYS is how many distributions of ten bins there are; 9,000,000 are
+// 2 GB. It asserts nothing about speed.
 func TestSnapshotUnderLoad(t *testing.T) {
 	if os.Getenv("EBB_BENCH") == "" {
 		t.Skip("a measurement: set EBB_BENCH=1")

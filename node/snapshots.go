@@ -73,7 +73,7 @@ type snapshotter struct {
 	count   *snapshotMetrics
 	limits  snapshotLimits
 	short   func() bool     // says that the disk is full: logs are cut as far as they can be; nil: it never is
-	stir    func(m *member) // has an entry committed that changes nothing; nil: nobody does
+	stir    func(m *member) // has an entry committed that changes nothing; nil: it is not done
 	unsound atomic.Uint32   // the newest segment of the log that is known to be damaged
 
 	mu   sync.Mutex // guards what follows
@@ -266,7 +266,7 @@ func (m *member) shed(life <-chan struct{}) error {
 		}
 	}
 	if read, err := m.newest(); err != nil || read == nil || read.ID != newest.ID {
-		return err // a newer one, which nobody has read
+		return err // a newer one, which was not read
 	}
 	return m.wal.DeleteRange(first, newest.Index)
 }

@@ -128,7 +128,7 @@ type unreadable struct{ groupLog }
 
 func (unreadable) GetLog(uint64, *raft.Log) error { runtime.Goexit(); return nil }
 
-// A log that ends whoever reads it does not end who starts a group on it.
+// A log that ends the goroutine that reads it does not end the one that starts a group on it.
 func TestStartOnALogThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}
@@ -143,7 +143,7 @@ func TestStartOnALogThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// damaged is a log of which one entry is.
+// damaged is a log with one damaged entry.
 type damaged struct {
 	groupLog
 	at uint64
@@ -156,7 +156,8 @@ func (d damaged) GetLog(index uint64, to *raft.Log) error {
 	return d.groupLog.GetLog(index, to)
 }
 
-// A group is not restarted in place on a log of which an entry is damaged that Raft would read: it would panic. The node ends with that code instead.
+// A group is not restarted in place if its log has a damaged entry that Raft would read: it would panic. The node ends
+// with that code instead.
 func TestRestartOnADamagedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}
@@ -176,7 +177,7 @@ func TestRestartOnADamagedLog(t *testing.T) {
 	})
 }
 
-// hung is a log of which nothing can be read until it is closed.
+// hung is a log that cannot be read until it is closed.
 type hung struct {
 	groupLog
 	until chan struct{}
@@ -187,7 +188,7 @@ func (h hung) GetLog(index uint64, to *raft.Log) error {
 	return h.groupLog.GetLog(index, to)
 }
 
-// A restart in place that hangs ends the node after a while, in which no time counts for which the process stood still.
+// A restart in place that hangs ends the node after a while. Time for which the process stood still does not count.
 func TestRestartThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}

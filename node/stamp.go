@@ -61,10 +61,9 @@ func newTimekeeper(clock Clock, offsets func(since time.Time) map[string]time.Du
 // nowUS reads the clock in microseconds since the Unix epoch.
 func (k *timekeeper) nowUS() int64 { return k.clock.Now().UnixMicro() }
 
-// sample takes a new anchor, unless our clock has just jumped: then the samples
-// of peers still speak of the clock as it was. Nor are any of those taken later:
-// if the machine stood still, they take no time to have passed meanwhile. It is
-// called every clockSample.
+// sample takes a new anchor, unless our clock has just jumped: then the samples of peers still speak of the clock as it
+// was. None of those is taken later either: if the machine stood still, they do not count the time that passed. sample
+// is called every clockSample.
 func (k *timekeeper) sample() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,9 +139,8 @@ func (k *timekeeper) usable(peer, self string, voters []string) bool {
 	return ok && known && offset-median <= stampAheadMax
 }
 
-// median returns the time of day by the median voter's clock, and whether
-// enough clocks are known. They are not if our clock has jumped since: the
-// machine may have stood still, of which the monotonic clock says nothing.
+// median returns the time of day by the median voter's clock, and whether enough clocks are known. They are not if our
+// clock has jumped since: the machine may have stood still, and the monotonic clock does not show that.
 func (k *timekeeper) median(self string, voters []string) (int64, bool) {
 	now := anchor{wallUS: k.nowUS(), mono: time.Now()}
 	at := k.anchor.Load()

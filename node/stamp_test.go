@@ -120,8 +120,9 @@ func TestOldSamplesAreNotBelieved(t *testing.T) {
 	})
 }
 
-// A machine that stands still takes its monotonic clock with it, and its wall clock is set right when it goes on: by what was heard of peers' clocks before, no time has passed. Until they are heard again
-// there is no time of day by which a bounded read could be proved.
+// When a machine stands still, its monotonic clock does too. Its wall clock is set right when the machine runs again.
+// By what was heard of peers' clocks before, no time has passed. Until they are heard again, there is no time of day by
+// which a bounded read could be proved.
 func TestNoTimeAfterAStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stood = time.Minute

@@ -36,7 +36,8 @@ func (s *sweeper) run(ctx context.Context) {
 	})
 }
 
-// look sweeps what a shard has to sweep by its own clock, which tells what may still come. Nobody may have moved that for a while.
+// look sweeps what a shard has to sweep by its own clock, which tells what may still come. That clock may not have
+// moved for a while.
 func (s *sweeper) look(ctx context.Context, r *replica) {
 	if r.state.orphans.Load() == 0 {
 		return

@@ -8,8 +8,9 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// The power of a node is cut while a bitmap is stored in place of itself again and again: whoever asks finds the one or the other, and never a mixture. What is left of all these is swept
-// by whoever leads then, and when the bitmaps are deleted nothing is left of them in any shard.
+// The power of a node is cut while a bitmap is stored in place of itself again and again. A reader finds the one or the
+// other, and never a mixture. The leader at that time sweeps what is left of all these. When the bitmaps are deleted,
+// nothing is left of them in any shard.
 func TestStoresAndSweepsWhileANodeCrashes(t *testing.T) {
 	long(t)
 	inBubble(t, 3, 4, func(b *bubble) {

@@ -35,7 +35,7 @@ func (t *tables) now() *cluster.Table {
 	return table
 }
 
-// note is told that the control group has a new table. It does not wait.
+// note signals that the control group has a new table. It does not wait.
 func (t *tables) note() {
 	select {
 	case t.changed <- struct{}{}:

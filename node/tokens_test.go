@@ -80,8 +80,9 @@ func (l *auditLog) done(act string) (n int) {
 	return n
 }
 
-// Three nodes with a root token form a cluster, of which strangers learn nothing. A token made at one node counts at all: what it may is done
-// wherever its data lies, and a node that is asked in its name asks again. It survives that every node loses power, and ends everywhere when it is revoked.
+// Three nodes with a root token form a cluster. Strangers learn nothing of it. A token made at one node counts at all
+// nodes: what it may is done wherever its data lies, and a node that is asked in its name asks again. It survives that
+// every node loses power, and ends everywhere when it is revoked.
 func TestTokensOfACluster(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		var audit auditLog

@@ -22,7 +22,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// caller is a trace that somebody outside has begun.
+// caller is a trace that was begun outside.
 const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 // traced opens three nodes whose spans all go to one place, and waits until each

@@ -38,7 +38,7 @@ type TLS struct {
 	ClientCA string
 	// RequireClientCert refuses clients, at the doors of gRPC and HTTP, that show no certificate.
 	RequireClientCert bool
-	// Admin is whether the admin door speaks TLS too; nobody needs a certificate there.
+	// Admin is whether the admin door speaks TLS too; callers need no certificate there.
 	Admin bool
 }
 

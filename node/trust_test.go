@@ -134,8 +134,8 @@ func (s *secureBubble) conn(creds credentials.TransportCredentials) *grpc.Client
 	return conn
 }
 
-// A cluster gets another CA, other certificates and other keys of gossip, and loses a leader, while it counts: nothing is lost, and nothing counts twice. Who
-// has nothing but what was taken out is a stranger then.
+// A cluster gets another CA, other certificates and other keys of gossip, and loses a leader, while it counts. Nothing
+// is lost, and nothing counts twice. A caller that has only what was taken out is a stranger then.
 func TestCertificatesAndKeysAreReplacedUnderWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of a cluster that counts")
@@ -232,7 +232,8 @@ func TestANodeWithAnothersCertificate(t *testing.T) {
 	}
 }
 
-// What nodes ask of each other, nobody else may. Each method of the services that nodes use is either theirs or, by this list, the clients' too.
+// Only nodes may ask what nodes ask of each other. Each method of the services that nodes use is either theirs or, by
+// this list, the clients' too.
 func TestTheDoorOfNodes(t *testing.T) {
 	clients := map[string]bool{
 		ebbv1grpc.Shards_Apply_FullMethodName: true, ebbv1grpc.Shards_Snapshot_FullMethodName: true, ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: true,
@@ -295,7 +296,7 @@ func attempt(conn *grpc.ClientConn, m method) string {
 	return status.Convert(err).Message()
 }
 
-// Who is not let in learns why, and what to do.
+// A client that is not let in learns why, and what to do.
 func TestClientsThatAreNotLetIn(t *testing.T) {
 	inSecureBubble(t, 1, 1, func(s *secureBubble) {
 		s.config[0].TLS.RequireClientCert = true
@@ -362,7 +363,7 @@ func TestSilentCallersAreHungUpOn(t *testing.T) {
 		if took := time.Since(start); took > 6*time.Second {
 			t.Errorf("after %v", took)
 		}
-		synctest.Wait() // who hangs up counts it a moment later
+		synctest.Wait() // the side that hangs up counts it a moment later
 		if got := failedHandshakes(t, s.config[0].Registry); got != 1 {
 			t.Errorf("%v failed handshakes are counted, want 1", got)
 		}
@@ -412,7 +413,8 @@ func TestTrustThatCannotBe(t *testing.T) {
 	}
 }
 
-// The doors of HTTP and of operators speak TLS, the latter to everybody. Who speaks without TLS is told so.
+// The doors of HTTP and of operators speak TLS, the latter to every caller. A caller without TLS gets an answer that
+// says so.
 func TestDoorsOfHTTP(t *testing.T) {
 	inSecureBubble(t, 1, 1, func(s *secureBubble) {
 		c := &s.config[0]

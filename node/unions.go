@@ -47,8 +47,9 @@ func (u *unions) forget(id shard.ID) {
 	u.all.Forget(id)
 }
 
-// lend gives a view the unions that it can answer a question with, of which it makes some first. They stay until release is called. The view is of an
-// era, or of a later one: if that has passed meanwhile, they are not of the present state.
+// lend gives a view the unions that it can answer a question with. It makes some of them first. They stay until release
+// is called. The view is of an era, or of a later one: if that era has passed by then, they are not of the present
+// state.
 func (u *unions) lend(id shard.ID, era uint64, view *shard.View, q *ebbv1.ShardQuestion, at sketch.Tick) (release func()) {
 	if u == nil {
 		return func() {}

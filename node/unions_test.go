@@ -112,7 +112,8 @@ func TestUnionsAfterARepair(t *testing.T) {
 	}
 }
 
-// Beside edits, and beside each other, questions about windows count what was there at some moment since they were asked.
+// Questions about windows run at the same time as edits and as each other. They count what was there at some moment
+// since they were asked.
 func TestUnionsBesideEdits(t *testing.T) {
 	kept := newUnions(16 << 20)
 	m := periodsMachine(t, kept)

@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A checksum at an entry to come, in a shard that nobody writes to, is answered though leadership moves while it is waited for: whoever leads then writes the entries.
+// A checksum at an entry to come, in a shard without writes, is answered though leadership moves during the wait: the
+// leader at that time writes the entries.
 func TestChecksumAtAnEntryWhileLeadershipMoves(t *testing.T) {
 	inBubble(t, 3, 3, func(b *bubble) {
 		b.openAll()

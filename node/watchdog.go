@@ -25,8 +25,8 @@ const (
 	// stallAfter is how long a follower that answers may make no progress before
 	// its leader is restarted in place (hashicorp/raft #612).
 	stallAfter = 30 * time.Second
-	// refuseAfter is how long a leader may refuse every proposal because of a
-	// transfer that nobody is making (hashicorp/raft #696).
+	// refuseAfter is how long a leader may refuse every proposal because of a transfer that is not under way
+	// (hashicorp/raft #696).
 	refuseAfter = 5 * time.Second
 	// restartMax is how long a restart in place may take: a snapshot that Raft is
 	// writing is waited for, and the log is read. restartAgain is how soon after
@@ -39,7 +39,8 @@ const (
 	stoodAfter = 4 * watchEvery
 )
 
-// awake tells how long a process has run. While it is stopped, or its machine is, time goes on, and nothing that it waits for can be blamed for that.
+// awake tells how long a process has run. While it or its machine is stopped, time passes, and nothing that it waits
+// for can be blamed for that.
 type awake struct {
 	last time.Time
 }

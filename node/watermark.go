@@ -54,7 +54,7 @@ func (w *watermark) Wait(ctx context.Context, index uint64) error {
 	}
 }
 
-// enter registers a waiter, or returns nil if the mark got there meanwhile.
+// enter registers a waiter, or returns nil if the mark is there by now.
 func (w *watermark) enter(index uint64) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

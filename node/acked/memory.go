@@ -59,8 +59,8 @@ type Memory struct {
 	groups map[uint32]*Group
 }
 
-// Group is what a node remembers of the replicas of one group. It is told of each acknowledgement, so that it has a
-// lock of its own, which only replicas of the group want.
+// Group is what a node remembers of the replicas of one group. It records each acknowledgement, so it has a lock of its
+// own, which only replicas of the group take.
 type Group struct {
 	mu    sync.Mutex // guards known and dirty
 	known []known    // a few

@@ -87,7 +87,7 @@ func TestSavedMarks(t *testing.T) {
 	}
 }
 
-// A replica is told of with each acknowledgement: that allocates nothing.
+// Saw runs with each acknowledgement. It allocates nothing.
 func TestSawAllocatesNothing(t *testing.T) {
 	g := new(Memory).Group(1)
 	g.Saw("ebb-1", 7, Mark{})

@@ -162,8 +162,8 @@ func MakeDir(fsys FS, name string) error {
 	if len(parents) > 0 {
 		return nil
 	}
-	// It exists, but a process may have died before its name was durable. Who may
-	// not read the directory above did not make it either.
+	// It exists, but a process may have died before its name was durable. A process that may not read the directory
+	// above did not make it either.
 	err := fsys.SyncDir(filepath.Dir(filepath.Clean(name)))
 	if errors.Is(err, iofs.ErrPermission) {
 		return nil

@@ -222,7 +222,7 @@ func (m *Mem) Kill() *Mem {
 	return m.die(func() *inode { return m.root.clone(map[*inode]*inode{}) })
 }
 
-// Copy returns the disk with everything that was written, durable or not yet. This one goes on.
+// Copy returns the disk with everything that was written, durable or not yet. The original stays in use.
 func (m *Mem) Copy() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()

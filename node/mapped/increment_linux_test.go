@@ -20,9 +20,10 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// BenchmarkIncrement adds to bins that are there, of a million distributions (or EBB_BENCH_KEYS of them) of about 10 bins in mapped memory, in batches
-// of 1,000: to keys that are all written equally often, which waits for memory each time, and to keys as real streams have
-// them (Zipf, exponent 1.1). Beside the time it reports the CPU of the applying thread, and what one took in the quietest 100,000, which tell more where others use the machine.
+// BenchmarkIncrement adds to bins that are there, in batches of 1,000. Mapped memory holds a million distributions (or
+// EBB_BENCH_KEYS of them) of about 10 bins. One part writes to all keys equally often, which waits for memory each
+// time. The other writes to keys as real streams have them (Zipf, exponent 1.1). Besides the time it reports the CPU of
+// the applying thread, and what one took in the quietest 100,000. These tell more where others use the machine.
 func BenchmarkIncrement(b *testing.B) {
 	keys := benchKeys(b)
 	draw := rand.New(rand.NewPCG(1, 2))

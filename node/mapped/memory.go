@@ -15,8 +15,8 @@ const (
 	// waits for the tables that say where its page is; a small memory would only grow by the rest of its chunk.
 	hugeFrom = 32 << 20
 	hugePage = 2 << 20
-	// warmLeast is how many free pages are kept as they are for those who ask next, at the least; else it is one in warmShare of
-	// those mapped. Beside a snapshot each page that is written takes another and gives one back.
+	// warmLeast is how many free pages are kept as they are for later callers, at the least. Else it is one in
+	// warmShare of the mapped pages. During a snapshot, each page that is written takes another and gives one back.
 	warmLeast = 128
 	warmShare = 16
 	// discardRunsMax is how many runs are looked at, or given back, at a time.
@@ -80,9 +80,9 @@ func (m *Memory) Page() *shard.Page { return (*shard.Page)(m.take(1)) }
 // Free implements shard.Memory.
 func (m *Memory) Free(p *shard.Page) { m.give(p[:]) }
 
-// FreeAll implements shard.Memory. Those that are not kept for the next who asks wait for a hold that another goroutine
-// releases, so that whoever applies an entry does not give them back to the system: that takes a microsecond each, and
-// 80 of them while others ask for memory.
+// FreeAll implements shard.Memory. Pages that are not kept for the next caller wait for a hold that another goroutine
+// releases. So the goroutine that applies an entry does not give them back to the system: that takes a microsecond
+// each, and 80 of them while others ask for memory.
 func (m *Memory) FreeAll(pages []*shard.Page) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,8 +178,9 @@ func (m *Memory) untouch() {
 // warmMost is how many free pages are kept as they are.
 func (m *Memory) warmMost() int { return max(warmLeast, int(m.Mapped()/shard.PageBytes/warmShare)) }
 
-// seen takes some of what waits and nobody can see any more, and returns what of it is too much to keep; more, if there is more of it. After a
-// snapshot under load it is hundreds of thousands of pages, and what is applied asks for others meanwhile.
+// seen takes some of what waits and no hold can see any more. It returns what of it is too much to keep, and in more
+// whether there is more of it. After a snapshot under load these are hundreds of thousands of pages, and what is
+// applied asks for others at the same time.
 func (m *Memory) seen(excess [][]byte) (_ [][]byte, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +217,7 @@ func (m *Memory) give(run []byte) {
 	}
 }
 
-// reuse keeps a run for the next who asks. It reports false when there are enough.
+// reuse keeps a run for the next caller. It reports false when there are enough.
 func (m *Memory) reuse(run []byte) bool {
 	pages := len(run) / shard.PageBytes
 	if pages > runMax || m.warm+pages > m.warmMost() {
@@ -249,7 +250,7 @@ func (m *Memory) discardRuns(runs [][]byte) bool {
 		}
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock() // not before the end: or all of m might be unmapped meanwhile
+	defer m.mu.Unlock() // at the end only: else all of m might be unmapped before
 	for _, run := range gone {
 		pages := len(run) / shard.PageBytes
 		m.cold[pages] = append(m.cold[pages], run)
@@ -297,8 +298,9 @@ func (m *Memory) take(pages int) []byte {
 	return run
 }
 
-// fresh returns a new chunk. Of a large memory one is kept ahead: the system takes a millisecond and more to make it, which an entry that is applied beside a
-// snapshot, when each page that is written takes a new one, would wait for. m.mu is held.
+// fresh returns a new chunk. For a large memory, one chunk is kept ahead: the system takes a millisecond and more to
+// make it. Otherwise an entry that is applied during a snapshot would wait for it, as each page that is written takes a
+// new one then. m.mu is held.
 func (m *Memory) fresh() []byte {
 	b := m.ahead
 	m.ahead = nil
@@ -326,7 +328,7 @@ func (m *Memory) make() {
 // chunk maps what pages are cut from.
 func (s *mappings) chunk(huge bool) (b []byte) {
 	if huge {
-		all := s.mapped(chunkBytes + hugePage) // of which the part between two boundaries is used
+		all := s.mapped(chunkBytes + hugePage) // only the part between two boundaries is used
 		b = aligned(all, hugePage)[:chunkBytes:chunkBytes]
 		inHugePages(all, b, hugePage)
 	} else {
@@ -356,7 +358,8 @@ func (s *mappings) unmap(b []byte) {
 	munmap(b)
 }
 
-// count adds to what is mapped, and to what of it is not handed out. Both at once: whoever reads Used meanwhile must not take a chunk that is being made for one in use.
+// count adds to what is mapped, and to what of it is not handed out. It adds both at once: a goroutine that reads Used
+// at the same time must not take a chunk that is being made for one in use.
 func (s *mappings) count(mapped, left int64) {
 	s.size.Add(mapped)
 	s.left.Add(left)

@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Whatever is handed out is zero and nobody else's, and keeps what is written as long as a hold may see it.
+// What is handed out is zero and has no other owner. It keeps what is written as long as a hold may see it.
 func TestMemory(t *testing.T) {
 	type piece struct {
 		words []uint64
@@ -104,7 +104,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// A memory that nobody refers to any more is unmapped.
+// A memory that nothing refers to any more is unmapped.
 func TestForgotten(t *testing.T) {
 	maps := func() *mappings {
 		m := New()

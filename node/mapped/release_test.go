@@ -114,8 +114,8 @@ func lockWait() float64 {
 	return s[0].Value.Float64()
 }
 
-// What is given back together, as by an index that grows, is handed out again at once: nothing of it goes to the system,
-// which would take it out of a huge page and put it back with the next one who asks.
+// What is given back together, as by an index that grows, is handed out again at once. Nothing of it goes to the
+// system, which would take it out of a huge page and put it back at the next request.
 func TestPagesOfAnIndexThatGrowsAreKept(t *testing.T) {
 	m := New()
 	var old []*shard.Page

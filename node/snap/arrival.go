@@ -45,7 +45,7 @@ type Arrival struct {
 	taken  bool // by raft: guarded by the store's mu
 }
 
-// Arrive begins a snapshot of which these are the chunks, or goes on with one that broke off. There is one at a time.
+// Arrive begins a snapshot of these chunks, or continues one that broke off. There is one at a time.
 func (s *Store) Arrive(index, term uint64, items []Item) (*Arrival, error) {
 	k := s.register(index, term)
 	if !s.occupy() {

@@ -23,7 +23,7 @@ func itemsOf(chunks [][]byte) (items []snap.Item) {
 	return items
 }
 
-// deliver has a snapshot arrive, of which at most so many chunks come; it returns how many came.
+// deliver has a snapshot arrive: at most so many of its chunks come. It returns how many came.
 func deliver(s *snap.Store, index uint64, most int) (came int, err error) {
 	chunks := chunksOf(index)
 	a, err := s.Arrive(index, index/10+1, itemsOf(chunks))
@@ -108,7 +108,8 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// TestArrivalsRefuse: what is not as the list says, what comes while another does, and a snapshot that raft writes itself meanwhile.
+// TestArrivalsRefuse: what is not as the list says, what comes while another does, and a snapshot that raft writes
+// itself at that time.
 func TestArrivalsRefuse(t *testing.T) {
 	s := open(t, fs.NewMem())
 	chunks := chunksOf(12)
@@ -153,7 +154,8 @@ func TestArrivalsRefuse(t *testing.T) {
 	}
 }
 
-// TestFailedSyncOfAnArrival: what has arrived can be read after its sync failed, and is not on the disk. A snapshot that goes on from there is, in this process and the next.
+// TestFailedSyncOfAnArrival: what has arrived can be read after its sync failed, and is not on the disk. A snapshot
+// that continues from there is on the disk, in this process and the next.
 func TestFailedSyncOfAnArrival(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, restart := range []bool{false, true} {

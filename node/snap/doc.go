@@ -1,5 +1,5 @@
-// Package snap keeps the snapshots of one raft group as files that are whole or
-// not there, of which each holds what the one before does not.
+// Package snap keeps the snapshots of one raft group as files that are whole or not there. Each file holds what the one
+// before does not.
 //
 // What a state machine writes at once is a chunk, named by its hash. A snapshot is
 // one file: the chunks that are new, and a list of all, in it and in older files. It

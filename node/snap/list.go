@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// hashLen is as many bytes of a SHA-256 as keep apart what somebody makes up, too.
+	// hashLen is how many bytes of a SHA-256 keep chunks apart, also chunks that were made up to be alike.
 	hashLen = 20
 	// chunkBytesMax is the most that is one chunk: what is written at once and longer is several.
 	chunkBytesMax = 64 << 10

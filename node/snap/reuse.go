@@ -12,8 +12,9 @@ import (
 const (
 	// filesMax is how many older files a snapshot names at most: each is read side by side, and has a list of its own.
 	filesMax = 15
-	// sparseShare: of a file of which less than one part in so many is still named, the rest is written anew in time, so that the files take
-	// little more than twice what is in them; beside so many bytes that are new, one.
+	// sparseShare: if less than one part in so many of a file is still named, its rest is written anew in time. So the
+	// files take little more than twice what is in them. movedShare: for so many bytes that are new, one such byte is
+	// written.
 	sparseShare = 4
 	movedShare  = 6
 )

@@ -17,7 +17,8 @@ const (
 	// syncEvery spreads a large snapshot's syncs, so that the log's never wait
 	// behind gigabytes.
 	syncEvery = 8 << 20
-	// yieldEvery is after how much of the content others may run, who have shorter work: an entry that is applied would wait for 10 ms, a time slice.
+	// yieldEvery is how much of the content is written before shorter work may run. Otherwise an entry that is applied
+	// would wait for 10 ms, a time slice.
 	yieldEvery = 32 << 10
 )
 

@@ -38,20 +38,21 @@ type Config struct {
 	Owner  string
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
-	Count  *Counts      // nil: nobody counts; may be that of several stores
+	Count  *Counts      // nil: nothing is counted; may be that of several stores
 	// SyncBytes is after how many bytes of a snapshot a part of it is synced; default 8 MiB.
 	SyncBytes int64
 	// Files is how many older files a snapshot takes chunks from at most; default 15, which is also the most.
 	Files int
 
-	// OnBoundary is told the end of a snapshot when it is durable and before raft
-	// can see it, and when a store is opened that of its newest; (*wal.Group).SetBoundary
-	// is made for it. Its error is Close's, or Open's.
+	// OnBoundary gets the end of a snapshot when it is durable and before raft can see it. When a store is opened, it
+	// gets the end of its newest one. (*wal.Group).SetBoundary is made for it. Its error is Close's, or Open's.
 	OnBoundary func(index, term uint64) error
-	// Continues says that the log goes on from a snapshot that ends at an index. An older one from which it does not
-	// can take the place of no other, and makes room before the next is written. Nil: all are kept.
+	// Continues says that the log continues from a snapshot that ends at an index. If it does not continue from an
+	// older snapshot, that one can take the place of no other, and makes room before the next is written. Nil: all are
+	// kept.
 	Continues func(index uint64) bool
-	// OnDamage is told that a snapshot was set aside, so that another should be taken. It must not wait. Nil: nobody is.
+	// OnDamage is called when a snapshot was set aside, so that another should be taken. It must not wait. Nil: it is
+	// not called.
 	OnDamage func()
 }
 
@@ -243,7 +244,8 @@ func (s *Store) quarantine(id string, why error) {
 	}
 }
 
-// keepBad removes the damaged files that were set aside before this one: a disk that goes on damaging them would be filled.
+// keepBad removes the damaged files that were set aside before this one. Otherwise a disk that damages one after the
+// other would be filled.
 func (s *Store) keepBad(id string) error {
 	infos, err := s.cfg.FS.ReadDir(s.cfg.Dir)
 	if err != nil {

@@ -380,7 +380,8 @@ func size(t *testing.T, disk fs.FS) (bytes, files int) {
 	return bytes, len(infos)
 }
 
-// TestBuiltOnWhatGoes: the files that a snapshot builds on stay while it is written, though two newer ones have come meanwhile.
+// TestBuiltOnWhatGoes: the files that a snapshot builds on stay while it is written, though two newer ones have come
+// since.
 func TestBuiltOnWhatGoes(t *testing.T) {
 	s := open(t, fs.NewMem())
 	must(t, take(s, 12))
@@ -427,7 +428,7 @@ func TestDamageIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// FuzzOpen: a file of any bytes, beside one that it may name, is refused or read as far as its chunks are sound.
+// FuzzOpen: a file of any bytes, together with one that it may name, is refused or read as far as its chunks are sound.
 func FuzzOpen(f *testing.F) {
 	disk := fs.NewMem()
 	s := open(f, disk)

@@ -31,7 +31,7 @@ func (m *Mux) newCall(timeout time.Duration) *call {
 	return c
 }
 
-// freeCall gives a call back that nobody else holds any more.
+// freeCall gives a call back that no other goroutine holds any more.
 func (m *Mux) freeCall(c *call) {
 	c.timer.Stop()
 	c.err = nil

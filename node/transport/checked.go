@@ -152,7 +152,7 @@ func prefaceMatch(first [len(checkedPreface)]byte) (n int) {
 	return n
 }
 
-// begun is a connection of which the first bytes were read.
+// begun is a connection whose first bytes were read.
 type begun struct {
 	net.Conn
 	first []byte

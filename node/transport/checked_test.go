@@ -94,7 +94,8 @@ func TestCheckedConnection(t *testing.T) {
 	}
 }
 
-// Each bit of a greeting, a record's head and its payload is inverted, one at a time: nothing that was damaged is handed on, and nobody waits.
+// Each bit of a greeting, a record's head and its payload is inverted, one at a time. Nothing that was damaged is
+// handed on, and no side waits.
 func TestEveryInvertedBitIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := []byte("one entry of a log"), []byte("another")
@@ -120,7 +121,8 @@ func TestEveryInvertedBitIsNoticed(t *testing.T) {
 	})
 }
 
-// checkedWorld is two nodes whose servers hear nodes that check, of which a damages a bit of what it sends on some connections.
+// checkedWorld is two nodes whose servers hear nodes that check. Node a damages a bit of what it sends on some
+// connections.
 func checkedWorld(t *testing.T, server func(*Checks) []grpc.ServerOption, checks *Checks, bit func(dial int) int) *world {
 	w := &world{t: t, net: newNetwork(), nodes: map[string]*testNode{}, names: []string{"a", "b"}, server: server(checks)}
 	var mu sync.Mutex
@@ -264,7 +266,8 @@ func payloads(raw []byte) (said []byte, whole bool) {
 // http2Preface is how HTTP/2 begins.
 const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Who speaks neither HTTP/2 nor as a node is answered by gRPC, as he always was: by that clients see that there is no TLS.
+// A client that speaks neither HTTP/2 nor as a node is answered by gRPC, as it always was: by that clients see that
+// there is no TLS.
 func TestOthersAreAnsweredByGRPC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := checkedWorld(t, checking, quietChecks(), func(int) int { return -1 })

@@ -23,9 +23,9 @@ type Listed interface {
 
 var _ Listed = (*snap.Content)(nil)
 
-// Shelf is where the chunks of snapshots arrive, before Raft is told of them.
+// Shelf is where the chunks of snapshots arrive, before Raft learns of them.
 type Shelf interface {
-	// Arrive begins a snapshot of which these are the chunks, or goes on with one.
+	// Arrive begins a snapshot of these chunks, or continues one.
 	Arrive(index, term uint64, items []snap.Item) (Arrival, error)
 }
 

@@ -28,7 +28,7 @@ func openStore(t testing.TB) *snap.Store {
 	return s
 }
 
-// chunked is a state of some chunks, of which a few change from one index to the next.
+// chunked is a state of some chunks. A few of them change from one index to the next.
 func chunked(index uint64) (chunks [][]byte) {
 	for i := range uint64(600) {
 		chunk := make([]byte, 2000+i)
@@ -361,7 +361,7 @@ func (s *spoken) RecvMsg(m any) error {
 	return nil
 }
 
-// The sender of a snapshot is told what is wanted, or why nothing is, behind a welcome; it takes nothing else for that.
+// The sender of a snapshot learns, behind a welcome, what is wanted, or why nothing is. It takes nothing else for that.
 func TestSenderTakesOnlyWants(t *testing.T) {
 	var w welcome
 	hi := w.append(nil)

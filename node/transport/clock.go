@@ -17,12 +17,11 @@ const (
 
 // clock is what we know of a peer's wall clock.
 //
-// A sample says what the peer's clock showed at a moment of our monotonic
-// clock, so that a jump of our own wall clock shows in Offset at once. While our
-// machine stands still (suspended, its virtual machine paused) that clock does,
-// too: of such a time old samples know nothing. Where our wall clock is set right
-// as it goes on that is a jump, and who needs to be sure asks for samples since.
-// Where it is not, nothing here tells until the peer is heard again.
+// A sample says what the peer's clock showed at a moment of our monotonic clock, so that a jump of our own wall clock
+// shows in Offset at once. While our machine stands still (suspended, its virtual machine paused), our monotonic clock
+// does too: old samples know nothing of that time. If our wall clock is set right when the machine runs again, that is
+// a jump, and a caller that needs to be sure asks for samples since. If it is not, nothing here tells until the peer is
+// heard again.
 type clock struct {
 	mu      sync.Mutex // guards what follows
 	samples [clockSamples]clockSample

@@ -63,7 +63,7 @@ func TestOffsetsFollowTheClocks(t *testing.T) {
 			t.Errorf("%v by samples that are still to be asked for", known)
 		}
 		within(t, 2*time.Second, "b was asked again", func() bool { _, ok := a.Offsets(now)["b"]; return ok })
-		// Who has no memory left says so with its clock, and nobody asks one that is gone.
+		// A node that has no memory left says so with its clock. A node that is gone is not asked.
 		w.nodes["b"].SetFull(true)
 		within(t, 5*time.Second, "b is full", func() bool { return slices.Equal(a.Full(), []string{"b"}) })
 		w.net.isolate("b", true, "a", "c")

@@ -340,7 +340,7 @@ func hungTransfer(t *testing.T, contained, behind bool) (struck bool) {
 	for _, name := range w.names {
 		w.nodes[name].faults.noDeadlines = !contained
 		w.nodes[name].raft(1, servers(1, w.names...), func(c *raft.Config) {
-			if name != "a" { // a is elected, and nobody campaigns against it
+			if name != "a" { // a is elected, and no other node campaigns against it
 				c.HeartbeatTimeout, c.ElectionTimeout = time.Minute, time.Minute
 			}
 		}, nil)
@@ -372,7 +372,7 @@ func hungTransfer(t *testing.T, contained, behind bool) (struck bool) {
 	return errors.Is(err, raft.ErrLeadershipTransferInProgress)
 }
 
-// A leader whose disk hangs sends heartbeats for ever, so nobody takes over.
+// A leader whose disk hangs sends heartbeats for ever, so no other node takes over.
 func TestMuteUnseatsALeaderWhoseDiskHangs(t *testing.T) {
 	bothWays(t, func(t *testing.T, contained bool) bool {
 		w := newWorld(t, nil, "a", "b", "c")

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A node that is not known is forgotten when nobody has asked it, and its replicas nobody, for a minute, with all that runs for it; who asks it again finds it.
+// A node that is not known is forgotten, with all that runs for it, when it was not asked, and its replicas have not
+// asked, for a minute. A caller that asks it again finds it.
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, asks := pair(t, nil)

@@ -62,7 +62,7 @@ func newGroup(m *Mux, id uint32, local raft.ServerAddress, replica uint64) *Grou
 // Consumer returns the channel from which Raft takes requests.
 func (g *Group) Consumer() <-chan raft.RPC { return g.consumer }
 
-// Receive has the chunks of snapshots arrive on a shelf before Raft is told of them.
+// Receive has the chunks of snapshots arrive on a shelf before Raft learns of them.
 func (g *Group) Receive(shelf Shelf) { g.shelf.Store(&shelf) }
 
 // Prioritize sets the replicas whose snapshots ignore Config.SnapshotRate. The group calls needed before every frame;
@@ -324,7 +324,7 @@ func (g *Group) serve() {
 		select {
 		case r := <-g.inbox:
 			if g.mux.mono() > r.expires && !g.mux.faults.noDeadlines {
-				r.discard() // nobody waits for it any more
+				r.discard() // its caller no longer waits
 				continue
 			}
 			if g.abstains.Load() && r.isBallot() {

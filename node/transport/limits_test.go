@@ -229,7 +229,7 @@ func TestClosedReplicaLeavesTheBudget(t *testing.T) {
 	})
 }
 
-// The bytes that a node works on for a peer are bounded, and requests that nobody waits for any more do not count.
+// The bytes that a node works on for a peer are bounded. Requests that no caller waits for any more do not count.
 func TestBytesAtWorkAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
@@ -240,7 +240,7 @@ func TestBytesAtWorkAreBounded(t *testing.T) {
 		g, b := w.nodes["a"].Group(1, "a/11"), w.nodes["b"].Group(1, "b/12")
 		errs := make(chan error, 7)
 		for range cap(errs) {
-			go func() { errs <- appendTo(g, "b/12", 170<<10) }() // of which Raft takes none
+			go func() { errs <- appendTo(g, "b/12", 170<<10) }() // Raft takes none of them
 		}
 		isCode(t, <-errs, proto.ErrOverloaded) // they are more than 1 MiB
 		for range cap(errs) - 1 {
@@ -368,8 +368,8 @@ func TestInboxIsBounded(t *testing.T) {
 	})
 }
 
-// A receiver goes on receiving while its own sends block: the two directions
-// of a pair, both full, must not wait for each other.
+// A receiver keeps receiving while its own sends block: the two directions of a pair, both full, must not wait for each
+// other.
 func TestFullDirectionsDoNotBlockEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, "a", "b")
@@ -395,7 +395,7 @@ func TestFullDirectionsDoNotBlockEachOther(t *testing.T) {
 	})
 }
 
-// Nobody needs to read answers for the other's memory to stay bounded.
+// A node's memory stays bounded even if its peer reads no answers.
 func TestAnswersThatAreNotReadEndTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})

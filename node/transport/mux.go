@@ -212,7 +212,8 @@ func (m *Mux) Contacted() []string {
 	return out
 }
 
-// Silent returns the nodes of which nothing has come for so long, of those of which a replica has ever asked one of ours.
+// Silent returns the nodes from which nothing has come for so long. It names only nodes with a replica that has ever
+// asked one of ours.
 func (m *Mux) Silent(atLeast time.Duration) []string {
 	var out []string
 	m.mu.RLock()

@@ -15,7 +15,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// paced is two nodes of which a sends so many bytes of snapshots a second, and one replica on b that takes them.
+// paced is two nodes, and one replica on b that takes snapshots. Node a sends so many bytes of snapshots a second.
 func paced(t *testing.T, rate int64) (w *world, g *Group, to *snap.Store) {
 	w = newWorld(t, func(c *Config) { c.SnapshotRate = rate }, "a", "b")
 	to = openStore(t)
@@ -60,7 +60,7 @@ func TestSnapshotsKeepToARate(t *testing.T) {
 	})
 }
 
-// Who is needed gets its snapshot as fast as it takes it, also while that of another waits.
+// A replica that is needed gets its snapshot as fast as it takes it, also while that of another waits.
 func TestTheNeededDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, g, to := paced(t, 1<<10)
@@ -86,7 +86,8 @@ func TestTheNeededDoNotWait(t *testing.T) {
 	})
 }
 
-// Who is needed does not wait either for as many snapshots to come to an end as go to its node at a time; the needed among themselves are as few.
+// A replica that is needed does not wait either when as many snapshots go to its node as may at a time. The same limit
+// holds among those that are needed.
 func TestTheNeededPassTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, "a", "b")
@@ -159,7 +160,7 @@ func TestAFrameBeforeItsTurnIsNotCounted(t *testing.T) {
 			{wordBytes + chunkBytes, 0}, // all that may go at once
 			{2000, 2 * time.Second},
 			{100_000, 5 * time.Second},
-			{7000, 2 * time.Second}, // 5000 bytes have become free meanwhile
+			{7000, 2 * time.Second}, // 5000 bytes have become free since
 		} {
 			start := time.Now()
 			if err := p.wait(t.Context(), c.bytes); err != nil {

@@ -95,7 +95,7 @@ func (p *peer) session(timer <-chan time.Time, done <-chan struct{}) (*session, 
 // forgetAfter is how long a node that is to be forgotten must not have been asked, nor have asked: calls that take longer, of snapshots, are between nodes of the table, and need not end well when one was removed.
 const forgetAfter = time.Minute
 
-// idle is how long nobody has asked for the peer, and nothing has come from its replicas.
+// idle is how long no caller has asked for the peer, and nothing has come from its replicas.
 func (p *peer) idle() time.Duration {
 	return p.mux.mono() - time.Duration(max(p.used.Load(), p.lastRequest.Load()))
 }

@@ -378,5 +378,5 @@ func (r *request) respond(response any, err error) {
 	}, r.isHeartbeat())
 }
 
-// discard drops a request that nobody waits for.
+// discard drops a request that no caller waits for.
 func (r *request) discard() { r.in.working.Add(-int64(r.size)) }

@@ -827,7 +827,7 @@ func TestExpiredRequestsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, "a", "b")
 		g, b := w.nodes["a"].Group(1, "a/11"), w.nodes["b"].Group(1, "b/12")
-		isCode(t, vote(g, "b/12"), proto.ErrDeadline) // taken off the queue, then nobody there
+		isCode(t, vote(g, "b/12"), proto.ErrDeadline) // taken off the queue, then no consumer
 		isCode(t, vote(g, "b/12"), proto.ErrDeadline) // stays in the queue
 		time.Sleep(10 * time.Millisecond)             // the way here counts
 		var taken int
@@ -862,7 +862,7 @@ func TestFailpoints(t *testing.T) {
 	})
 }
 
-// A stranger that talks nonsense is turned away and harms nobody.
+// A stranger that talks nonsense is turned away and harms no node.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, g := pair(t, nil)
@@ -878,7 +878,7 @@ func TestStrangers(t *testing.T) {
 		}
 		_ = c.Close()
 
-		// A peer that greets and then sends what nobody understands.
+		// A peer that greets and then sends what no node understands.
 		x := New(Config{Node: "x", Dial: w.net.dialer("x")})
 		defer x.Close()
 		p := newPeer(x, "b")

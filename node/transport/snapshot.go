@@ -310,9 +310,8 @@ func (a *arriving) install(session *incoming, st started, timer *time.Timer) err
 	return a.conclude(g, session, st.e.id, responses)
 }
 
-// conclude waits for Raft's answer and sends it. An answer that is there counts,
-// whatever has ended meanwhile: the snapshot is installed, and the sender would
-// send all of it again.
+// conclude waits for Raft's answer and sends it. An answer that is there counts, whatever has ended by then: the
+// snapshot is installed. Without the answer, the sender would send all of it again.
 func (a *arriving) conclude(g *Group, session *incoming, id uint64, responses <-chan raft.RPCResponse) error {
 	ended := errEnded
 	select {
@@ -457,7 +456,7 @@ func (a *arriving) frame() (*frame, error) {
 		return f, nil
 	case <-a.gone:
 		return nil, io.ErrUnexpectedEOF
-	case <-a.group.ctx.Done(): // its replica is dropped, perhaps: nobody wants the rest
+	case <-a.group.ctx.Done(): // its replica is dropped, perhaps: the rest is not wanted
 		return nil, a.group.refusal()
 	case <-timer.C:
 		return nil, proto.ErrDeadline.Errorf("no part of the snapshot for %s", a.mux.cfg.ChunkTimeout)

@@ -6,7 +6,7 @@ import (
 	"github.com/ebbdb/ebb/node/acked"
 )
 
-// Witness is told what replicas of other nodes have at least, by their own words. It must not wait.
+// Witness learns what replicas of other nodes have at least, by their own words. It must not wait.
 type Witness interface {
 	Saw(node string, replica uint64, mark acked.Mark)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// sighting is what a witness is told of a replica.
+// sighting is what a witness learns of a replica.
 type sighting struct {
 	node    string
 	replica uint64
 	mark    acked.Mark
 }
 
-// testWitness keeps what it is told.
+// testWitness keeps what it learns.
 type testWitness struct {
 	mu   sync.Mutex // guards seen
 	seen []sighting
@@ -54,8 +54,8 @@ func refused(rpc raft.RPC) any {
 	return echoed(rpc)
 }
 
-// Each side is told what the other has at least: a vote or an entry counts that a request or its answer names, and
-// nothing of a call that failed.
+// Each side learns what the other has at least. A vote or an entry counts if a request or its answer names it. Nothing
+// counts of a call that failed.
 func TestWhatAWitnessIsTold(t *testing.T) {
 	at := func(term, index, ballot uint64) acked.Mark {
 		return acked.Mark{Position: acked.Position{Term: term, Index: index}, Ballot: ballot}
@@ -87,7 +87,7 @@ func TestWhatAWitnessIsTold(t *testing.T) {
 		answer          func(raft.RPC) any
 		call            func(*Group) error
 		fails           bool
-		asker, answerer []sighting // what their witnesses are told
+		asker, answerer []sighting // what their witnesses learn
 	}{
 		{"entries", echoed, appends("b/12"), false, of("b", 12, at(7, 1002, 7)), of("a", 11, at(7, 1002, 7))},
 		{"refused entries", refused, appends("b/12"), false, of("b", 12, at(0, 0, 9)), of("a", 11, at(7, 1002, 7))},
@@ -123,7 +123,7 @@ func TestWhatAWitnessIsTold(t *testing.T) {
 	}
 }
 
-// A witness is told of replicas of other nodes, by addresses that name one.
+// A witness learns of replicas of other nodes, by addresses that name one.
 func TestWhoAWitnessIsToldOf(t *testing.T) {
 	m := New(Config{Node: "a", Dial: newNetwork().dialer("a")})
 	defer m.Close()

@@ -67,7 +67,7 @@ func (c crashTest) run(t *testing.T) {
 			t.Fatalf("group %d, seen and then lost: %s", id, d)
 		}
 	}
-	// It goes on from there, and a second opening sees the same and more.
+	// The log continues from there, and a second opening sees the same and more.
 	for id, h := range histories {
 		g := found.Group(uint32(id))
 		last, _ := g.LastIndex()

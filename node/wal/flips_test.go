@@ -91,8 +91,10 @@ func (f *flipLog) open(t *testing.T, name string, b []byte) (refused error) {
 	return nil
 }
 
-// TestEveryBitOfEverySection inverts bits of each section of each segment of a log that was closed in order: all 8 of each byte with EBB_FLIPS=all, else one of some bytes. The log
-// is refused, and the error names file and offset. Unseen goes only what takes nothing away: padding, which nobody reads, and marks, which say that what is there is all.
+// TestEveryBitOfEverySection inverts bits of each section of each segment of a log that was closed in order: all 8 of
+// each byte with EBB_FLIPS=all, else one of some bytes. The log is refused, and the error names file and offset. Only
+// damage that takes nothing away goes unseen. It is in padding, which is never read, or in marks, which say that what
+// is there is all.
 func TestEveryBitOfEverySection(t *testing.T) {
 	f := newFlipLog(t)
 	step, bits := 1, 8

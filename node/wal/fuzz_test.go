@@ -79,8 +79,8 @@ func readAll(t *testing.T, g *wal.Group) {
 	_ = differ(g, g, 10)
 }
 
-// FuzzEndFile opens a sound log beside any bytes that say how far it is durable. It opens, or is refused as corrupt, and
-// what opens can be written, closed and opened again.
+// FuzzEndFile opens a sound log together with any bytes that say how far it is durable. It opens, or is refused as
+// corrupt. What opens can be written, closed and opened again.
 func FuzzEndFile(f *testing.F) {
 	disk := fs.NewMem()
 	config := wal.Config{FS: disk, Dir: dir, EndFile: endName, SegmentBytes: 8 << 10}

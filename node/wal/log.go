@@ -45,10 +45,9 @@ type Config struct {
 	// without a file, has lost them all, and is refused with proto.ErrCorrupt.
 	Existing bool
 
-	// Fatal is called once, from a goroutine of the log's own, when a write, a
-	// sync or the read of an entry failed. What was being written may or may not be on disk, so nobody is
-	// told anything: all calls that store block until Close. A node ends its
-	// process here. Fatal may call Close.
+	// Fatal is called once, from a goroutine of the log's own, when a write, a sync or the read of an entry failed.
+	// What was being written may or may not be on disk, so no caller gets an answer: all calls that store block until
+	// Close. A node ends its process here. Fatal may call Close.
 	Fatal func(error)
 
 	SegmentBytes int64 // of a segment; default 32 MiB

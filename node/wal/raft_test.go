@@ -83,10 +83,9 @@ func (r *replica) stop(t *testing.T) {
 	must(t, r.log.Close())
 }
 
-// TestInstallOverDivergedSuffix: a follower holds entries that a new leader
-// never had, longer than what the leader's snapshot covers. After the snapshot
-// is installed raft asks for the entry at its end (raft #697). With the boundary
-// the follower goes on; without, it refuses the leader for ever.
+// TestInstallOverDivergedSuffix: a follower holds entries that a new leader never had, longer than what the leader's
+// snapshot covers. After the snapshot is installed raft asks for the entry at its end (raft #697). With the boundary
+// the follower continues. Without it, the follower refuses the leader for ever.
 func TestInstallOverDivergedSuffix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if rounds, ok := installs(t, false); !ok || rounds != 1 {

@@ -177,7 +177,7 @@ type batchHeader struct {
 // mark reports whether the batch only says that all before it is durable.
 func (h batchHeader) mark() bool { return h.count == 0 }
 
-// next is the segment in which the log goes on behind a mark, 0 if it ends there.
+// next is the segment in which the log continues behind a mark, 0 if it ends there.
 func (h batchHeader) next() uint32 { return h.sum }
 
 func (h batchHeader) put(b []byte, salt uint32) {

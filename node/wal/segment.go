@@ -24,7 +24,7 @@ type segment struct {
 
 	first     uint64 // sequence of its first batch; the writer's
 	end       int64  // where the next batch goes; the writer's
-	sealed    bool   // the log goes on in the next segment; as found, for recovery
+	sealed    bool   // the log continues in the next segment; as found, for recovery
 	live      int    // entries held by groups; guarded by Log.index
 	liveBytes int64  // guarded by Log.index
 

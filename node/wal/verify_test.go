@@ -11,7 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// What rots in a segment that is full is found by a log that is open, wherever it is; and what nobody reads, behind the end of the segment, is no damage.
+// An open log finds what rots in a full segment, wherever it is. What is never read, behind the end of the segment, is
+// no damage.
 func TestVerifyFindsWhatRots(t *testing.T) {
 	disk := fs.NewMem()
 	l := open(t, disk, func(c *wal.Config) { c.SegmentBytes = 4 << 10 })

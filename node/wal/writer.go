@@ -114,7 +114,7 @@ func (l *Log) persist(s *segment, buf []byte) error {
 	return nil
 }
 
-// publish applies a durable batch to the index and frees what nobody holds.
+// publish applies a durable batch to the index and frees what no group holds.
 func (l *Log) publish(s *segment, at int64, h batchHeader, buf []byte) error {
 	l.index.Lock()
 	defer l.index.Unlock()
@@ -157,8 +157,8 @@ func (l *Log) mark() error {
 	return nil
 }
 
-// seal notes behind the last batch of a segment, durably, that the log goes on in
-// the next one. Nothing in that is acknowledged before.
+// seal notes behind the last batch of a segment, durably, that the log continues in the next one. Nothing in the next
+// one is acknowledged before.
 func (l *Log) seal(s, next *segment) error {
 	if err := l.hit("wal.seal"); err != nil {
 		return err
