@@ -84,7 +84,7 @@ func (o *ownCertificate) read() (c tls.Certificate, err error) {
 	return c, nil
 }
 
-// secured notes why a handshake failed, of which gRPC keeps only words.
+// secured notes why a handshake failed: gRPC keeps only the text of the error.
 type secured struct {
 	credentials.TransportCredentials
 	peer *peer
