@@ -108,8 +108,8 @@ func trim(ring *memberlist.Keyring, wanted [][]byte) error {
 	return nil
 }
 
-// lineWriter takes memberlist's log lines. What they call errors is the daily life of a network, so all are debug, but that somebody
-// has other keys.
+// lineWriter takes memberlist's log lines. What they call errors is usual in a network, so all are debug. The exception
+// is that another node has other keys.
 type lineWriter struct {
 	log *slog.Logger
 

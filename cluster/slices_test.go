@@ -397,7 +397,7 @@ func TestSlicedDelete(t *testing.T) {
 		t.Fatalf("ids %v", got)
 	}
 
-	// The home has forgotten it, and nobody told the parts.
+	// The home has forgotten it, and the parts have not heard of that.
 	del, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("a")}}}}, "people", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -422,7 +422,7 @@ func TestSlicedDelete(t *testing.T) {
 	}
 }
 
-// Who makes a bitmap and stops before the ids are set leaves an empty one, which is as good as none.
+// A client that makes a bitmap and stops before the ids are set leaves an empty one, which is as good as none.
 func TestSlicedBitmapWithoutIDs(t *testing.T) {
 	e := newFakeCluster(t, 8)
 	e.people()

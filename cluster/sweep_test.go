@@ -232,7 +232,7 @@ func TestSlicedStoreOnce(t *testing.T) {
 	}
 }
 
-// A store whose shards change leaders under it goes on with those that lead then, and counts each part once.
+// If the leaders of shards change during a store, it continues with the new ones, and counts each part once.
 func TestSlicedStoreWhileLeadersChange(t *testing.T) {
 	e := newFakeCluster(t, 8)
 	e.people()
@@ -251,7 +251,8 @@ func TestSlicedStoreWhileLeadersChange(t *testing.T) {
 	}
 }
 
-// What stands under a number is good for the time of a lease, whoever sends it; a bitmap that nobody put in time is refused.
+// What stands under a number is valid for the time of a lease, whichever node sends it. A bitmap that was not put in
+// time is refused.
 func TestLeasesEnd(t *testing.T) {
 	e := newFakeCluster(t, 4)
 	e.people()
