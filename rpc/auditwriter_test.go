@@ -58,7 +58,7 @@ func TestAHungDiskHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// Who ends waits for the lines that are waiting, and for a disk that hangs no longer than it said.
+// A node that ends waits for the lines that are waiting. If the disk hangs, it waits no longer than it said.
 func TestLinesThatWaitAreWrittenAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &hungDisk{gate: make(chan struct{})}

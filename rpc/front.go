@@ -2,7 +2,8 @@ package rpc
 
 import "net/http"
 
-// frontPage is what somebody who opens a node's HTTP address is told: where its doors are. It says nothing of the cluster, so it needs no token.
+// frontPage is what a person reads who opens a node's HTTP address: where its doors are. It says nothing of the
+// cluster, so it needs no token.
 const frontPage = `{
   "this is": "a node of ebb, over HTTP",
   "GET /openapi.json": "every request, in OpenAPI",

@@ -33,7 +33,8 @@ type AccessConfig struct {
 	Secrets []string
 	// Known reports whether this node has heard which tokens the cluster has; always when nil.
 	Known func() bool
-	// Certified is whether nobody gets in without a certificate, so that its roles are all that a caller without a token may do.
+	// Certified is whether no caller gets in without a certificate. Then its roles are all that a caller without a
+	// token may do.
 	Certified bool
 	// Node is the name of this node.
 	Node string
@@ -110,7 +111,8 @@ func (a *Access) InForce() bool {
 // known reports whether InForce is of the cluster as it is, and not as it was when this node last ran.
 func (a *Access) known() bool { return a == nil || a.cfg.Known == nil || a.cfg.Known() }
 
-// Guarded reports whether they need one even if the cluster has none: somebody can make one then who is known in another way.
+// Guarded reports whether they need one even if the cluster has none: a caller that is known in another way can make
+// one then.
 func (a *Access) Guarded() bool { return len(a.root) > 0 || a.cfg.Certified }
 
 func (a *Access) now() time.Time {
@@ -120,12 +122,12 @@ func (a *Access) now() time.Time {
 	return a.cfg.Now()
 }
 
-// caller is who asks: somebody with a token, a node for itself, or anyone. Another node may have passed the request on.
+// caller is who asks: the holder of a token, a node for itself, or anyone. Another node may have passed the request on.
 type caller struct {
 	token *cluster.Token
 	node  bool   // another node calls, which has proven that it is one: for itself, or for whom the rest says
 	own   bool   // for itself
-	shown string // what was shown where no token is known, as others are told of it
+	shown string // what was shown where no token is known, as it is passed on to others
 	from  string // address, over HTTP
 	path  string // where the request went, over HTTP, as the audit log shows it
 
@@ -294,7 +296,7 @@ func (a *Access) lasts(t *cluster.Token) error {
 	return nil
 }
 
-// welcome says who begins a stream, and lets nobody begin one whom its method is not for.
+// welcome says who begins a stream, and refuses a caller that its method is not for.
 func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	err := a.identify(r, info.FullMethodName, info.Header, &r.caller)
 	if err == nil && a.InForce() {
@@ -344,8 +346,9 @@ func (a *Access) begin(ctx context.Context, method, namespace string) error {
 	return err
 }
 
-// identifyHTTP returns the context of a request with who asks, and refuses who has to show a token and has none: nothing of a body is read for somebody
-// who is not known. All that is served at the HTTP doors after it has a rule that asks for a token. The path is one of this pattern.
+// identifyHTTP returns the context of a request with who asks. It refuses a caller that has to show a token and has
+// none: nothing of a body is read for an unknown caller. All that is served at the HTTP doors after it has a rule that
+// asks for a token. The path is one of this pattern.
 func (a *Access) identifyHTTP(r *http.Request, pattern string) (context.Context, error) {
 	if a == nil {
 		return r.Context(), nil

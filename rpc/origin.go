@@ -254,7 +254,7 @@ func (a *Access) originate(origin string, c *caller) error {
 	return a.lasts(t)
 }
 
-// shownBy is what others are told of a caller whose token or certificate means nothing here; "" if there is none.
+// shownBy is what others hear of a caller whose token or certificate means nothing here; "" if there is none.
 func shownBy(ctx context.Context, authorization string) string {
 	if authorization != "" {
 		text, ok := bearerOf(authorization)
@@ -270,7 +270,7 @@ func shownBy(ctx context.Context, authorization string) string {
 	return ""
 }
 
-// origin is what other nodes are told of a caller.
+// origin is what other nodes hear of a caller.
 func (c *caller) origin() string {
 	switch {
 	case c.token != nil:

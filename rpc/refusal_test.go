@@ -353,7 +353,7 @@ func bodyError(w *httptest.ResponseRecorder) error {
 	return codedError(body.Error.Code, body.Error.Message)
 }
 
-// headerError reads what the forgettable door says beside its answer.
+// headerError reads the error that the forgettable door puts into a header.
 func headerError(w *httptest.ResponseRecorder) error {
 	if w.Code == 200 {
 		return nil

@@ -180,7 +180,7 @@ func TestProfilesBeforeTokensAreKnown(t *testing.T) {
 	}
 }
 
-// Where nobody gets in without a certificate, its roles are what a caller may do, also before there is a token.
+// If no caller gets in without a certificate, its roles are what a caller may do, also before there is a token.
 func TestRolesOfRequiredCertificates(t *testing.T) {
 	access := NewAccess(AccessConfig{Tokens: (&tokenBox{}).tokens, Node: "ebb-0", Certified: true})
 	for _, c := range []struct {
