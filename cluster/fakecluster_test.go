@@ -40,7 +40,7 @@ type fakeCluster struct {
 // crash stops a caller in the middle of its commands: the caller does not hear what became of the rest.
 type crash struct {
 	left int                   // commands that still get through
-	stop func()                // ends who sends them
+	stop func()                // ends the caller that sends them
 	late []*ebbv1.ShardCommand // those that did not get through, and may yet
 }
 

@@ -84,8 +84,8 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 	return trim(g.keys, keys)
 }
 
-// trim takes out keys that are not wanted. It does so from the end, and puts back what is wanted: memberlist moves what is behind a key
-// it takes out, under the eyes of those who read.
+// trim takes out keys that are not wanted. It does so from the end, and puts back what is wanted: memberlist moves what
+// is behind a key it takes out, while others read it.
 func trim(ring *memberlist.Keyring, wanted [][]byte) error {
 	has := func(key []byte) bool {
 		return slices.ContainsFunc(wanted, func(k []byte) bool { return bytes.Equal(k, key) })

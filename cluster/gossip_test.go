@@ -258,8 +258,7 @@ func TestGossipTellsTwoNodesWithOneName(t *testing.T) {
 }
 
 // A node comes back at once, while others take its last start for alive, and a bit of every second packet is inverted.
-// It is not reported as running twice: a node that is asked for another start does not answer because its name came as
-// something else.
+// It is not reported as running twice: damage to the name in a ping does not make a node answer for another start.
 func TestDamagedPacketsMakeNoDuplicates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
@@ -283,8 +282,7 @@ func TestDamagedPacketsMakeNoDuplicates(t *testing.T) {
 	})
 }
 
-// One who comes to a name that is taken goes, though its clock says that it was
-// first; and so says every node.
+// A node that comes to a name that is taken goes, though its clock says that it was first. Every node says so.
 func TestGossipKeepsTheOneThatIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)

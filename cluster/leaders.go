@@ -86,7 +86,7 @@ func (l *Leaders) Correct(shard uint32, asked, leader string) {
 	}
 }
 
-// replace puts another hint in the place of one, unless that is gone already, and tells who waits for it.
+// replace puts another hint in the place of one, unless that is gone already, and wakes all that wait for it.
 func replace(slot *atomic.Pointer[hint], old, next *hint) bool {
 	next.over = make(chan struct{})
 	if !slot.CompareAndSwap(old, next) {

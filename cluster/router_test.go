@@ -237,7 +237,8 @@ func TestRouterWaitsForAllAndHonoursTheDeadline(t *testing.T) {
 	})
 }
 
-// A node that was cut off while it led does not answer. Whoever forwarded to it waits no longer than until it learns that another leads.
+// A node that was cut off while it led does not answer. The node that forwarded to it waits only until it learns that
+// another leads.
 func TestRouterGivesUpOnWhoLeadsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 16)

@@ -385,8 +385,8 @@ func (w *bitmapWorld) askCohort(t *testing.T, e *fakeCluster, c *Coordinator) {
 	}
 }
 
-// A bitmap that was deleted is gone at once for everybody, and begins anew with what is set after that: also for one who remembers its number, and also if whoever deleted it
-// stopped between its home and its parts.
+// A bitmap that was deleted is gone at once for every caller, and begins anew with what is set after that. This also
+// holds for a node that remembers its number, and if the node that deleted it stopped between its home and its parts.
 func TestSlicedDelete(t *testing.T) {
 	e := newFakeCluster(t, 8)
 	e.people()

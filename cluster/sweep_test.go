@@ -111,8 +111,9 @@ func (e *fakeCluster) storeBoth(ctx context.Context, key string) error {
 	return err
 }
 
-// Whoever stops wherever in whatever they do, also if the bitmap is deleted then, and whenever what they had sent arrives: in the end there are no parts but those that homes name, and nothing that a home names was
-// swept. Sweeps may stop anywhere, too.
+// A node may stop anywhere in anything it does, also if the bitmap is deleted then, and whenever what it had sent
+// arrives. In the end there are no parts but those that homes name, and nothing that a home names was swept. Sweeps may
+// stop anywhere, too.
 func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 	for what, do := range whatCrashes {
 		for _, late := range []struct {

@@ -123,7 +123,7 @@ func (t *Table) indexTokens() error {
 	return nil
 }
 
-// putToken makes a token. The same one again, of a caller who has not heard that it is made, is no change.
+// putToken makes a token. The same one again, of a caller that has not heard that it is made, is no change.
 func (c *Control) putToken(cmd *ebbv1.PutToken) *proto.Error {
 	table := c.Table()
 	if table.ClusterID() == "" {

@@ -32,7 +32,7 @@ func TestControlKeepsTokens(t *testing.T) {
 	}
 	before := s.c.Table().Epoch()
 	command := tokenCommand("ops", 1, role(ebbv1.Role_ROLE_OPERATOR, ""))
-	for range 2 { // who has not heard that it is made asks again
+	for range 2 { // a caller that has not heard that it is made asks again
 		if e := s.apply(command).GetError(); e != nil {
 			t.Fatal(e)
 		}
