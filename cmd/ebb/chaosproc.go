@@ -17,7 +17,7 @@ import (
 	"github.com/ebbdb/ebb/internal/outfile"
 )
 
-// procFlags are what `ebb chaos proc` and `ebb chaos soak` can be told.
+// procFlags are the flags of `ebb chaos proc` and `ebb chaos soak`.
 type procFlags struct {
 	trial    proc.Trial
 	page     string

@@ -39,7 +39,7 @@ const (
 	demoRateFrames = 8
 )
 
-// demoFlags are what `ebb demo` can be told.
+// demoFlags are the flags of `ebb demo`.
 type demoFlags struct {
 	halfLife time.Duration
 	rate     int
