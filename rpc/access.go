@@ -203,7 +203,7 @@ func checkRestoreNamespaces(c *caller, req any) error {
 	return nil
 }
 
-// checkStatus lets everybody ask who is known. Checksums are for operators: leaders write entries for them.
+// checkStatus lets every known caller ask. Checksums are for operators: leaders write entries for them.
 func checkStatus(c *caller, req any) error {
 	r, ok := req.(*ebbv1.StatusRequest)
 	if !ok {

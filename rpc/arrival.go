@@ -253,7 +253,7 @@ func (c *meteredConn) refuse() {
 	c.budget.ending.Add(c.held.Load() - c.ending)
 	c.ending = c.held.Load()
 	c.mu.Unlock()
-	go func() { // who refuses may hold locks of gRPC's transport
+	go func() { // the caller may hold locks of gRPC's transport
 		for _, r := range all {
 			r.refuse()
 		}

@@ -71,7 +71,7 @@ func (a *Access) Drain(most time.Duration) (left int) {
 	return a.auditWriter.drain(most)
 }
 
-// fromOf is the address of who asks.
+// fromOf is the address of the caller.
 func fromOf(ctx context.Context) string {
 	if c := callerOf(ctx); c.from != "" {
 		return c.from

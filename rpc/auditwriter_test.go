@@ -22,8 +22,8 @@ func (h *hungDisk) Write(p []byte) (int, error) {
 	return h.lockedBuffer.Write(p)
 }
 
-// A disk that hangs holds up the first who writes for a second, and the others for nothing. Lines that find no room are counted, and the log says so
-// as soon as it can be written again; those that had room are all there.
+// A disk that hangs holds up the first writer for a second, and the others not at all. Lines that find no room are
+// counted, and the log says so as soon as it can be written again. Those that had room are all there.
 func TestAHungDiskHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &hungDisk{gate: make(chan struct{})}

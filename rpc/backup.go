@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Backups is for who backs up and restores.
+// Backups is for callers that back up and restore.
 type Backups interface {
 	// Snapshot sends the state of a shard that this node leads.
 	Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send func(*ebbv1.SnapshotPart) error) error

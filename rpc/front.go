@@ -20,7 +20,7 @@ const frontPage = `{
   "metrics, health": "the admin port, 7081 unless ebb serve --admin says otherwise: /metrics, /livez, /startupz, /readyz"
 }`
 
-// serveFront answers who asks for nothing in particular.
+// serveFront answers a request for nothing in particular.
 func serveFront(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(frontPage))
 }

@@ -131,7 +131,8 @@ func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context
 	return r, nil
 }
 
-// welcome refuses a stream for who begins it, and for want of memory. What nodes tell each other, and health, there is room for.
+// welcome refuses a stream because of its caller, or for want of memory. There is room for what nodes tell each other,
+// and for health.
 func (s *Services) welcome(r *receipt, info *tap.Info) error {
 	if s.Access != nil {
 		if err := s.Access.welcome(r, info); err != nil {

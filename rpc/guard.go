@@ -61,7 +61,7 @@ type Access struct {
 	auditor *recordMerger
 }
 
-// rootToken is whoever shows one of a file.
+// rootToken is that of a caller that shows a token of a file.
 var rootToken = cluster.Operator(proto.NameRoot)
 
 // NewAccess returns an Access.
@@ -160,7 +160,7 @@ func (c *caller) name() string {
 	return proto.NameAnyone
 }
 
-// knownBy is how it is known who a caller is, for the audit log.
+// knownBy says how the identity of a caller is known, for the audit log.
 func (c *caller) knownBy() string {
 	how := "nothing"
 	switch {
@@ -386,8 +386,8 @@ func (a *Access) admit(ctx context.Context, method string, req any) error {
 	return err
 }
 
-// recognise finds out who a caller is whose call began before tokens came into force, by what the caller showed then. It
-// changes c: nothing else may read c yet, as the calls do that a handler makes for it.
+// recognise finds out who a caller is, by what it showed when its call began before tokens came into force. It changes
+// c: nothing else may read c yet, as the calls do that a handler makes for it.
 func (a *Access) recognise(c *caller) error {
 	if c.token != nil || c.own || c.shown == "" {
 		return nil
@@ -445,7 +445,8 @@ func (s *Services) commandCheck(ctx context.Context) func(command []byte) error 
 	}
 }
 
-// still refuses a caller whose token has ended since a stream began, and one who has none where callers need one by now.
+// still refuses a caller whose token has ended since a stream began, and one without a token where callers need one by
+// now.
 func (s *Services) still(ctx context.Context, method string, req any) error {
 	a, c := s.Access, callerOf(ctx)
 	if !a.InForce() || c.own {

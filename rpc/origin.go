@@ -165,8 +165,8 @@ func (d proofFailure) refusal(name string) error {
 	return e.WithHint(proto.HintProofs)
 }
 
-// identify finds out by the metadata of a gRPC call who calls. It refuses what is shown and wrong. A caller who shows
-// nothing is anyone, and one who says without proof that it is a node is judged by what else it shows.
+// identify finds out who calls, by the metadata of a gRPC call. It refuses what is shown and wrong. A caller that shows
+// nothing is anyone. A caller that says without proof that it is a node is judged by what else it shows.
 func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c *caller) error {
 	claim := first(md, peerKey)
 	if claim == "" {

@@ -367,7 +367,7 @@ func (p *pooled) follow(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.socket != nil && p.address != address {
-		_ = p.socket.Close() // the other end is not who we want
+		_ = p.socket.Close() // the other end is not the node that we want
 		p.socket = nil
 	}
 }

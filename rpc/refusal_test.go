@@ -480,7 +480,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	}
 }
 
-// What the shards refuse is an error to who sent nothing else.
+// What the shards refuse is an error to a caller that sent nothing else.
 func TestRefusedIncrements(t *testing.T) {
 	refuse := func(_ context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
 		resp := &ebbv1.IncrementResponse{Applied: uint64(len(req.GetIncrements()) - 1)}

@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// shardsServer is service Shards: for those who address shards themselves.
+// shardsServer is service Shards: for callers that address shards themselves.
 type shardsServer struct {
 	ebbv1grpc.UnimplementedShardsServer
 	*Services
