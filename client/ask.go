@@ -160,7 +160,7 @@ func redirected(e *proto.Error) bool {
 	return e.Code == ebbv1.Code_CODE_NOT_LEADER && e.Leader != ""
 }
 
-// answerTooLarge: the answer did not fit beside those of other questions.
+// answerTooLarge reports whether the answer did not fit, together with those of other questions.
 func answerTooLarge(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE_TOO_LARGE }
 
 // askNodes asks every open question once and returns those that stay open.

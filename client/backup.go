@@ -15,12 +15,13 @@ import (
 // SnapshotChunk is a run of the bytes of a shard's snapshot.
 type SnapshotChunk = ebbv1.SnapshotChunk
 
-// SnapshotSummary says of which state a snapshot is.
+// SnapshotSummary says which state a snapshot has.
 type SnapshotSummary = ebbv1.SnapshotSummary
 
-// Snapshot reads the state of a shard, 1 to Shards of the table, from the node that leads it, with all that was acknowledged before; the shard goes on
-// meanwhile. Each is told of the chunks in their order, without the bytes of those whose hashes are in have. It does not begin again when it breaks off: who
-// wants that asks again, and has more by then.
+// Snapshot reads the state of a shard, 1 to Shards of the table, from the node that leads it, with all that was
+// acknowledged before. The shard continues to work during that time. Snapshot calls each with every chunk, in order. A
+// chunk whose hash is in have comes without its bytes. Snapshot does not begin again when it breaks off: the caller may
+// call it again, and has more chunks by then.
 func (c *Client) Snapshot(ctx context.Context, shard uint32, have [][]byte, each func(*SnapshotChunk) error) (*SnapshotSummary, error) {
 	a := attempt{op: "snapshot", start: c.now(), tries: 1}
 	node, p := c.peerFor(shard, 0, "")

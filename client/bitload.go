@@ -8,8 +8,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// BitLoad is how far a load of many ids into one bitmap has come, as the shard of its key remembers it: as an ordered source, which never expires. Its steps are whole: what is up to one is
-// acknowledged, and what is behind it is put in again by whoever goes on, which changes nothing.
+// BitLoad is how far a load of many ids into one bitmap has come. The shard of the bitmap's key remembers it as an
+// ordered source, which never expires. Steps are whole: all ids up to a step are acknowledged. A later run puts the ids
+// after it in again, which changes nothing.
 type BitLoad struct {
 	client  *Client
 	ns, key string
@@ -38,7 +39,7 @@ func (l *BitLoad) Done() uint64 { return l.done }
 // Reached says that everything up to a place, from 1 on, is acknowledged. id is one of those ids.
 func (l *BitLoad) Reached(ctx context.Context, place, id uint64) error {
 	if l.client.placesBySlice(ctx, l.ns) {
-		id = max(1, rand.Uint64()) // the number of an empty bitmap, if somebody has deleted it meanwhile
+		id = max(1, rand.Uint64()) // the number of an empty bitmap, if it was deleted since
 	}
 	// Only if the key is not there: it is, so that nothing changes but what the shard knows of the source.
 	note := &ebbv1.BitEdit{Key: []byte(l.key), Op: ebbv1.BitOp_BIT_OP_SET, Ids: proto.AppendBitIDs(nil, []uint64{id}), Fresh: true, Offset: place}

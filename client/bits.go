@@ -128,7 +128,7 @@ type bitEncoder struct {
 const (
 	// editIDs is how many ids one edit carries at most, so that it always fits a command.
 	editIDs = 4096
-	// editHead is what an edit takes beside its key and ids at most.
+	// editHead is the most that an edit takes, without its key and ids.
 	editHead = 1 + 3 + 1 + 2 + 2 + 1 + 3 + 1 + 1 + 2*11
 )
 
@@ -167,7 +167,7 @@ func (e *bitEncoder) writeRange(key string, op ebbv1.BitOp, first, last uint64) 
 	}, 1+protowire.SizeBytes(size))
 }
 
-// edit writes an edit, of which what takes size bytes.
+// edit writes an edit. what appends its content, which takes size bytes.
 func (e *bitEncoder) edit(key string, op ebbv1.BitOp, what func(b []byte) []byte, size int) {
 	b := protowire.AppendTag(e.buf, proto.FieldBitEditsEdits, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(1+protowire.SizeBytes(len(key))+2+size))
@@ -220,7 +220,7 @@ type BitWriter struct {
 	batches     map[string]*bitBatch // the last of each key, in edits
 	buffered    int                  // ids in edits and in commands
 	stats       BitWriterStats
-	space       chan struct{} // closed when something was acknowledged; nil if nobody waits
+	space       chan struct{} // closed when something was acknowledged; nil if no caller waits
 	timer       *time.Timer   // of Linger; nil when not set
 	flushes     flushGroups
 	encoder     bitEncoder

@@ -28,7 +28,8 @@ func idsOf(t *testing.T, c *ebb.Client, ns, key string) (ids []uint64) {
 	return ids
 }
 
-// A BitWriter edits each id as often as it is told and in the order in which it is told, whatever happens to its commands: flips would show one that is applied twice.
+// A BitWriter makes each edit of an id exactly once and in the order of the calls, whatever happens to its commands. A
+// flip that was applied twice would show.
 func TestBitWriterUnderFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

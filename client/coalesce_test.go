@@ -112,7 +112,7 @@ func (w *wire) askConcurrently(t *testing.T, keys ...string) {
 	}
 }
 
-// Who finds no request on its way leaves at once, each time.
+// A question is sent at once, each time, if no request is in flight.
 func TestCoalescerAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)
@@ -266,7 +266,7 @@ func TestCoalescerRefused(t *testing.T) {
 	})
 }
 
-// When the client closes, those that wait are told so.
+// When the client closes, the questions that wait fail with ErrClosed.
 func TestCoalescerClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, time.Millisecond)
@@ -321,8 +321,8 @@ func TestCoalescible(t *testing.T) {
 	}
 }
 
-// Who comes while a request forms whose callers have all given up is not told
-// that they have.
+// All callers of a request that is being formed have given up. A question that comes then does not fail for that
+// reason.
 func TestCoalescerForsaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t, 10*time.Millisecond, time.Millisecond)
@@ -344,8 +344,8 @@ func TestCoalescerForsaken(t *testing.T) {
 	})
 }
 
-// A question that hangs holds those beside it for a moment, and once: while it is
-// asked alone, others about its shard go alone as well.
+// A question that hangs delays others in its request for a moment, and only once. While it is asked alone, others about
+// its shard go alone as well.
 func TestCoalescerSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(t)

@@ -63,7 +63,7 @@ type NamespaceCopy struct {
 	Namespace Namespace
 	CopyProgress
 	Gone    int // keys that had faded, or were deleted, when their turn came
-	LeftOut int // keys that were not copied, of which Left names the first
+	LeftOut int // keys that were not copied; Left has the first ones
 	Left    []LeftKey
 }
 
@@ -77,15 +77,15 @@ type LeftKey struct {
 // to live. The hash seed is the same, so that summaries of both can be merged. Not copied: the budget, the ids of a
 // dictionary (each string gets another id), sessions and sources.
 //
-// It is not atomic. Each key is copied as it is at a moment of its own; what is written to from meanwhile may be in the
-// copy or not. When it fails, repeat it with Resume; After saves what was done.
+// It is not atomic: each key is copied as it is at a moment of its own. What is written to from during the copy may be
+// in it or not. When it fails, repeat it with Resume; After saves what was done.
 //
 // The event clock of the copy has come as far as the keys that were copied, so ask both namespaces as of one time
 // (AsOf) to compare them.
 //
-// What a key holds travels in one command of up to proto.ImageBytesMax bytes, from proto.VersionAdds on also in pieces of
-// up to proto.SketchBytesMax. Bitmaps may be larger. Other keys may not: if there is one, the error is ErrKeyTooLarge,
-// and nothing is made.
+// What a key holds travels in one command of up to proto.ImageBytesMax bytes, from proto.VersionAdds on also in pieces
+// of up to proto.SketchBytesMax. Bitmaps may be larger. Other keys may not: if there is one, the error is
+// ErrKeyTooLarge, and nothing is made.
 func (c *Client) CopyNamespace(ctx context.Context, from, to string, opts CopyOptions) (NamespaceCopy, error) {
 	cp := &namespaceCopy{client: c, from: from, to: to, opts: opts, start: c.now()}
 	cp.done.After = opts.After
@@ -388,7 +388,7 @@ func errCopyTooLarge(key string, size uint64, most int) *proto.Error {
 		keyText(key), size, most)
 }
 
-// errCopyHalf refuses a key of which the image has one half-life alone.
+// errCopyHalf refuses a key whose image has only one half-life.
 func errCopyHalf(key string) *proto.Error {
 	return proto.ErrKeyTooLarge.Errorf("both half-lives of key %s take more than %d bytes, or a node is of an older version", keyText(key), proto.ImageBytesMax)
 }

@@ -164,7 +164,7 @@ func sameAnswers(t *testing.T, c *ebb.Client, from, to string, keys map[string]e
 	}
 }
 
-// randomNamespace makes a namespace and keys of all kinds that it may have, some of which expire.
+// randomNamespace makes a namespace and keys of all kinds that it may have. Some keys expire.
 func randomNamespace(t *testing.T, c *ebb.Client, rng *rand.Rand, name string) (keys map[string]ebb.Kind) {
 	t.Helper()
 	ctx := t.Context()

@@ -29,7 +29,7 @@ type Coverage struct {
 	AsOfMin        time.Time
 	AsOfMax        time.Time
 
-	// Missing are keys that the question names and that are not there, or of which all has faded: they count as
+	// Missing are keys that the question names and that are not there, or that have faded completely. They count as
 	// empty. It is the first 100 of MissingTotal. In the query language they are also patterns and ranges without a
 	// key.
 	Missing      []string
@@ -71,13 +71,13 @@ type Distribution struct {
 	Matched    int      // how many keys matched the pattern of the question
 	Found      bool     // false: no such key, or all of it has faded
 	Bins       []Bin    // most probable first, or as they were asked for
-	BinsTotal  int      // visible bins, of which Bins may be a selection; when Brief, an upper bound
+	BinsTotal  int      // visible bins; Bins may be a selection of them; when Brief, an upper bound
 	Z          float64  // everything ever added, decayed
 	Z2         float64  // sum of squared weights, decayed at twice the rate
 	Other      float64  // Z less the visible bins; not told when Brief
 	EffectiveN float64  // Z^2 / Z2
 	Entropy    float64  // of the visible bins, in bits; not told when Brief
-	Brief      bool     // the top of one key of more than 16,384 bins is told without visiting them all
+	Brief      bool     // the top of one key of more than 16,384 bins, computed without visiting them all
 	// Lost is how much too low Z and each Count may be, whatever order events came in, because bins below the threshold
 	// were removed or an earlier summary of the key had faded; in a Signed namespace also too high. Intervals cover it.
 	// 0: they are exact, but for rounding (1e-9, 1e-5 in a compact namespace).

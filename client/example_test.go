@@ -497,7 +497,7 @@ func ExampleClient_Status() {
 	// Output: ebb-0 serving <nil>
 }
 
-// A tag that nobody used suddenly comes more often than usual.
+// A tag that did not occur before suddenly comes more often than usual.
 func ExampleClient_Trend() {
 	c, stop := connected()
 	defer stop()

@@ -53,8 +53,8 @@ type KeyInfo struct {
 //
 //	for key, err := range c.Keys(ctx, "default", client.KeysQuery{Pattern: "link/*"}) { ... }
 //
-// It asks for a page at a time, each a question of its own: a key that is there all the time comes once, one that comes or
-// goes meanwhile may or may not. It ends after an error.
+// It asks for a page at a time, each a question of its own. A key that is there all the time comes once. One that is
+// made or deleted during the listing may come or not. It ends after an error.
 func (c *Client) Keys(ctx context.Context, ns string, query KeysQuery, opts ...AskOption) iter.Seq2[KeyInfo, error] {
 	return func(yield func(KeyInfo, error) bool) {
 		after, left, limit := query.After, query.Limit, query.Limit
@@ -84,7 +84,7 @@ func (c *Client) Keys(ctx context.Context, ns string, query KeysQuery, opts ...A
 // KeyPage is one answer to a KeysQuery.
 type KeyPage struct {
 	Keys     []KeyInfo
-	Matched  uint64 // how many keys there are of which these are the first
+	Matched  uint64 // how many keys there are in all; these are the first
 	AsOf     time.Time
 	Coverage Coverage
 }

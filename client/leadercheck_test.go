@@ -183,7 +183,8 @@ func TestSlowWritesAskForFewTables(t *testing.T) {
 	})
 }
 
-// Who was not taken for the leader when a write was sent to it passes it on, and is waited for when the leader is found.
+// The client sends a write to a node that it does not take for the leader, and the node passes it on. Once the client
+// finds the leader, it still waits for that node.
 func TestForwarderIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

@@ -412,7 +412,7 @@ func (c *Client) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
 	return c.status(ctx, &ebbv1.StatusRequest{})
 }
 
-// repetition is what becomes of a call of which it is not known whether it was done.
+// repetition says what to do with a call when it is not known whether it was done.
 type repetition uint8
 
 const (
@@ -425,8 +425,8 @@ const (
 	changeOnce
 )
 
-// anywhere makes a call that any node can answer, on one node after the other. A change of which one try was left without an
-// answer may have been done, unless a later one is refused for good.
+// anywhere makes a call that any node can answer, on one node after the other. If one try of a change got no answer,
+// the change may have been done, unless a later try is refused for good.
 func (c *Client) anywhere(
 	ctx context.Context, a attempt, again repetition, call func(context.Context, grpc.ClientConnInterface) error,
 ) error {

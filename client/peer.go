@@ -47,7 +47,7 @@ type peer struct {
 
 	mu      sync.Mutex // guards all below
 	conn    *grpc.ClientConn
-	retired bool // nobody is at this address any more
+	retired bool // no node is at this address any more
 
 	queue       sendQueue
 	asks        coalescer
@@ -202,7 +202,7 @@ func plainly(err error) error {
 	return err
 }
 
-// misaddressed reports whether it is the address that is wrong: nobody was asked.
+// misaddressed reports whether the address is wrong: then the call reached no node.
 func misaddressed(err error) bool {
 	var name *net.DNSError
 	var addr *net.AddrError

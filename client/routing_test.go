@@ -402,7 +402,7 @@ func TestLeaderlessShardDelaysNoOther(t *testing.T) {
 		w.lead(2, "")
 		var asking sync.WaitGroup
 		for range 10 {
-			asking.Go(func() { // each gives up before the client learns that nobody leads
+			asking.Go(func() { // each gives up before the client learns that there is no leader
 				for ctx.Err() == nil {
 					short, done := context.WithTimeout(ctx, 400*time.Millisecond)
 					_, _ = c.Top(short, ns, ill, 1)

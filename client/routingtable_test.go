@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Who was lost as the leader is not taken for it because others have not noticed, but at once if it is elected again.
+// A leader that was lost does not count as the leader only because others have not noticed. It does at once if it is
+// elected again.
 func TestLostLeader(t *testing.T) {
 	now := time.Unix(1000, 0)
 	tells := func(leader string, term uint64) *ebbv1.Table {
@@ -52,7 +53,8 @@ func TestLostLeader(t *testing.T) {
 	}
 }
 
-// A table may name nobody, or whom is not believed: it is asked for again, but not all the time.
+// A table may name no leader, or one that the client does not believe. Then the client asks for it again, but not all
+// the time.
 func TestLeaderlessShardsAreAskedAbout(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var rt routingTable

@@ -51,7 +51,8 @@ func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitCh
 	}
 }
 
-// madeInPart is the error of a change that failed when something of it had been made: nobody is to take it for one that was not made.
+// madeInPart is the error of a change that failed when a part of it had been made. A caller must not take it for a
+// change that was not made.
 func madeInPart(made bool, err error) error {
 	var e *Error
 	if !made || isUnknown(err) || !errors.As(err, &e) {

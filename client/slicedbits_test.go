@@ -82,8 +82,9 @@ func TestBitsBySlice(t *testing.T) {
 	})
 }
 
-// A BitWriter gathers what it is given about bitmaps that are placed by slice: a shard hears of many calls in one command. What follows a change of another kind comes after it, also
-// while several requests are under way, and each counts once though a shard says now and then that nobody knows.
+// A BitWriter gathers changes of bitmaps that are placed by slice: a shard gets many calls in one command. What follows
+// a change of another kind comes after it, also while several requests are under way. Each counts once, though shards
+// sometimes answer with an unknown outcome.
 func TestBitWriterGathersBySlice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4)
@@ -135,8 +136,8 @@ func TestBitWriterGathersBySlice(t *testing.T) {
 	})
 }
 
-// Small changes of many bitmaps share commands, of which a shard remembers 65,536: with numbers and with strings. What
-// one shard does not take at first is sent again, and nothing is counted twice.
+// Small changes of many bitmaps share commands, with numbers and with strings: a shard remembers only 65,536 commands.
+// What one shard does not take at first is sent again, and nothing is counted twice.
 func TestManyBitmapsShareCommands(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -210,7 +211,8 @@ func placedBySlice(t *testing.T, w *world, keys []string, opts ...ebb.Option) *e
 	return c
 }
 
-// A change that some shards have made and another refuses is not one that was not made, nor is one of several requests of which the first has been made.
+// A change that some shards have made and another refuses does not count as one that was not made. Nor does a change of
+// several requests when the first has been made.
 func TestMadeInPartIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -322,7 +324,7 @@ func TestARefusalOfOneTry(t *testing.T) {
 	}
 }
 
-// A change that was sent and not answered may have been made: nobody says that it is lost.
+// A change that was sent and not answered may have been made: the client never says that it is lost.
 func TestUnansweredIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

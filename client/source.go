@@ -240,8 +240,8 @@ func (s *Source) Stats() SourceStats {
 }
 
 // Advance tells all shards of the namespace that its event clock has come to t: rows that are dated up to max_jump
-// later are then taken. It is for who knows that a gap in the times of rows is real. It is not for rows that were added
-// and not flushed: they may come after it.
+// later are then taken. It is for a caller that knows that a gap in the times of rows is real. It is not for rows that
+// were added and not flushed: they may come after it.
 func (s *Source) Advance(ctx context.Context, t time.Time) error {
 	c := s.out.client
 	clock, err := c.EventClock(ctx, s.opts.Namespace)

@@ -128,9 +128,9 @@ func (c *Client) reopenSource(q *pendingCommand) bool {
 	return true
 }
 
-// Discard makes the shards forget the source after Close, except where another writer has opened it since, or where
-// rows had been decided before this Source was opened. It is for a source of which no row was counted; rows that were
-// refused are forgotten with it. It needs storage version 12, and changes nothing before.
+// Discard makes the shards forget the source after Close. It leaves out shards where another writer has opened it
+// since, or where rows had been decided before this Source was opened. It is for a source that had no row counted. Rows
+// that were refused are forgotten with it. It needs storage version 12, and changes nothing before.
 func (s *Source) Discard(ctx context.Context) error {
 	p := s.out.producer
 	ctx, cancel := withDefaultTimeout(ctx, p.client.cfg.timeout)

@@ -14,7 +14,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// standstill is a client's clock. While the client's process is stopped it goes on, and nobody gets a turn: in one step.
+// standstill is a client's clock. It continues while the client's process is stopped, and no goroutine runs: it
+// advances in one step.
 type standstill struct{ ahead atomic.Int64 }
 
 func (s *standstill) now() time.Time       { return time.Now().Add(time.Duration(s.ahead.Load())) }
@@ -109,7 +110,8 @@ func TestStoppedClientDelivers(t *testing.T) {
 	}
 }
 
-// After a stop that outlasts the session nobody knows what became of the command that was not answered; those behind it go on under another session.
+// After a stop that outlasts the session, the outcome of the command that was not answered is unknown. The client sends
+// the commands behind it under another session.
 func TestStoppedBeyondTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

@@ -72,8 +72,8 @@ type Summary struct {
 // Membership says whether a bin was there.
 type Membership struct {
 	Contained bool // false is certain
-	// FalseRate is, of a contained one, the part of all bins that were never there
-	// of which the same would be said.
+	// FalseRate is meant for a contained bin. It is the part of all bins that were never there for which Contained
+	// would be true, too.
 	FalseRate float64
 }
 

@@ -17,7 +17,7 @@ import (
 
 // TLSFiles says what a client trusts and who it is, by files in PEM.
 type TLSFiles struct {
-	// CA is who issues the certificates of the nodes; the CAs of this machine if empty.
+	// CA is the issuer of the certificates of the nodes; the CAs of this machine if empty.
 	CA string
 	// Cert and Key are the client's own certificate; without, it shows none. They are read again for each connection, and
 	// while what they hold cannot be used, what they held before is.
@@ -84,7 +84,7 @@ func (o *ownCertificate) read() (c tls.Certificate, err error) {
 	return c, nil
 }
 
-// secured notes why a handshake failed, of which gRPC keeps only words.
+// secured notes why a handshake failed: gRPC keeps only the text of the error.
 type secured struct {
 	credentials.TransportCredentials
 	peer *peer

@@ -50,13 +50,13 @@ type NewToken struct {
 	Name    string
 	Grants  []Grant
 	Expires time.Time // zero for never
-	// MayEnd is whether it may have an end though it is the first: after it nobody could make another.
+	// MayEnd is whether it may have an end though it is the first: after that end no caller could make another.
 	MayEnd bool
 }
 
-// CreateToken makes a token and returns its text, which nobody else ever learns: the cluster is told its SHA-256. A zero
-// expires is never. It retries: a token is made once. If nobody knows whether it was made (ErrUnknownOutcome) it returns the
-// text, too: keep it, for if it was the first, nobody has another.
+// CreateToken makes a token and returns its text. Only the caller learns the text: the cluster gets its SHA-256. A zero
+// expires is never. It retries: a token is made once. If it is unknown whether the token was made (ErrUnknownOutcome),
+// CreateToken returns the text, too. Keep it: if the token was the first, there is no other.
 func (c *Client) CreateToken(ctx context.Context, name string, expires time.Time, grants ...Grant) (text string, made Token, err error) {
 	return c.MakeToken(ctx, NewToken{Name: name, Expires: expires, Grants: grants})
 }
@@ -102,7 +102,7 @@ func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err er
 }
 
 // RevokeToken ends a token. The last one ends only if open says that everybody may do everything from then on. It
-// retries, and takes a token that has gone meanwhile for revoked.
+// retries, and takes a token that has disappeared between tries for revoked.
 func (c *Client) RevokeToken(ctx context.Context, name string, open bool) error {
 	tries, req := 0, &ebbv1.RevokeTokenRequest{Name: name, Open: open, IdempotencyKey: c.idempotencyKey()}
 	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {

@@ -7,12 +7,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// TrendQuery says of which keys the trend is asked; several are taken as one distribution.
+// TrendQuery says for which keys to compute the trend; several are taken as one distribution.
 type TrendQuery struct {
 	Keys []string
 	// Top is how many rising bins to name, and how many falling ones; 10 if 0.
 	Top int
-	// Bins to report on beside those.
+	// Bins to report on in addition.
 	Bins []string
 }
 

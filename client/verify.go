@@ -39,10 +39,11 @@ const (
 	absentEvery = 500 * time.Millisecond
 )
 
-// Verify compares the replicas of each shard: their checksums after one and the same entry of the shard's log. Shards that are written to
-// meanwhile are compared at an entry to come; for those without a leader, or of which a replica does not answer, it waits a while. each is
-// told after every round which shards are left; it may be nil. What could not be compared when ctx ends, or after some rounds, is no error of Verify: each
-// check has its own (see Err).
+// Verify compares the replicas of each shard: their checksums after one and the same entry of the shard's log. If a
+// shard is written to at that time, Verify compares it at a later entry. It waits a while for a shard that has no
+// leader, or has a replica that does not answer. After every round it calls each, which may be nil, with the shards
+// that are left. What could not be compared when ctx ends, or after some rounds, is no error of Verify: each check has
+// its own (see Err).
 func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]ShardCheck, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -171,7 +172,7 @@ func compareReplicas(table *ebbv1.Table, shard uint32, status *ebbv1.StatusRespo
 	return check
 }
 
-// Uncompared says why the replicas were not compared, in words that are the same for shards of which the same is to be said; "" if they were.
+// Uncompared says why the replicas were not compared, "" if they were. Shards with the same reason have the same text.
 func (s *ShardCheck) Uncompared() string {
 	var why []string
 	switch {

@@ -23,7 +23,7 @@ type WatchOptions struct {
 	Alert *Alert
 }
 
-// Alert is raised when a comparison passes all of its thresholds, of which there is one at least.
+// Alert is raised when a comparison passes all of its thresholds. It has at least one.
 type Alert struct {
 	PValue        float64 // this or below; 0 for any
 	JensenShannon float64 // this many bits or more; 0 for any
@@ -58,10 +58,11 @@ func (e Event) Err() error {
 	return nil
 }
 
-// Watch asks a question again and again, on the node that leads its key, and yields the first answer and then what changes, until
-// the loop is left or ctx ends. It has no deadline of its own. A loop that is slower than the answers hears the latest.
+// Watch asks a question again and again, on the node that leads its key. It yields the first answer and then what
+// changes, until the loop is left or ctx ends. It has no deadline of its own. A loop that is slower than the answers
+// hears the latest.
 //
-// When its node goes away the watch goes on with another. An error ends it: the question is wrong, or ctx is over.
+// When its node goes away, the watch continues on another. An error ends it: the question is wrong, or ctx is over.
 func (c *Client) Watch(ctx context.Context, q *ebbv1.Question, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
 	return watch(ctx, func(ctx context.Context, put func(Event)) error {
 		a := askingOf(opts)

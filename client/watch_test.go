@@ -35,7 +35,7 @@ func TestWatchYieldsChanges(t *testing.T) {
 	}
 }
 
-// When its node goes away a watch goes on with another, and an alert that is raised is not raised again.
+// When its node goes away, a watch continues on another, and an alert that is raised is not raised again.
 func TestWatchGoesOnElsewhere(t *testing.T) {
 	w := newWorld(t, 3)
 	c := w.connect()
@@ -51,7 +51,7 @@ func TestWatchGoesOnElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.Err() != nil {
-			continue // while nobody leads
+			continue // while there is no leader
 		}
 		steps++
 		switch steps {
@@ -85,7 +85,7 @@ func TestWatchGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// A watch that no node answers says so, and goes on when one does.
+// A watch that no node answers says so, and continues when one does.
 func TestWatchSaysThatItIsBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

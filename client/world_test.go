@@ -26,9 +26,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// world is a cluster without Raft: the real edges, routers and coordinators of
-// each node over real shard states, of which there is one each. Who leads is
-// what the test says.
+// world is a cluster without Raft: the real edges, routers and coordinators of each node over real shard states. There
+// is one state of each shard. The test sets who leads it.
 type world struct {
 	t     tester
 	nodes []*testNode
@@ -286,7 +285,7 @@ func (w *world) move(name, host string) {
 	w.adopt(wire)
 }
 
-// lead makes a node the leader of a shard ("" for nobody).
+// lead makes a node the leader of a shard ("" for none).
 func (w *world) lead(id uint32, node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

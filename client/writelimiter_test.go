@@ -193,7 +193,7 @@ func TestGateWithStuckCalls(t *testing.T) {
 	})
 }
 
-// A caller that gives up leaves no trace, and is told why.
+// A caller that gives up leaves no trace, and its error says why.
 func TestGateGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := newWriteLimiter(time.Now)

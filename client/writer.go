@@ -130,9 +130,8 @@ func (c *Client) Writer(opts WriterOptions) *Writer {
 	return w
 }
 
-// Add adds amount to a bin of a key, at the shard's own time. It returns at once
-// unless the buffer is full. An error means that this increment was not taken;
-// what becomes of those taken is told by OnError, Flush, Close and Stats.
+// Add adds amount to a bin of a key, at the shard's own time. It returns at once unless the buffer is full. An error
+// means that this increment was not taken; OnError, Flush, Close and Stats say what becomes of those taken.
 func (w *Writer) Add(ctx context.Context, key, bin string, amount float64) error {
 	return w.out.add(ctx, &item{key: key, bin: bin, amount: amount})
 }

@@ -753,8 +753,8 @@ func TestSourceIsFenced(t *testing.T) {
 	}
 }
 
-// A drop forgets the source and not its epochs: who held it before is fenced,
-// and its offsets are not those of the next import.
+// A drop forgets the source but not its epochs. So the former holder is fenced, and its offsets are not those of the
+// next import.
 func TestSourceIsFencedAfterADrop(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.connect()

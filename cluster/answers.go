@@ -9,11 +9,11 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// What the coordinator holds of answers is charged to the budget of the request, which its context carries. A stage is charged for what comes
-// from the shards, and gives it back when it has made answers of it:
+// What the coordinator holds of answers is charged to the budget of the request, which its context carries. A stage is
+// charged for what comes from the shards, and gives it back when it has made answers of it:
 //
 //	local call     the node charges what each answer needs before it builds it
-//	remote call    room for the call is charged before it is sent, and the other node is told how much that is
+//	remote call    room for the call is charged before it is sent, and the call says how much that is
 //	fold           what it takes to merge the parts of a question is charged before they are merged
 //
 // A remote call begins with room for small answers. Those that do not fit are asked for again with more.

@@ -22,7 +22,7 @@ const (
 	dayUS  = 24 * hourUS
 )
 
-// united is an fakeCluster of which all shards together say when rates begin.
+// united is a fakeCluster in which all shards together say when rates begin.
 func united(t testing.TB, shards uint32) *fakeCluster {
 	e := newFakeClusterOf(t, min(3, int(shards)), shards)
 	e.index++

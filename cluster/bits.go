@@ -170,8 +170,9 @@ func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
 	return resp, nil
 }
 
-// madeInPart is the error of a change that was refused when something of it had been made. If the rest may be made later its outcome is unknown, for any other
-// code says that the change was not made; what is refused for good stays what it is, beside how much was changed.
+// madeInPart is the error of a change that was refused when a part of it had been made. If the rest may be made later,
+// the outcome is unknown, since any other code says that the change was not made. If the rest is refused for good, the
+// error keeps its code, and the response also says how much was changed.
 func madeInPart(refused *ebbv1.Error) *proto.Error {
 	e := proto.FromWire(refused)
 	if mayBeLater(refused) {

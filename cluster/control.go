@@ -14,9 +14,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Control is the state machine of group 0: node records, placement and
-// namespaces. It is a function of its log and nothing else: no clock, no I/O,
-// no randomness. One goroutine applies; any number may read Table meanwhile.
+// Control is the state machine of group 0: node records, placement and namespaces. It is a function of its log and
+// nothing else: no clock, no I/O, no randomness. One goroutine applies; any number may read Table at the same time.
 type Control struct {
 	applied uint64
 	table   atomic.Pointer[Table] // swapped whole, never written to
@@ -278,9 +277,9 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	return want, proto.CheckSecondHalfLife(want)
 }
 
-// forgetNewer takes out of a definition what nodes of older builds, which may be there while this storage version is in
-// force, would drop without a word: all replicas of the control group decide alike. Who receives a request refuses it
-// (see node).
+// forgetNewer removes from a definition what nodes of older builds would drop silently. Such nodes may be there while
+// this storage version is in force, and all replicas of the control group must decide alike. The node that receives a
+// request refuses it (see node).
 func forgetNewer(version uint32, ns *ebbv1.Namespace) {
 	if version < proto.VersionDeletion {
 		ns.Budget = nil

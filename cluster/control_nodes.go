@@ -306,9 +306,9 @@ func mayLeave(record *ebbv1.ShardRecord, replica uint64) bool {
 	})
 }
 
-// settleShard takes over what a group's committed configuration says: who left is dropped, who joined is a member. A node that is to be
-// removed goes with its last replica. It is refused if the record is not the one that the configuration was compared with: the group's leader may have
-// been asleep since.
+// settleShard takes over what a group's committed configuration says: replicas that left are dropped, and those that
+// joined become members. A node that is to be removed goes with its last replica. The command is refused if the record
+// is not the one that the configuration was compared with: the group's leader may have been asleep since.
 func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
 	table := c.Table()
 	have := table.Shard(cmd.GetShard())

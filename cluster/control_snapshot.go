@@ -35,8 +35,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ControlView is the control state at one moment. It stays as it is while the
-// Control goes on applying.
+// ControlView is the control state at one moment. It stays as it is while the Control continues to apply.
 type ControlView struct {
 	applied uint64
 	table   *Table

@@ -189,9 +189,8 @@ func TestControlLimitsHalfLifeChanges(t *testing.T) {
 	}
 }
 
-// Whatever change of a namespace the control group accepts comes into force in
-// a shard, although a key that nobody writes keeps all eras in memory, and
-// although a shard hears of a version only when it writes under it.
+// Whatever change of a namespace the control group accepts comes into force in a shard. A key that is not written keeps
+// all eras in memory, and a shard hears of a version only when it writes under it. Neither prevents that.
 func TestShardsTakeWhatControlAccepts(t *testing.T) {
 	s := bornCluster(t)
 	every, some := shard.New(1, shard.Heap{}), shard.New(2, shard.Heap{})

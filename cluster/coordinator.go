@@ -83,13 +83,11 @@ func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
 	return c
 }
 
-// Ask answers a batch of questions, in their order. What is wrong with one
-// question, or went wrong with its shards, stands in its answer; the error
-// returned is about the request as a whole.
+// Ask answers a batch of questions, in their order. What is wrong with one question, or went wrong with its shards,
+// stands in its answer; the error returned is about the request as a whole.
 //
-// A question over several shards of which some could not answer gets INCOMPLETE
-// naming them, or with allow_partial what the others said. Its coverage says
-// which they are in any case.
+// If some shards of a question could not answer, it gets INCOMPLETE naming them, or with allow_partial what the others
+// said. Its coverage says which they are in any case.
 func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
 	return c.ask(ctx, req, missingNamedMax)
 }

@@ -282,7 +282,7 @@ func TestCoordinatorSaysWhichShardsAreMissing(t *testing.T) {
 	})
 }
 
-// Who says how long they wait is told which shards are missing before that is over; afterwards nobody would hear it.
+// A caller with a deadline hears before the deadline which shards are missing: afterwards it would not hear the answer.
 func TestMissingShardsAreNamedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 16)
@@ -569,8 +569,9 @@ func TestGraphOfAMissingShard(t *testing.T) {
 	})
 }
 
-// A node that was cut off while it led does not answer a question either: who asked waits until it learns that nobody leads, and then for
-// what its own replica hears of another, not for others behind the cut.
+// A node that was cut off while it led does not answer a question either. The node that asked waits until it learns
+// that there is no leader. Then it waits for what its own replica hears of another leader, not for other nodes behind
+// the cut.
 func TestCoordinatorGivesUpOnWhoLeadsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 16)

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// clockAge is how old what a node knows of an event clock may be when it is used, and clockRenew from when on it is
-	// asked for again, while who comes uses it. What the shards say may be older by clockLag.
+	// clockAge is how old what a node knows of an event clock may be when it is used. From clockRenew on it is asked
+	// for again, while requests still use it. What the shards say may be older by clockLag.
 	clockAge   = 100 * time.Millisecond
 	clockRenew = clockAge / 2
 	clockLag   = time.Second - clockAge - clockWait

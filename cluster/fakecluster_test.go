@@ -28,19 +28,19 @@ type fakeCluster struct {
 
 	mu     sync.Mutex // guards what follows
 	states map[uint32]*shard.State
-	leads  map[uint32]string // by shard; "": nobody
+	leads  map[uint32]string // by shard; "": none
 	mood   map[string]mood
-	quiet  bool     // NOT_LEADER names nobody
+	quiet  bool     // NOT_LEADER names no leader
 	calls  []string // "node: what", in the order of arrival
 	index  uint64
 	stamp  int64
 	crash  *crash // nil: none is coming
 }
 
-// crash is what stops somebody in the middle of their commands: nobody hears what became of the rest.
+// crash stops a caller in the middle of its commands: the caller does not hear what became of the rest.
 type crash struct {
 	left int                   // commands that still get through
-	stop func()                // ends who sends them
+	stop func()                // ends the caller that sends them
 	late []*ebbv1.ShardCommand // those that did not get through, and may yet
 }
 

@@ -20,7 +20,7 @@ import (
 
 // Whatever is asked of bitmaps, the answer is that of Go maps, whichever shards they lie in.
 
-// library is bitmaps by key, beside the cluster that should hold the same.
+// library is bitmaps by key, and the cluster that should hold the same.
 type library struct {
 	t    *testing.T
 	e    *fakeCluster

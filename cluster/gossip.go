@@ -51,8 +51,7 @@ type GossipConfig struct {
 	// Resolve looks up a host name; net.DefaultResolver's LookupHost when nil.
 	Resolve func(ctx context.Context, host string) ([]string, error)
 
-	// OnChange is told all members, by name, each time one has changed. Calls
-	// do not overlap.
+	// OnChange is called with all members, by name, each time one has changed. Calls do not overlap.
 	OnChange func([]Member)
 	// Cluster returns the identity of this node's cluster, "" as long as it has
 	// none. Members of another cluster are neither heard nor told anything.
@@ -141,7 +140,7 @@ type Gossip struct {
 	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
 	known     *knownMembers
 	foreign   map[string]Member // of another cluster, by gossip address
-	warned    map[string]bool   // addresses of which something was said
+	warned    map[string]bool   // addresses that something was said about
 	tried     map[string]string // address -> why it could not be joined when that was tried last
 	announced Member            // what the others were told of this node
 
@@ -451,7 +450,7 @@ func (g *Gossip) rejoin() {
 	}
 }
 
-// join exchanges state with a few of the addresses at which nobody is known to live.
+// join exchanges state with a few of the addresses where no node is known to live.
 func (g *Gossip) join(most int) {
 	missing := g.missing()
 	rand.Shuffle(len(missing), func(i, j int) { missing[i], missing[j] = missing[j], missing[i] })
@@ -505,8 +504,8 @@ func (e foreignClusterError) Error() string {
 	return fmt.Sprintf("%s is of cluster %s...", e.member, e.theirs)
 }
 
-// missing returns every address worth a try: configured, in the control group's
-// records or seen before, less those where somebody lives.
+// missing returns every address worth a try: configured, in the control group's records or seen before, less those
+// where a node lives.
 func (g *Gossip) missing() []string {
 	g.mu.Lock()
 	alive, missing := g.known.addresses()

@@ -84,8 +84,8 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 	return trim(g.keys, keys)
 }
 
-// trim takes out keys that are not wanted. It does so from the end, and puts back what is wanted: memberlist moves what is behind a key
-// it takes out, under the eyes of those who read.
+// trim takes out keys that are not wanted. It does so from the end, and puts back what is wanted: memberlist moves what
+// is behind a key it takes out, while others read it.
 func trim(ring *memberlist.Keyring, wanted [][]byte) error {
 	has := func(key []byte) bool {
 		return slices.ContainsFunc(wanted, func(k []byte) bool { return bytes.Equal(k, key) })
@@ -108,8 +108,8 @@ func trim(ring *memberlist.Keyring, wanted [][]byte) error {
 	return nil
 }
 
-// lineWriter takes memberlist's log lines. What they call errors is the daily life of a network, so all are debug, but that somebody
-// has other keys.
+// lineWriter takes memberlist's log lines. What they call errors is usual in a network, so all are debug. The exception
+// is that another node has other keys.
 type lineWriter struct {
 	log *slog.Logger
 

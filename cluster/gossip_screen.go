@@ -274,7 +274,7 @@ func (w *gossipWire) take(n int) ([]byte, error) {
 	return b, nil
 }
 
-// gossipValue is what a field has. Only integers are told apart from the rest.
+// gossipValue is what a field has. It keeps integers apart from all other values.
 type gossipValue struct {
 	integer bool // and not negative
 	number  uint64
@@ -321,7 +321,7 @@ func (w *gossipWire) name() (string, error) {
 	return string(b), err
 }
 
-// value reads a value: no list, no map and no extension, of which memberlist's messages have none.
+// value reads a value. Lists, maps and extensions are malformed: memberlist's messages have none.
 func (w *gossipWire) value() (gossipValue, error) {
 	head, err := w.take(1)
 	if err != nil {

@@ -257,8 +257,8 @@ func TestGossipTellsTwoNodesWithOneName(t *testing.T) {
 	})
 }
 
-// A node that comes back at once, while others take its last start for alive, is not told that it runs twice, though a bit of every second packet is inverted: who is asked for another start does not
-// answer because its name came as something else.
+// A node comes back at once, while others take its last start for alive, and a bit of every second packet is inverted.
+// It is not reported as running twice: damage to the name in a ping does not make a node answer for another start.
 func TestDamagedPacketsMakeNoDuplicates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
@@ -282,8 +282,7 @@ func TestDamagedPacketsMakeNoDuplicates(t *testing.T) {
 	})
 }
 
-// One who comes to a name that is taken goes, though its clock says that it was
-// first; and so says every node.
+// A node that comes to a name that is taken goes, though its clock says that it was first. Every node says so.
 func TestGossipKeepsTheOneThatIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
@@ -338,9 +337,8 @@ func TestGossipRefusesWhatItCannotTell(t *testing.T) {
 	}
 }
 
-// Two clusters with the same names of nodes, and one node of the first that is
-// sent to join the second: neither hears of the other's members, no name counts
-// as used twice, and the node that was sent astray is told.
+// Two clusters have the same names of nodes, and one node of the first is sent to join the second. Neither hears of the
+// other's members, no name counts as used twice, and the node that was sent astray reports a foreign cluster.
 func TestAnotherClusterIsNotJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)

@@ -39,7 +39,7 @@ type gossipTransport struct {
 	loops   sync.WaitGroup
 }
 
-// listen opens the sockets of a transport of which network, sums, damaged, keys and refuse are set.
+// listen opens the sockets of a transport. Its fields network, sums, damaged, keys and refuse are set.
 func (t *gossipTransport) listen(ctx context.Context, listen, advertise string) error {
 	stream, packet, err := listenBoth(ctx, t.network, listen)
 	if err != nil {
@@ -100,8 +100,8 @@ func reachable(listening, advertise string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, addr.Port()), nil
 }
 
-// MachineIP returns the address of this machine that is told where it listens on all:
-// a private one if it has any, else a public one, else loopback.
+// MachineIP returns the address that this machine announces when it listens on all addresses: a private one if it has
+// any, else a public one, else loopback.
 func MachineIP() netip.Addr {
 	best := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	addrs, err := net.InterfaceAddrs()
@@ -179,7 +179,7 @@ func (t *gossipTransport) receive() {
 	}
 }
 
-// pause keeps a socket that goes on failing from spinning; false on Shutdown.
+// pause keeps a socket that fails again and again from spinning; false on Shutdown.
 func (t *gossipTransport) pause() bool {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Who reads the keys while some are taken out reads each at its place: memberlist hands out the slice that it changes.
+// A reader of the keys sees each at its place while some are taken out: memberlist hands out the slice that it changes.
 func TestReadersKeepTheirKeys(t *testing.T) {
 	keys := [][]byte{
 		bytes.Repeat([]byte{'a'}, 32), bytes.Repeat([]byte{'b'}, 32),

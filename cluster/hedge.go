@@ -91,8 +91,8 @@ func (h *hedges) spend() bool {
 // Hedges returns how many calls to other nodes were made a second time because the first was slow, and how often the second answered first.
 func (c *Coordinator) Hedges() (sent, won uint64) { return c.hedges.sent.Load(), c.hedges.won.Load() }
 
-// hedged asks a node, and if that takes long other replicas of its shards too. What answers first counts; the other one is told to stop.
-// A call that only leaders answer in full is made once.
+// hedged asks a node. If that takes long, it asks other replicas of its shards, too. The first answer counts, and the
+// other call is stopped. A call that only leaders answer in full is made once.
 func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend, call *askCall) (*ebbv1.ShardAskResponse, error) {
 	start := time.Now()
 	delay, known := c.hedges.delay(call.node)

@@ -110,7 +110,7 @@ func TestLeadersAreWaitedFor(t *testing.T) {
 	}
 }
 
-// Few calls are made twice, however slow a node has become; and none in a cluster where nobody else has the shard.
+// Few calls are made twice, however slow a node has become. None is in a cluster where no other node has the shard.
 func TestHedgesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 16)

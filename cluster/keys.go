@@ -159,14 +159,16 @@ func encoded(cmd *ebbv1.Command, namespace string, id *ebbv1.IdempotencyKey) ([]
 	return raw, nil
 }
 
-// Rename gives a key another name. Where both names are of one shard it is one entry of its log. Otherwise what the key holds is
-// exported, put under the new name, and deleted under the old one if nothing was added meanwhile; else it begins again:
+// Rename gives a key another name. Where both names are of one shard, it is one entry of its log. Otherwise what the
+// key holds is exported, and put under the new name. It is deleted under the old one if nothing was added since; else
+// Rename begins again:
 //
 //	old shard    export ------------------> delete if unchanged --- no ---> export ...
 //	new shard             put, if it may                                             put in place of the first
 //
-// In between, both names are there. It ends in KEY_BUSY when the key is written all the time; the new name is taken back then, and what
-// overwrite went over is put there again, unless it is too large for that. A request that is repeated under its identity when it is done is done.
+// In between, both names are there. It ends in KEY_BUSY when the key is written all the time. The new name is taken
+// back then, and what overwrite went over is put there again, unless it is too large for that. A request that is
+// repeated under its identity when it is done is done.
 func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
 	if err := proto.CheckRename(req); err != nil {
 		return nil, err
@@ -383,7 +385,7 @@ func (m *move) undo(ctx context.Context, checksum *uint64) {
 	switch {
 	case checksum == nil:
 	case m.over.GetFound() && m.put(ctx, &ebbv1.PutKey{Key: m.to, Replace: checksum}, m.over.GetImage()) == nil:
-	default: // nothing was there, or it has faded meanwhile
+	default: // nothing was there, or it has faded since
 		_, _ = m.remove(ctx, m.target, m.to, *checksum, m.step())
 	}
 }

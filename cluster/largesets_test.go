@@ -56,7 +56,7 @@ func TestControlKnowsLargeSets(t *testing.T) {
 	reborn(t, s.c)
 }
 
-// manyMembers writes members to a set, of which each has a name of so many bytes.
+// manyMembers writes members to a set. The name of each has so many bytes.
 func (e *fakeCluster) manyMembers(namespace, key string, from, to, length int) {
 	e.t.Helper()
 	c := &ebbv1.Increments{}

@@ -85,7 +85,8 @@ func joinCommand(record *ebbv1.NodeRecord, replace bool) *ebbv1.ControlCommand {
 	return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: &ebbv1.JoinNode{Record: record, Replace: replace}}}
 }
 
-// Who waits to take the place of a lost disk is nobody new when the member is gone; without that wait, it is.
+// A node that waits to take the place of a lost disk does not join as a new node when that member is gone. Without that
+// wait, it does.
 func TestWhoWaitsForAPlaceIsRemovedWithIt(t *testing.T) {
 	for waits, welcome := range map[bool]bool{true: false, false: true} {
 		s := bornCluster(t)
@@ -201,7 +202,7 @@ func (e *estate) check(shard uint32) {
 	}
 }
 
-// run goes on until there is nothing left to do.
+// run continues until there is nothing left to do.
 func (e *estate) run(level bool) {
 	e.t.Helper()
 	for round := 0; ; round++ {
@@ -357,7 +358,7 @@ func (e *estate) atRest(t *rapid.T, zoned bool) {
 	}
 }
 
-// TestMovementIsNearIdeal grows and shrinks a cluster, and counts the replicas that moved beside the least that could.
+// TestMovementIsNearIdeal grows and shrinks a cluster, and compares how many replicas moved with the least that could.
 func TestMovementIsNearIdeal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newEstate(t, rapid.IntRange(3, 5).Draw(t, "nodes"), 64, 3, nil)

@@ -44,11 +44,10 @@ func NewLeaders(shards uint32) *Leaders {
 	return &Leaders{hints: make([]atomic.Pointer[hint], shards+1)}
 }
 
-// Observe tells what a Raft group said: node leads the shard in this term, or
-// nobody known does when node is "". An older term than the one already
-// observed changes nothing. That nobody leads is no news of a replica that has
-// heard of no leader since it said so last, and takes no guess away: it may be one
-// that nobody calls, and knows less than others.
+// Observe takes what a Raft group said: node leads the shard in this term, or no known node does when node is "". An
+// older term than the one already observed changes nothing. A replica may say again that there is no leader, without
+// having heard of one since. That is no news and takes no guess away: perhaps no replica calls this one, and it knows
+// less than others.
 func (l *Leaders) Observe(shard uint32, node string, term uint64) {
 	if int(shard) >= len(l.hints) {
 		return
@@ -65,9 +64,8 @@ func (l *Leaders) Observe(shard uint32, node string, term uint64) {
 	}
 }
 
-// Correct tells that asked turned out not to lead the shard, and that leader
-// might. It holds only while the hint still names asked (or nobody), so that an
-// answer that took long never overrides newer knowledge.
+// Correct tells that asked turned out not to lead the shard, and that leader might. It holds only while the hint still
+// names asked (or no node), so that an answer that took long never overrides newer knowledge.
 func (l *Leaders) Correct(shard uint32, asked, leader string) {
 	if int(shard) >= len(l.hints) || asked == leader {
 		return
@@ -88,7 +86,7 @@ func (l *Leaders) Correct(shard uint32, asked, leader string) {
 	}
 }
 
-// replace puts another hint in the place of one, unless that is gone already, and tells who waits for it.
+// replace puts another hint in the place of one, unless that is gone already, and wakes all that wait for it.
 func replace(slot *atomic.Pointer[hint], old, next *hint) bool {
 	next.over = make(chan struct{})
 	if !slot.CompareAndSwap(old, next) {
@@ -100,7 +98,7 @@ func replace(slot *atomic.Pointer[hint], old, next *hint) bool {
 	return true
 }
 
-// led reports whether the last that was heard of the shard is that somebody leads it.
+// led reports whether the shard has a leader, by the last that was heard of it.
 func (h *hint) led() bool { return h != nil && h.seen != "" && h.lost.IsZero() }
 
 // after returns what is known once another observation was made.
@@ -141,8 +139,7 @@ func (l *Leaders) leadershipEnd(node string, shards iter.Seq[uint32]) <-chan str
 	return nil
 }
 
-// Leader returns the node last known to lead the shard and the term of the last
-// observation; "" if nobody is known.
+// Leader returns the node last known to lead the shard and the term of the last observation; "" if no leader is known.
 func (l *Leaders) Leader(shard uint32) (node string, term uint64) {
 	if int(shard) >= len(l.hints) {
 		return "", 0

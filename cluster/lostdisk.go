@@ -9,11 +9,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// replace gives a node whose disk is lost another one: what it held leaves, and is given to it anew. It is refused where that
-// leaves a group without a majority: such a group could never agree that the replica is gone.
+// replace gives a node whose disk is lost another one: what it held leaves, and is given to it anew. It is refused
+// where that leaves a group without a majority: such a group could never agree that the replica is gone.
 //
-// Of a group that is in doubt, and is led all the same, somebody who was to leave may be what its majority is made of. So nobody leaves it now but the
-// lost replica: who was to is a member, or becomes one again, and where it should lie is seen to when that is settled.
+// A group may be in doubt and be led all the same. Its majority may then need a replica that was to leave. So only the
+// lost replica leaves it now. A replica that was to leave is a member, or becomes one again, and where the group should
+// lie is seen to when that is settled.
 func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	table, record := c.Table(), cmd.GetRecord()
 	if err := table.Survives(record.GetName(), cmd.GetLedWithout()); err != nil {
@@ -110,28 +111,31 @@ func (t *Table) marksLost() bool { return t.Version() >= proto.VersionLostReplic
 
 // What a group has left when a node's disk is lost is seen in two ways.
 //
-// By count, of the replicas in its record that may vote. While it is being changed the record does not say who is in the group's configuration, only
-// who may be:
+// By count, of the replicas in its record that may vote. While the group is being changed, the record does not say
+// which replicas are in its configuration, only which may be:
 //
 //	stay   neither join nor leave   in the configuration, with their data
 //	maybe  join or leave            in it or not; whoever has a vote in it has its data
 //	gone   lost, this one included  in it or not, and never heard again
 //
-// So the configuration has at most stay+maybe+gone voters. Those of maybe that are in it only add to those who answer, so the worst is that none is, and
-// all that are gone are: a majority is left for certain if stay > gone. With A lost now:
+// So the configuration has at most stay+maybe+gone voters. Those of maybe that are in it only add to those that answer.
+// So the worst is that none of maybe is in it, and all of gone are: a majority is left for certain if stay > gone. With
+// A lost now:
 //
 //	{A B C}                       2 > 1    certain, whoever else joins or leaves
 //	{A B}                         1 = 1    nothing is left that could agree on anything
-//	{A B, C leaves}               1 = 1    {A B C} is led by B or C, {A B} by nobody
+//	{A B, C leaves}               1 = 1    {A B C} is led by B or C, {A B} is not
 //	{A B, D joins}                1 = 1    {A B D} is led, {A B} is not
 //	{A B, C leaves, D joins}      1 = 1    {A B C}, {A B C D} and {A B D} are all led
 //	{A leaves, B, D joins}        1 = 1    {A B D} and {B D} are, {A B} is not
 //	{A joins, C leaves}           0 < 1    {C} is, {A C} and {A} are not
 //	{A B C, D lost and leaves}    2 = 2    {A B C} is led, {A B C D} is not
 //
-// By evidence, where the count leaves it in doubt: who leads hears a majority, and who still does when nothing has been heard of the disk for a while
-// does so without it. What is only to have other members, and is in the state that its record says, needs no evidence: there the count is exact. The
-// control group is changed by its targets as well, which no mark says: who votes may not have its vote yet, and who does not may still have it.
+// By evidence, where the count leaves it in doubt. A replica that leads hears a majority. If it still leads when
+// nothing has been heard of the disk for a while, it leads without it. A group that is only to have other members,
+// and is in the state that its record says, needs no evidence: there the count is exact. The control group is changed
+// by its targets as well, and no mark says so. A replica that votes by its record may not have its vote yet, and one
+// that does not may still have it.
 
 // count returns whether a node holds a replica of a group that may vote, how many others are sure to be in its configuration with their data, and how many
 // that may be in it never answer again if the node's does not.
@@ -152,7 +156,7 @@ func (t *Table) count(group uint32, node string) (holds bool, stay, gone int) {
 	return holds, stay, gone
 }
 
-// InDoubt returns the groups of which only evidence can tell whether they outlive the loss of a node's disk.
+// InDoubt returns the groups for which only evidence can tell whether they outlive the loss of a node's disk.
 func (t *Table) InDoubt(node string) (groups []uint32) {
 	for id, record := range t.placement {
 		holds, stay, gone := t.count(uint32(id), node)
@@ -163,7 +167,8 @@ func (t *Table) InDoubt(node string) (groups []uint32) {
 	return groups
 }
 
-// Survives refuses what a group would not outlive: the loss of a node's disk. ledWithout are those groups of which there is evidence that they do without it.
+// Survives refuses the loss of a node's disk if a group would not outlive it. ledWithout are the groups for which there
+// is evidence that they do without it.
 func (t *Table) Survives(node string, ledWithout []uint32) *proto.Error {
 	doubts := t.InDoubt(node)
 	for id := range t.placement {
@@ -182,7 +187,7 @@ func (t *Table) Survives(node string, ledWithout []uint32) *proto.Error {
 	return nil
 }
 
-// OnlyCopies returns the groups of which a node holds the only replica.
+// OnlyCopies returns the groups that have their only replica on a node.
 func (t *Table) OnlyCopies(node string) (groups []uint32) {
 	for id, record := range t.placement {
 		others := slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool {

@@ -105,7 +105,7 @@ func TestWhatOutlivesALostDisk(t *testing.T) {
 			for _, first := range []string{"stays", "leaves", "joins"} {
 				how := append([]string{first}, others...)
 				if slices.Index(how, "stays") < 0 && slices.Index(how, "leaves") < 0 {
-					continue // nobody had it
+					continue // no replica had it
 				}
 				table := ward(t, proto.StorageVersion, how...).c.Table()
 				lost := func(replica uint64) bool { return replica == 1 || marks[how[replica-1]].GetLost() }
@@ -150,7 +150,7 @@ func outlive(t *testing.T, how []string, conf []Server, lost func(uint64) bool) 
 	}
 }
 
-// rest goes on with a group until nothing is left to do.
+// rest continues with a group until nothing is left to do.
 func (s testControl) rest(t *testing.T, how []string, conf []Server) {
 	t.Helper()
 	for range 50 {
@@ -311,7 +311,7 @@ func (e *estate) stepIf(some func() bool) (busy bool) {
 	return busy
 }
 
-// still goes on without new targets until nothing can. Whatever is left says what it waits for.
+// still continues without new targets until nothing can change. Whatever is left says what it waits for.
 func (e *estate) still(t *rapid.T) {
 	t.Helper()
 	for round := 0; ; round++ {
@@ -332,7 +332,7 @@ func (e *estate) still(t *rapid.T) {
 	}
 }
 
-// stillPlans is run for a cluster of which nobody is dead: all shards come to have what they should.
+// stillPlans is run for a cluster without dead nodes: all shards come to have what they should.
 func (e *estate) stillPlans(t *rapid.T) {
 	t.Helper()
 	e.run(false)

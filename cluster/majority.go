@@ -23,8 +23,8 @@ func majority(record *ebbv1.ShardRecord, alive func(node string) bool, among fun
 }
 
 // canComplete reports whether a group whose members are being changed is sure to come to the end of that. It needs a
-// majority that answers with those whom it had, with all, and with those who stay. The record does not say which of
-// these it is at.
+// majority that answers among the former members, among all, and among those that stay. The record does not say which
+// of these it is at.
 func canComplete(record *ebbv1.ShardRecord, alive func(node string) bool) bool {
 	return majority(record, alive, func(r *ebbv1.ReplicaRecord) bool { return !r.GetJoining() }) &&
 		majority(record, alive, func(*ebbv1.ReplicaRecord) bool { return true }) &&

@@ -27,8 +27,8 @@ func checkStrict(table *Table) error {
 		WithHint("upgrade all nodes: ebb cluster status")
 }
 
-// missingIn lists the keys of which a shard says that they are not there, and that are its own: one that is asked about
-// patterns is asked about the keys of others, too. Without a table all are.
+// missingIn lists the keys that a shard says are not there, and that are its own. A shard that is asked about patterns
+// is asked about the keys of other shards, too. Without a table all are its own.
 func missingIn(table *Table, part *askPart) (names [][]byte) {
 	positions := part.answer.GetMissing()
 	if len(positions) == 0 {

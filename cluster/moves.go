@@ -7,10 +7,11 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// NextMoves returns the moves to begin now, so that at most so many shards have one under way: those that lack
-// replicas first. Nothing is given to a node that does not live. A move to a node that died, and that the target names no more, is
-// given up, for another node if there is one; one that leaves too few who answer is taken back. A move that waits for a dead node holds up no others, and none
-// begins that would. A node that is to be removed leaves the control group when it holds nothing else.
+// NextMoves returns the moves to begin now, so that at most so many shards have one under way: those that lack replicas
+// first. Nothing is given to a node that does not live. A move to a node that died, and that the target names no more,
+// is given up, for another node if there is one. A move that leaves too few replicas that answer is taken back. A move
+// that waits for a dead node holds up no others, and none begins that would. A node that is to be removed leaves the
+// control group when it holds nothing else.
 func NextMoves(t *Table, alive func(node string) bool, most int) []*ebbv1.BeginMove {
 	var short, rest, instead []*ebbv1.BeginMove
 	for id := uint32(1); id <= t.Shards(); id++ {

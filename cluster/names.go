@@ -14,8 +14,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// In a namespace with a dictionary ids of bitmaps stand for strings. Who is asked puts ids in the place of strings in questions and changes, and strings beside the ids of answers. What a string
-// is, is asked of the shards of its part; an answer is right for ever, so whoever has one need not be asked again, and a replica that lags says nothing wrong where it knows a string.
+// In a namespace with a dictionary, ids of bitmaps stand for strings. The node that is asked puts ids in the place of
+// strings in questions and changes, and adds strings to the ids of answers. It asks the shards of a string's part which
+// id stands for it. An answer is right for ever, so a node that has one need not ask again. A replica that lags says
+// nothing wrong where it knows a string.
 
 // dictionaryCache is what a node remembers of dictionaries.
 type dictionaryCache struct {
@@ -206,7 +208,7 @@ func (c *Coordinator) askNames(ctx context.Context, table *Table, req *ebbv1.Ask
 	if err := c.lookUp(ctx, table, w, req); err != nil && (!req.GetAllowPartial() || isVerdict(err.Wire())) {
 		return &ebbv1.Answer{Error: err.Wire(), Coverage: &w.coverage}
 	}
-	if w.coverage.ShardsTotal == 0 { // nobody had to be asked: what the node knows stays
+	if w.coverage.ShardsTotal == 0 { // no shard had to be asked: what the node knows stays
 		w.coverage = ebbv1.Coverage{AsOfMinUs: w.answer.AsOfUs, AsOfMaxUs: w.answer.AsOfUs}
 	}
 	answer := &ebbv1.Answer{Coverage: &w.coverage, Value: &ebbv1.Answer_Names{Names: w.answer}}
@@ -263,7 +265,7 @@ func (c *Coordinator) withIDs(ctx context.Context, table *Table, req *ebbv1.AskR
 // namesRoom is how many bytes of strings an answer lists.
 const namesRoom = proto.MessageBytesMax - 1<<20
 
-// withNames puts their strings beside the ids of answers. A page ends early where they would not fit a message.
+// withNames adds to the ids of answers their strings. A page ends early where they would not fit a message.
 func (c *Coordinator) withNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, answers []*ebbv1.Answer) {
 	for i, q := range req.GetQuestions() {
 		b := answers[i].GetBitmap()
@@ -366,13 +368,13 @@ func (r *Router) numbered(ctx context.Context, table *Table, namespace string, r
 	return out, nil
 }
 
-// assign returns the ids of strings, none of which comes twice, by string. Those that nobody knows get one from the log of their shard. That is tried again where it is not known whether it was
-// done: a string that has an id keeps it.
+// assign returns the ids of strings by string. No string may come twice. Strings that no shard knows get an id from the
+// log of their shard. assign tries again where it is not known whether that was done: a string that has an id keeps it.
 func (r *Router) assign(ctx context.Context, table *Table, namespace string, names [][]byte) (map[string]uint64, error) {
 	ids := make(map[string]uint64, len(names))
 	w := r.ask.newLookup(table, namespace, names, nil)
 	r.ask.lookUpCached(w)
-	_ = r.ask.lookUpInShards(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}) // who does not answer knows nothing
+	_ = r.ask.lookUpInShards(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}) // silent shards know nothing
 	left := map[uint32][][]byte{}
 	for i, name := range names {
 		if w.answer.Found[i] {

@@ -284,7 +284,8 @@ func TestStringsAndNumbersApart(t *testing.T) {
 	}
 }
 
-// A page of long strings ends where they would not fit a message, and goes on from there; a bare one has numbers only.
+// A page of long strings ends where they would not fit a message, and the next one begins there. A bare page has
+// numbers only.
 func TestPagesOfLongStrings(t *testing.T) {
 	e := newFakeCluster(t, 4)
 	e.named(0)
@@ -472,7 +473,7 @@ func TestDictionaryOfOtherParts(t *testing.T) {
 	}
 }
 
-// Who counts other shards than there are names nothing: a shard would hand out ids of the part of another.
+// A command for another number of shards names nothing: a shard would hand out ids of the part of another.
 func TestStringsForAnotherCluster(t *testing.T) {
 	e := newFakeCluster(t, 3)
 	e.named(0)

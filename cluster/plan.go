@@ -181,8 +181,8 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 	p.parts = append(p.parts, askPart{question: single})
 }
 
-// ofShard returns a question of patterns as one shard is asked it: of keys that are named beside them, only its own shard
-// knows whether one is there. Another must not say that it is not, nor what it may have held.
+// ofShard returns a question of patterns as one shard is asked it. If the question names keys, too, only the shard of a
+// key knows whether it is there. Another shard must not say that it is not, nor what it may have held.
 func ofShard(table *Table, q *ebbv1.Question, number uint32) *ebbv1.Question {
 	own := func(keys [][]byte) [][]byte {
 		return slices.DeleteFunc(keys, func(key []byte) bool { return table.ShardOf(q.GetNamespace(), key) != number })
@@ -542,8 +542,7 @@ func incomplete(parts []askPart, c *ebbv1.Coverage) *ebbv1.Error {
 		WithHint("try again, or allow partial answers").WithShard(c.ShardsFailed[0]).Wire()
 }
 
-// Room for what an answer holds beside its keys and bins, and beside the bytes
-// of each.
+// Room for what an answer holds in addition to its keys and bins, and for each of these in addition to its bytes.
 const (
 	answerRoom = 256
 	binRoom    = 64

@@ -22,7 +22,7 @@ func (x *queryExecution) contains(s *ebbv1.PlanSummary, a about) (*queryStage, *
 	case proto.BySlice(ns):
 	default:
 		if numbers && slices.ContainsFunc(a.keys, func(key []byte) bool { return rollup(ns, key) != nil }) {
-			break // the bitmap may be made of others only, of which the key itself knows nothing
+			break // the bitmap may be made of others only, and the key itself knows nothing of them
 		}
 		return x.summaryOr(s, a, func() (*queryStage, *proto.Error) {
 			switch {

@@ -52,7 +52,7 @@ func (x *queryExecution) describe(d *ebbv1.PlanDescribe) (*queryStage, *proto.Er
 	return ask("one key", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: a.keys[0], AsOfUs: x.plan.GetAsOfUs()}}}, err)
 }
 
-// listing finds out which keys of a kind patterns mean, of which there may be so many with those that are named.
+// listing finds out which keys of a kind patterns mean. With those that are named there may be as many as most.
 func (x *queryExecution) listing(a about, kind ebbv1.Kind, most int, then func([][]byte, *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error)) *queryStage {
 	e := &queryStage{step: "which keys match"}
 	for _, pattern := range a.patterns {

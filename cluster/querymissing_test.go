@@ -94,7 +94,7 @@ func drawTerm(there map[string]ids, name string) drawnExpression {
 	return out
 }
 
-// Whatever a name that is not there is beside, an answer names it, and the answer is right.
+// Whatever a missing name stands next to, an answer names it, and the answer is right.
 func TestMissingIsNamedWhereverItStands(t *testing.T) {
 	e := stocked(t)
 	e.table = e.table.WithVersion(proto.VersionMissingKeys)

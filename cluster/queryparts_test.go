@@ -21,7 +21,7 @@ func TestQueryManyParts(t *testing.T) {
 	first := time.Date(2011, 1, 1, 0, 0, 0, 0, time.UTC)
 	for day := range days {
 		set := ids{}
-		for i := range uint64(12) { // in up to 12 slices, of which parts are fetched one after the other
+		for i := range uint64(12) { // in up to 12 slices; their parts are fetched one after the other
 			id := i<<16 + uint64(day)*i%50
 			set[id], everyone[id] = true, true
 		}

@@ -353,7 +353,7 @@ func (x *queryExecution) graph(g *ebbv1.PlanGraph) (*queryStage, *proto.Error) {
 	return ask("each set compared with each", x.graphQuestion(a, &ebbv1.GraphQuestion{Links: g.GetLinks(), MinJaccard: g.GetMinJaccard()}), err)
 }
 
-// similar asks for a graph, of which it keeps one set with its links.
+// similar asks for a graph, and keeps one set of it with its links.
 func (x *queryExecution) similar(s *ebbv1.PlanSimilar) (*queryStage, *proto.Error) {
 	if s.GetOf() != nil {
 		return x.similarTo(s)

@@ -39,15 +39,17 @@ type Step struct {
 	Why     string
 }
 
-// NextStep returns what brings a group's configuration closer to its record in the table. It looks at both afresh each time, so
-// whoever leads goes on where another stopped. New replicas are added before old ones go: first without a vote, then with one when
-// caughtUp says that they have the whole log. A member that the record does not have is one that was dropped from it.
-// A replica is added when there says that its node has made it, and gets its vote only if there still says so: the second of two voters is needed for
-// everything, the end of its own membership included. Nobody waits for one without a vote: a node that asked to
-// follow the control group and never came back would keep all others from joining and leaving.
+// NextStep returns what brings a group's configuration closer to its record in the table. It looks at both afresh each
+// time, so any leader continues where another stopped. New replicas are added before old ones go: first without a vote,
+// then with one when caughtUp says that they have the whole log. A member that the record does not have is one that was
+// dropped from it. A replica is added when there says that its node has made it. It gets its vote only if there still
+// says so: the second of two voters is needed for everything, the end of its own membership included. NextStep does not
+// wait for a replica that is to have no vote. Otherwise a node that asked to follow the control group and never came
+// back would keep all others from joining and leaving.
 //
-// A vote is taken only if those who keep theirs have a majority that is there: Raft appends the smaller configuration at once, and then nobody
-// could commit it or undo it. One whose disk is lost goes first, since it only counts against the majority.
+// A vote is taken only if the replicas that keep theirs have a majority that is there. Raft appends the smaller
+// configuration at once, and then it could not be committed or undone. A replica whose disk is lost goes first, since
+// it only counts against the majority.
 //
 // record must be newer than configuration: read after it.
 func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, there func(node string, replica uint64) bool, caughtUp func(replica uint64) bool) Step {

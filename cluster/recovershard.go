@@ -9,10 +9,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// recoverShard makes one replica of a shard all that is left of it. The others are lost: they leave.
-// The node of the one that stays makes it the only member of its group, which nothing else could do: there is no
-// majority. From then on the shard is led, and gets other replicas as any shard does that has too few. That it has no
-// majority is seen by who proposes this; the state machine cannot.
+// recoverShard makes one replica of a shard all that is left of it. The others are lost: they leave. The node of the
+// one that stays makes it the only member of its group, which nothing else could do: there is no majority. From then on
+// the shard is led, and gets other replicas as any shard does that has too few. The proposer sees that it has no
+// majority; the state machine cannot.
 func (c *Control) recoverShard(cmd *ebbv1.RecoverShard) *proto.Error {
 	table, id := c.Table(), cmd.GetShard()
 	if table.Version() < proto.VersionRecoverShard {

@@ -13,8 +13,8 @@ func recoverCommand(shard uint32, node string, replica uint64) *ebbv1.ControlCom
 	}}
 }
 
-// A shard goes on with one replica. The others are lost until its configuration says that they are gone, and then it
-// gets new ones on the nodes that it lay on.
+// A shard continues with one replica. The others are lost until its configuration says that they are gone. Then it gets
+// new ones on the nodes that it lay on.
 func TestRecoverShard(t *testing.T) {
 	s := bornCluster(t)
 	const shard = 3

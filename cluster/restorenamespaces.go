@@ -16,8 +16,9 @@ const (
 	RestoredVersionTrusted = 1 << 40
 )
 
-// restoreNamespaces puts the namespaces of a backup in the place of those of the same names, or beside the others: all of them or, if one cannot be, none.
-// Their versions are above those that the backup's shards have and those that this cluster's had, so that every shard is told of them again.
+// restoreNamespaces puts in the namespaces of a backup. Each takes the place of the namespace of the same name, if
+// there is one. It puts in all of them or, if one cannot be, none. Their versions are above those that the backup's
+// shards have and those that this cluster's had, so that every shard hears of them again.
 func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.Error {
 	table := c.Table()
 	if err := table.CheckRestore(req.GetNamespaces()); err != nil {
@@ -115,7 +116,8 @@ func DeletedAnew(namespaces []*ebbv1.Namespace, nowUS int64) []*ebbv1.Namespace 
 	return out
 }
 
-// CheckRestore reports why not all namespaces of a backup can be put into this table. Who cuts a request up asks before the first part.
+// CheckRestore reports why not all namespaces of a backup can be put into this table. A caller that splits a request
+// asks before the first part.
 func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 	if t.ClusterID() == "" {
 		return proto.ErrStarting.Errorf("the cluster has no identity yet")

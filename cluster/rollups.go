@@ -27,7 +27,8 @@ func rollsUp(ns *ebbv1.Namespace, key []byte) (s query.KeyFormat, p query.Period
 	return s, p, ok && slices.Contains(units, ebbv1.Period(p.Unit))
 }
 
-// rollup are the keys that stand for one that is rolled up, itself first; nil for any other. Those that are too long for a key are left out: nobody can have written to them.
+// rollup are the keys that stand for one that is rolled up, itself first; nil for any other. Those that are too long
+// for a key are left out: no caller can have written to them.
 func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
 	format, p, ok := rollsUp(ns, key)
 	if !ok {

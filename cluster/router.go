@@ -24,9 +24,9 @@ type RouterConfig struct {
 	Confirm func(ctx context.Context) error
 }
 
-// Router takes commands to the leaders of their shards: to the local Backend
-// directly, to other nodes in one call each. A command is forwarded at most
-// once, and says so: who receives it answers NOT_LEADER rather than send it on.
+// Router takes commands to the leaders of their shards: to the local Backend directly, to other nodes in one call each.
+// A command is forwarded at most once, and says so: the node that receives it answers NOT_LEADER rather than send it
+// on.
 type Router struct {
 	cfg RouterConfig
 	ask *Coordinator // asks in its name
@@ -114,10 +114,9 @@ func (r *Router) hintOtherThanSelf(table *Table, shard uint32) string {
 	return ""
 }
 
-// target returns the node to which self takes a shard's business: the last known
-// leader, or who should lead when nobody is known. That is self when its own
-// replica has just heard that nobody leads: it refuses at once and will be among the
-// first to hear who does, while another may be the one that has just been cut off.
+// target returns the node to which self takes a shard's business: the last known leader, or the preferred one when none
+// is known. It is self when its own replica has just heard that there is no leader. Then self refuses at once, and will
+// be among the first to hear of the next leader. Another node may be the one that has just been cut off.
 func target(self string, table *Table, leaders *Leaders, shard uint32) string {
 	if leaderless(self, table, leaders, shard) {
 		return self
@@ -130,12 +129,13 @@ func target(self string, table *Table, leaders *Leaders, shard uint32) string {
 	return table.Preferred(shard)
 }
 
-// leaderless reports whether a node's own replica of a shard has heard that nobody leads, not long ago.
+// leaderless reports whether a node's own replica of a shard has heard, not long ago, that there is no leader.
 func leaderless(self string, table *Table, leaders *Leaders, shard uint32) bool {
 	return lostLeader(self, table, leaders, shard) != ""
 }
 
-// lostLeader returns the node of which a node's own replica of a shard has heard, not long ago, that it leads no more; "" if it has not, or knows who leads now.
+// lostLeader returns the former leader if a node's own replica of a shard has heard, not long ago, that it leads no
+// more. It returns "" if the replica has not heard so, or knows the present leader.
 func lostLeader(self string, table *Table, leaders *Leaders, shard uint32) (former string) {
 	if _, holds := table.ReplicaOn(self, shard); !holds {
 		return ""
@@ -315,9 +315,8 @@ func (p *batch) fail(err *proto.Error) {
 	}
 }
 
-// outcome says what a failed call means for its commands. A node that refused
-// the call, or was not reached, applied nothing; when the call broke or ran out
-// of time nobody knows.
+// outcome says what a failed call means for its commands. A node that refused the call, or was not reached, applied
+// nothing. When the call broke or ran out of time, the outcome is unknown.
 func outcome(node string, err error) *proto.Error {
 	e := proto.AsError(err)
 	switch e.Code {

@@ -237,7 +237,8 @@ func TestRouterWaitsForAllAndHonoursTheDeadline(t *testing.T) {
 	})
 }
 
-// A node that was cut off while it led does not answer. Whoever forwarded to it waits no longer than until it learns that another leads.
+// A node that was cut off while it led does not answer. The node that forwarded to it waits only until it learns that
+// another leads.
 func TestRouterGivesUpOnWhoLeadsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 16)
@@ -315,8 +316,9 @@ func TestWhoHandsOverIsHeardOut(t *testing.T) {
 	}
 }
 
-// Who was cut off while it led steps down and knows nobody else; who should lead is behind the cut and does not answer. So it refuses at
-// once, and whoever asked goes elsewhere. Nor does it take the word of a node that knows no leader either for a reason to guess.
+// A node that was cut off while it led steps down and knows no other leader. The node that should lead is behind the
+// cut and does not answer. So the node that was cut off refuses at once, and the caller goes elsewhere. Nor does it
+// guess when another node answers that it knows no leader either.
 func TestRouterRefusesWhileItsReplicaKnowsNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 16)
@@ -356,8 +358,9 @@ func TestRouterRefusesWhileItsReplicaKnowsNoLeader(t *testing.T) {
 	})
 }
 
-// A replica that knows of no leader because it is being made, because it has just started or because nobody calls it any more keeps its node from asking
-// nobody: others know who leads. One that has lost a leader does so for two election timeouts.
+// A replica may know of no leader because it is being made, has just started, or is not called by others any more. It
+// does not keep its node from asking other nodes: they know the leader. A replica that has lost a leader does so for
+// two election timeouts.
 func TestRouterAsksOthersWhereItsReplicaKnowsNothing(t *testing.T) {
 	for name, observe := range map[string]func(*Leaders, uint32){
 		"it has heard of no leader yet": func(l *Leaders, shard uint32) { l.Observe(shard, "", 1) },

@@ -8,8 +8,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// sink answers everything at once and with nothing, so that benchmarks measure
-// who calls it.
+// sink answers everything at once and with nothing, so that benchmarks measure its caller.
 type sink struct{}
 
 var nothing = &ebbv1.CommandResult{Applied: 1}

@@ -12,15 +12,16 @@ import (
 // storedIDsMax is how many ids a bitmap that is stored may have: as many as the result of a command says.
 const storedIDsMax = math.MaxUint32
 
-// storeSliced makes a bitmap that is placed by slice of an expression. Nobody sees any of it before all of it is there:
+// storeSliced makes a bitmap that is placed by slice of an expression. No question sees any of it before all of it is
+// there:
 //
 //	home         reserve generation ------------------------------------> put generation in place of the old one
 //	all shards                   each evaluates its slices and stores
 //	                             them under the generation
 //
 // What stops in between leaves a generation that is swept, and so does a bitmap that is replaced. The last step bears
-// the identity of the request: one that is repeated stores parts again, which no question sees, and hears what the
-// first has stored.
+// the identity of the request. A request that is repeated stores parts again, which no question sees, and hears what
+// the first has stored.
 func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	keys := proto.ExprKeys(req.GetExpr())
 	s := &slicedStore{
@@ -60,7 +61,7 @@ type slicedStore struct {
 	until     int64
 }
 
-// step is the identity of one of its commands, of which none is a repetition of those of another.
+// step is the identity of one of its commands. No command is a repetition of another's.
 func (s *slicedStore) step(which uint64) *ebbv1.IdempotencyKey {
 	return &ebbv1.IdempotencyKey{IssuedAtUs: s.until - proto.SliceLeaseUS, Hi: s.number.GetNumber(), Lo: which}
 }
@@ -99,7 +100,8 @@ func (s *slicedStore) atHome(ctx context.Context, id *ebbv1.IdempotencyKey, h *e
 	return resp.GetResults()[0], refusedIn(resp)
 }
 
-// insist applies commands that bear identities, and sends those again of which nobody knows what became, as long as the context lasts.
+// insist applies commands that bear identities. It sends those with an unknown outcome again, as long as the context
+// lasts.
 func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyRequest) *ebbv1.ApplyResponse {
 	resp := r.apply(ctx, table, req, retryUntilLeader)
 	for try := 1; pause(ctx, try+1); try++ {

@@ -83,7 +83,7 @@ func expandExpr(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) (*ebbv1.Bit
 	return rolledUp(x, ns), nil
 }
 
-// checkSliced refuses questions that nobody can answer where bitmaps are placed by slice: homes know nothing of ids.
+// checkSliced refuses questions that no shard can answer where bitmaps are placed by slice: homes know nothing of ids.
 func checkSliced(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 	if !proto.BySlice(ns) {
 		return nil
@@ -178,7 +178,8 @@ type slicedAsk struct {
 	err   *proto.Error
 }
 
-// slicesTries is how often a question is asked again because a bitmap of it was forgotten or made anew meanwhile.
+// slicesTries is how often a question is asked again because a bitmap of it was forgotten or made anew while it was
+// asked.
 const slicesTries = 8
 
 // slicedPartsMax is how many answers of shards one round of a request is about.
@@ -583,7 +584,8 @@ func mergeEnds(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer) {
 	}
 }
 
-// mergePages takes the first ids of several pages: as many as are certain, for of a page that goes on nobody knows what is behind it.
+// mergePages takes the first ids of several pages, as many as are certain: if a page has more, the ids behind it are
+// not known.
 func mergePages(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer, limit int) {
 	for _, b := range lists {
 		if b.GetMore() && (!out.More || b.GetNext() < out.Next) {

@@ -385,8 +385,8 @@ func (w *bitmapWorld) askCohort(t *testing.T, e *fakeCluster, c *Coordinator) {
 	}
 }
 
-// A bitmap that was deleted is gone at once for everybody, and begins anew with what is set after that: also for one who remembers its number, and also if whoever deleted it
-// stopped between its home and its parts.
+// A bitmap that was deleted is gone at once for every caller, and begins anew with what is set after that. This also
+// holds for a node that remembers its number, and if the node that deleted it stopped between its home and its parts.
 func TestSlicedDelete(t *testing.T) {
 	e := newFakeCluster(t, 8)
 	e.people()
@@ -397,7 +397,7 @@ func TestSlicedDelete(t *testing.T) {
 		t.Fatalf("ids %v", got)
 	}
 
-	// The home has forgotten it, and nobody told the parts.
+	// The home has forgotten it, and the parts have not heard of that.
 	del, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("a")}}}}, "people", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -422,7 +422,7 @@ func TestSlicedDelete(t *testing.T) {
 	}
 }
 
-// Who makes a bitmap and stops before the ids are set leaves an empty one, which is as good as none.
+// A client that makes a bitmap and stops before the ids are set leaves an empty one, which is as good as none.
 func TestSlicedBitmapWithoutIDs(t *testing.T) {
 	e := newFakeCluster(t, 8)
 	e.people()

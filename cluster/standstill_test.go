@@ -11,7 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// standstill is what peers look like to a node that stands still while a question is under way: all have been asked, the home has answered, and one has to be asked again when it goes on.
+// standstill is what peers look like to a node that stands still while a question is under way. All peers have been
+// asked, the home has answered, and one has to be asked again when the node continues.
 type standstill struct {
 	*fakeCluster
 	home, again string // nodes
@@ -50,8 +51,9 @@ func (b stoodBackend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (resp
 	return resp, err
 }
 
-// A node that stands still while it asks may ask for parts that were swept meanwhile: what was there under the number that the home had said is not there any more. The contexts of its questions end by
-// the monotonic clock, which stands still with the machine.
+// A node that stands still while it asks may ask for parts that were swept since. What was there under the number that
+// the home had said is not there any more. The contexts of its questions end by the monotonic clock, which stands still
+// with the machine.
 func TestSlicedAskAfterAStandstill(t *testing.T) {
 	replaced := append(slices.Clone(wide), 3)
 	slices.Sort(replaced)

@@ -111,8 +111,9 @@ func (e *fakeCluster) storeBoth(ctx context.Context, key string) error {
 	return err
 }
 
-// Whoever stops wherever in whatever they do, also if the bitmap is deleted then, and whenever what they had sent arrives: in the end there are no parts but those that homes name, and nothing that a home names was
-// swept. Sweeps may stop anywhere, too.
+// A node may stop anywhere in anything it does, also if the bitmap is deleted then, and whenever what it had sent
+// arrives. In the end there are no parts but those that homes name, and nothing that a home names was swept. Sweeps may
+// stop anywhere, too.
 func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 	for what, do := range whatCrashes {
 		for _, late := range []struct {
@@ -232,7 +233,7 @@ func TestSlicedStoreOnce(t *testing.T) {
 	}
 }
 
-// A store whose shards change leaders under it goes on with those that lead then, and counts each part once.
+// If the leaders of shards change during a store, it continues with the new ones, and counts each part once.
 func TestSlicedStoreWhileLeadersChange(t *testing.T) {
 	e := newFakeCluster(t, 8)
 	e.people()
@@ -251,7 +252,8 @@ func TestSlicedStoreWhileLeadersChange(t *testing.T) {
 	}
 }
 
-// What stands under a number is good for the time of a lease, whoever sends it; a bitmap that nobody put in time is refused.
+// What stands under a number is valid for the time of a lease, whichever node sends it. A bitmap that was not put in
+// time is refused.
 func TestLeasesEnd(t *testing.T) {
 	e := newFakeCluster(t, 4)
 	e.people()

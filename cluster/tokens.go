@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// TokenHash is what is kept of a token's text. Who looks one up by its hash learns nothing of it from the time that takes.
+// TokenHash is what is kept of a token's text. The time of a lookup by hash reveals nothing of it.
 type TokenHash [sha256.Size]byte
 
 // HashToken returns the hash of a token's text, and false if it is longer than any token. It allocates nothing.
@@ -123,7 +123,7 @@ func (t *Table) indexTokens() error {
 	return nil
 }
 
-// putToken makes a token. The same one again, of a caller who has not heard that it is made, is no change.
+// putToken makes a token. The same one again, of a caller that has not heard that it is made, is no change.
 func (c *Control) putToken(cmd *ebbv1.PutToken) *proto.Error {
 	table := c.Table()
 	if table.ClusterID() == "" {
@@ -159,8 +159,8 @@ func (c *Control) putToken(cmd *ebbv1.PutToken) *proto.Error {
 	return nil
 }
 
-// mayBegin refuses a first token after which nobody could make another, now or later. It is looked at where commands have an order: two at
-// a time cannot pass each other by.
+// mayBegin refuses a first token after which no caller could make another, now or later. It is called where commands
+// have an order: two at a time cannot pass each other by.
 func (ts *Tokens) mayBegin(made *Token, cmd *ebbv1.PutToken) *proto.Error {
 	switch {
 	case cmd.GetGuarded() || ts.Len() > 0:

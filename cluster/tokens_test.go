@@ -32,7 +32,7 @@ func TestControlKeepsTokens(t *testing.T) {
 	}
 	before := s.c.Table().Epoch()
 	command := tokenCommand("ops", 1, role(ebbv1.Role_ROLE_OPERATOR, ""))
-	for range 2 { // who has not heard that it is made asks again
+	for range 2 { // a caller that has not heard that it is made asks again
 		if e := s.apply(command).GetError(); e != nil {
 			t.Fatal(e)
 		}
@@ -61,7 +61,8 @@ func TestControlKeepsTokens(t *testing.T) {
 	}
 }
 
-// Nobody is locked out, and the cluster is not opened, whatever is asked at the same time: commands are looked at one after the other.
+// Commands are looked at one after the other. So whatever is asked at the same time, callers are not locked out, and
+// the cluster is not opened.
 func TestLastTokens(t *testing.T) {
 	const operator, reader = ebbv1.Role_ROLE_OPERATOR, ebbv1.Role_ROLE_READER
 	make := func(name string, seed byte, g *ebbv1.Grant, expires int64, guarded, mayEnd bool) *ebbv1.ControlCommand {
@@ -128,8 +129,8 @@ func TestLastTokens(t *testing.T) {
 	}
 }
 
-// Until all nodes know better, the operator's token that lasts longest is revoked as it was before: who applies that entry later, at a newer version, has the
-// same table.
+// Until all nodes know better, the operator's token that lasts longest is revoked as it was before. So a node that
+// applies that entry later, at a newer version, has the same table.
 func TestLastOperatorSinceItsVersion(t *testing.T) {
 	ends := tokenCommand("ends", 2, role(ebbv1.Role_ROLE_OPERATOR, ""))
 	ends.GetPutToken().Token.ExpiresUs = 1_000
@@ -241,8 +242,8 @@ func TestHashToken(t *testing.T) {
 	}
 }
 
-// From the storage version of proofs on, the first token needs the word of every present member, and a node that proves
-// nothing cannot join beside it, in whatever order the two are proposed.
+// From the storage version of proofs on, the first token needs the word of every present member. A node that proves
+// nothing cannot join at the same time, in whatever order the two are proposed.
 func TestTokensAndUnprovenNodes(t *testing.T) {
 	first := func(epoch uint64) *ebbv1.ControlCommand {
 		c := tokenCommand("ops", 1, role(ebbv1.Role_ROLE_OPERATOR, ""))

@@ -28,7 +28,7 @@ const (
 	nobody   audience = iota // what the table does not name
 	everyone                 // also callers without a token
 	known                    // with any token
-	nodes                    // other nodes, and nobody else
+	nodes                    // other nodes, and no other caller
 	granted                  // as check says
 )
 
@@ -47,7 +47,7 @@ type rule struct {
 	least ebbv1.Role
 }
 
-// rules has every method that there is. One that it does not have is for nobody.
+// rules has every method that there is. No caller may call a method that it does not have.
 var rules = map[string]rule{
 	ebbv1grpc.Ebb_Increment_FullMethodName:         in(writer, (*ebbv1.IncrementRequest).GetNamespace).audited(onKeys(auditIncrement)),
 	ebbv1grpc.Ebb_Bits_FullMethodName:              in(writer, (*ebbv1.BitsRequest).GetNamespace).audited(onKeys(auditBits)),
@@ -149,7 +149,7 @@ func checkSetNamespace(c *caller, req any) error {
 	return nil
 }
 
-// checkNamespaceUsage lets everybody ask who is known, and is told of what they may read.
+// checkNamespaceUsage lets every known caller ask. The answer is about what the caller may read.
 func checkNamespaceUsage(c *caller, req any) error {
 	r, ok := req.(*ebbv1.NamespaceUsageRequest)
 	if !ok {
@@ -193,7 +193,7 @@ func checkRestoreNamespaces(c *caller, req any) error {
 		return errUnchecked(req)
 	}
 	if len(r.GetNamespaces()) == 0 {
-		return c.needs(operator, "") // it will be refused, and only they are told why
+		return c.needs(operator, "") // it will be refused, and only operators hear why
 	}
 	for _, ns := range r.GetNamespaces() {
 		if err := c.needs(admin, ns.GetName()); err != nil {
@@ -203,7 +203,7 @@ func checkRestoreNamespaces(c *caller, req any) error {
 	return nil
 }
 
-// checkStatus lets everybody ask who is known. Checksums are for operators: leaders write entries for them.
+// checkStatus lets every known caller ask. Checksums are for operators: leaders write entries for them.
 func checkStatus(c *caller, req any) error {
 	r, ok := req.(*ebbv1.StatusRequest)
 	if !ok {

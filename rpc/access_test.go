@@ -55,7 +55,8 @@ func boxOf() *tokenBox {
 	}}
 }
 
-// callers are who calls in the matrix. A node shows that it is one, all others show a token, and nobody shows nothing.
+// callers are who calls in the matrix. A node shows that it is one, and all others show a token; "nobody" shows
+// nothing.
 var callers = []string{"nobody", "reader", "stranger", "writer", "admin", "operator", "node"}
 
 const rootSecret = "ebb_root_of_all_things_in_this_test_and_no_other"
@@ -64,7 +65,7 @@ func accessOf(b *tokenBox) *Access {
 	return NewAccess(AccessConfig{Tokens: b.tokens, Root: []string{rootSecret}, Node: "ebb-0"})
 }
 
-// as returns a context of a call by somebody.
+// as returns the context of a call by the caller of this name.
 func as(t testing.TB, a *Access, name string) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)
@@ -193,8 +194,8 @@ func try(t testing.TB, conn *grpc.ClientConn, ctx context.Context, method string
 	return verdict(ebbv1grpc.FromStatus(err))
 }
 
-// Every method of every service that a node offers, by everybody: testdata/access.txt says who may. A method without a line there
-// fails, and so does one without a rule, which is for nobody.
+// Every caller calls every method of every service that a node offers: testdata/access.txt says who may. The test fails
+// for a method without a line there. It also fails for one without a rule: no caller may call that.
 func TestAccessMatrix(t *testing.T) {
 	box := boxOf()
 	s, access := guardedServices(box)

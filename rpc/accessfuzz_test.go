@@ -15,7 +15,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Whatever stands in the headers of a call, it is refused, or is of nobody, unless it holds a secret: no words make somebody of a caller.
+// Whatever stands in the headers of a call, it is refused, or its caller stays unknown, unless it holds a secret. No
+// other words make a caller known.
 func FuzzIdentify(f *testing.F) {
 	access := accessOf(boxOf())
 	for _, name := range []string{"", "nobody", "operator", "root", "cert:x operator"} {

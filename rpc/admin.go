@@ -88,7 +88,7 @@ func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// adminBodyMax is how many bytes of a request the profiles read: addresses of which the symbols are asked for.
+// adminBodyMax is how many bytes of a request the profiles read: the addresses whose symbols are asked for.
 const adminBodyMax = 64 << 10
 
 // fromHere reports whether a request comes from this machine.

@@ -24,7 +24,7 @@ const (
 	// receiptBytes is what a gRPC request takes before any of its message has arrived: a goroutine, a stream, its
 	// headers.
 	receiptBytes = 16 << 10
-	// frameBytes is what a frame of HTTP/2 takes beside its bytes: a message may come a byte a frame.
+	// frameBytes is what a frame of HTTP/2 takes in addition to its bytes: a message may come a byte a frame.
 	frameBytes = 96
 	// frameHead is the length of the head of a frame: a length of 3 bytes, a type, flags, and the number of a stream.
 	frameHead = 9
@@ -253,7 +253,7 @@ func (c *meteredConn) refuse() {
 	c.budget.ending.Add(c.held.Load() - c.ending)
 	c.ending = c.held.Load()
 	c.mu.Unlock()
-	go func() { // who refuses may hold locks of gRPC's transport
+	go func() { // the caller may hold locks of gRPC's transport
 		for _, r := range all {
 			r.refuse()
 		}
@@ -308,8 +308,8 @@ func (b *Budget) share() int64 {
 	return b.arrivals / int64(max(1, len(b.conns)))
 }
 
-// admit refuses a request over gRPC of which nothing has been read, if there is no room for it. c is its connection,
-// nil if it is not metered. When there is no room, a connection with an equal share of it begins no other request. To
+// admit refuses a request over gRPC before anything of it is read, if there is no room for it. c is its connection, nil
+// if it is not metered. When there is no room, a connection with an equal share of it begins no other request. To
 // refuse one here costs much less than to end it: it has no goroutine yet. Others take the place of those that arrive
 // on the connection with most of them.
 func (b *Budget) admit(c *meteredConn) error {
@@ -333,7 +333,7 @@ type frames struct {
 	filled int // bytes of head
 }
 
-// read goes on with b. It returns what the DATA in it takes.
+// read continues with b. It returns what the DATA in it takes.
 func (f *frames) read(b []byte) (arrived int64) {
 	for len(b) > 0 {
 		if f.left > 0 {
@@ -435,7 +435,7 @@ func (a *arrival) decode(data mem.BufferSlice) error {
 	return nil
 }
 
-// receiving is a request over gRPC of which the first message is received.
+// receiving is a request over gRPC whose first message is received.
 type receiving struct {
 	services *Services
 	metrics  *metrics

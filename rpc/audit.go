@@ -61,7 +61,8 @@ func (a *Access) deny(ctx context.Context, what string, err error) {
 	a.auditWriter.put(a.line(ctx, what, callerOf(ctx).path, outcome))
 }
 
-// Drain waits, for so long at most, until what is to be in the audit log is there, and returns how many lines are not. It is called when nobody asks for anything any more.
+// Drain waits, for so long at most, until what is to be in the audit log is there, and returns how many lines are not.
+// It is called when no caller asks for anything any more.
 func (a *Access) Drain(most time.Duration) (left int) {
 	if a.auditWriter == nil {
 		return 0
@@ -70,7 +71,7 @@ func (a *Access) Drain(most time.Duration) (left int) {
 	return a.auditWriter.drain(most)
 }
 
-// fromOf is the address of who asks.
+// fromOf is the address of the caller.
 func fromOf(ctx context.Context) string {
 	if c := callerOf(ctx); c.from != "" {
 		return c.from

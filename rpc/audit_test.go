@@ -59,8 +59,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// Whoever only says that a node has passed a request on is written down, and all that a request does, each with its outcome. What a node has
-// passed on that proves to be one stands in that node's log.
+// If a caller only says that a node has passed its request on, the request is written down, and all that it does, each
+// with its outcome. What a proven node has passed on stands in that node's log.
 func TestAuditLeavesNothingOut(t *testing.T) {
 	key := [][]byte{[]byte("k")}
 	del := func(ns string) *ebbv1.Command {

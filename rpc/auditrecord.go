@@ -507,7 +507,7 @@ func auditExpireKeys(body []byte) []auditRecord {
 	return []auditRecord{{action: actionExpire, keys: keysIn(body)}}
 }
 
-// Fields of ebbv1.PutKey, of which the image may be large. A test holds them to the descriptor.
+// Fields of ebbv1.PutKey, whose image may be large. A test holds them to the descriptor.
 const (
 	fieldPutKey       = 1
 	fieldPutFrom      = 3

@@ -22,8 +22,8 @@ func (h *hungDisk) Write(p []byte) (int, error) {
 	return h.lockedBuffer.Write(p)
 }
 
-// A disk that hangs holds up the first who writes for a second, and the others for nothing. Lines that find no room are counted, and the log says so
-// as soon as it can be written again; those that had room are all there.
+// A disk that hangs holds up the first writer for a second, and the others not at all. Lines that find no room are
+// counted, and the log says so as soon as it can be written again. Those that had room are all there.
 func TestAHungDiskHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &hungDisk{gate: make(chan struct{})}
@@ -58,7 +58,7 @@ func TestAHungDiskHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// Who ends waits for the lines that are waiting, and for a disk that hangs no longer than it said.
+// A node that ends waits for the lines that are waiting. If the disk hangs, it waits no longer than it said.
 func TestLinesThatWaitAreWrittenAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &hungDisk{gate: make(chan struct{})}

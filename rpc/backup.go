@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Backups is for who backs up and restores.
+// Backups is for callers that back up and restore.
 type Backups interface {
 	// Snapshot sends the state of a shard that this node leads.
 	Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send func(*ebbv1.SnapshotPart) error) error
@@ -77,7 +77,8 @@ func (p *Peer) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespac
 	return resp, p.named(err) // which may be done again
 }
 
-// maySeed refuses an admin of a namespace that there is another hash seed for it: who restores its keys, too, is an operator.
+// maySeed refuses to let an admin of a namespace give it another hash seed: a caller that restores its keys, too, is an
+// operator.
 func (s *Services) maySeed(ctx context.Context, namespaces []*ebbv1.Namespace) error {
 	c := callerOf(ctx)
 	if c.token == nil {

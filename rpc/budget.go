@@ -19,7 +19,8 @@ const (
 	budgetBytesMin, budgetBytesDefault, budgetBytesMax = 64 << 20, 256 << 20, 1 << 30
 	// budgetShare is the part of a memory limit that requests get: one byte in so many.
 	budgetShare = 8
-	// budgetRetry is what callers are told when the budget is spent: requests that hold it end within DefaultTimeout.
+	// budgetRetry is the delay that callers are asked to keep when the budget is spent: requests that hold it end
+	// within DefaultTimeout.
 	budgetRetry = 200 * time.Millisecond
 )
 
@@ -28,15 +29,16 @@ const (
 //
 //	used = bodies of HTTP + what has arrived over gRPC + weights of decoded requests (proto.Weigh)
 //
-// Who wants more than is left is refused with OVERLOADED before memory is taken for it. gRPC receives by itself and
-// cannot refuse. So its bytes are counted as they come (see meteredConn). Beyond their share all requests are ended that
-// arrive on the connection that holds most of them. What they hold stays charged until they have let go of it.
+// A request that wants more than is left is refused with OVERLOADED before memory is taken for it. gRPC receives by
+// itself and cannot refuse. So its bytes are counted as they come (see meteredConn). Beyond their share all requests
+// are ended that arrive on the connection that holds most of them. What they hold stays charged until they have let go
+// of it.
 //
 // What arrives takes at most three eighths over HTTP and as much over gRPC. So a flood of slow senders at one door
 // leaves the other door its share, and a quarter is left to what has arrived.
 //
 // No request waits for room. One that waits holds what has arrived of it, so that slow senders would keep each other
-// and all others waiting. Who is refused holds nothing, and may come again.
+// and all others waiting. A request that is refused holds nothing, and may come again.
 type Budget struct {
 	limit    int64
 	arrivals int64 // the most that arrives at one door

@@ -146,7 +146,7 @@ func await(t *testing.T, done func() bool) {
 	}
 }
 
-// Messages that arrive over gRPC, in frames of any size, take their share together. Who is ended for it hears
+// Messages that arrive over gRPC, in frames of any size, take their share together. A request that is ended for it gets
 // OVERLOADED, and small requests of others get through all the time.
 func TestMessagesShareABudget(t *testing.T) {
 	s := (&fake{}).services()

@@ -19,7 +19,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// overTLS is the context of a call over TLS by the holder of a certificate with roles; of nobody's, if there are none.
+// overTLS is the context of a call over TLS by the holder of a certificate with roles; without roles, of a caller
+// without a certificate.
 func overTLS(name string, roles ...string) context.Context {
 	state := tls.ConnectionState{}
 	if len(roles) > 0 {
@@ -74,7 +75,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// Who has shown a certificate is told of a certificate, not of a token.
+// If a caller has shown a certificate, a refusal names the certificate, not a token.
 func TestRefusalsOfCertificates(t *testing.T) {
 	for _, c := range []struct {
 		who  *cluster.Token

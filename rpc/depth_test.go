@@ -76,7 +76,7 @@ func TestPathOfAMistakeIsShort(t *testing.T) {
 	}
 }
 
-// unread is a body that nobody is to read.
+// unread is a body that must not be read.
 type unread struct{ t *testing.T }
 
 func (b unread) Read([]byte) (int, error) {
@@ -110,8 +110,8 @@ func TestNothingIsReadOfStrangers(t *testing.T) {
 	}
 }
 
-// Where somebody is known, nothing is read of a request that no role of his allows: none for the method in any namespace, or none in the
-// namespace that the path names.
+// If a caller is known, nothing is read of a request that none of its roles allows. Either none allows the method in
+// any namespace, or none in the namespace that the path names.
 func TestNothingIsReadOfWhoMayNot(t *testing.T) {
 	s, _ := guardedServices(boxOf())
 	h := NewHTTP(s)
@@ -153,7 +153,7 @@ func TestNothingIsReadOfWhoMayNot(t *testing.T) {
 		ebbv1grpc.Ebb_SetNamespace_FullMethodName: "writer", ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: "writer",
 		ebbv1grpc.Ebb_CreateToken_FullMethodName: "admin", ebbv1grpc.Shards_Snapshot_FullMethodName: "admin",
 	} {
-		body, never := io.Pipe() // of which nothing comes
+		body, never := io.Pipe() // nothing comes from it
 		req := grpcRequest(t, method, body)
 		req.Header.Set("Authorization", "Bearer "+secretOf(name))
 		resp, err := client.Do(req)

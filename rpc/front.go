@@ -2,7 +2,8 @@ package rpc
 
 import "net/http"
 
-// frontPage is what somebody who opens a node's HTTP address is told: where its doors are. It says nothing of the cluster, so it needs no token.
+// frontPage is what a person reads who opens a node's HTTP address: where its doors are. It says nothing of the
+// cluster, so it needs no token.
 const frontPage = `{
   "this is": "a node of ebb, over HTTP",
   "GET /openapi.json": "every request, in OpenAPI",
@@ -19,7 +20,7 @@ const frontPage = `{
   "metrics, health": "the admin port, 7081 unless ebb serve --admin says otherwise: /metrics, /livez, /startupz, /readyz"
 }`
 
-// serveFront answers who asks for nothing in particular.
+// serveFront answers a request for nothing in particular.
 func serveFront(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(frontPage))
 }

@@ -49,7 +49,7 @@ const (
 	codeTwoOrMore  = "MUST_PROVIDE_2+_KEYS"
 	kmvDone        = `"OK"`
 	kmvKeysMax     = proto.OverlapKeysMax // that one request compares with one, or whose hashes it reads
-	kmvPairsOf     = 32                   // each two of which a request compares: some 500 pairs
+	kmvPairsOf     = 32                   // one request compares each two of these: some 500 pairs
 	kmvHashJSONMax = 21                   // bytes of a hash in JSON
 )
 
@@ -393,7 +393,7 @@ func (g *gocountme) overlap(ctx context.Context, op doorOp, of ...*ebbv1.BitmapE
 	return answers[0].GetOverlap(), nil
 }
 
-// ask asks questions, all of which must be answered.
+// ask asks questions, which must all be answered.
 func (g *gocountme) ask(ctx context.Context, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
 	if len(questions) == 0 {
 		return nil, nil

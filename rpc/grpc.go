@@ -25,9 +25,8 @@ import (
 // DefaultTimeout is the deadline of a request whose caller gave none.
 const DefaultTimeout = 2 * time.Second
 
-// receiveTimeout is how long the first message of a gRPC stream may take to arrive,
-// whatever deadline the caller gave: until it is whole, memory is held for somebody
-// who may never send the rest.
+// receiveTimeout is how long the first message of a gRPC stream may take to arrive, whatever deadline the caller gave.
+// Until it is whole, memory is held for a caller that may never send the rest.
 const receiveTimeout = 5 * time.Second
 
 // recvBytesMax is where gRPC itself drops a message, without a code. It is above
@@ -111,8 +110,8 @@ type receipt struct {
 
 type receiptKey struct{}
 
-// receive begins a stream when its headers have arrived, if they say who asks: no memory is held for the request of somebody
-// who is not known.
+// receive begins a stream when its headers have arrived, if they say who asks: no memory is held for the request of an
+// unknown caller.
 func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if err := ctx.Err(); err != nil { // gRPC ends the stream without a handler: its charge would stay for receiveTimeout
 		return nil, status.FromContextError(err).Err()
@@ -132,7 +131,8 @@ func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context
 	return r, nil
 }
 
-// welcome refuses a stream for who begins it, and for want of memory. What nodes tell each other, and health, there is room for.
+// welcome refuses a stream because of its caller, or for want of memory. There is room for what nodes tell each other,
+// and for health.
 func (s *Services) welcome(r *receipt, info *tap.Info) error {
 	if s.Access != nil {
 		if err := s.Access.welcome(r, info); err != nil {

@@ -33,7 +33,8 @@ type AccessConfig struct {
 	Secrets []string
 	// Known reports whether this node has heard which tokens the cluster has; always when nil.
 	Known func() bool
-	// Certified is whether nobody gets in without a certificate, so that its roles are all that a caller without a token may do.
+	// Certified is whether no caller gets in without a certificate. Then its roles are all that a caller without a
+	// token may do.
 	Certified bool
 	// Node is the name of this node.
 	Node string
@@ -60,7 +61,7 @@ type Access struct {
 	auditor *recordMerger
 }
 
-// rootToken is whoever shows one of a file.
+// rootToken is that of a caller that shows a token of a file.
 var rootToken = cluster.Operator(proto.NameRoot)
 
 // NewAccess returns an Access.
@@ -110,7 +111,8 @@ func (a *Access) InForce() bool {
 // known reports whether InForce is of the cluster as it is, and not as it was when this node last ran.
 func (a *Access) known() bool { return a == nil || a.cfg.Known == nil || a.cfg.Known() }
 
-// Guarded reports whether they need one even if the cluster has none: somebody can make one then who is known in another way.
+// Guarded reports whether they need one even if the cluster has none: a caller that is known in another way can make
+// one then.
 func (a *Access) Guarded() bool { return len(a.root) > 0 || a.cfg.Certified }
 
 func (a *Access) now() time.Time {
@@ -120,12 +122,12 @@ func (a *Access) now() time.Time {
 	return a.cfg.Now()
 }
 
-// caller is who asks: somebody with a token, a node for itself, or anyone. Another node may have passed the request on.
+// caller is who asks: the holder of a token, a node for itself, or anyone. Another node may have passed the request on.
 type caller struct {
 	token *cluster.Token
 	node  bool   // another node calls, which has proven that it is one: for itself, or for whom the rest says
 	own   bool   // for itself
-	shown string // what was shown where no token is known, as others are told of it
+	shown string // what was shown where no token is known, as it is passed on to others
 	from  string // address, over HTTP
 	path  string // where the request went, over HTTP, as the audit log shows it
 
@@ -158,7 +160,7 @@ func (c *caller) name() string {
 	return proto.NameAnyone
 }
 
-// knownBy is how it is known who a caller is, for the audit log.
+// knownBy says how the identity of a caller is known, for the audit log.
 func (c *caller) knownBy() string {
 	how := "nothing"
 	switch {
@@ -294,7 +296,7 @@ func (a *Access) lasts(t *cluster.Token) error {
 	return nil
 }
 
-// welcome says who begins a stream, and lets nobody begin one whom its method is not for.
+// welcome says who begins a stream, and refuses a caller that its method is not for.
 func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	err := a.identify(r, info.FullMethodName, info.Header, &r.caller)
 	if err == nil && a.InForce() {
@@ -344,8 +346,9 @@ func (a *Access) begin(ctx context.Context, method, namespace string) error {
 	return err
 }
 
-// identifyHTTP returns the context of a request with who asks, and refuses who has to show a token and has none: nothing of a body is read for somebody
-// who is not known. All that is served at the HTTP doors after it has a rule that asks for a token. The path is one of this pattern.
+// identifyHTTP returns the context of a request with who asks. It refuses a caller that has to show a token and has
+// none: nothing of a body is read for an unknown caller. All that is served at the HTTP doors after it has a rule that
+// asks for a token. The path is one of this pattern.
 func (a *Access) identifyHTTP(r *http.Request, pattern string) (context.Context, error) {
 	if a == nil {
 		return r.Context(), nil
@@ -383,8 +386,8 @@ func (a *Access) admit(ctx context.Context, method string, req any) error {
 	return err
 }
 
-// recognise finds out who a caller is whose call began before tokens came into force, by what the caller showed then. It
-// changes c: nothing else may read c yet, as the calls do that a handler makes for it.
+// recognise finds out who a caller is, by what it showed when its call began before tokens came into force. It changes
+// c: nothing else may read c yet, as the calls do that a handler makes for it.
 func (a *Access) recognise(c *caller) error {
 	if c.token != nil || c.own || c.shown == "" {
 		return nil
@@ -442,7 +445,8 @@ func (s *Services) commandCheck(ctx context.Context) func(command []byte) error 
 	}
 }
 
-// still refuses a caller whose token has ended since a stream began, and one who has none where callers need one by now.
+// still refuses a caller whose token has ended since a stream began, and one without a token where callers need one by
+// now.
 func (s *Services) still(ctx context.Context, method string, req any) error {
 	a, c := s.Access, callerOf(ctx)
 	if !a.InForce() || c.own {

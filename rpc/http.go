@@ -383,7 +383,7 @@ func httpStatus(c ebbv1.Code) int {
 	case ebbv1.Code_CODE_RESOURCE_EXHAUSTED, ebbv1.Code_CODE_DISK_FULL:
 		return http.StatusInsufficientStorage
 	case codeCanceled:
-		return 499 // nobody reads it
+		return 499 // no caller reads it
 	}
 	switch c / 1000 {
 	case 1:

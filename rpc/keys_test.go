@@ -63,7 +63,7 @@ func TestKeysByHTTP(t *testing.T) {
 	}
 }
 
-// A key that is not UTF-8 does not take its page with it: it is there as base64, and the next page goes on after it.
+// A key that is not UTF-8 does not take its page with it: it is there as base64, and the next page begins after it.
 func TestBinaryKeysByHTTP(t *testing.T) {
 	var asked *ebbv1.KeysQuestion
 	h := NewHTTP((&fake{ask: func(_ context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {

@@ -130,7 +130,7 @@ func (l *lexer) str() (string, *proto.Error) {
 	return "", l.errorf("a string without end")
 }
 
-// escapedString goes on from the first escape of a string that began with b.
+// escapedString continues from the first escape of a string that began with b.
 func (l *lexer) escapedString(b []byte) (string, *proto.Error) {
 	for l.i < len(l.b) {
 		switch c := l.b[l.i]; {

@@ -109,8 +109,8 @@ func codeText(c ebbv1.Code) string {
 	return fmt.Sprintf("EBB-%d", int32(c))
 }
 
-// codeCanceled stands for a caller that went away: nobody reads the error, so it
-// has no code on the wire.
+// codeCanceled stands for a caller that went away. The caller does not read the error, so the error has no code
+// on the wire.
 const codeCanceled = ebbv1.Code_CODE_UNSPECIFIED
 
 var errCanceled = &proto.Error{Code: codeCanceled, Message: "the caller went away"}

@@ -165,8 +165,8 @@ func (d proofFailure) refusal(name string) error {
 	return e.WithHint(proto.HintProofs)
 }
 
-// identify finds out by the metadata of a gRPC call who calls. It refuses what is shown and wrong. A caller who shows
-// nothing is anyone, and one who says without proof that it is a node is judged by what else it shows.
+// identify finds out who calls, by the metadata of a gRPC call. It refuses what is shown and wrong. A caller that shows
+// nothing is anyone. A caller that says without proof that it is a node is judged by what else it shows.
 func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c *caller) error {
 	claim := first(md, peerKey)
 	if claim == "" {
@@ -254,7 +254,7 @@ func (a *Access) originate(origin string, c *caller) error {
 	return a.lasts(t)
 }
 
-// shownBy is what others are told of a caller whose token or certificate means nothing here; "" if there is none.
+// shownBy is what others hear of a caller whose token or certificate means nothing here; "" if there is none.
 func shownBy(ctx context.Context, authorization string) string {
 	if authorization != "" {
 		text, ok := bearerOf(authorization)
@@ -270,7 +270,7 @@ func shownBy(ctx context.Context, authorization string) string {
 	return ""
 }
 
-// origin is what other nodes are told of a caller.
+// origin is what other nodes hear of a caller.
 func (c *caller) origin() string {
 	switch {
 	case c.token != nil:

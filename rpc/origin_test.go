@@ -10,8 +10,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// A node that has not heard that callers need a token passes on what anybody asks it. The others are told of every call whose it is, and go by that: over any
-// number of such nodes a caller may do what he could have done himself, and what the node asks by itself is the node's.
+// A node that has not heard that callers need a token passes on what anybody asks it. It says with every call whose it
+// is, and the others go by that. Over any number of such nodes a caller may do what he could have done himself, and
+// what the node asks by itself is the node's.
 func TestANodeWithoutTokensLendsNobodyItsRights(t *testing.T) {
 	open := func(name string) *Access {
 		return NewAccess(AccessConfig{Tokens: (&tokenBox{}).tokens, Node: name})
@@ -108,7 +109,7 @@ func TestTokensComeIntoForceDuringACall(t *testing.T) {
 	}
 }
 
-// Checksums make leaders write: an operator may ask for them, and nobody else.
+// Checksums make leaders write: only an operator may ask for them.
 func TestChecksumsAreForOperators(t *testing.T) {
 	s, access := guardedServices(boxOf())
 	conn := serve(t, s)

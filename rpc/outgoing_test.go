@@ -346,7 +346,7 @@ func TestWatchesAreChargedForTheirLastAnswer(t *testing.T) {
 	if used := s.Kept.Used(); used < 2<<20 {
 		t.Errorf("%d bytes are charged for two answers of 1 MiB", used)
 	}
-	for range 8 { // of which there is no room for all
+	for range 8 { // there is no room for all of them
 		ends = append(ends, watch(ctx))
 	}
 	if used := s.Kept.Used(); used > s.Kept.Size() {

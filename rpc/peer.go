@@ -259,7 +259,8 @@ type pooled struct {
 	address string     // of socket
 }
 
-// forgetAfter is how long nobody must have asked for a node that is to be forgotten: calls that take longer, of snapshots, are between nodes of the table, and need not end well when one was removed.
+// forgetAfter is how long a node must not have been asked for before it is forgotten. Calls that take longer, of
+// snapshots, are between nodes of the table, and need not end well when one was removed.
 const forgetAfter = time.Minute
 
 // NewPeers returns an empty pool.
@@ -308,7 +309,8 @@ func (ps *Peers) pooled(node string) (*pooled, error) {
 	return p, nil
 }
 
-// Forget closes the connections to nodes that are not known, for which nobody has asked for a minute. Who asks for one again has a new one.
+// Forget closes the connections to nodes that are not known, if they were not asked for within a minute. If one is
+// asked for again, it gets a new connection.
 func (ps *Peers) Forget(known func(node string) bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -365,7 +367,7 @@ func (p *pooled) follow(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.socket != nil && p.address != address {
-		_ = p.socket.Close() // the other end is not who we want
+		_ = p.socket.Close() // the other end is not the node that we want
 		p.socket = nil
 	}
 }

@@ -98,8 +98,7 @@ func whoAnswers(t *testing.T, ps *Peers, node string) string {
 	return resp.GetNamespace().GetName()
 }
 
-// A pod that comes back with another address, while the old one still answers:
-// for somebody else.
+// A pod comes back with another address, while its old address still answers, for another pod.
 func TestPeerIsFollowedToItsNewAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown()
@@ -282,7 +281,8 @@ func TestPeerOfReplicas(t *testing.T) {
 	}
 }
 
-// A connection to a node that is not known is closed when nobody has asked for it for a minute, and there is another when somebody does.
+// A connection to a node that is not known is closed when the node was not asked for within a minute. When it is asked
+// for again, there is another connection.
 func TestPeersThatWentAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown()

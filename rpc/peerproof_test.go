@@ -192,8 +192,8 @@ func (p *peerStreams) Append(s grpc.BidiStreamingServer[peerv1.Frame, peerv1.Fra
 	}
 }
 
-// A stream that a stranger opened to replicate while there were no tokens ends with its next frame once there are. That
-// of a node goes on.
+// A stream that a stranger opened to replicate while there were no tokens ends with its next frame once there are. The
+// stream of a node continues.
 func TestStreamsOfStrangersEndWithTheFirstToken(t *testing.T) {
 	var closed atomic.Bool
 	all, none := boxOf().tokens(), (&tokenBox{}).tokens()

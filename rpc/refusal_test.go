@@ -353,7 +353,7 @@ func bodyError(w *httptest.ResponseRecorder) error {
 	return codedError(body.Error.Code, body.Error.Message)
 }
 
-// headerError reads what the forgettable door says beside its answer.
+// headerError reads the error that the forgettable door puts into a header.
 func headerError(w *httptest.ResponseRecorder) error {
 	if w.Code == 200 {
 		return nil
@@ -480,7 +480,7 @@ func TestAnswerTooLarge(t *testing.T) {
 	}
 }
 
-// What the shards refuse is an error to who sent nothing else.
+// What the shards refuse is an error to a caller that sent nothing else.
 func TestRefusedIncrements(t *testing.T) {
 	refuse := func(_ context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
 		resp := &ebbv1.IncrementResponse{Applied: uint64(len(req.GetIncrements()) - 1)}

@@ -28,7 +28,7 @@ type route struct {
 	calls   string           // the method of service Ebb that it calls; of those with a body
 	answer  protobuf.Message
 	serve   func(context.Context, *ebbServer, *call) (protobuf.Message, error)
-	watch   func(*call) (*ebbv1.WatchRequest, error) // instead of serve: the answer goes on, as server-sent events
+	watch   func(*call) (*ebbv1.WatchRequest, error) // instead of serve: the answer continues, as server-sent events
 }
 
 const (

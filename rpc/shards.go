@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// shardsServer is service Shards: for those who address shards themselves.
+// shardsServer is service Shards: for callers that address shards themselves.
 type shardsServer struct {
 	ebbv1grpc.UnimplementedShardsServer
 	*Services
@@ -193,8 +193,9 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 // partsBytesMax is what the answers of one call take together, with room for refusals of the others below what a peer receives.
 const partsBytesMax = peerRecvBytesMax - 2*proto.MessageBytesMax
 
-// limitParts lets go of the answers that would push a response over what the caller takes, or over what a peer receives when the caller does
-// not say: who asked asks for these again, in a call of their own. Where the caller does not say, the first is always kept, so it comes to an end.
+// limitParts lets go of the answers that would push a response over what the caller takes. When the caller does not
+// say, the limit is what a peer receives. The caller asks for those answers again, in a call of their own. Where the
+// caller does not say, the first answer is always kept, so this comes to an end.
 func limitParts(answers []*ebbv1.ShardAnswer, most uint64) {
 	room, first := partsBytesMax, 1
 	if most > 0 {
@@ -220,7 +221,7 @@ func limitParts(answers []*ebbv1.ShardAnswer, most uint64) {
 	}
 }
 
-// answerRoom is what an answer takes beside its contents, or as a refusal.
+// answerRoom is what an answer takes in addition to its contents, or as a refusal.
 const answerRoom = 256
 
 // partsBound is not below the size of answers, and quickly found where they are few or small.

@@ -39,7 +39,8 @@ type strangerAddr string
 func (strangerAddr) Network() string  { return "tcp" }
 func (a strangerAddr) String() string { return string(a) }
 
-// Whoever opens watches of health, which need no token, has so many of one host, and all have so many; each makes room when it ends.
+// Watches of health need no token. One host may have so many of them, and all hosts so many together; each makes room
+// when it ends.
 func TestHealthWatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -117,7 +118,7 @@ func (slowBackups) Snapshot(ctx context.Context, _ *ebbv1.SnapshotRequest, send 
 	return ctx.Err()
 }
 
-// A backup of a shard ends soon after the token of who takes it was revoked.
+// A backup of a shard ends soon after the token of its caller was revoked.
 func TestSnapshotsEndWithTheirToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revoked atomic.Bool
@@ -180,7 +181,7 @@ func TestProfilesBeforeTokensAreKnown(t *testing.T) {
 	}
 }
 
-// Where nobody gets in without a certificate, its roles are what a caller may do, also before there is a token.
+// If no caller gets in without a certificate, its roles are what a caller may do, also before there is a token.
 func TestRolesOfRequiredCertificates(t *testing.T) {
 	access := NewAccess(AccessConfig{Tokens: (&tokenBox{}).tokens, Node: "ebb-0", Certified: true})
 	for _, c := range []struct {

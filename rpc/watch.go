@@ -106,7 +106,7 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 	}
 }
 
-// recheckEvery is how long a watch may go on of a caller who may not any more.
+// recheckEvery is how long a watch may continue for a caller that may not watch any more.
 const recheckEvery = 5 * time.Second
 
 // rest waits for d. It returns why a watch ends before.

@@ -57,7 +57,7 @@ func next(s grpc.ServerStreamingClient[ebbv1.WatchEvent]) (*ebbv1.WatchEvent, er
 	return e, nil
 }
 
-// A watch asks once an interval, the first time at once, and goes on until its caller leaves.
+// A watch asks once an interval, the first time at once, and continues until its caller leaves.
 func TestWatchAsksOnceAnInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -205,7 +205,8 @@ func TestWatchesAreLimited(t *testing.T) {
 	})
 }
 
-// Who does not read is not asked for: a handful of events wait in the connection, and no more are made.
+// A watch stops asking while its caller does not read: a handful of events wait in the connection, and no more are
+// made.
 func TestWatchWaitsForSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64

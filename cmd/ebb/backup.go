@@ -308,7 +308,7 @@ func (f *restoreFlags) rehash(ctx context.Context, store backup.Store, m *backup
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	done := func() { _ = os.RemoveAll(dir) } // what is left is in the way of nobody
+	done := func() { _ = os.RemoveAll(dir) } // what is left is in no one's way
 	moved, err := backup.Open(dir)
 	if err == nil {
 		m, err = backup.Rehash(ctx, store, m, f.shards, f.forgetSources, moved)

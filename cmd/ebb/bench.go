@@ -16,7 +16,7 @@ import (
 	"github.com/ebbdb/ebb/chaos/proc"
 )
 
-// briefMax bounds what is measured beside the main figure.
+// briefMax bounds what is measured in addition to the main figure.
 const briefMax = 20 * time.Second
 
 // generatorGCPercent is GOGC of the load generator, not of the nodes.
@@ -115,7 +115,7 @@ func profile(ctx context.Context, admin string, d time.Duration, w io.Writer) er
 	return err
 }
 
-// profiled runs f, and beside it the profile if one was asked for.
+// profiled runs f, and at the same time the profile if one was asked for.
 func profiled(ctx context.Context, t bench.Target, bf benchFlags, f func() error) error {
 	if bf.profile == "" {
 		return f()

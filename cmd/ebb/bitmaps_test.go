@@ -17,8 +17,8 @@ import (
 
 const commitsFile = "../../../shared/data/git-activity/commits.tsv.gz"
 
-// Who starred a project, and who committed in a month, are bitmaps. 10,000 random questions about them, half of them after the node that leads most shards was killed, are
-// answered as Go maps answer them.
+// The users who starred a project, or committed in a month, are bitmaps. 10,000 random questions about them are
+// answered as Go maps answer them. Half of the questions come after the node that leads most shards was killed.
 func TestBitmapsOfRealStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three real processes")
@@ -63,7 +63,7 @@ func TestBitmapsOfRealStreams(t *testing.T) {
 	compareCohort(ctx, t, f, sets)
 }
 
-// bitmapQuiz draws questions of which it knows the answers.
+// bitmapQuiz draws questions, and knows their answers.
 type bitmapQuiz struct {
 	sets   map[string]map[uint64]bool
 	keys   []string

@@ -269,7 +269,7 @@ type bitsLoader struct {
 	batch  []uint64
 	ids    int // that were read
 
-	progress *client.BitLoad // nil: nobody remembers
+	progress *client.BitLoad // nil: no shard remembers
 	skip     int             // ids that are in
 	step     int
 	show     func(ids int, rate float64, done bool)

@@ -19,7 +19,7 @@ import (
 	"github.com/ebbdb/ebb/internal/outfile"
 )
 
-// chaosFlags are what `ebb chaos sim` can be told.
+// chaosFlags are the flags of `ebb chaos sim`.
 type chaosFlags struct {
 	seeds    string
 	parallel int

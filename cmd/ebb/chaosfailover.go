@@ -76,7 +76,7 @@ func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error)
 	return r.Err()
 }
 
-// failoverText says what was measured in trials, of which there were to be so many.
+// failoverText says what was measured. trials is how many trials there were to be.
 func failoverText(r *proc.FailoverReport, trials int) string {
 	var b strings.Builder
 	fmt.Fprint(&b, plural(r.Trials, "leader", "leaders"), " cut off")

@@ -17,7 +17,7 @@ import (
 	"github.com/ebbdb/ebb/internal/outfile"
 )
 
-// procFlags are what `ebb chaos proc` and `ebb chaos soak` can be told.
+// procFlags are the flags of `ebb chaos proc` and `ebb chaos soak`.
 type procFlags struct {
 	trial    proc.Trial
 	page     string
@@ -248,7 +248,7 @@ func differences(lost, twice int) string {
 	return fmt.Sprintf("%s lost increments, %s counted some twice", plural(lost, "key has", "keys have"), plural(twice, "key has", "keys have"))
 }
 
-// procTables are what is told of a trial: on a page, and on a terminal.
+// procTables are the tables about a trial: on a page, and on a terminal.
 func procTables(r *proc.Report) []swarm.PageTable {
 	faults := swarm.PageTable{Title: "Faults", Head: []string{"FAMILY", "INJECTED", "HEALED IN (MEDIAN)", "(LONGEST)", "WHAT HAPPENS"}}
 	for _, f := range proc.Families {

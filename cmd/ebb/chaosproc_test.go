@@ -173,7 +173,8 @@ func TestWritesWithASlowNode(t *testing.T) {
 	if r.Without.Writes == 0 || r.With.Writes == 0 || r.WithoutOnIts.Writes == 0 {
 		t.Errorf("%+v: nothing was measured", r)
 	}
-	// Who waits for the slow disk takes 300 ms of each half second: a third of that is no noise of a busy machine, and far from what it was.
+	// A write that waits for the slow disk takes 300 ms of each half second. A third of that is no noise of a busy
+	// machine, and far from what it was.
 	for which, l := range map[string][2]proc.Latency{"others led": {r.Without, r.With}, "it led": {r.WithoutOnIts, r.WithOnIts}} {
 		if most := max(2*l[0].P99, o.Part/3); l[1].P99 > most {
 			t.Errorf("shards that %s: a p99 of %v with a slow disk, want %v at most", which, l[1].P99, most)

@@ -69,7 +69,7 @@ func TestInterruptedTrial(t *testing.T) {
 	}
 }
 
-// A command that is told to stop says what is known, ends with 130, and leaves a page and no directory.
+// A command that is interrupted says what is known, ends with 130, and leaves a page and no directory.
 func TestInterruptedProc(t *testing.T) {
 	if testing.Short() {
 		t.Skip("breaks real processes")
@@ -122,7 +122,7 @@ func TestInterruptedProc(t *testing.T) {
 	}
 }
 
-// What is told of runs that were interrupted, or have differences.
+// The texts about runs that were interrupted, or have differences.
 func TestChaosTexts(t *testing.T) {
 	swarmed := &swarm.Report{Asked: 1000, Interrupted: true}
 	swarmed.Sum.Seeds = 20

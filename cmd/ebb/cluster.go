@@ -446,7 +446,8 @@ LEADER is the node that says it leads the shard; a shard without one takes no wr
 	}
 }
 
-// placesOf are the shards by the table. Who leads one says so itself: others may have heard of a leader that is gone.
+// placesOf are the shards by the table. The leader of a shard itself says that it leads: others may have heard of a
+// leader that is gone.
 func placesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []placedJSON {
 	leaders := make(map[uint32]string)
 	for _, sh := range digest(status).Shards {

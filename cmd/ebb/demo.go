@@ -39,7 +39,7 @@ const (
 	demoRateFrames = 8
 )
 
-// demoFlags are what `ebb demo` can be told.
+// demoFlags are the flags of `ebb demo`.
 type demoFlags struct {
 	halfLife time.Duration
 	rate     int
@@ -211,7 +211,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
-// run streams and shows until ctx ends or somebody quits.
+// run streams and shows until ctx ends or the user quits.
 func (d *demo) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

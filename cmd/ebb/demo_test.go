@@ -15,11 +15,9 @@ import (
 	"time"
 )
 
-// The demo promises that with the stream paused the counts halve in one
-// half-life. Somebody types p, waits until all that was sent is acknowledged,
-// and then follows the table, and the HTTP address that the demo prints, for a
-// half-life. Each answer says which time it is of, so the test does not depend on
-// how long anything took.
+// The demo promises that with the stream paused the counts halve in one half-life. A user types p, and waits until all
+// that was sent is acknowledged. Then the user follows the table, and the HTTP address that the demo prints, for a
+// half-life. Each answer says which time it is of, so the test does not depend on how long anything took.
 func TestDemoHalvesWhilePaused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a half-life")

@@ -41,7 +41,7 @@ func (f frame) news() string {
 	return f.surprise.news(f.halfLife)
 }
 
-// mark is what the picture shows beside a bin: ! for a surprise, + and - for shares that rise and fall.
+// mark is what the picture shows next to a bin: ! for a surprise, + and - for shares that rise and fall.
 func (f frame) mark(bin []byte) string {
 	if f.bursting() && string(bin) == f.surprise.code {
 		return "!"

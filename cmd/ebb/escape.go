@@ -18,7 +18,7 @@ type terminalEscaper struct {
 	colours bool     // sequences that set colours pass, and no others
 
 	mu  sync.Mutex // guards what follows
-	cut []byte     // the beginning of a character, or of a sequence that sets colours, of which the rest has not come
+	cut []byte     // the beginning of a character, or of a sequence that sets colours; the rest has not come
 }
 
 // newTerminalEscaper returns a writer for f, which escapes if f is a terminal.

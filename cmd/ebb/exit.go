@@ -27,7 +27,7 @@ const (
 	exitInterrupted = 130
 )
 
-// exitMeanings is what people are told.
+// exitMeanings is what people read about exit codes.
 var exitMeanings = []struct {
 	Code    int    `json:"code"`
 	Meaning string `json:"meaning"`

@@ -188,8 +188,8 @@ func TestEveryCodeHasANextStep(t *testing.T) {
 	}
 }
 
-// A watch goes on over failures that pass, says how old the last answer is, and
-// ends without an error when it is interrupted, or with one that does not pass.
+// A watch continues over failures that pass, and says how old the last answer is. It ends without an error when it is
+// interrupted, or with one that does not pass.
 func TestWatchGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -155,8 +155,8 @@ const (
 	restartMax = 10 * time.Second
 )
 
-// Nodes with a million distributions, killed and started again, serve within
-// restartMax and say meanwhile what they are doing.
+// Nodes with a million distributions, killed and started again, serve within restartMax, and say until then what they
+// are doing.
 func TestRestartWithAMillionDistributions(t *testing.T) {
 	if os.Getenv("EBB_LONG") == "" {
 		t.Skip("writes a million distributions: set EBB_LONG=1 (make acceptance)")

@@ -10,7 +10,7 @@ import (
 
 const emojisFile = "../../../shared/data/fight-emojis/emojis.tsv.gz"
 
-// emoji is one that somebody wrote about the fight.
+// emoji is one that a person wrote about the fight.
 type emoji struct {
 	t    int64 // seconds
 	name string

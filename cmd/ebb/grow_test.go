@@ -185,9 +185,9 @@ func fillDisks(ctx context.Context, t *testing.T, c *client.Client, mib int) {
 	wg.Wait()
 }
 
-// TestFleetGrowsAndShrinks: three processes become five and three again, of which only one is a founder, while writes go on; then a
-// node's disk is wiped, and one is drained and removed. Nothing is lost, nothing counts twice, and all replicas are equal. EBB_WIPED_MIB is how much there is on the
-// disk that is wiped, beside a few keys.
+// TestFleetGrowsAndShrinks: three processes become five and three again, with only one founder left, while writes go
+// on. Then a node's disk is wiped, and one is drained and removed. Nothing is lost, nothing counts twice, and all
+// replicas are equal. EBB_WIPED_MIB is how much there is on the disk that is wiped, in addition to a few keys.
 func TestFleetGrowsAndShrinks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs five real processes")
@@ -254,8 +254,8 @@ func memberOf(ctx context.Context, t *testing.T, c *client.Client, f *proc.Fleet
 	return id
 }
 
-// TestGrowthUnderLoad is the long form: 3 -> 5 -> 7 -> 3 nodes while EBB_GROW increments a second come in. It prints how
-// long writes take beside the quiet p99, and how many bytes moved beside the ideal.
+// TestGrowthUnderLoad is the long form: 3 -> 5 -> 7 -> 3 nodes while EBB_GROW increments a second come in. It prints
+// how long writes take, compared with the quiet p99, and how many bytes moved, compared with the ideal.
 func TestGrowthUnderLoad(t *testing.T) {
 	rate, err := strconv.Atoi(os.Getenv("EBB_GROW"))
 	if err != nil {
@@ -331,7 +331,7 @@ func sizes(t *testing.T, f *proc.Fleet, nodes []int) (out []string) {
 	t.Helper()
 	for _, i := range nodes {
 		var bytes int64
-		_ = filepath.WalkDir(f.DataDir(i), func(_ string, d os.DirEntry, err error) error { // what goes meanwhile does not count
+		_ = filepath.WalkDir(f.DataDir(i), func(_ string, d os.DirEntry, err error) error { // removed files do not count
 			if err == nil && !d.IsDir() {
 				if info, err := d.Info(); err == nil {
 					bytes += info.Size()

@@ -53,8 +53,8 @@ func (t gcTuner) adjust() {
 // collectionMarker dies with the next collection.
 type collectionMarker struct{ _ *byte } // what has no pointers may share its memory, and live longer
 
-// keepLimit sets the limit of Go's heap to that of the process less what is mapped
-// beside the heap, after each collection until ctx ends. A limit of math.MaxInt64 is none.
+// keepLimit sets the limit of Go's heap to that of the process less what is mapped outside the heap, after each
+// collection until ctx ends. A limit of math.MaxInt64 is none.
 func keepLimit(ctx context.Context, limit int64) {
 	if limit != math.MaxInt64 {
 		heapLimiter{ctx: ctx, limit: limit}.adjust()

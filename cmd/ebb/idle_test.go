@@ -31,7 +31,7 @@ func leadersOf(ctx context.Context, c *client.Client) map[uint32]ledBy {
 	out := map[uint32]ledBy{}
 	status, err := c.Status(ctx)
 	if err != nil {
-		return out // nobody serves yet
+		return out // no node serves yet
 	}
 	for _, n := range status.GetNodes() {
 		for _, r := range n.GetReplicas() {
@@ -43,8 +43,8 @@ func leadersOf(ctx context.Context, c *client.Client) map[uint32]ledBy {
 	return out
 }
 
-// TestIdleFleet: three real processes with 512 groups start with data and nobody running; then they are left alone for
-// EBB_IDLE (10m). It prints and checks how long leaders took, what a node used, and that no leader changed.
+// TestIdleFleet: three real processes with 512 groups start with data while none of them runs; then they are left alone
+// for EBB_IDLE (10m). It prints and checks how long leaders took, what a node used, and that no leader changed.
 func TestIdleFleet(t *testing.T) {
 	idle, err := time.ParseDuration(os.Getenv("EBB_IDLE"))
 	if err != nil {

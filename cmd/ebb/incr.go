@@ -95,7 +95,7 @@ func (s *session) incr(cmd *cobra.Command, batch []client.Increment) error {
 	return err
 }
 
-// partlyCounted is what became of several increments of which some failed.
+// partlyCounted is what became of several increments when some of them failed.
 type partlyCounted struct {
 	counted int64
 	failed  *client.Undelivered

@@ -45,7 +45,7 @@ type kmvLine struct {
 	Value     []byte `json:"value_base64"`
 }
 
-// kmvLineMax bounds a line: the value in base64, and a key of which each byte is escaped.
+// kmvLineMax bounds a line: the value in base64, and a key with each byte escaped.
 const kmvLineMax = proto.KMVBytesMax*4/3 + 8*proto.KeyLenMax + 1024
 
 // parseKMVLine reads a line of a file.

@@ -38,7 +38,8 @@ func (s unresponsiveServer) CreateToken(
 	return nil, context.Cause(ctx)
 }
 
-// If nobody knows whether a token was made, its text is handed out, for if it was, it is in force, and the first of a cluster is all that lets anybody in. This goes for who ends the command, too.
+// If it is unknown whether a token was made, the command hands out its text. If the token was made, it is in force, and
+// the first token of a cluster is all that lets anybody in. The command also does so when the user interrupts it.
 func TestTextOfATokenThatMayBeThere(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -195,7 +195,7 @@ func rollupUnits(text string) (units []client.Period, err error) {
 	return units, nil
 }
 
-// idle refuses a setting that has no effect beside the others.
+// idle refuses a setting that has no effect together with the others.
 func (nf *namespaceFlags) idle(create bool, f *pflag.FlagSet) error {
 	floor := nf.floor
 	if floor == "" && create {

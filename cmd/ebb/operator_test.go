@@ -20,8 +20,9 @@ func atTerminal(ctx context.Context, f *proc.Fleet, args ...string) (status int,
 	return status, stdout.String(), stderr.String()
 }
 
-// What three nodes, of which two are killed, say of themselves: no shard of which one copy can be asked is said to be equal, nobody waits longer than is
-// asked for, and what would leave one copy of everything is not done by mistake.
+// What three nodes say of themselves when two of them are killed. No shard with only one copy that can be asked is said
+// to be equal. No command waits longer than is asked for. What would leave one copy of everything is not done by
+// mistake.
 func TestOperatorWithoutAMajority(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real processes")
@@ -93,7 +94,7 @@ func TestFewerReplicas(t *testing.T) {
 	}
 }
 
-// A node that does not answer holds nobody knows what, and the control group counts as no replica.
+// What a node holds is not known if it does not answer, and the control group counts as no replica.
 func TestNodesSayWhatTheyHold(t *testing.T) {
 	table := &ebbv1.Table{
 		Nodes: []*ebbv1.NodeRecord{{Name: "a"}, {Name: "b"}},

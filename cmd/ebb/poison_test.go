@@ -460,7 +460,8 @@ func TestOddAndRight(t *testing.T) {
 	}
 }
 
-// A backup of which a byte is another, or an end is missing, is not restored: the cluster stays as empty as it was, and takes the whole backup afterwards.
+// A backup with a changed byte, or with a missing end, is not restored. The cluster stays as empty as it was, and takes
+// the whole backup afterwards.
 func TestDamagedBackupsAreNotRestored(t *testing.T) {
 	from, to := newVictim(t), newVictim(t)
 	from.furnish(t)

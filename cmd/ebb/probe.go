@@ -112,7 +112,7 @@ func probe(ctx context.Context, where string) (string, error) {
 	return said, nil
 }
 
-// silent is the error of a node of which no answer came.
+// silent is the error of a node that gave no answer.
 func silent(ctx context.Context, addr string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

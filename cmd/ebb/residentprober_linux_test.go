@@ -192,7 +192,7 @@ func (p *prober) dial() (int, error) {
 		return 0, err
 	}
 	timeout := syscall.NsecToTimeval(int64(probeTimeout))
-	err = errors.Join( // without a limit of sending, the kernel goes on with a connect that a signal interrupts
+	err = errors.Join( // without a limit of sending, the kernel continues a connect that a signal interrupts
 		syscall.SetsockoptTimeval(conn, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &timeout),
 		syscall.SetsockoptInt(conn, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1),
 		syscall.Connect(conn, p.at))

@@ -164,7 +164,8 @@ func (s *session) settleOutput(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// dial connects to the cluster. Who says how long a question may take waits as long for a node that is slow to answer at all.
+// dial connects to the cluster. If the user says how long a question may take, dial waits as long for a node that is
+// slow to answer at all.
 func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
 	own := []client.Option{client.WithTimeout(s.timeout)}
 	if s.timeoutSet {

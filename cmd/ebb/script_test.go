@@ -31,9 +31,8 @@ var testCommands = map[string]func(){
 
 func TestMain(m *testing.M) { testscript.Main(m, testCommands) }
 
-// The scripts are stories at a terminal: each has four free addresses, $GRPC,
-// $HTTP, $GOSSIP and $ADMIN, and $NOBODY, where nobody listens; `await` waits for
-// a node to be ready.
+// The scripts are stories at a terminal. Each has four free addresses, $GRPC, $HTTP, $GOSSIP and $ADMIN, and $NOBODY,
+// where no process listens; `await` waits for a node to be ready.
 func TestScripts(t *testing.T) {
 	var files []string
 	for _, name := range scripts {

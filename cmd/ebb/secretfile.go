@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/internal/outfile"
 )
 
-// secretFile is where a command puts what nobody else may read, instead of printing it.
+// secretFile is where a command puts what no one else may read, instead of printing it.
 type secretFile struct {
 	path  string
 	force bool

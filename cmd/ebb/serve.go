@@ -254,7 +254,7 @@ func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan erro
 				looks.Stop()
 			}
 		case why := <-removed:
-			n.Kill() // nobody is left to hand anything over to
+			n.Kill() // no node is left to hand anything over to
 			cfg.Logger.Warn("removed: this process does nothing any more, and waits to be stopped", "node", cfg.Name, "why", why)
 			cfg.Registry = nil
 			return node.Idle(ctx, cfg, why)

@@ -15,8 +15,9 @@ import (
 	"github.com/ebbdb/ebb/client"
 )
 
-// Who starred a project is a set. The graph of all 159 names for each those that have most stargazers in common, as an exact count does, and
-// they are about the same: projects in more of the same languages than any two are.
+// The users who starred a project are a set. For each of the 159 names the graph has those with the most stargazers in
+// common, as an exact count does. These are about the same: they are in more of the same languages than any two
+// projects are.
 func TestGraphPutsNeighboursTogether(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three real processes")

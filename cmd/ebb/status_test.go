@@ -36,7 +36,8 @@ func TestStatusWarnsOfTooFewNodes(t *testing.T) {
 	}
 }
 
-// Who leads a shard is who says so, by the newest term; not who the table prefers, nor who was heard to lead before it died.
+// The leader of a shard is the node that says so, by the newest term. It is not the node that the table prefers, nor
+// one that was heard to lead before it died.
 func TestLeadersSayThatTheyLead(t *testing.T) {
 	replicas := []*ebbv1.ReplicaRecord{{Id: 1, Node: "ebb-0"}, {Id: 2, Node: "ebb-1"}, {Id: 3, Node: "ebb-2", Leaving: true, Lost: true}}
 	says := func(node, role string, term uint64) *ebbv1.NodeStatus {

@@ -154,7 +154,7 @@ func (o *surpriseJSON) otherText() string {
 		o.OtherP, o.BaselineOther)
 }
 
-// testText says what p is, and of which test.
+// testText says what p is, and which test it is from.
 func (o *surpriseJSON) testText() string {
 	g := fmt.Sprintf("G %.4g with %s of freedom", o.G, plural(int(o.Freedom), "degree", "degrees"))
 	if o.POfSingleBin {

@@ -81,7 +81,7 @@ func (f *tlsFiles) keys(letters ...byte) {
 	f.put("gossip.keys", text.Bytes())
 }
 
-// serveArgs are what the nodes are told.
+// serveArgs are the arguments that the nodes get.
 func (f *tlsFiles) serveArgs() []string {
 	return []string{
 		"--tls-cert", f.path("node.crt"), "--tls-key", f.path("node.key"), "--tls-ca", f.path("ca.crt"),

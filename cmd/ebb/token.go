@@ -157,7 +157,7 @@ func (s *session) createToken(cmd *cobra.Command, f *pendingFile, t client.NewTo
 	if text == "" {
 		return err
 	}
-	unknown := err // not nil if nobody knows whether it was made
+	unknown := err // not nil if it is unknown whether it was made
 	if far := s.unencrypted(); far != "" {
 		fmt.Fprintf(s.term.err, "warning: connections to %s are not encrypted: whoever hears the network hears every token that is shown there; see `ebb cert`\n", far)
 	}

@@ -152,10 +152,11 @@ func (u *upgrade) replaced(c *client.Client, i int, what string) {
 	}
 }
 
-// TestRollingUpgrade rolls three processes under load from the build of the commit in EBB_UPGRADE to the present one:
-// two of them, one back and forth, and then the last. Each build starts from snapshots of the other and is sent some by it, and replicas are audited meanwhile. If the present one knows a newer storage version, that is in force
-// once the last one has it, and no sooner, and then the older build is refused; else it still runs. Nothing is lost, nothing counts
-// twice, and all replicas are equal.
+// TestRollingUpgrade rolls three processes under load from the build of the commit in EBB_UPGRADE to the present one.
+// It rolls two of them, one back and forth, and then the last. Each build starts from snapshots of the other and gets
+// some from it. Replicas are audited during the upgrade. If the present build knows a newer storage version, that is in
+// force once the last node has it, and no sooner. Then the older build is refused; else it still runs. Nothing is lost,
+// nothing counts twice, and all replicas are equal.
 func TestRollingUpgrade(t *testing.T) {
 	commit := os.Getenv("EBB_UPGRADE")
 	if commit == "" {
