@@ -24,7 +24,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// The load goes on at its rate however slow the answers are.
+// The load continues at its rate however slow the answers are.
 func TestPaceIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int32

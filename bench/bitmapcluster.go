@@ -16,8 +16,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// BitmapCluster asks a cluster what Bitmaps asks one process: bitmaps placed by slice, loaded through the log of every shard and counted over all nodes. Keys are called so that nobody
-// keeps unions of them, and caches are filled with other things before each question.
+// BitmapCluster asks a cluster what Bitmaps asks one process: bitmaps placed by slice, loaded through the log of every
+// shard and counted over all nodes. The names of keys are such that no unions of them are kept. Caches are filled with
+// other things before each question.
 type BitmapCluster struct {
 	Bitmaps
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// rolledDays are the last days, of each of which windows are asked for that end with it.
+// rolledDays is how many of the last days are measured, with windows that end with each of them.
 const rolledDays = 7
 
 // unionBytes is how much all unions may take, as in a node by default.

@@ -17,9 +17,8 @@ import (
 // burstNamespace counts without decay: what is lost shows to the unit.
 const burstNamespace = "bench-burst"
 
-// Burst measures increments that come in bursts, one a second, to more
-// distributions than fit in a cache, beside single questions; and then counts
-// everything again. Forget Table's figure: a million distributions, 3,000/s.
+// Burst measures increments that come in bursts, one a second, to more distributions than fit in a cache, with single
+// questions at the same time. Then it counts everything again. Forget Table's figure: a million distributions, 3,000/s.
 type Burst struct {
 	Duration      time.Duration // of the bursts
 	Distributions int           // 1,100,000 if 0

@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/ebbtest"
 )
 
-// What bursts send is counted to the unit, and read meanwhile.
+// What bursts send is counted to the unit, and read at the same time.
 func TestBurstCountsEverything(t *testing.T) {
 	c := ebbtest.New(t, ebbtest.Nodes(1), ebbtest.Shards(4))
 	r, err := bench.Burst{Duration: 2 * time.Second, Distributions: 700, Size: 300, Reads: 20}.Run(t.Context(), bench.Target{Addrs: c.Addrs(), Options: []client.Option{client.WithDialer(c.Dial)}})

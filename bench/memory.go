@@ -33,7 +33,7 @@ type Memory struct {
 	Compact bool
 	// Shards is how many states share the distributions; 8, if 0.
 	Shards int
-	// Load is how long to increment and ask beside snapshots, at Rate increments a second; 0 leaves it out.
+	// Load is how long to increment and ask, also during snapshots, at Rate increments a second; 0 leaves it out.
 	Load time.Duration
 	Rate int
 }
@@ -85,7 +85,7 @@ type MemoryResult struct {
 	BinsEach      float64 `json:"bins_each"`
 	Resident      int64   `json:"resident_bytes"` // of the process, after a collection whose free memory went back
 	Allocated     int64   `json:"allocated_bytes"`
-	Mapped        int64   `json:"mapped_bytes"` // beside Go's heap
+	Mapped        int64   `json:"mapped_bytes"` // outside Go's heap
 	Serialised    int64   `json:"serialised_bytes"`
 	FillPerSecond float64 `json:"fill_per_second"` // increments, on one core, that make all of it
 	FillGCShare   float64 `json:"fill_gc_share"`   // of the CPU used
@@ -93,8 +93,8 @@ type MemoryResult struct {
 	Load *LoadResult `json:"load,omitempty"`
 }
 
-// LoadResult is of a while in which increments went to distributions that were there, beside questions, snapshots one after
-// the other, and none.
+// LoadResult is of a time in which increments went to distributions that were there, with questions at the same time.
+// Snapshots were made one after the other, or none.
 type LoadResult struct {
 	PerSecond     float64   `json:"per_second"`       // increments applied
 	ApplyEach     float64   `json:"apply_ns"`         // of CPU, an increment of a batch of 1,000
@@ -283,7 +283,7 @@ func (w *memoryWorld) fill(ctx context.Context) error {
 	return nil
 }
 
-// load increments and asks, the first half of the time alone, the second beside snapshots.
+// load increments and asks: the first half of the time alone, the second during snapshots.
 func (w *memoryWorld) load(ctx context.Context, d time.Duration, rate int) (r LoadResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

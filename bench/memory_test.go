@@ -16,7 +16,7 @@ func TestMemory(t *testing.T) {
 	if r.BinsEach < 8 || r.BinsEach > 10 {
 		t.Errorf("%.2f bins each: the mix has a mean of about 9", r.BinsEach)
 	}
-	if least := int64(r.Bins) * 8; r.Mapped < least || r.Serialised < least/2 { // the heap may shrink meanwhile, by what other tests left
+	if least := int64(r.Bins) * 8; r.Mapped < least || r.Serialised < least/2 { // the heap may shrink by what other tests left
 		t.Errorf("%d bins: %+v", r.Bins, r)
 	}
 	if l := r.Load; l == nil || l.Read.N == 0 || l.ReadSnapshots.N == 0 || l.Snapshots == 0 || l.PerSecond == 0 || l.GCShare < 0 || l.GCShare > 1 {

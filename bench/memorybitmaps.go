@@ -38,7 +38,7 @@ const (
 	smallIDsMost = 1000
 )
 
-// Beside is how many bytes a bitmap takes beside 4 for each of its ids.
+// Beside is how many bytes a bitmap takes in addition to 4 for each of its ids.
 func (r *SmallBitmapsResult) Beside(bytes int64) float64 {
 	return float64(bytes-idBytes*int64(r.IDs)) / float64(r.Bitmaps)
 }

@@ -31,8 +31,8 @@ func verify(t *testing.T, client *ebb.Client, atMost time.Duration) (checks []eb
 	return checks, waited, time.Since(began)
 }
 
-// Replicas are said to be equal when all of them were compared. Without a majority nothing is: each shard says who is missing and that nobody leads it,
-// within the time that was given; when the others are back, all is well.
+// Replicas are said to be equal when all of them were compared. Without a majority nothing is: each shard says what is
+// missing and that it has no leader, within the time that was given. When the others are back, all is well.
 func TestVerifyWithoutAMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := ebbtest.New(t, ebbtest.Nodes(3), ebbtest.Shards(4))
@@ -62,7 +62,7 @@ func TestVerifyWithoutAMajority(t *testing.T) {
 		}
 
 		c.Kill(1)
-		time.Sleep(10 * time.Second) // who led has found out
+		time.Sleep(10 * time.Second) // the leaders have found out
 		checks, _, took = verify(t, client, 4*time.Second)
 		for i := range checks {
 			check := &checks[i]

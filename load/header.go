@@ -25,9 +25,9 @@ const (
 
 // judgeFirst says what the first of two records is, by the fields of both, and by further lines that are at hand.
 //
-// A number or a time in the first line makes it a row, but there are tables whose columns are named after years, days
-// or 1, 2, 3. So where it has such numbers above others, or a name above a number beside a number, it is undecided,
-// unless a word of it comes again.
+// A number or a time in the first line makes it a row. But there are tables whose columns are named after years, days
+// or 1, 2, 3. So it is undecided where it has such numbers above others, or both a number and a name above a number. If
+// a word of it comes again, it is a row after all.
 func judgeFirst(first, second []string, further []byte, separator byte) firstLine {
 	var words, names, quantities, columns int // names: above a number; columns: quantities that may be names of columns
 	lines := linesOf(second, further, separator)

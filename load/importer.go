@@ -17,11 +17,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Importer writes the rows of a Reader into a namespace, each exactly once: it
-// holds an ordered source, whose shards remember how far they are. Run again with
-// the same Source it goes on where it was interrupted, if the file begins as it
-// did; else the error is ErrOtherFile. Of a file that can be read twice nothing
-// has been written by then; of a stream, what came before the difference.
+// Importer writes the rows of a Reader into a namespace, each exactly once: it holds an ordered source, whose shards
+// remember how far they are. Run again with the same Source it continues where it was interrupted, if the file begins
+// as it did. Otherwise the error is ErrOtherFile. By then nothing has been written of a file that can be read twice; of
+// a stream, what came before the difference.
 type Importer struct {
 	Client    *client.Client
 	Namespace string // "default" when empty
@@ -37,8 +36,8 @@ type Importer struct {
 	// Recheck sends again what an earlier run has written, so that rows which a
 	// shard refused then are reported again. Rate does not hold them back.
 	Recheck bool
-	// Changed goes on where the source is, by the numbers of lines alone, although
-	// the file is not the one that was imported: see ErrOtherFile.
+	// Changed makes the import continue where the source is, by the numbers of lines alone, although the file is not
+	// the one that was imported: see ErrOtherFile.
 	Changed bool
 	// OnResume is called with the last line that an earlier run has decided, if any.
 	OnResume func(line uint64)

@@ -62,7 +62,7 @@ func runOf(from float64, n int) (days []float64) {
 }
 
 func TestGapsAndWrongDates(t *testing.T) {
-	months := func(n int) (days []float64) { // a row each, the last of which nothing follows
+	months := func(n int) (days []float64) { // a row each; nothing follows the last one
 		for i := range n {
 			days = append(days, 1+31*float64(i))
 		}
@@ -131,7 +131,7 @@ func TestGapsAndWrongDates(t *testing.T) {
 	}
 }
 
-// releases are 18 days, of which each but the last is confirmed by another that is as late.
+// releases are 18 days. Each but the last is confirmed by another that is as late.
 func releases() []float64 {
 	return []float64{0, 200, 410, 590, 900, 1100, 1400, 1490, 1800, 2000, 2300, 2450, 2700, 3000, 3300, 3500, 3800, 4100}
 }

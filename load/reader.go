@@ -92,7 +92,7 @@ type Row struct {
 	aheadOf time.Time // of a row that is dated too far ahead: the event clock, as far as rows before it have brought it
 }
 
-// Refused is an error about one line, after which reading goes on.
+// Refused is an error about one line. Reading continues after it.
 type Refused struct {
 	Line   uint64
 	Reason error
@@ -159,8 +159,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Open opens a file for reading; "-" is the standard input. Compression is told
-// by the file's first bytes. Close the Reader.
+// Open opens a file for reading; "-" is the standard input. The file's first bytes say how it is compressed. Close the
+// Reader.
 func Open(path string, opts Options) (*Reader, error) {
 	if path == "-" {
 		return NewReader(os.Stdin, "stdin", opts)
@@ -249,7 +249,7 @@ func (r *Reader) parseSpecs() (err error) {
 	return err
 }
 
-// archives are formats that look like text to nobody, by their first bytes.
+// archives are formats that do not look like text, by their first bytes.
 var archives = []struct{ magic, name string }{
 	{"PK\x03\x04", "a zip archive"},
 	{"\x28\xb5\x2f\xfd", "zstd-compressed"},
@@ -443,9 +443,8 @@ func (r *Reader) resolveJSON() {
 	}
 }
 
-// Next returns the next row. The error is io.EOF at the end, *Refused for a line
-// that cannot be used (the next call goes on after it), and otherwise names the
-// file and the line reached, and ends the reading.
+// Next returns the next row. The error is io.EOF at the end. It is *Refused for a line that cannot be used, and the
+// next call continues after it. Any other error names the file and the line reached, and ends the reading.
 func (r *Reader) Next() (Row, error) {
 	if r.err != nil {
 		return Row{}, r.err

@@ -39,7 +39,7 @@ func parseTimeFormat(format string) ([]string, error) {
 			return nil, formatErrorf(format, "names of zones have several meanings: take %%z, or --time-zone for all times")
 		}
 	}
-	// what a layout writes, it reads: a moment of which every part differs shows which parts it has
+	// a layout reads what it writes: a moment whose parts all differ shows which parts it has
 	shown := time.Date(2013, 5, 17, 21, 4, 6, 0, time.UTC)
 	again, err := time.Parse(layouts[0], shown.Format(layouts[0]))
 	month := time.Date(shown.Year(), shown.Month(), 1, 0, 0, 0, 0, time.UTC)

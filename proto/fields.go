@@ -47,7 +47,7 @@ type shape []wireField
 type wireField struct {
 	known bool
 	typ   protowire.Type
-	// of bytes: whether they are UTF-8, or a message, and of which shape
+	// of bytes: whether they are UTF-8 or a message, and its shape
 	text, message bool
 	of            shape
 }

@@ -218,7 +218,7 @@ func lacksUniverse(x *ebbv1.BitmapExpr) bool {
 	return slices.ContainsFunc(ExprTerms(x), lacksUniverse)
 }
 
-// RewriteExpr copies an expression, each part of which becomes what rewrite makes of it, the inner ones first.
+// RewriteExpr copies an expression. It replaces each part by what rewrite makes of it, the inner ones first.
 func RewriteExpr(x *ebbv1.BitmapExpr, rewrite func(*ebbv1.BitmapExpr) *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	list := func(of []*ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 		out := make([]*ebbv1.BitmapExpr, len(of))

@@ -62,7 +62,7 @@ const VersionLostReplicas = VersionTokens
 // VersionLastOperator is from when on the control group keeps the operator's token that lasts longest.
 const VersionLastOperator = 4
 
-// VersionTakesPlace is from when on the control group is told of who joins that it waits for the place of a member.
+// VersionTakesPlace is from when on the control group learns of a joining node that it waits for the place of a member.
 const VersionTakesPlace = 5
 
 // VersionNamespaces is from when on sessions, sources and idempotency keys of a shard belong to a namespace, and

@@ -60,7 +60,7 @@ func ParseDuration(text string) (us int64, err error) {
 	return d.Microseconds(), err
 }
 
-// durationText writes a duration in the longest unit of which it is a whole number.
+// durationText writes a duration as a whole number of the longest unit that allows it.
 func durationText(us int64) string {
 	for _, u := range units {
 		if us%u.us == 0 && us != 0 {

@@ -61,8 +61,8 @@ func TestSentencesOfTheGrammar(t *testing.T) {
 	}
 }
 
-// What the parser takes are sentences of the grammar, and what it refuses are none: unless it is for a number, a name or a date, of which the grammar
-// knows only the shape.
+// What the parser takes are sentences of the grammar, and what it refuses are none, unless it is for a number, a name
+// or a date. The grammar knows only the shape of those.
 func TestGrammarKnowsWhatIsParsed(t *testing.T) {
 	grammar := ebnf.Parse(Grammar)
 	beyond := []string{

@@ -93,7 +93,7 @@ func (l *lexer) skip() {
 	}
 }
 
-// advance goes on by so many bytes, and counts lines and characters.
+// advance moves on by so many bytes, and counts lines and characters.
 func (l *lexer) advance(bytes int) {
 	for _, r := range l.text[l.at.offset : l.at.offset+bytes] {
 		if r == '\n' {
@@ -155,7 +155,7 @@ func (l *lexer) quoted(t *token) {
 	l.advance(i + 1)
 }
 
-// elsewhere takes a key of another namespace: @namespace/key, of which the key may be quoted.
+// elsewhere takes a key of another namespace: @namespace/key, where the key may be quoted.
 func (l *lexer) elsewhere(t *token) {
 	rest := l.text[l.at.offset+1:]
 	name, _, found := strings.Cut(rest, "/")

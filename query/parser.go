@@ -123,7 +123,7 @@ func (p *parser) hint(t token) string {
 	return ""
 }
 
-// nearest is a hint at the one of words that somebody meant; otherwise what else helps.
+// nearest is a hint at the one of words that text was meant to be; otherwise what else helps.
 func nearest(text string, words []string, otherwise string) string {
 	if near := spell.Nearest(text, words); near != "" {
 		return "did you mean " + near + "?"

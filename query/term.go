@@ -116,7 +116,7 @@ func (p *parser) pattern(out *ebbv1.PlanTerm, t token, text string) {
 	p.count(t, 1)
 }
 
-// span takes a range: the key of a period, two dots, and another one of the same family, of which the period is enough.
+// span takes a range: the key of a period, two dots, and another key of the same family, or only its period.
 func (p *parser) span(out *ebbv1.PlanTerm) {
 	from := p.advance()
 	p.advance()

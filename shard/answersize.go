@@ -154,7 +154,7 @@ func (f *frame) answerWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *
 	if err := f.refuseOlder(name, q); err != nil {
 		return f.unanswered(err)
 	}
-	// Of an emptied namespace nothing is known. If it exists, it is a new one, of which this shard has not heard yet.
+	// Nothing is known of an emptied namespace. If it exists, it is a new one that this shard has not heard of yet.
 	if err := f.refuseDeleted(name); err != nil && !f.find(name).emptied {
 		return f.unanswered(err)
 	}
@@ -237,7 +237,7 @@ func AnswerSize(a *ebbv1.Answer) int {
 	return answerLeast + small*estimateBytes + 2*pb.Size(a)
 }
 
-// MergeBytes returns about how many bytes of memory it takes to merge the parts of a question, beside the parts
+// MergeBytes returns about how many bytes of memory it takes to merge the parts of a question, in addition to the parts
 // themselves.
 func MergeBytes(answers []*ebbv1.ShardAnswer) int {
 	const expansion = 10 // a short bin of a part, decoded and added up

@@ -20,8 +20,7 @@ const (
 //	page of class 3:  | length, name; 48 bytes | name | free -+ | name | free -> 0 | never used
 //	                                                          +--------^
 //
-// Where a name lies is nobody's business but the arena's: it is not part of
-// the replicated state.
+// Only the arena knows where a name lies: it is not part of the replicated state.
 type arena struct {
 	pages pages
 	// The rest is for writing, and absent in a view.

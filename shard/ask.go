@@ -13,8 +13,8 @@ import (
 const (
 	// costMax is the most bins that one question may visit in one shard.
 	costMax = 1 << 23
-	// briefAbove is how many bins a key has at most whose top is told together with
-	// what takes a visit to each: a fifth of a millisecond.
+	// briefAbove is the most bins of a key whose top is answered together with what takes a visit to each bin: a fifth
+	// of a millisecond.
 	briefAbove = 1 << 14
 	// answerBytesMax leaves some room in a message for what surrounds an answer.
 	answerBytesMax = proto.MessageBytesMax - 64<<10
@@ -366,7 +366,7 @@ func (f *frame) binNamed(name []byte) (bin uint32, ok bool) {
 // total is a sum of distributions of one namespace, evaluated at one time:
 // over keys of a shard, and then over shards.
 type total struct {
-	version  uint64 // of the namespace's definition; 0: nobody knows the namespace
+	version  uint64 // of the namespace's definition; 0: the namespace is unknown
 	params   sketch.Params
 	at       sketch.Tick
 	dist     *sketch.Distribution // nil: nothing found

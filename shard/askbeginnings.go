@@ -131,7 +131,7 @@ func (r *reader) sideBegins() (b sideBegins) {
 	return b
 }
 
-// united are the periods of all events of a side, and the time as of which they are told apart.
+// united are the periods of all events of a side, and the time for which they are joined.
 func (b *Beginnings) united(side int) (all activePeriods, now sketch.Tick) {
 	epoch := uint64(0)
 	for _, s := range b.sides[side] {

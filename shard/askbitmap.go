@@ -70,7 +70,7 @@ func evaluateBitmaps(q *ebbv1.Question, named bitmapNames) (*ebbv1.Answer, error
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Bitmap{Bitmap: out}}, nil
 }
 
-// evaluatedAt says in an answer about bitmaps of which time it is.
+// evaluatedAt sets the as-of time of an answer about bitmaps.
 func evaluatedAt(a *ebbv1.Answer, at sketch.Tick) {
 	switch v := a.GetValue().(type) {
 	case *ebbv1.Answer_Bitmap:
@@ -360,7 +360,8 @@ func (c *bitmapCursor) selectID(position uint64) (id uint64, ok bool) {
 
 // partBitmap is a part of the answer to a BitmapQuestion: the ids of some slices, as in bodybitmap.go.
 //
-//	bitmap   'b'  uvarint(at) uvarint(1 + the last slice of which it says all) uvarint(bytes of all of the question at most) { slice } 0
+//	bitmap   'b'  uvarint(at) uvarint(1 + the last slice that it covers) uvarint(bytes of all of the question at most)
+//	              { slice } 0
 const partBitmap = 'b'
 
 // appendPart writes the containers of as many slices as there is room for, one at least.

@@ -5,7 +5,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Audit is a part of a shard of which all replicas compute a checksum at the same entry of the log.
+// Audit is a part of a shard. All replicas compute a checksum of it at the same entry of the log.
 type Audit struct {
 	Index    uint64 // of the entry
 	Part, Of uint32 // Of is 0 of none

@@ -73,7 +73,7 @@ func auditFrozen(t *testing.T, d *binTable, want map[string]uint32) {
 	}
 }
 
-// Names with one and the same tag are told apart.
+// The table distinguishes names with the same tag.
 func TestIndexCollisions(t *testing.T) {
 	d := newBinTable(Heap{})
 	for i := range 300 {
@@ -93,8 +93,9 @@ func TestIndexCollisions(t *testing.T) {
 	}
 }
 
-// Wherever tags fall, also on the last slots, from which probing goes on at the first, an index that grows and shrinks finds what is in it, and
-// is never more than three quarters full, nor less than two thirds once it has grown for a while.
+// An index that grows and shrinks finds what is in it, wherever tags fall: also on the last slots, where probing
+// continues at the first. It is never more than three quarters full. Once it has grown for a while, it is never less
+// than two thirds full.
 func TestIndexOfAnySize(t *testing.T) {
 	for _, spread := range []struct {
 		name string

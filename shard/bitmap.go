@@ -463,7 +463,7 @@ func (t *bitmapEditor) dropFromRoot(leaf int) {
 	t.head.leaves--
 }
 
-// dropBitmap gives back all blocks of a bitmap beside its record.
+// dropBitmap gives back all blocks of a bitmap except its record.
 func (b *slab) dropBitmap(head bitmapHead, epoch uint32) {
 	if head.root != 0 {
 		b.own(uint32(head.root>>8), epoch) // so that it stays where it is until all others are gone
@@ -474,7 +474,8 @@ func (b *slab) dropBitmap(head bitmapHead, epoch uint32) {
 	})
 }
 
-// eachBlock visits the blocks of a bitmap beside its record, each before the one that says where it is, until visit says no.
+// eachBlock visits the blocks of a bitmap except its record, until visit says no. Each comes before the block that says
+// where it is.
 func (b *slab) eachBlock(head bitmapHead, visit func(ref blockRef) bool) {
 	for leaf := range int(head.leaves) {
 		r := entryAt(b.at(head.root), leaf)
@@ -562,7 +563,7 @@ func (c *bitmapCursor) seekLeaf(slice uint64) bool {
 	return false
 }
 
-// Container is the one at which the cursor is, until it goes on.
+// Container is the one at which the cursor is. It is valid until the cursor moves on.
 func (c *bitmapCursor) Container() bitmap.Container {
 	if c.head.leaves > 0 {
 		return c.pages.container(entryAt(c.words, c.at), &c.room)

@@ -68,7 +68,8 @@ func BenchmarkBitmapLoad(b *testing.B) {
 	}
 }
 
-// Bytes of a million small bitmaps, of 20 ids below 2^32 on average, Pareto, beside 4 bytes an id: of records, and of all pages.
+// BenchmarkBitmapSmall measures what a million small bitmaps take in addition to 4 bytes an id: in records, and in all
+// pages. They have 20 ids below 2^32 on average, with a Pareto distribution.
 func BenchmarkBitmapSmall(b *testing.B) {
 	const keys = 1 << 20
 	for range b.N {

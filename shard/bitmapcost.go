@@ -45,7 +45,8 @@ func (w *bitmapWork) add(from, to uint64, slices int64, words int) {
 	w.from, w.to = min(w.from, from), max(w.to, to)
 }
 
-// cost is about how many words could be read meanwhile: in each slice that one term has all are looked at, and each period is read again for each other.
+// cost is about how many words could be read in the time that the evaluation takes. In each slice that one term has,
+// all terms are looked at. Each period is read again for each other one.
 func (w *bitmapWork) cost() int {
 	visited := int64(0)
 	if w.slices > 0 {

@@ -24,8 +24,8 @@ const (
 	gatherRoundTerms = 256
 )
 
-// BitmapGather is a question about an expression whose bitmaps are in several shards. What of it can be computed in one shard is a term, of which the containers are
-// fetched, some slices at a time; the rest is computed over those by who asks:
+// BitmapGather is a question about an expression whose bitmaps are in several shards. A term is what one shard can
+// compute of it. The containers of terms are fetched, some slices at a time. The caller computes the rest over those:
 //
 //	and(a, or(b, c), d)  with a and d in shard 1, b in 2, c in 3:    and(t0, or(t1, t2)),  t0 = and(a, d) of 1, t1 = b of 2, t2 = c of 3
 //
@@ -250,7 +250,7 @@ func (g *BitmapGather) Containers(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswe
 	return c, ids, next, next <= g.last, err
 }
 
-// AsOf is the latest time of which something was fetched.
+// AsOf is the latest time of what was fetched.
 func (g *BitmapGather) AsOf() int64 { return int64(g.at) }
 
 // Seek implements bitmap.Cursor. After an error nothing is found any more.
@@ -311,7 +311,7 @@ func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
 		g.err = err
 		return
 	}
-	fresh := false // there are terms of which nothing had been fetched
+	fresh := false // whether something is fetched of a term for the first time
 	for i, t := range terms {
 		first := !t.loaded
 		bytes, ok := t.take(slice, answers[i])

@@ -106,7 +106,7 @@ func (s *State) remembers(c *command) (known bool) {
 	return known
 }
 
-// evaluated is an expression as a bitmap beside the pages, which its own bitmaps are still read from.
+// evaluated computes an expression as a bitmap outside the pages. Its own bitmaps are still read from those.
 func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*bitmapValue, *proto.Error) {
 	// Storable has refused what takes long. All builds must apply the same here, and the first counted one term alone, and none that is the shard's own.
 	w := &bitmapWork{last: sliceMax}

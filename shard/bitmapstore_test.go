@@ -110,7 +110,8 @@ func TestStoreOnce(t *testing.T) {
 	sameIDs(t, &s.frame, idSet{1: true, 2: true, 3: true})
 }
 
-// How many ids a stored bitmap has is remembered, be it more than fits beside a session's bit, or all that there may be.
+// A shard remembers how many ids a stored bitmap has: also more than fit next to a session's bit, and all that there
+// may be.
 func TestStoredManyOnce(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 	id := applyOne(t, s, &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}).Session

@@ -156,7 +156,7 @@ func (b *blockReader) newer(format string, args ...any) {
 	b.rest = nil
 }
 
-// section goes on to the first block of a section, where the one before must end.
+// section moves on to the first block of a section. The one before must end there.
 func (b *blockReader) section(kind byte) {
 	if b.err == nil && len(b.rest) > 0 {
 		b.corrupt("section %d is longer than what is in it", b.kind)
@@ -351,8 +351,9 @@ const (
 	chunkBytesMax   = 512 << 10
 )
 
-// Chunks is a writer for WriteTo that makes chunks of what is written: the header, and then about 100 KiB each, of which two snapshots of a
-// state that has changed a little have most in common. Each chunk is told to Each, which must not keep it.
+// Chunks is a writer for WriteTo that makes chunks of what is written: the header, and then about 100 KiB each. Two
+// snapshots of a state that has changed a little have most chunks in common. Chunks passes every chunk to Each, which
+// must not keep it.
 type Chunks struct {
 	Each func(chunk []byte) error
 
@@ -371,7 +372,7 @@ func (c *Chunks) Write(block []byte) (int, error) {
 	return len(block), c.Close()
 }
 
-// Close tells of the last chunk.
+// Close passes the last chunk to Each.
 func (c *Chunks) Close() error {
 	if len(c.buf) == 0 {
 		return nil

@@ -42,7 +42,7 @@ type body interface {
 	answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary)
 }
 
-// born is a body of which an earlier one of the same key may have died.
+// born is a body whose key may have held an earlier one that has died.
 type born interface {
 	// Born says when it began, and what the earlier one may have held, see sketch.Params.Held.
 	Born(now sketch.Tick, held float64)
@@ -215,7 +215,7 @@ func (f form) kind() ebbv1.Kind {
 // event is an increment on its way into a body.
 type event struct {
 	now, at sketch.Tick
-	bin     []byte // of the log: who keeps it copies it
+	bin     []byte // of the log: copy it to keep it
 	seed    uint64 // of the namespace
 	murmur  bool   // its sets are hashed by murmur3
 	amount  float64
@@ -581,7 +581,7 @@ func about(q *ebbv1.SummaryQuestion, value, stdErr float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, StdError: stdErr, Low: low, High: high, Confidence: sureness(q)}
 }
 
-// atLeast is an estimate of which only a lower bound is known.
+// atLeast is an estimate with only a lower bound known.
 func atLeast(q *ebbv1.SummaryQuestion, value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: math.MaxFloat64, Confidence: sureness(q)}
 }

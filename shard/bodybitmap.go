@@ -137,7 +137,8 @@ func (v *bitmapValue) appendBinary(b []byte) []byte {
 	return append(b, 0)
 }
 
-// idsWithKey is up to how many ids of a bitmap stand beside its key in a snapshot: so few never lie in containers there, whatever they do in memory.
+// idsWithKey is the most ids of a bitmap that stand next to its key in a snapshot. So few ids never lie in containers
+// there, whatever they do in memory.
 const idsWithKey = 64
 
 // appendIDs writes ids as uvarints: how far each is from the one before, less 1.
@@ -306,7 +307,7 @@ func (d *bitmapDecoder) next(b []byte) (l looseSlice, rest []byte, err error) {
 	return l, r.rest[bytes:], nil
 }
 
-// readContainer makes a container of its words in bytes, of which there are containerBytes.
+// readContainer makes a container from its words in bytes, containerBytes of them.
 func readContainer(f bitmap.Form, units uint64, raw []byte) (bitmap.Container, error) {
 	c := bitmap.Container{Form: f, Count: uint32(units), Words: make([]uint64, (len(raw)+7)/8)}
 	for i := range c.Words {

@@ -11,7 +11,7 @@ import (
 
 // Kinds that know how often.
 
-// countMin counts bins, of which there may be any number.
+// countMin counts bins, however many there are.
 type countMin struct{ sketch.CountMin }
 
 func (c *countMin) form() form                          { return formCountMin }

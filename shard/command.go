@@ -57,8 +57,8 @@ func (e *entry) next() (command []byte, ok bool) {
 	return nil, false
 }
 
-// Field numbers of messages that the apply path reads by hand, beside those in
-// proto. A test holds them to the descriptors.
+// Field numbers of messages that the apply path reads by hand, in addition to those in proto. A test holds them to the
+// descriptors.
 const (
 	fieldEntryStamp    = 1
 	fieldEntryCommands = 2
@@ -102,7 +102,7 @@ const (
 	fieldAuditOf   = 2
 )
 
-// identity says how a command is told from its own repetition.
+// identity says how a command is distinguished from its own repetition.
 type identity uint8
 
 const (

@@ -1,10 +1,9 @@
 // Package shard is the state machine that the replicas of a shard agree on.
 //
 // It is pure: what it holds is a function of the shard's log and nothing else.
-// It has no clock, no locks and does no I/O of its own; whoever owns a State
-// sees to it that Apply and Freeze run alone, and that Ask runs beside nothing
-// but other questions. A View, which Freeze returns, may be asked and written
-// out by another goroutine while Apply goes on.
+// It has no clock and no locks, and does no I/O of its own. The owner of a State runs Apply and Freeze alone, and Ask
+// concurrently with nothing but other questions. Freeze returns a View. Another goroutine may ask it and write it out
+// while Apply runs.
 //
 //	log entry --Apply--> State --Ask------> answer, or a part of one
 //	                       |   --Freeze--> View --WriteTo--> snapshot --Restore--> State

@@ -10,14 +10,14 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// The event clock of a namespace is the largest time of its events, in any shard. A shard knows its own, and is told
-// that of the others: by a command before those of a namespace whose clock has come further elsewhere, and with each
-// question. So an old key is as old wherever it lies.
+// The event clock of a namespace is the largest time of its events, in any shard. A shard knows its own. It learns that
+// of the others with each question, and by a command. The command comes before those of a namespace whose clock has
+// come further elsewhere. So an old key is as old wherever it lies.
 //
 // An event that is dated further ahead than max_jump is refused. An operator can set the clock: that begins a new
-// epoch, whose number is the version of the definition that says so, and what is told of an earlier epoch changes
+// epoch, whose number is the version of the definition that says so. What a shard learns of an earlier epoch changes
 // nothing. Where the clock goes back, a key that a later time has been written to begins anew, when it is next touched
-// or read; the others are as they were at that time.
+// or read. The others are as they were at that time.
 
 func (ns *namespace) clockEpoch() uint64 { return ns.definition.GetClockSetting().GetEpoch() }
 

@@ -98,7 +98,7 @@ func TestAJumpIsRefused(t *testing.T) {
 	}
 }
 
-// Before its behaviour is in force nothing is refused, and no clock is told of others: replicas of older builds do
+// Before its behaviour is in force a shard refuses no event and learns of no other clock: replicas of older builds do
 // neither.
 func TestJumpsBeforeTheirBehaviour(t *testing.T) {
 	f := newFreeShard(t, &ebbv1.Namespace{Clock: ebbv1.Clock_CLOCK_EVENT})

@@ -179,7 +179,7 @@ func TestPartsTooLateAndTooEarly(t *testing.T) {
 	}
 }
 
-// A home has a key of which there can be parts and, when it is gone, an orphan: a snapshot takes no other.
+// The key of a home is one that can have parts and, when the home is gone, an orphan: a snapshot takes no other.
 func TestHomesHaveKeysOfSlices(t *testing.T) {
 	for _, key := range []string{"\x00a", "\x00", strings.Repeat("k", proto.PartKeyLenMax+1), strings.Repeat("k", proto.KeyLenMax), strings.Repeat("k", proto.PartKeyLenMax), "a\x00"} {
 		w := newHomeWorld(t)

@@ -173,7 +173,7 @@ func TestPutReplaces(t *testing.T) {
 	}
 }
 
-// Deleted keys leave nothing behind, and the memory of many large ones comes back bit by bit as the log goes on.
+// Deleted keys leave nothing behind. The memory of many large ones comes back bit by bit as entries are applied.
 func TestDeletedKeysLeave(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)
 	index, names := uint64(1), [][]byte{}

@@ -112,8 +112,8 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	if s.jumps(ns, t) {
 		return ebbv1.Code_CODE_TIME_JUMP
 	}
-	// From here on time has passed, even if there is no room: or a full
-	// summary, all of which has faded, could never be written again.
+	// From here on time has passed, even if there is no room. Otherwise a full summary that has faded completely could
+	// never be written again.
 	t = min(t, s.now)
 	ns.eventTime = max(ns.eventTime, t)
 	s.counted(ns, t)

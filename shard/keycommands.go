@@ -301,8 +301,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	return 1, nil
 }
 
-// slowOnly makes an image, of which nothing is left under the first half-life, that of a slow key, and says whether it
-// is one.
+// slowOnly makes an image with nothing left under the first half-life that of a slow key, and says whether it is one.
 func (s *State) slowOnly(ns *namespace, img *image, clock sketch.Tick) bool {
 	slow := s.slowOf(ns)
 	return slow != nil && img.other != nil && img.slowly(slow.params(), clock)

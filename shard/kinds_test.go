@@ -69,7 +69,7 @@ func (tr *truth) within(keys []string, bin string, at int64, span float64) bool 
 	})
 }
 
-// linear is the bins of keys, all of which leave a key when its latest event weighs less than the threshold.
+// linear is the bins of keys. All bins leave a key when its latest event weighs less than the threshold.
 func (tr *truth) linear(keys []string, at int64) []string {
 	var all []string
 	for _, key := range keys {

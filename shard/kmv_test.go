@@ -136,7 +136,7 @@ func randomHashes(r *rand.Rand, n int) []uint64 {
 	return out
 }
 
-// The hash of this door is murmur3 x64 128 with seed 0, of which the first 8 bytes in little endian.
+// The hash of gocountme is the first 8 bytes, in little endian, of murmur3 x64 128 with seed 0.
 func TestMurmur3OfGocountme(t *testing.T) {
 	for member, want := range map[string]uint64{
 		"hello": 0xcbd8a7b341bd9b02, "hello, world": 0x342fac623a5ebc8e,

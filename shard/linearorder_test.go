@@ -31,9 +31,9 @@ func leakyBuckets(events []*ebbv1.Increment, halfLife, at int64) map[string]floa
 	return content
 }
 
-// Under linear decay the truth of a bin, and of all, lies between what is told and what is lost more, whatever order
-// events come in, with restarts, over shards and in copies. An increment that is too late to count for certain is
-// reported so, and no other.
+// Under linear decay the truth of a bin, and of all, lies between the answer and the answer plus what is lost. That
+// holds whatever order events come in, with restarts, over shards and in copies. An increment that is too late to count
+// for certain is reported so, and no other.
 func TestLinearDecayInAnyOrder(t *testing.T) {
 	def := &ebbv1.Namespace{
 		Name: "n", Version: 1, HalfLifeUs: hourOfLinear, Decay: ebbv1.Decay_DECAY_LINEAR, Clock: ebbv1.Clock_CLOCK_EVENT,

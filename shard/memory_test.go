@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// wiping is memory that counts its pages, and overwrites what it gets back as
-// soon as no view may see it: who looks at it all the same sees rubbish.
+// wiping is memory that counts its pages. It overwrites what it gets back as soon as no view may see it. A reader that
+// looks at it all the same sees rubbish.
 type wiping struct {
 	mu      sync.Mutex // guards what follows: views are released by anybody
 	out     int        // pages

@@ -34,7 +34,7 @@ func foundAll(q *ebbv1.Question, a *ebbv1.Answer) bool {
 	return false
 }
 
-// missing lists the positions in proto.QuestionKeys of keys that are not there at a time, or of which all has faded.
+// missing lists the positions in proto.QuestionKeys of keys that are not there at a time, or have faded completely.
 func (f *frame) missing(q *ebbv1.Question, at sketch.Tick) (positions []uint32) {
 	ns := f.lookup([]byte(q.GetNamespace()))
 	if ns != nil && proto.BySlice(ns.definition) && len(proto.BitmapExprs(q)) > 0 {

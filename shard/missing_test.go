@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A shard names the keys of any question that are not there, or of which all has faded, whole or in parts.
+// A shard names the keys of any question that are not there or have faded completely, whole or in parts.
 func TestMissingPositions(t *testing.T) {
 	now := int64(1_700_000_000 * second)
 	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_HALF_LIFE, HalfLifeUs: 20 * second}

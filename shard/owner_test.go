@@ -350,7 +350,7 @@ func TestNumberOfABitmapIsOfItsNamespace(t *testing.T) {
 	o.same("numbers to sweep, when its namespace says so", o.s.OrphanCount(), uint32(0))
 }
 
-// Who has what stands in a snapshot, in all sections that have owners, and in the checksums of audits.
+// A snapshot says what each owner has, in all sections that have owners, and so do the checksums of audits.
 func TestSnapshotKeepsOwners(t *testing.T) {
 	o := newOwners(t, 0)
 	o.s = furnished(t)

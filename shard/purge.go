@@ -15,8 +15,8 @@ import (
 // that back.
 //
 // When the definition says that the namespace is being purged, the leader proposes PurgeNamespace commands. Each does a
-// bounded amount of work and says where the next goes on. They go through the places where a shard holds something of
-// a namespace, one after the other:
+// bounded amount of work and says where the next one continues. They go through the places where a shard holds
+// something of a namespace, one after the other:
 //
 //	keys -> partitions of the dictionary -> orphans -> sources -> sessions -> idempotency keys -> emptied
 //
@@ -126,7 +126,7 @@ func (p *purger) empty() bool {
 	return p.ns.keys == 0 && len(p.ns.dictPartitions) == 0 && (p.slow == nil || p.slow.keys == 0)
 }
 
-// stage goes on with a stage at a slot, and returns at which it has stopped; 0 if it is at its end.
+// stage continues a stage at a slot, and returns the one at which it has stopped; 0 if it is at its end.
 func (p *purger) stage(stage uint64, slot uint32) uint32 {
 	switch stage {
 	case purgeKeys:

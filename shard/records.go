@@ -404,7 +404,7 @@ func (p *directory) all(yield func(key uint32) bool) {
 	}
 }
 
-// add hands out a number, of which whoever asks makes a key.
+// add returns a number, for which the caller makes a key.
 func (p *directory) add(epoch uint32) uint32 {
 	p.live++
 	if p.free == 0 {

@@ -17,11 +17,12 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// Rehash makes the state of a shard, 1 to shards, of a cluster that has the keys of another one with other shards, of which it is given all, and the namespaces. What
-// belongs to keys comes along: counts, times to live, ids of strings, numbers of bitmaps that are placed by slice. What
-// belongs to the old shards does not: sessions, sources, idempotency keys, and of shards of before BehaviourUnited what
-// second half-lives have counted. Of the clocks of shards and of namespaces it has the latest. When rates of a namespace
-// on event time begin, the first shard knows.
+// Rehash makes the state of a shard, 1 to shards, of a cluster that has the keys of another one with other shards. It
+// takes all of those, and the namespaces. What belongs to keys comes along: counts, times to live, ids of strings,
+// numbers of bitmaps that are placed by slice. What belongs to the old shards does not: sessions, sources and
+// idempotency keys. Nor does what second half-lives have counted in shards of before BehaviourUnited. The state has the
+// latest of the clocks of shards and of namespaces. The first shard knows when rates of a namespace on event time
+// begin.
 func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1.Namespace) (*State, error) {
 	s := New(id, mem)
 	for _, old := range from {

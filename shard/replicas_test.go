@@ -30,7 +30,7 @@ func bodies() []*ebbv1.Command {
 	)
 }
 
-// still is a state of which only the index changes when nothing is asked of it.
+// still is a state that changes nothing but its index when nothing is asked of it.
 func still(t testing.TB) *State {
 	s := furnished(t)
 	for before := uint64(0); before != s.Checksum(); {
@@ -44,8 +44,8 @@ func still(t testing.TB) *State {
 	return s
 }
 
-// FuzzReplicas: of a command of any bytes two replicas make the same, of which one has a view that shares all it has; what the view says stays; and a command
-// that is refused as a whole leaves everything as it was.
+// FuzzReplicas: of a command of any bytes two replicas make the same, though one has a view that shares all it has.
+// What the view says stays. A command that is refused as a whole leaves everything as it was.
 func FuzzReplicas(f *testing.F) {
 	for _, c := range bodies() {
 		for _, namespace := range []string{c.Namespace, "history", "people"} {

@@ -16,7 +16,7 @@ import (
 //	begin -> piece ... piece -> commit     the state is that of the snapshot, in this log and by a clock that has not gone back
 //	      \______cancel______/            the state is as it was
 //
-// What has come so far is part of the state, so a replica that joins in between, or a leader that is new, goes on from there.
+// What has come so far is part of the state. So a replica that joins in between, or a new leader, continues from there.
 
 // staging is what a restore has brought so far.
 type staging struct {
@@ -42,7 +42,8 @@ func (s *State) beingRestored() *proto.Error {
 		WithHint("wait until ebb restore is done; ebb restore --cancel gives it up").WithShard(uint32(s.id))
 }
 
-// vacant says whether a restore would lose nothing. Sessions without a write are nothing: who has one is told that it has expired.
+// vacant says whether a restore would lose nothing. Sessions without a write are nothing: their writers learn that they
+// have expired.
 func (s *State) vacant() bool {
 	return s.summaries.keys.live == 0 && len(s.dictPartitions) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.orphans.live == 0
 }

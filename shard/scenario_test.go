@@ -38,7 +38,7 @@ import (
 //	    what is known of a key
 //	describe
 //	restart
-//	    goes on from its own snapshot
+//	    continues from its own snapshot
 //	freeze
 //	    for later questions with "view"
 //
@@ -690,7 +690,7 @@ func value(option string) string {
 func (sc *scenario) session(name string) uint64 {
 	i, err := strconv.Atoi(strings.TrimPrefix(name, "#"))
 	if err != nil || i > len(sc.sessions) {
-		return 12345 // nobody's
+		return 12345 // no session has it
 	}
 	return sc.sessions[i-1]
 }

@@ -28,8 +28,8 @@ func silent(t *testing.T) (s *State, mem *wiping, now int64) {
 	return s, mem, now
 }
 
-// A page that a view shares is taken anew by the first that writes it. In a year in which nobody writes, whatever is
-// asked, none is: nothing decays by itself.
+// The first write to a page that a view shares takes it anew. In a year without writes no page is taken anew, whatever
+// is asked: nothing decays by itself.
 func TestSilentYearTouchesNothing(t *testing.T) {
 	s, mem, now := silent(t)
 	view := s.Freeze()
@@ -51,7 +51,7 @@ func TestSilentYearTouchesNothing(t *testing.T) {
 	audit(t, s)
 }
 
-// A write touches what is written, and no more of what nobody asks about than the cleanups that an entry pays for.
+// A write touches what is written. Of all else it touches no more than the cleanups that an entry pays for.
 func TestWriteTouchesLittle(t *testing.T) {
 	s, mem, now := silent(t)
 	view := s.Freeze()

@@ -52,9 +52,10 @@ type blockClass struct {
 	pages uint8  // of a run
 }
 
-// Blocks of up to 512 bytes lie in single pages, those of up to 8 KiB in runs
-// of 8 at most: what is copied when a view shares it is not much larger than what is
-// written, and a shard of few keys does not take a long run for each size of which it has one. Sizes are those that divide a page, or 8; a step is less than an eighth, above 4 KiB a fifth.
+// Blocks of up to 512 bytes lie in single pages, those of up to 8 KiB in runs of 8 at most. So what is copied when a
+// view shares it is not much larger than what is written. And a shard of few keys does not take a long run for each
+// size that it has one block of. Sizes are those that divide a page, or 8; a step is less than an eighth, above 4 KiB a
+// fifth.
 const (
 	smallMax   = 64
 	smallLeast = 3
@@ -91,7 +92,7 @@ func makeClasses() (list [classCount]blockClass, of [largeMax + 1]uint8) {
 	return list, of
 }
 
-// shortRun is the class of a size in the shortest run of which no more than a sixteenth is left over.
+// shortRun is the class of a size in the shortest run that leaves no more than a sixteenth over.
 func shortRun(size uint16) blockClass {
 	for pages := 1; ; pages++ {
 		if count := pages * PageWords / int(size); count*int(size)*16 >= pages*PageWords*15 {
@@ -254,9 +255,8 @@ func (b *slab) gather(had blockRef, epoch uint32) (ref blockRef, moved bool) {
 	return ref, true
 }
 
-// fragmented says whether there are so many holes that blocks should move together:
-// an eighth of what is used, beside those of runs that are being filled. Once
-// none is sparse there is half of that.
+// fragmented says whether there are so many holes that blocks should move together: an eighth of what is used, without
+// those of runs that are being filled. Once none is sparse there is half of that.
 func (b *slab) fragmented() bool {
 	holes := b.taken - b.used - b.used/8
 	if holes <= 0 {

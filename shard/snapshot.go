@@ -93,8 +93,7 @@ const (
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.
 const distributionBytesMax = 1 << 28
 
-// WriteTo writes a snapshot. It may run beside Apply on a View, and must not on
-// a State.
+// WriteTo writes a snapshot. On a View it may run concurrently with Apply; on a State it must not.
 func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	b := &blockWriter{w: w}
 	f.writeHeader(b)

@@ -613,7 +613,8 @@ func TestSnapshotOfManyBlocks(t *testing.T) {
 	}
 }
 
-// A bitmap of few ids stands beside its key and one of more behind all keys, whether it lies in containers or not: that depends on what it was before.
+// A bitmap of few ids stands next to its key, and one of more behind all keys. It does not matter whether it lies in
+// containers: that depends on what it was before.
 func TestSnapshotOfBitmapsDependsOnTheirIDs(t *testing.T) {
 	for _, n := range []int{1, 2, 40, idsWithKey - 1, idsWithKey, idsWithKey + 1, 1000} {
 		for _, step := range []uint64{1, 1 << 14, 1 << 50} {
@@ -642,7 +643,7 @@ func TestSnapshotOfBitmapsDependsOnTheirIDs(t *testing.T) {
 	}
 }
 
-// Ids beside a key that appendIDs cannot have written.
+// Ids next to a key that appendIDs cannot have written.
 func TestDecodeIDsRefuses(t *testing.T) {
 	last := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}
 	for name, raw := range map[string][]byte{

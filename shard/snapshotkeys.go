@@ -7,9 +7,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// keyLoader reads the keys of a snapshot. What a key holds goes straight to its block; the index, the uses of bins and
-// the order of cleanups, each of which is another place in memory for every key, are made of all keys at the end, in
-// the order in which they lie.
+// keyLoader reads the keys of a snapshot. What a key holds goes straight to its block. The index, the uses of bins and
+// the order of cleanups are made of all keys at the end, in the order in which they lie: each is another place in
+// memory for every key.
 type keyLoader struct {
 	s     *State
 	b     *blockReader

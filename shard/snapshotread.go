@@ -64,7 +64,7 @@ func (s *State) restore(b *blockReader) {
 	if s.applying != 0 {
 		s.applied = s.applying
 	}
-	s.applying = s.applied // for bitmaps, of which it does not say when they were edited
+	s.applying = s.applied // for bitmaps: the snapshot does not say when they were edited
 	s.readNamespaces(b)
 	b.section(sectionBins)
 	readSlotTable(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })

@@ -33,8 +33,8 @@ func (s *summaries) record(key uint32) record { return s.bins.at(s.keys.block(ke
 // edit returns the record of a key for writing. It stays where it is until something is put.
 func (s *summaries) edit(key, epoch uint32) record { return s.bins.edit(s.keys.block(key), epoch) }
 
-// begin gives a key, which has none, a record with a head of so many words, of which there is what says its name and namespace, and a room of as many
-// words or more, whose contents mean nothing.
+// begin gives a key, which has none, a record with a head of head words, and room for words or more. It fills in what
+// says its name and namespace. The contents of the room mean nothing.
 func (s *summaries) begin(key uint32, space uint16, name []byte, head, words int, epoch uint32) (r record, into []uint64) {
 	var room [nameLenMax / 8]uint64
 	in := packName(&room, name)

@@ -63,8 +63,8 @@ func TestSurpriseAcrossShards(t *testing.T) {
 	})
 }
 
-// A comparison is of what the bins have left, also of those below the threshold, in one shard and over two; and under
-// linear decay what they have left is in the sum that is told.
+// A comparison is of what the bins have left, also of those below the threshold, in one shard and over two. Under
+// linear decay the sum in the answer includes what they have left.
 func TestSurpriseBelowTheThreshold(t *testing.T) {
 	const now, minute = 1_700_000_000 * second, 60 * second
 	for _, x := range []struct {

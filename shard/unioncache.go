@@ -36,7 +36,7 @@ type UnionCacheStats struct {
 	Answered uint64 // of them, by at least one union
 	Made     uint64 // unions
 	Evicted  uint64 // unions that made way for others
-	Outdated uint64 // unions of which a bitmap changed
+	Outdated uint64 // unions with a bitmap that has changed
 }
 
 const (
@@ -99,7 +99,7 @@ func (u *UnionCache) worth(w *Window) (missing []Span) {
 		}
 		if quiet {
 			for _, s := range missing {
-				delete(u.seenOnce, windowID{w.Family, s}) // whoever asks meanwhile does not make it as well
+				delete(u.seenOnce, windowID{w.Family, s}) // a concurrent question does not make it as well
 			}
 			return missing
 		}
@@ -122,8 +122,8 @@ func (u *UnionCache) remembers(id windowID, versions []BitmapVersion) bool {
 
 var digestSeed = maphash.MakeSeed()
 
-// digestOf stands for versions, of which a span may have thousands. Where two have the same, a union is made one
-// question early.
+// digestOf stands for the versions of a span, which may be thousands. Where two lists have the same digest, a union is
+// made one question early.
 func digestOf(versions []BitmapVersion) (digest uint64) {
 	type chain struct {
 		before uint64

@@ -7,9 +7,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// AskUnknownNamespace answers a question about a namespace of which a shard has not heard, at a time, as if it had:
-// keys that are not there may have held something, as in all other shards. For a copy of a namespace has only what was
-// left of the first one. It answers nil where that makes no difference.
+// AskUnknownNamespace answers a question about a namespace that a shard has not heard of, at a time, as if it had. Keys
+// that are not there may have held something, as in all other shards: a copy of a namespace has only what was left of
+// the first one. It answers nil where that makes no difference.
 func AskUnknownNamespace(
 	id ID, behaviour uint32, ns *ebbv1.Namespace, q *ebbv1.ShardQuestion, at sketch.Tick,
 ) *ebbv1.ShardAnswer {

@@ -20,10 +20,10 @@ type holding struct {
 }
 
 const (
-	// keyBytes is what a key takes beside its record: the index of names, the directory of records, and the order of
-	// cleanups.
+	// keyBytes is what a key takes in addition to its record: the index of names, the directory of records, and the
+	// order of cleanups.
 	keyBytes = 32
-	// binSlotBytes is what the name of a bin takes beside its bytes and its place in the index.
+	// binSlotBytes is what the name of a bin takes in addition to its bytes and its place in the index.
 	binSlotBytes = 16
 )
 

@@ -1,7 +1,7 @@
 package shard
 
-// View is a state as it was when it was frozen. It may be asked and written
-// out from another goroutine while the state goes on, and by several at once.
+// View is a state as it was when it was frozen. Other goroutines, also several at once, may ask it and write it out
+// while the state changes.
 type View struct {
 	frame
 	release func() // of the memory

@@ -10,9 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Views are asked and written out by other goroutines while Apply goes on, and
-// none of them ever sees a change. (The race detector is the other half of
-// this test.)
+// Other goroutines ask views and write them out while Apply runs, and none of them ever sees a change. (The race
+// detector is the other half of this test.)
 func TestViewsBesideApply(t *testing.T) {
 	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second})
 	limits := DefaultLimits()

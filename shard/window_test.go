@@ -131,8 +131,8 @@ func TestWindowOfAnHour(t *testing.T) {
 	}
 }
 
-// A log that switches to BehaviourWindows goes on with the forms of the keys that are there, and makes new ones for new
-// keys. The two forms of windows merge. An image of a new form is refused by a shard that is not that far.
+// A log that switches to BehaviourWindows keeps the forms of the keys that are there, and makes new ones for new keys.
+// The two forms of windows merge. A shard that is not that far refuses an image of a new form.
 func TestBehaviourWindows(t *testing.T) {
 	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 3600 * second, WindowUs: new(int64(3600 * second))}
 	now := int64(beginning)

@@ -55,7 +55,7 @@ func filled(p *Params, bins int) *Distribution {
 	return d
 }
 
-// BenchmarkAdd adds to random bins of random distributions, most of which are in no cache, as a shard does.
+// BenchmarkAdd adds to random bins of random distributions, as a shard does. Most of these are in no cache.
 func BenchmarkAdd(b *testing.B) {
 	for _, c := range []struct {
 		name                string

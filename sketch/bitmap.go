@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// A bitmap of m bits, of which at least one is set, in bytes: the shortest of three forms.
+// A bitmap of m bits in bytes, with at least one bit set: the shortest of three forms.
 //
 //	form     1 byte
 //	1 dense  the words, 8 bytes each, little endian
@@ -19,7 +19,7 @@ const (
 	bitmapZeros
 )
 
-// appendBitmap writes words, of which this many bits are set.
+// appendBitmap writes words; ones is how many of their bits are set.
 func appendBitmap(b []byte, words []uint64, ones int) []byte {
 	m := 64 * len(words)
 	form, flip, n := byte(bitmapOnes), uint64(0), ones
@@ -104,8 +104,8 @@ func countOnes(words []uint64) (n int) {
 	return n
 }
 
-// riceBits is the parameter of the code for n of m positions: the distances have a mean of m/n, of which it takes ln 2 (Golomb
-// 1966; Rice 1979).
+// riceBits is the parameter of the code for n of m positions. The distances have a mean of m/n, and the parameter comes
+// from ln 2 times that (Golomb 1966; Rice 1979).
 func riceBits(m, n int) int {
 	return max(0, bits.Len64(uint64(m)*11/uint64(16*max(n, 1)))-1)
 }

@@ -45,8 +45,8 @@ func (p *BloomParams) check() error {
 //	hash -> block (its upper bits), and from a remixed hash 5 bits a lane
 //	| lane 0, 32 bits | lane 1 | ... | lane 7 |
 //
-// A key that was added is always found. Of others, at most FalseRate are found as long as there are no more than Capacity keys:
-// 10.6 bits a key at 1%. Beyond, it goes on and says that it is over.
+// A key that was added is always found. Of others, at most FalseRate are found as long as there are no more than
+// Capacity keys: 10.6 bits a key at 1%. Beyond that it still takes keys, and says that it is over.
 //
 // It is a set of bits: adding and merging commute, associate, and repeat without effect, to the byte. It is a value with one owner: to
 // keep a copy, Clone it. It takes memory for the blocks that its keys are in, and for all once a sixth to a third are.

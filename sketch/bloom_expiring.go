@@ -30,9 +30,9 @@ type BloomExpiringParams struct {
 // A generation is a part of the window, and ages are taken from the clock (reads see what a write at that time would find); or
 // it is a number of keys that changed something.
 //
-// Whatever was added is found for a window and up to a generation more. Then a key loses a slice each generation, and the chance
-// that it is still found halves with each; after k it is gone. At most FalseRate of other keys are found, as long as a window
-// has no more than Capacity keys; beyond, it goes on and says that it is over.
+// Whatever was added is found for a window and up to a generation more. Then a key loses a slice each generation, and
+// the chance that it is still found halves with each; after k it is gone. At most FalseRate of other keys are found, as
+// long as a window has no more than Capacity keys. Beyond that it still takes keys, and says that it is over.
 //
 // Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to keep a copy,
 // Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many bits as
@@ -116,7 +116,7 @@ type ageChain struct {
 	found float64
 }
 
-// step takes a slice of which this part is set.
+// step takes a slice; fill is the part of it that is set.
 func (c *ageChain) step(fill float64) {
 	missed := 0.0
 	for _, p := range c.run[:c.k] {
@@ -308,8 +308,8 @@ func (f *BloomExpiring) Has(at Tick, hash uint64) BloomAnswer {
 	return BloomAnswer{Found: f.find(hash, generation, empty), Over: f.over(generation, empty)}
 }
 
-// find looks for k hits in a row, from the middle back, so that most slices are never looked at: after a miss at age i, only rows that
-// end before i remain, of which those before the miss are hits.
+// find looks for k hits in a row, from the middle back, so that it never looks at most slices. After a miss at age i,
+// only rows that end before i remain. The slices in them that it saw before the miss are hits.
 func (f *BloomExpiring) find(hash uint64, generation int64, empty int) bool {
 	first, known, hits := f.first(generation), 0, 0
 	for age := f.l; age >= empty; {

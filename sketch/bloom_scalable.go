@@ -15,8 +15,8 @@ const BloomGenerationsMax = 24
 //
 //	generation i: Capacity * 2^i keys at 0.6 FalseRate / (i+1)^2      0.6 sum 1/i^2 < 1
 //
-// It grows up to BloomBytesMax or BloomGenerationsMax; then it goes on in the last and says that it is over. A key that was
-// added is always found.
+// It grows up to BloomBytesMax or BloomGenerationsMax. Then it puts keys into the last generation, and says that it is
+// over. A key that was added is always found.
 //
 // The order of adding decides which generation has a key. Merge says what a union is made of. It is a value with one
 // owner: to keep a copy, Clone it.

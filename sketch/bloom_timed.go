@@ -42,7 +42,7 @@ type BloomTimedParams struct {
 //	layer i: max(64, Capacity/8) * 2^i keys at FalseRate/9 * 0.6/(i+1)^2     0.6 sum 1/i^2 < 1
 //
 // At 1% it takes about 20 bits a key where keys come evenly, and up to twice that while a layer fills. It grows up to
-// BloomBytesMax; then it goes on in the last layer and says that it is over.
+// BloomBytesMax. Then it puts keys into the last layer, and says that it is over.
 //
 // Merging is an OR of the layers of one number and generation. It commutes, associates, and repeats without effect.
 // A union of filters that were full has more keys than its layers are for, and says so. It is a value with one owner: to

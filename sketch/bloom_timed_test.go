@@ -125,7 +125,7 @@ func TestBloomTimedRest(t *testing.T) {
 }
 
 // TestBloomTimedLaws: of filters with late events and idle times, merged in any order: no key is lost within its
-// window; merging commutes, associates and repeats without effect, to the byte; one that restarts goes on the same.
+// window; merging commutes, associates and repeats without effect, to the byte; one that restarts continues the same.
 func TestBloomTimedLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rng(rapid.Uint64().Draw(t, "seed"))
@@ -223,7 +223,7 @@ func TestBloomTimedRefuses(t *testing.T) {
 	}
 }
 
-// TestBloomTimedIsOver: at its largest size it goes on, and says so.
+// TestBloomTimedIsOver: at its largest size it still takes keys, and says that it is over.
 func TestBloomTimedIsOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills 64 MiB")

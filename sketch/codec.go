@@ -125,8 +125,8 @@ func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	return r.b, nil
 }
 
-// DecodeBins is the second half of Decode: it takes the bins of a header that was decoded, and lays them into words, of which there are WordsFor as many bins
-// or more, and whose contents mean nothing.
+// DecodeBins is the second half of Decode: it takes the bins of a header that was decoded, and lays them into words.
+// There are as many words as WordsFor says for as many bins or more, and their contents mean nothing.
 func (d *Distribution) DecodeBins(h *Header, b []byte, words []uint64) (rest []byte, err error) {
 	var n Distribution
 	n.Load(h, words)

@@ -153,7 +153,7 @@ func (c *CountMin) spread() {
 	}
 }
 
-// narrow makes a dense sketch sparse, of which this many cells are used.
+// narrow makes a dense sketch sparse; used is how many of its cells are used.
 func (c *CountMin) narrow(used int) {
 	c.few = newSparse[[1]float64](used)
 	for i, v := range c.cells {
@@ -199,8 +199,7 @@ func (c *CountMin) rebase(mark int64) {
 	c.tidy(used)
 }
 
-// tidy makes a sketch empty of which no cell is used, though the sum of all may be, and sparse one of which few cells
-// are.
+// tidy makes a sketch empty when none of its cells is used, though the sum of all may be, and sparse when few are.
 func (c *CountMin) tidy(used int) {
 	switch {
 	case used == 0 || c.z == 0:
@@ -288,7 +287,7 @@ func (c *CountMin) Merge(o *CountMin) error {
 	return nil
 }
 
-// add merges cells, of which both have some.
+// add merges cells, where both sketches have some.
 func (c *CountMin) add(o *CountMin) {
 	scale := 1.0
 	if o.mark > c.mark {

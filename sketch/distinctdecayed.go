@@ -25,8 +25,8 @@ type DistinctDecayedParams struct {
 	Hash Hash
 }
 
-// DistinctDecayed counts distinct things of which each counts 2^-(age/h), its age being the time since it was last seen: an estimate of
-// how many are around. Make one with NewDistinctDecayed.
+// DistinctDecayed counts distinct things. Each counts 2^-(age/h), its age being the time since it was last seen: an
+// estimate of how many are around. Make one with NewDistinctDecayed.
 //
 // Up to half as many things as registers it keeps the hash and the time of each, and is exact. Then it has one byte a register:
 //
@@ -159,7 +159,7 @@ func (d *DistinctDecayed) forget() {
 	d.hashes, d.times = trimmed(d.hashes[:kept]), trimmed(d.times[:kept])
 }
 
-// fill makes registers, of which none is supposed to come out below low.
+// fill makes registers; none is supposed to come out below low.
 func (d *DistinctDecayed) fill(low uint8) {
 	d.registers, d.low, d.changes = make([]uint8, d.p.Registers), low, math.MinInt
 	for i, t := range d.times {

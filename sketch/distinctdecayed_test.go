@@ -72,7 +72,7 @@ func TestDistinctDecayedIsExactWhileSmall(t *testing.T) {
 // TestDistinctDecayedForgets: what is 64 half-lives old makes room, and after a long silence counting is exact again.
 func TestDistinctDecayedForgets(t *testing.T) {
 	d, now := newDistinctDecayed(t, 64), epoch
-	for i := range 1000 { // one an hour: never more than 64 that count, of which 32 would fit
+	for i := range 1000 { // one an hour: never more than 64 that count, where 32 would fit
 		now += 3 * hour
 		d.Add(now, now, hashOf(1, i))
 		if !d.Exact() {

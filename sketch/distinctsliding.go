@@ -390,7 +390,7 @@ func (w *DistinctSliding) reduce(p uint8) {
 			continue
 		}
 		k, i := at/m+1, at%m
-		if k > last { // its value had nothing but zeros: it goes on in the upper bits of the register's number
+		if k > last { // its value had nothing but zeros: it continues in the upper bits of the register's number
 			k += (bits.LeadingZeros32(uint32(i)>>p) - (32 - int(had-p))) << 2
 		}
 		w.later(w.cell(k, i&(w.registers()-1)), time)

@@ -20,7 +20,7 @@ func newWindow(t testing.TB, precision, n int) DistinctWindow {
 	return w
 }
 
-// TestDistinctWindow tells a day: who came when, and how many were seen in the hours before.
+// TestDistinctWindow plays a day: which visitors came when, and how many were seen in the hours before.
 func TestDistinctWindow(t *testing.T) {
 	w := newWindow(t, 11, 24)
 	day := epoch / hour * hour

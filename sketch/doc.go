@@ -14,8 +14,8 @@
 //	Z2 = sum |n| w^2  Z2 / w(T)^2     n_eff = Z^2 / Z2
 //
 // Moving to a later landmark multiplies by 2^-k with k whole: no bit of a mantissa changes, so it does not matter when, or
-// whether, it happens. The same holds for everything that is decided by comparing: a threshold is compared as
-// v < threshold * w(now), both sides of which scale by the same power of two.
+// whether, it happens. The same holds for everything that is decided by comparing. A threshold is compared as
+// v < threshold * w(now): both sides scale by the same power of two.
 //
 // # What has faded
 //

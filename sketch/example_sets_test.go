@@ -44,7 +44,7 @@ func ExampleDistinctWindow() {
 	// Output: 4 96
 }
 
-// Who is around: each visitor counts half after an hour, a quarter after two.
+// How many visitors are around: each counts half after an hour, a quarter after two.
 func ExampleDistinctDecayed() {
 	const hour = sketch.Tick(3_600_000_000)
 	d, _ := sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{HalfLife: hour})

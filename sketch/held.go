@@ -16,7 +16,7 @@ func (c *CountMin) Held() int {
 // Reserved is what it takes with all its cells.
 func (c *CountMin) Reserved() int { return 112 + 8*c.width*c.depth }
 
-// Held counts tokens, of which 55% to 75% of the words are used, or registers.
+// Held counts tokens, where 55% to 75% of the words are used, or registers.
 func (d *Distinct) Held() int {
 	if d.dense {
 		return 48 + 4<<d.p

@@ -109,8 +109,8 @@ func (e *errorsOf) add(estimate, truth, sd float64) {
 	e.square += x * x
 }
 
-// check fails when the root mean square is above 1.05 of theory, or the bias is above 4.5 of its own standard errors. The rmse
-// of n trials is itself only known to 1/sqrt(2n), of which three are allowed on top.
+// check fails when the root mean square is above 1.05 of theory, or the bias is above 4.5 of its own standard errors.
+// The rmse of n trials is itself only known to 1/sqrt(2n); three times that is allowed on top.
 func (e *errorsOf) check(t *testing.T, what string) {
 	t.Helper()
 	rmse, bias := math.Sqrt(e.square/e.n), e.sum/math.Sqrt(e.n)

@@ -81,8 +81,8 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// TestForgetTable is the example of the Forget Table article: of three bins nobody speaks any more, and under clamp the idle
-// distribution tends to uniform, while under prune it keeps its shape and then vanishes.
+// TestForgetTable is the example of the Forget Table article: three bins get no more events. Under clamp the idle
+// distribution tends to uniform. Under prune it keeps its shape and then vanishes.
 func TestForgetTable(t *testing.T) {
 	for _, c := range []struct {
 		floor Floor

@@ -19,9 +19,9 @@ const levelsMax = 256
 // solve is the rate at which the likelihood is largest, and the variance of its estimate (the inverse of the observed
 // information). Nothing seen is a rate of 0. It is +Inf when everything was seen.
 //
-// With y = exp(rate * 2^-U) - 1, U the highest level of which anything was seen, the level U - j has exp(rate * 2^-(U-j)) - 1 =
-// (1+y)^(2^j) - 1, so that squaring takes the place of exp. The derivative is convex and falls, and so Newton's method climbs
-// to its root from below without ever passing it. It takes about 10 steps.
+// Let U be the highest level where anything was seen, and y = exp(rate * 2^-U) - 1. Then the level U - j has
+// exp(rate * 2^-(U-j)) - 1 = (1+y)^(2^j) - 1, so that squaring takes the place of exp. The derivative is convex and
+// falls. So Newton's method climbs to its root from below without ever passing it. It takes about 10 steps.
 func (l *likelihood) solve() (rate, variance float64) {
 	low, high, all, reach := l.bounds()
 	if all == 0 {

@@ -92,7 +92,7 @@ func linearVariance(n, m float64) float64 {
 //	standard deviation sqrt(m (e^t - t - 1))
 //
 // It holds a set and nothing of order or time: adding and merging commute, associate, and repeat without effect, to the byte.
-// Members are told apart by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap takes
+// It distinguishes members by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap takes
 // memory for the words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
 //
 // It is a value with one owner: to keep a copy, Clone it.
@@ -100,7 +100,7 @@ type LinearCounter struct {
 	params LinearParams
 	m      int
 	hashes []uint64            // ascending, while exact
-	places []uint32            // of the members in the arena, beside hashes
+	places []uint32            // of the members in the arena, parallel to hashes
 	arena  []byte              // members, each after its length in 2 bytes
 	named  int                 // bytes of the arena that places point to
 	bits   bitCells[[1]uint64] // empty while exact; sparse while ones is at most bits.most

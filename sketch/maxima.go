@@ -87,8 +87,9 @@ func (r *Reading) bounds(maxima []uint64, buf *[block]float64) []float64 {
 	return out
 }
 
-// selectBlocks offers the bins of the blocks that can hold one to select: first those of as many blocks as bins are wanted, with the
-// largest maxima, each of which should hold one; then those of what other blocks come up to what is selected by then.
+// selectBlocks offers the bins of the blocks that can hold one to select. First come the blocks with the largest
+// maxima, as many as bins are wanted: each should hold one. Then come the other blocks that reach what is selected by
+// then.
 func (r *Reading) selectBlocks(s *selection) {
 	maxima := r.d.maxima()
 	n := min(s.n, len(maxima))

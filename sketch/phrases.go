@@ -46,7 +46,7 @@ type Phrases struct {
 	slots   []prefix // probed linearly; a power of two, at most 3/4 used
 	used    int
 	arena   []byte // phrases
-	waste   int    // bytes of the arena that nobody refers to
+	waste   int    // bytes of the arena that nothing refers to
 }
 
 // phrase is a member.
@@ -260,7 +260,7 @@ func (p *Phrases) pack() {
 
 // PhraseMatch is a phrase that stands in a text.
 type PhraseMatch struct {
-	Phrase     []byte // as it was added; of the set: who keeps it copies it
+	Phrase     []byte // as it was added; of the set: copy it to keep it
 	Begin, End int    // bytes of the text, from the first byte of its first token to the last of its last
 }
 

@@ -315,7 +315,7 @@ func TestPhrasesMerge(t *testing.T) {
 	}
 }
 
-// Visiting ends when it is told to.
+// Find ends when the function returns false.
 func TestPhrasesFindEnds(t *testing.T) {
 	n := 0
 	newPhrases(t, "a").Find([]byte("a a a"), func(PhraseMatch) bool {
@@ -327,7 +327,7 @@ func TestPhrasesFindEnds(t *testing.T) {
 	}
 }
 
-// keywords makes phrases of 1 to 3 words, of which there are 20,000, and a text of such words in which some stand.
+// keywords makes phrases of 1 to 3 words out of 20,000, and a text of such words that contains some phrases.
 func keywords(t testing.TB, n, words int) (*Phrases, []byte) {
 	p := newPhrases(t)
 	pick := func(seed uint64) string { return fmt.Sprintf("w%d", remix(seed, 9)%20_000) }

@@ -40,7 +40,7 @@ func (d *Distribution) Load(h *Header, words []uint64) {
 	}
 }
 
-// WordsFor is how many words DecodeBins needs for so many bins, of which there are at least as many as in the header.
+// WordsFor is how many words DecodeBins needs for so many bins, which are at least as many as in the header.
 func (h *Header) WordsFor(bins int) int { return wordsFor(h.form(), bins) }
 
 func (h *Header) form() form {
@@ -53,10 +53,10 @@ func (h *Header) form() form {
 	return wide
 }
 
-// WordsFor is how many words Place needs for the distribution with so many bins, of which there are at least as many as it has.
+// WordsFor is how many words Place needs for the distribution with so many bins, which are at least as many as it has.
 func (d *Distribution) WordsFor(bins int) int { return wordsFor(d.form(), bins) }
 
-// Place moves the bins into words, of which there are enough, and whose contents mean nothing.
+// Place moves the bins into words. There are enough of them, and their contents mean nothing.
 func (d *Distribution) Place(words []uint64) {
 	if d.Len() == 0 {
 		d.words, d.room = nil, 0

@@ -10,7 +10,8 @@ type selection struct {
 	left  float64 // the largest count that was offered and is not kept
 }
 
-// sortedMax is the most bins that are kept in order: moving a few is faster than the branches of a heap, which nobody can predict.
+// sortedMax is the most bins that are kept in order: to move a few is faster than the branches of a heap, which cannot
+// be predicted.
 const sortedMax = 24
 
 // newSelection selects into bins, which is empty and has room for n.

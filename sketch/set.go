@@ -26,8 +26,8 @@ type SetParams struct {
 	K int
 	// Members keeps the members themselves of the hashes kept: a uniform sample of the set.
 	Members bool
-	// Signature is how many 8-bit registers stand beside the hashes for SimilarityGraph, a power of two from 64 to 65536; 0 means 1024,
-	// negative none.
+	// Signature is how many 8-bit registers stand next to the hashes for SimilarityGraph, a power of two from 64 to
+	// 65536; 0 means 1024, negative none.
 	Signature int
 	// Hash is how the caller hashes.
 	Hash Hash
@@ -36,9 +36,10 @@ type SetParams struct {
 // Set summarises a set of things by the k smallest of their 64-bit hashes, so that sets can be compared: how large they are, their
 // union, what they share, how similar they are. Make one with NewSet.
 //
-// Up to k things everything is exact. Beyond, theta, the (k+1)-th smallest hash as a fraction of 2^64, says of which share of all things
-// the hashes are kept, and a count of x hashes stands for x / theta things without bias (Bar-Yossef et al. 2002, Beyer et al. 2007; with
-// theta apart from the sample: Dasgupta, Lang, Rhodes, Thaler 2016). What is kept is a uniform sample of the members.
+// Up to k things everything is exact. Beyond, theta is the (k+1)-th smallest hash as a fraction of 2^64: the share of
+// all things whose hashes are kept. A count of x hashes stands for x / theta things without bias (Bar-Yossef et al.
+// 2002, Beyer et al. 2007; with theta apart from the sample: Dasgupta, Lang, Rhodes, Thaler 2016). What is kept is a
+// uniform sample of the members.
 //
 // A Set of more than k things also has a signature: the hashes are dealt to registers by their lower bits, and each holds the least of
 // its share as -8 log2 (hash/2^64), rounded up, by which pairs are compared ten times as fast (see SimilarityGraph). Registers are full
@@ -202,7 +203,7 @@ func (s *Set) compatible(o *Set) error {
 	return nil
 }
 
-// leastTheta is the lower of two, of which 0 is none.
+// leastTheta is the lower of two, where 0 is none.
 func leastTheta(a, b uint64) uint64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -327,7 +328,7 @@ func shared(a, b []uint64) (both int) {
 	return both
 }
 
-// unknownShare is a share of which a sample says nothing: it holds nothing of the whole. Its interval is 0 to 1.
+// unknownShare is a share that a sample says nothing about: it holds nothing of the whole. Its interval is 0 to 1.
 var unknownShare = SetEstimate{StdErr: 1}
 
 // jaccardOf is a proportion in a sample without replacement; its error is taken at a proportion half a thing away from 0 and 1.

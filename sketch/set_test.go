@@ -183,7 +183,7 @@ func TestSetError(t *testing.T) {
 	}
 }
 
-// pair makes two sets of these sizes, of which so many things are in both.
+// pair makes two sets of these sizes, with so many things in both.
 func pair(t testing.TB, p SetParams, seed, sizeA, sizeB, both int) (a, b Set) {
 	a, b = newSet(t, p), newSet(t, p)
 	for i := range sizeA {

@@ -24,8 +24,9 @@ type SetDecayedParams struct {
 	Hash Hash
 }
 
-// SetDecayed summarises a set of things of which each weighs w = 2^-(age/h), its age being the time since it was last seen: how many are
-// around, a sample of them that prefers the recent, and how alike two such sets are. Make one with NewSetDecayed.
+// SetDecayed summarises a set of things. Each weighs w = 2^-(age/h), its age being the time since it was last seen. The
+// summary is how many are around, a sample of them that prefers the recent, and how alike two such sets are. Make one
+// with NewSetDecayed.
 //
 // Up to k things everything is exact. Beyond, the k of largest priority w/u are kept, u being the hash as a fraction of 2^64, and tau is the
 // largest priority that was left out. A thing kept stands for max(w, tau): the sum of that over any part of the things is an

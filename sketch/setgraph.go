@@ -234,7 +234,7 @@ func (l SetLink) Interval(confidence float64) (low, high float64) {
 	return min(low, l.Jaccard.Value), max(high, l.Jaccard.Value)
 }
 
-// spareLinks are looked at more closely beside those asked for.
+// spareLinks are looked at more closely, in addition to those asked for.
 const spareLinks = 4
 
 // SimilarityGraph compares all pairs of sets by their signatures (see Resemblance), the most similar again by their hashes where both are

@@ -6,7 +6,7 @@ import "slices"
 // some 800 KB, and a set that fills would spend its time on that. So hashes come into a short list, which is merged
 // into the long one when it is full: some 4 KB are moved for each.
 //
-// Late hashes are an affair of memory alone. Who reads the lists reads those of settled.
+// Late hashes concern memory alone. A reader of the lists reads those of settled.
 const (
 	setLateFrom = 2048 // up to this length a list is cheap to insert into
 	setLateMost = 512

@@ -65,7 +65,7 @@ func TestLateHashesMakeNoDifference(t *testing.T) {
 	}
 }
 
-// sameSets compares all that two sets say, of which the second has no late hashes.
+// sameSets compares all that two sets say. The second has no late hashes.
 func sameSets(t *testing.T, s, want *Set, what string) {
 	t.Helper()
 	if want.late.len() > 0 {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ring is who is in the i-th of three sets: two thirds of all, so that a third is in any two and nobody in all, and everybody divisible by
-// four besides.
+// inRing says whether a thing is in the i-th of three sets. Each has two thirds of all, so that a third is in any two
+// and none in all three. What is divisible by four is in each besides.
 func inRing(i, who int) bool { return who%3 != i || who%4 == 0 }
 
 // TestOverlap: of three sets, union, intersection, what the first has alone, and similarity: exactly while they are small, and within what

@@ -10,11 +10,11 @@ type cell interface {
 	[1]float64 | [1]uint64 | [4]uint64
 }
 
-// sparseCells is an array of cells of which few are used: a hash table from the index of a cell to the cell. A cell
-// that is not in the table is zero. Owners enter no cell that stays zero and drop those that become zero, so that the
-// number of used cells is a function of what the array holds.
+// sparseCells is an array of cells where few are used: a hash table from the index of a cell to the cell. A cell that
+// is not in the table is zero. Owners enter no cell that stays zero and drop those that become zero. So the number of
+// used cells is a function of what the array holds.
 //
-// The number of slots is a function of the number of used cells: the least power of two of which at most 3/4 are used.
+// The number of slots is a function of the number of used cells: the least power of two that is at most 3/4 used.
 // So the memory is a function of the contents as well, whatever happened before, and is bounded:
 //
 //	64 + slots * (4 + bytes of a cell)     slots < max(5, 8/3 * used)

@@ -131,7 +131,7 @@ func checkTurn[T cell](t *testing.T, n int) {
 	}
 }
 
-// twin is a sketch beside one that is dense from its first event on: both take the same events.
+// twin is a sketch and another that is dense from its first event on. Both take the same events.
 type twin[T any, P holder[T]] struct{ sparse, dense P }
 
 // check compares encodings, and what is held with what a restored one holds.

@@ -244,8 +244,8 @@ func TestCompareForgets(t *testing.T) {
 	}
 }
 
-// What has faded below the threshold is as probable as it was, as long as its bins are there. What removed bins had is
-// told, since it is compared with nothing.
+// What has faded below the threshold is as probable as it was, as long as its bins are there. The comparison reports
+// what removed bins had, since that is compared with nothing.
 func TestCompareBelowTheThreshold(t *testing.T) {
 	for _, p := range []*Params{
 		{Decay: HalfLife, HalfLife: hour, Threshold: 0.001, OrderFree: true},

@@ -70,7 +70,7 @@ type TopK struct {
 	places []uint16  // by position: where in the heap
 	slots  []uint16  // position + 1 by hash, probed linearly; at most 3/4 used
 	arena  []byte    // names, each after its length in 2 bytes
-	waste  int       // bytes of the arena that nobody refers to
+	waste  int       // bytes of the arena that nothing refers to
 	z      float64
 	last   Tick
 }

@@ -29,7 +29,7 @@ func ofTheory(f func(r Row, theory float64) float64) func(r Row) (float64, bool)
 	}
 }
 
-// PlotRMSE writes an SVG of the rmse of one kind beside theory, over the logarithm of the size.
+// PlotRMSE writes an SVG of the rmse of one kind, with that of theory, over the logarithm of the size.
 func PlotRMSE(w io.Writer, title string, rows []Row) error {
 	most, known := 0.0, true
 	for _, r := range rows {

@@ -1,7 +1,8 @@
-// Package accuracy measures how far the estimates of sketches are from the truth, beside what theory says of them.
+// Package accuracy measures how far the estimates of sketches are from the truth, and compares with what theory says of
+// them.
 //
-// The protocol is that of O. Ertl's hash4j: many trials from fixed seeds, each over a logarithmic grid of sizes, of which bias, root mean square
-// and quantiles of the relative error are taken at every size:
+// The protocol is that of O. Ertl's hash4j: many trials from fixed seeds, each over a logarithmic grid of sizes. At
+// every size it takes bias, root mean square and quantiles of the relative error:
 //
 //	e      = estimate / truth - 1
 //	bias   = mean of e                 rmse = sqrt(mean of e^2)

@@ -71,7 +71,7 @@ type counter struct {
 	events bool // it counts all words, not the different ones
 }
 
-// wordCounters are the structures of the report's table 3, and those that ebb has beside them.
+// wordCounters are the structures of the report's table 3, and those that ebb has in addition.
 func wordCounters(seed *uint64) []counter {
 	const what = "different words"
 	morris := func(bits int, a float64, origin string) counter {
@@ -139,7 +139,7 @@ func wordCounters(seed *uint64) []counter {
 	}
 }
 
-// Words measures the report's table of different words with so many seeds. done, if any, is told after each.
+// Words measures the report's table of different words with so many seeds. It calls done, if any, after each.
 func Words(ctx context.Context, seeds int, done func(seeds int)) ([]Figure, error) {
 	return countWords(ctx, WordsDistinct, seeds, done)
 }

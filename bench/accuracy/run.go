@@ -23,7 +23,8 @@ type Options struct {
 	Seed uint64
 	// Workers run trials side by side; 0 means 1.
 	Workers int
-	// Done, if any, is told after each trial how many of this kind are done. Calls may come from several goroutines.
+	// Done, if any, is called after each trial with how many of this kind are done. Calls may come from several
+	// goroutines.
 	Done func(trials int)
 }
 

@@ -328,7 +328,8 @@ func (d *distinctDecayed) bytes() (memory, encoded int) {
 	return whole.Size(), len(whole.AppendBinary(nil))
 }
 
-// distinctWindow is a sketch.DistinctWindow of twelve slices, all of which are read. Things come at all times of the ring, in any order.
+// distinctWindow is a sketch.DistinctWindow of twelve slices, which are all read. Things come at all times of the ring,
+// in any order.
 type distinctWindow struct {
 	sketch.DistinctWindow
 	n uint64

@@ -181,7 +181,7 @@ func (b *backupRun) shard(ctx context.Context, number uint32) (Shard, error) {
 		case <-ctx.Done():
 			return Shard{}, ctx.Err()
 		}
-		_, _ = b.source.Table(ctx) // who leads now; if nobody says, the next try finds out
+		_, _ = b.source.Table(ctx) // asks who leads now; without an answer the next try finds out
 	}
 }
 
@@ -273,7 +273,8 @@ type Pruned struct {
 	Chunks  int
 }
 
-// Prune removes all but the newest backups of a store, and the chunks that only those had. No backup may be taken meanwhile.
+// Prune removes all but the newest backups of a store, and the chunks that only those had. No backup may be taken at
+// the same time.
 func Prune(ctx context.Context, store Store, keep int) (Pruned, error) {
 	var out Pruned
 	ids, err := IDs(ctx, store)

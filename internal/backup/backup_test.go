@@ -271,7 +271,8 @@ func (f *flaky) RestoreStep(ctx context.Context, shard uint32, step *ebbv1.Resto
 	return f.Client.RestoreStep(ctx, shard, step)
 }
 
-// A restore that is interrupted at any step goes on when it is repeated, and ends with the same. Until then the cluster takes no writes; given up, it does.
+// A restore that is interrupted at any step continues when it is repeated, and ends with the same. Until then the
+// cluster takes no writes; given up, it does.
 func TestInterruptedRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())

@@ -127,7 +127,7 @@ func TestDeletedNamespacesAreRestored(t *testing.T) {
 			if err := Verify(t.Context(), store, back, nil); err != nil {
 				t.Fatal(err)
 			}
-			aged(t, back, 3*366*24*time.Hour) // the cluster that it is of goes on, and purges
+			aged(t, back, 3*366*24*time.Hour) // the cluster that was backed up runs on, and purges
 			shards := uint32(len(back.Shards))
 			if generation == 1 { // by way of other shards
 				shards++
@@ -152,7 +152,7 @@ func TestDeletedNamespacesAreRestored(t *testing.T) {
 			if left := time.Until(deleted[0].Deletion.Purge); left < 23*time.Hour || left > 25*time.Hour {
 				t.Errorf("generation %d can be undeleted for %v", generation, left)
 			}
-			time.Sleep(5 * time.Second) // shards are told
+			time.Sleep(5 * time.Second) // shards learn of it
 			if generation == 2 {
 				remove(t, to, "grace", 0)
 				purged(t, to, "grace")

@@ -10,8 +10,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A backup of which a bit is inverted is refused as corrupt: each bit of its manifest, where it is loaded, and one of each byte of every chunk, where that is read, with EBB_FLIPS=all;
-// otherwise one bit of each byte of the manifest, and of one in 101 of the chunks.
+// A backup with an inverted bit is refused as corrupt. With EBB_FLIPS=all the test inverts each bit of the manifest,
+// where it is loaded, and one of each byte of every chunk, where that is read. Otherwise it inverts one bit of each
+// byte of the manifest, and of one in 101 of the chunks.
 func TestEveryFlippedBitOfABackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())

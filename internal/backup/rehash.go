@@ -14,9 +14,10 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Rehash makes of a backup one of another number of shards, and writes it to a store. It keeps keys with all they hold, and strings with their ids, but no sessions and no idempotency
-// keys: no shard of the old ones is left that they would be of. A backup with ordered sources is refused unless forget says that
-// nobody will go on with them. It takes memory for all of the backup.
+// Rehash makes of a backup one of another number of shards, and writes it to a store. It keeps keys with all they hold,
+// and strings with their ids. It keeps no sessions and no idempotency keys: the old shards that they belong to are
+// gone. A backup with ordered sources is refused, unless forget says that no import will continue with them. It takes
+// memory for all of the backup.
 func Rehash(ctx context.Context, from Store, m *Manifest, shards uint32, forget bool, to Store) (*Manifest, error) {
 	if shards == 0 || shards > proto.ShardsMax {
 		return nil, proto.ErrBadRequest.Errorf("%d shards: there are 1 to %d", shards, proto.ShardsMax)

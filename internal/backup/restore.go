@@ -30,8 +30,8 @@ type restorer struct {
 	count  *counter
 }
 
-// Restore brings a backup into a cluster that is empty. All of it is read and checked before anything is written; then each shard takes its part
-// through its log. One that was interrupted goes on where it was.
+// Restore brings a backup into a cluster that is empty. All of it is read and checked before anything is written. Then
+// each shard takes its part through its log. A restore that was interrupted continues where it was.
 func Restore(ctx context.Context, target Target, store Store, m *Manifest, progress func(Progress)) (Progress, error) {
 	namespaces, err := m.namespaces()
 	if err != nil {

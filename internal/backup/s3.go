@@ -104,7 +104,8 @@ type listing struct {
 // idlePagesMax is how many pages in a row may have no new name: services send some where much was deleted.
 const idlePagesMax = 1000
 
-// List implements Store. A list that does not come to its end is none: who prunes would take what it lacks for something that is not there.
+// List implements Store. A list that does not come to its end is an error: pruning would take what it lacks for
+// something that is not there.
 func (b *bucket) List(ctx context.Context, prefix string) ([]string, error) {
 	var names []string
 	known, tokens := make(map[string]bool), make(map[string]bool)

@@ -105,7 +105,7 @@ func take(t *testing.T, c Source, store Store) (*Manifest, Progress) {
 	return m, p
 }
 
-// contents are the chunks of all shards but those of their headers, which say of which moment they are.
+// contents are the chunks of all shards but those of their headers, which say what moment they are of.
 func contents(m *Manifest) [][]Chunk {
 	var out [][]Chunk
 	for i := range m.Shards {

@@ -20,10 +20,10 @@ const (
 	// waitMax is how long a request waits for room. One that holds answers already waits for heldWaitMax: others may wait for what it holds.
 	waitMax     = time.Second
 	heldWaitMax = 100 * time.Millisecond
-	// retryAfter is what a caller is told that found no room.
+	// retryAfter is the retry time for a caller that found no room.
 	retryAfter = 250 * time.Millisecond
-	// collectEvery is how often a pool without room looks for answers that nobody sends any more: what a connection had to send when it broke
-	// is found by the garbage collector only.
+	// collectEvery is how often a pool without room looks for answers that will never be sent. Only the garbage
+	// collector finds what a connection had to send when it broke.
 	collectEvery = 2 * time.Second
 	// smallShare is the part of a pool up to which a charge is small, and passedMax how many waiters are looked at for
 	// small ones.
@@ -31,9 +31,10 @@ const (
 	passedMax  = 64
 )
 
-// Pool is how many bytes of memory something may take on a node at a time, over all requests. Who finds no room waits
-// for it, first come first served. Small charges that fit pass a large one that does not, until it has waited for half
-// of its time: what is given back from then on is kept for it. A nil Pool has no limit and counts nothing.
+// Pool is how many bytes of memory something may take on a node at a time, over all requests. A request that finds no
+// room waits for it, first come first served. Small charges that fit pass a large one that does not, until it has
+// waited for half of its time: what is given back from then on is kept for it. A nil Pool has no limit and counts
+// nothing.
 //
 // Nothing here allocates what is counted. A request charges an upper bound before it builds an answer, gives back what the answer did not
 // take, and gives back the rest when the answer has left the node.

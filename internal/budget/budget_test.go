@@ -93,7 +93,8 @@ func TestFinishedAnswers(t *testing.T) {
 	}
 }
 
-// Who finds no room waits, in order, for a second at most and no longer than its context; then it is refused with a retry time.
+// A request that finds no room waits, in order, for a second at most and no longer than its context. Then it is refused
+// with a retry time.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New("answers", 1000)
@@ -267,7 +268,7 @@ func TestSmallChargesPassALargeOne(t *testing.T) {
 	})
 }
 
-// Who keeps count itself waits as others do, and gives back what it took.
+// A caller that keeps count itself waits as others do, and gives back what it took.
 func TestAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New("slots", 2)

@@ -39,7 +39,8 @@ func Runs(b *Block, limit int) int {
 	return runs
 }
 
-// What follows goes over four sources at a time, whose loads wait for memory together; what is left of them is one source, or four of which the last one is there more than once.
+// What follows goes over four sources at a time, whose loads wait for memory together. What is left of them is one
+// source, or four where the last one is there more than once.
 
 // fours calls f with four sources at a time, or g with one, until it answers true.
 func fours(srcs []*Block, f func(a, b, c, d *Block) bool, g func(a *Block) bool) bool {
@@ -53,7 +54,7 @@ func fours(srcs []*Block, f func(a, b, c, d *Block) bool, g func(a *Block) bool)
 	return len(srcs) == 1 && g(srcs[0])
 }
 
-// Union writes the union of srcs, of which there is one at least, to dst, and says whether it stopped because all bits of dst are set.
+// Union writes the union of srcs, at least one, to dst. It says whether it stopped because all bits of dst are set.
 func Union(dst *Block, srcs []*Block) (full bool) {
 	last := min(len(srcs), 4) - 1
 	return union4(dst, srcs[0], srcs[min(1, last)], srcs[min(2, last)], srcs[last]) || Or(dst, srcs[last+1:])

@@ -9,9 +9,8 @@ const wordLenMax = 64
 // slipsMax is how many slips of the keyboard a word may be away.
 const slipsMax = 2
 
-// Nearest returns the one of words that word was meant to be: that at the least
-// distance, the first of several, of which less than half may be wrong, or else the
-// first that begins with it. It is "" when there is none. Case does not count.
+// Nearest returns the one of words that word was meant to be: the first at the least distance, if less than half may be
+// wrong, or else the first that begins with it. It is "" when there is none. Case does not count.
 func Nearest(word string, words []string) string {
 	if len(word) > wordLenMax {
 		return ""

@@ -17,8 +17,8 @@ const (
 	Shards = attribute.Key("ebb.shards") // how many parts or commands the stage is about
 )
 
-// Begin starts a span below the one in ctx, by whoever made that one, and returns
-// what ends it. Where nobody records there is nothing to do.
+// Begin starts a span below the one in ctx, by whatever made that one, and returns what ends it. Where nothing is
+// recorded there is nothing to do.
 func Begin(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, func()) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

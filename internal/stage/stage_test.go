@@ -31,7 +31,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// A request that nobody traces costs no span, and nothing is allocated.
+// A request that is not traced costs no span, and nothing is allocated.
 func TestBeginWithoutTrace(t *testing.T) {
 	ctx := context.Background()
 	if n := testing.AllocsPerRun(100, func() {

@@ -26,7 +26,7 @@ var readers = map[string][]string{
 // decoderName is what functions are called that take bytes apart.
 var decoderName = regexp.MustCompile(`^(([dD]ecode|[pP]arse|[uU]nmarshal)($|[A-Z])|Restore$)`)
 
-// notFromOutside are folders of which nothing is in the product, or no bytes come from outside.
+// notFromOutside are folders that have nothing in the product, or get no bytes from outside.
 var notFromOutside = []string{"chaos/", "ebbtest/", "bench/", "deploy/", "tools/", "proto/ebbv1/", "proto/ebbv1grpc/", "proto/peerv1/", "sketch/accuracy/"}
 
 // takesApart returns a line that says how a file takes bytes apart; "" if it does not.

@@ -121,7 +121,7 @@ func imports(f *ast.File) []string {
 	return out
 }
 
-// Who may import whom (direct imports of files that are not tests).
+// Which package may import which (direct imports of files that are not tests).
 func TestImportTable(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test {

@@ -13,7 +13,8 @@ const (
 	labelLenMax = 63
 )
 
-// CheckHost refuses what no certificate can hold for: a host is an IP or the name of one in DNS, of which the first label may be a *.
+// CheckHost refuses what no certificate can hold for. A host is an IP or the name of one in DNS, whose first label may
+// be a *.
 func CheckHost(host string) error {
 	if net.ParseIP(host) != nil {
 		return nil

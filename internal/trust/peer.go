@@ -41,4 +41,4 @@ func (p *peers) Info() credentials.ProtocolInfo {
 
 func (p *peers) Clone() credentials.TransportCredentials { return p }
 
-func (p *peers) OverrideServerName(string) error { return nil } // nobody has called it since gRPC deprecated it
+func (p *peers) OverrideServerName(string) error { return nil } // never called since gRPC deprecated it

@@ -21,8 +21,8 @@ import (
 type Files struct {
 	Cert string // the node's chain, its own certificate first
 	Key  string // of Cert
-	CA   string // who issues certificates of nodes, and of clients
-	// ClientCA is who else issues certificates of clients; nobody if empty. What it issues is never a node.
+	CA   string // of the issuer of certificates of nodes, and of clients
+	// ClientCA is another issuer of certificates of clients; none if empty. What it issues is never a node.
 	ClientCA string
 }
 
@@ -241,7 +241,7 @@ func (h *held) check(f Files, now time.Time) error {
 func (h *held) intermediates() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, der := range h.cert.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil { // X509KeyPair reads only the first; what cannot be read helps nobody
+		if c, err := x509.ParseCertificate(der); err == nil { // X509KeyPair reads only the first; an unreadable one is of no use
 			pool.AddCert(c)
 		}
 	}

@@ -86,7 +86,7 @@ func TestFilesThatANodeCannotStartWith(t *testing.T) {
 	}
 }
 
-// Who may speak to a node: anybody over TLS 1.3, and of those with a certificate only holders of a good one.
+// Any client may speak to a node over TLS 1.3. Of those with a certificate, only holders of a good one may.
 func TestWhoIsLetIn(t *testing.T) {
 	w := newWorld(t)
 	partners, stranger := w.authority("partners"), w.authority("stranger")

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// Grammar is a list of rules, of which the first is where sentences begin.
+// Grammar is a list of rules. Sentences begin with the first.
 type Grammar struct {
 	Rules []Rule
 	named map[string]*Node

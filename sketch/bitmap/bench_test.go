@@ -91,7 +91,8 @@ func newMonth(fill func(words []uint64, r *rand.Rand)) *month {
 	return m
 }
 
-// BenchmarkDays counts those of any of n days and of one more, beside roaring and beside what it takes to read as much memory.
+// BenchmarkDays counts those of any of n days and of one more. It compares with roaring, and with what it takes to read
+// as much memory.
 func BenchmarkDays(b *testing.B) {
 	for _, content := range contents {
 		m := newMonth(content.fill)

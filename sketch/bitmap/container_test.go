@@ -126,7 +126,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestNames: forms and operations are told by words.
+// TestNames: forms and operations print as words.
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		Form(0).String(): "absent", Array.String(): "array", Dense.String(): "dense", Run.String(): "run",

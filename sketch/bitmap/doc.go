@@ -1,6 +1,7 @@
 // Package bitmap has exact sets of 64-bit ids.
 //
-// An id is a slice (id >> 16) and a low (its last 16 bits). The lows of one slice are a Container: a view of words that somebody else keeps, in one of three forms.
+// An id is a slice (id >> 16) and a low (its last 16 bits). The lows of one slice are a Container: a view of words that
+// others keep, in one of three forms.
 //
 //	form   words                what they hold
 //	array  (n+3)/4, up to 512   the n lows in order, four to a word from the lowest bits on; what is left of the last word is 0
@@ -11,8 +12,9 @@
 // memory; otherwise array up to 2,048 lows, dense above. So equal sets have equal words, however they came about. Arrays end at half the memory of a block and not at its whole:
 // dense ones are united and intersected some ten times as fast.
 //
-// Costs: a look at a dense container is one word, at the others a binary search. A low set or cleared in place moves at most 4 KiB in an array or run container, and one word in
-// a dense one; whether the form must change is told by its neighbours, in nearly all cases. Rank and Select count words or runs up to where they look.
+// Costs: a look at a dense container is one word, at the others a binary search. A low set or cleared in place moves at
+// most 4 KiB in an array or run container, and one word in a dense one. In nearly all cases its neighbours say whether
+// the form must change. Rank and Select count words or runs up to where they look.
 //
 // A Small is a whole bitmap of few ids in one block; Bitmap asks a directory of containers about the whole. A Program is an expression over bitmaps, evaluated on one slice after
 // the other: to count it makes no container. A Walker finds the slices in which it may have lows. ReadPortable32 and 64 read what roaring bitmaps write, WritePortable32 and 64

@@ -367,7 +367,7 @@ func editBlock(block *kernel.Block, op Op, lows []uint16) (changed int, more dif
 	return changed, more
 }
 
-// neighbours is how many of the two bits beside low are set.
+// neighbours is how many of the two bits next to low are set.
 func neighbours(block *kernel.Block, low uint16) int {
 	n := 0
 	if low > 0 {
@@ -422,7 +422,7 @@ func merge(dst []uint64, c Container, op Op, lows []uint16) (out Container, chan
 // lowWriter packs lows as an array, ArrayMax at most, and counts runs.
 type lowWriter struct {
 	packer
-	count, runs, next int // next is what goes on with the last run; -1 before the first
+	count, runs, next int // next is the low that extends the last run; -1 before the first
 }
 
 func (w *lowWriter) add(low uint16) {

@@ -21,7 +21,7 @@ func TestEdit(t *testing.T) {
 				from := []int{0, r.IntN(len(all)), max(0, len(all)-n)}[r.IntN(3)]
 				op, lows = Clear, all[from:min(len(all), from+n)]
 			}
-			if r.IntN(3) == 0 && c.Count > 0 { // an edge of a run, and what is beside it
+			if r.IntN(3) == 0 && c.Count > 0 { // an edge of a run, and what is next to it
 				edge, _ := c.Select(r.IntN(int(c.Count)))
 				if r.IntN(2) == 0 {
 					for o[edge] && edge < SliceLen-1 {

@@ -412,7 +412,7 @@ func (e *evaluation) atLeast(n *node) value {
 // maxPlanes is how many bits it takes to count to MaxTerms.
 const maxPlanes = 17
 
-// keeper counts values, of which it keeps up to eight.
+// keeper counts values, and keeps up to eight of them.
 type keeper struct {
 	s      *Scratch
 	planes kernel.Counters

@@ -116,7 +116,7 @@ func scatter(o *oracle, r *rand.Rand, n int) {
 	}
 }
 
-// stripes sets n runs of this length, the beginnings of which are step apart.
+// stripes sets n runs of this length, whose beginnings are step apart.
 func stripes(o *oracle, n, step, length int) {
 	for i := range n {
 		o.editRange(Set, uint16(i*step), uint16(i*step+length-1))

@@ -214,7 +214,7 @@ func (p *portableReader) corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s at offset %d", ErrCorrupt, fmt.Sprintf(format, args...), p.at-int64(p.last))
 }
 
-// bucket reads a bitmap of up to 65,536 slices, the first of which has this number.
+// bucket reads a bitmap of up to 65,536 slices, where the first has this number.
 func (p *portableReader) bucket(base uint64) error {
 	start := p.at
 	n, marks, err := p.cookie()

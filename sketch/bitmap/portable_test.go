@@ -122,7 +122,8 @@ func TestPortable64(t *testing.T) {
 	}
 }
 
-// TestPortableStops: every bitmap that is cut short is refused, with the offset at which it ends, and so is what a reader or the one who is told of containers refuses.
+// TestPortableStops: every bitmap that is cut short is refused, with the offset at which it ends. So is what the reader
+// or the receiver of containers refuses.
 func TestPortableStops(t *testing.T) {
 	var b bytes.Buffer
 	if err := WritePortable64(&b, shapely(2)); err != nil {

@@ -6,9 +6,10 @@ import (
 	"math/bits"
 )
 
-// Small is a view of a whole bitmap of few ids, in one block: the ids in order, two to a word from the lowest bits on when all are below 2^32, else one to a word; what is left
-// of the last word is 0. So an id below 2^32 takes 4 bytes and a bitmap half a word at most beside. The zero Small is an empty bitmap. A look is a binary search, an edit moves 8
-// KiB at most.
+// Small is a view of a whole bitmap of few ids, in one block: the ids in order. When all are below 2^32 there are two
+// to a word from the lowest bits on, else one to a word. What is left of the last word is 0. So an id below 2^32 takes
+// 4 bytes, and a bitmap half a word more at most. The zero Small is an empty bitmap. A look is a binary search, an edit
+// moves 8 KiB at most.
 //
 // A bitmap leaves Small for containers when Leaves says so. It may come back when it has SmallAgain ids or fewer (FromContainers): by then most containers hold one or two, so
 // which of the two it is depends on the edits and not on the content alone, but on nothing else.
