@@ -92,7 +92,8 @@ func (w *bitmapWorld) timed(ctx context.Context, ask func(ctx context.Context) e
 
 func clusterDay(day int) string { return fmt.Sprintf("day/%02d", day) }
 
-// clusterDays are all users of so many days. Of one bitmap the directories know the count: without an id that is in none it is counted as others are.
+// clusterDays are all users of so many days. Of one bitmap the directories know the count: without an id that is in
+// none it is counted as others are.
 func (w *bitmapWorld) clusterDays(days int) client.BitmapExpr {
 	var all []client.BitmapExpr
 	for day := range days {
@@ -128,7 +129,8 @@ func (w *bitmapWorld) loadCluster(ctx context.Context, c *client.Client, ns stri
 	return total.Load(), err
 }
 
-// BitWrites measures single random ids: each is a call of a BitWriter, into as many bitmaps as it says, placed on the shards of their keys.
+// BitWrites measures single random ids: each is a call of a BitWriter, into as many bitmaps as it says, placed on the
+// shards of their keys.
 type BitWrites struct {
 	Duration time.Duration
 	Keys     int    // 1,000 if 0

@@ -18,8 +18,10 @@ const rolledDays = 7
 // unionBytes is how much all unions may take, as in a node by default.
 const unionBytes = 512 << 20
 
-// BitmapRolling is a window that rolls on, a day at a time, over weeks before anything is measured. Each day it is asked for three times, the caches filled with other things before
-// each: First finds the unions of earlier windows and the new day, Second makes a union that ends with that day, and Third finds two unions. Times are the median of the last days.
+// BitmapRolling is a window that rolls on, a day at a time, over weeks before anything is measured. Each day it is
+// asked for three times, the caches filled with other things before each: First finds the unions of earlier windows and
+// the new day, Second makes a union that ends with that day, and Third finds two unions. Times are the median of the
+// last days.
 type BitmapRolling struct {
 	Days   int           `json:"days"`
 	Count  uint64        `json:"count"` // of the last window

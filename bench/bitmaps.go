@@ -21,10 +21,11 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Bitmaps measures Spool's question in one process, states of shards without log and network: how many different users were
-// there within 1, 7 and 30 days, a bitmap of all users for each day. The slices of the bitmaps lie in as many states as there
-// are cores, which are asked at once; nothing is kept from one question for the next, and the caches are filled with other
-// things before each. Then the same with unions of periods kept, as a node keeps them, for windows that roll: see BitmapRolling.
+// Bitmaps measures Spool's question in one process, states of shards without log and network: how many different users
+// were there within 1, 7 and 30 days, a bitmap of all users for each day. The slices of the bitmaps lie in as many
+// states as there are cores, which are asked at once; nothing is kept from one question for the next, and the caches
+// are filled with other things before each. Then the same with unions of periods kept, as a node keeps them, for
+// windows that roll: see BitmapRolling.
 type Bitmaps struct {
 	IDs     uint64 // users; 128,000,000 if 0
 	Shape   BitmapShape
@@ -149,7 +150,8 @@ func bitmapKey(day int) []byte {
 	return time.Date(2011, 11, 1+day, 0, 0, 0, 0, time.UTC).AppendFormat([]byte("play/"), time.DateOnly)
 }
 
-// eachSlice gives the ids of a day, if there are any, that are in each slice of a part of all slices: part, part+parts, ...
+// eachSlice gives the ids of a day, if there are any, that are in each slice of a part of all slices: part, part+parts,
+// ...
 func (w *bitmapWorld) eachSlice(day, part, parts int, f func(ids []uint64) error) error {
 	ids := make([]uint64, 0, 1<<proto.BitSliceBits)
 	for slice := uint64(part); slice<<proto.BitSliceBits < w.IDs; slice += uint64(parts) {
@@ -190,7 +192,8 @@ func (s BitmapShape) appendIDs(ids []uint64, rng *rand.Rand, first, n uint64) []
 	return ids
 }
 
-// load applies all ids of all days, a command for each slice, every state on a core of its own. The rate is that of applying, ids drawn and encoded before.
+// load applies all ids of all days, a command for each slice, every state on a core of its own. The rate is that of
+// applying, ids drawn and encoded before.
 func (w *bitmapWorld) load(ctx context.Context) (ids int64, perSecond float64, err error) {
 	type outcome struct {
 		ids  int64

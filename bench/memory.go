@@ -25,8 +25,9 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Memory measures what distributions take in one process, everything included: states of shards, without log and network.
-// Each of N distributions, whose names have 15 characters, gets one bin after the other, all in turn, as events would come.
+// Memory measures what distributions take in one process, everything included: states of shards, without log and
+// network. Each of N distributions, whose names have 15 characters, gets one bin after the other, all in turn, as
+// events would come.
 type Memory struct {
 	N       int
 	Shape   Shape
@@ -38,8 +39,8 @@ type Memory struct {
 	Rate int
 }
 
-// Shape says how many bins distributions have: a number, for all the same, or "pareto": at least 3, with mean 9, one in a
-// thousand above 300.
+// Shape says how many bins distributions have: a number, for all the same, or "pareto": at least 3, with mean 9, one in
+// a thousand above 300.
 type Shape string
 
 // ShapePareto is a mix of many small distributions and a few large ones.

@@ -14,12 +14,14 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// SmallBitmaps measures what N bitmaps of few ids take in one process, everything included: states of shards, without log and network. Names have
-// 15 characters, ids are random and below 2^32; there are 15 to a bitmap on average, in half of them 6 or fewer, and in one of a thousand above 800.
+// SmallBitmaps measures what N bitmaps of few ids take in one process, everything included: states of shards, without
+// log and network. Names have 15 characters, ids are random and below 2^32; there are 15 to a bitmap on average, in
+// half of them 6 or fewer, and in one of a thousand above 800.
 type SmallBitmaps struct {
 	N      int
 	Shards int
-	// InTurn gives each bitmap one id after the other, all in turn, as events would come; otherwise it gets all of them at once.
+	// InTurn gives each bitmap one id after the other, all in turn, as events would come; otherwise it gets all of them
+	// at once.
 	InTurn bool
 }
 

@@ -11,8 +11,9 @@ import (
 	"strconv"
 )
 
-// RedisMemory measures what the same distributions take in a redis-server of its own, in forgettable's layout: a sorted set
-// each, and its sum and its time in keys of their own, NAME._Z and NAME._T. Bytes are those by which the process has grown.
+// RedisMemory measures what the same distributions take in a redis-server of its own, in forgettable's layout: a sorted
+// set each, and its sum and its time in keys of their own, NAME._Z and NAME._T. Bytes are those by which the process
+// has grown.
 func RedisMemory(ctx context.Context, m Memory) (resident int64, err error) {
 	sizes, err := m.Shape.sizes(m.N)
 	if err != nil {
@@ -40,7 +41,8 @@ func RedisMemory(ctx context.Context, m Memory) (resident int64, err error) {
 	return residentOf(pid) - before, nil
 }
 
-// fillRedis adds one distribution after the other, all bins of each by one command: it never grows, which suits Redis best.
+// fillRedis adds one distribution after the other, all bins of each by one command: it never grows, which suits Redis
+// best.
 func fillRedis(ctx context.Context, socket string, sizes []uint16, names int) error {
 	c, err := net.Dial("unix", socket)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// BenchmarkRestore makes states of snapshots of EBB_RESTORE_KEYS keys (100,000 if not set) of one kind each: bytes a second that pass, and bytes for each second that
-// any core is at work, the collector included.
+// BenchmarkRestore makes states of snapshots of EBB_RESTORE_KEYS keys (100,000 if not set) of one kind each: bytes a
+// second that pass, and bytes for each second that any core is at work, the collector included.
 func BenchmarkRestore(b *testing.B) {
 	keys := 100_000
 	if text := os.Getenv("EBB_RESTORE_KEYS"); text != "" {

@@ -37,8 +37,9 @@ func entryOf(b *testing.B, stamp int64, keys []int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), raw)
 }
 
-// One shard of EBB_SNAPSHOT_KEYS distributions of ten bins (100,000 if not set) is applied to without a pause, at first alone, then while a snapshot of it is written to nowhere: how long
-// an entry of 500 increments takes, what the snapshot takes of memory, how fast it is, and how fast a state is made of it again.
+// One shard of EBB_SNAPSHOT_KEYS distributions of ten bins (100,000 if not set) is applied to without a pause, at first
+// alone, then while a snapshot of it is written to nowhere: how long an entry of 500 increments takes, what the
+// snapshot takes of memory, how fast it is, and how fast a state is made of it again.
 func BenchmarkSnapshotBesideApplies(b *testing.B) {
 	keys := 100_000
 	if text := os.Getenv("EBB_SNAPSHOT_KEYS"); text != "" {

@@ -272,7 +272,8 @@ func (s *story) set(d *datadriven.TestData) string {
 	return outcome(err)
 }
 
-// query answers a question in the query language: with the number of ids or of different bins, or with bins and their counts.
+// query answers a question in the query language: with the number of ids or of different bins, or with bins and their
+// counts.
 func (s *story) query(d *datadriven.TestData) string {
 	ctx, cancel := s.within(d)
 	defer cancel()

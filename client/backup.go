@@ -65,7 +65,8 @@ func (c *Client) snapshot(ctx context.Context, p *peer, req *ebbv1.SnapshotReque
 	}
 }
 
-// RestoreStep puts one step of a restore through a shard's log, as long as it takes within ctx: all of them may be done twice.
+// RestoreStep puts one step of a restore through a shard's log, as long as it takes within ctx: all of them may be done
+// twice.
 func (c *Client) RestoreStep(ctx context.Context, shard uint32, step *ebbv1.RestoreShard) (*ebbv1.RestoreProgress, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -111,8 +112,9 @@ func (c *Client) applyOne(ctx context.Context, p *peer, req *ebbv1.ApplyRequest)
 	return resp.Results[0], nil
 }
 
-// RestoreNamespaces gives the cluster the namespaces of a backup, in place of those of the same names. More than fit one message come in several, and
-// each of these is taken as a whole: what came before a failure stays, and may come again. droppedVersion is that of the backup's table.
+// RestoreNamespaces gives the cluster the namespaces of a backup, in place of those of the same names. More than fit
+// one message come in several, and each of these is taken as a whole: what came before a failure stays, and may come
+// again. droppedVersion is that of the backup's table.
 func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace, droppedVersion uint64) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -132,5 +134,6 @@ func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Name
 	return nil
 }
 
-// namespaceBytesMax is how many bytes of namespaces go in a request: as much as fits, since a node looks at all of a request before it takes the first.
+// namespaceBytesMax is how many bytes of namespaces go in a request: as much as fits, since a node looks at all of a
+// request before it takes the first.
 const namespaceBytesMax = proto.MessageBytesMax * 3 / 4

@@ -17,7 +17,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// As many namespaces as a cluster can have, with keys as long as they can be, are more than a node takes in one message: they come in several.
+// As many namespaces as a cluster can have, with keys as long as they can be, are more than a node takes in one
+// message: they come in several.
 func TestRestoreOfManyNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []*ebbv1.Namespace

@@ -20,7 +20,8 @@ type BitLoad struct {
 	done    uint64
 }
 
-// BitLoad takes a load over, by a name of at most 256 bytes that is another for other ids. Whoever held it before is fenced: their next step is ErrSourceFenced.
+// BitLoad takes a load over, by a name of at most 256 bytes that is another for other ids. Whoever held it before is
+// fenced: their next step is ErrSourceFenced.
 func (c *Client) BitLoad(ctx context.Context, ns, key, name string) (*BitLoad, error) {
 	l := &BitLoad{client: c, ns: namespaceOr(ns), key: key, name: name}
 	l.shard = proto.ShardOf(l.ns, []byte(key), c.routing.shards())
@@ -63,7 +64,8 @@ func (l *BitLoad) Forget(ctx context.Context) error {
 	return err
 }
 
-// apply applies a command in the shard of the key, and tries again as long as the context lasts: each may be applied twice.
+// apply applies a command in the shard of the key, and tries again as long as the context lasts: each may be applied
+// twice.
 func (l *BitLoad) apply(ctx context.Context, cmd *ebbv1.Command) (*ebbv1.CommandResult, error) {
 	ctx, cancel := withDefaultTimeout(ctx, l.client.cfg.timeout)
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// How far a load has come is remembered in both placements, by its name, until it is forgotten; it changes no bitmap, and whoever takes it over fences the one before.
+// How far a load has come is remembered in both placements, by its name, until it is forgotten; it changes no bitmap,
+// and whoever takes it over fences the one before.
 func TestBitLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newWorld(t, 4).connect()

@@ -150,7 +150,8 @@ const bitsPerPage = 50_000
 //
 //	for id, err := range c.Bitmap("default", client.Bits("premium")).IDs(ctx) { ... }
 //
-// It asks for a page at a time, each a question of its own: an id that is there all the time comes once. It ends after an error.
+// It asks for a page at a time, each a question of its own: an id that is there all the time comes once. It ends after
+// an error.
 func (b Bitmap) IDs(ctx context.Context) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		for from, more := uint64(0), true; more; {

@@ -13,23 +13,27 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// SetBits puts ids into the bitmap of a key, which it makes if need be, and says how many were not in. Each call counts once, however often it had to be sent.
-// It returns when all is acknowledged; for a stream of ids use a BitWriter. The error of many ids is an *Undelivered, which counts edits of 4,096 ids.
+// SetBits puts ids into the bitmap of a key, which it makes if need be, and says how many were not in. Each call counts
+// once, however often it had to be sent. It returns when all is acknowledged; for a stream of ids use a BitWriter. The
+// error of many ids is an *Undelivered, which counts edits of 4,096 ids.
 func (c *Client) SetBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
 	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, ids)
 }
 
-// ClearBits takes ids out of the bitmap of a key, which is gone when none is left, and says how many were in. See SetBits.
+// ClearBits takes ids out of the bitmap of a key, which is gone when none is left, and says how many were in. See
+// SetBits.
 func (c *Client) ClearBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
 	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, ids)
 }
 
-// FlipBits takes out those ids that are in the bitmap of a key, and puts in the others. One that is named twice is flipped once. See SetBits.
+// FlipBits takes out those ids that are in the bitmap of a key, and puts in the others. One that is named twice is
+// flipped once. See SetBits.
 func (c *Client) FlipBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
 	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, ids)
 }
 
-// SetBitRange puts all ids from first to last into the bitmap of a key, up to 134,217,728, and says how many were not in.
+// SetBitRange puts all ids from first to last into the bitmap of a key, up to 134,217,728, and says how many were not
+// in.
 func (c *Client) SetBitRange(ctx context.Context, ns, key string, first, last uint64) (changed int, err error) {
 	return c.editRange(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, first, last)
 }
@@ -189,13 +193,16 @@ type BitWriterOptions struct {
 	Namespace string
 	// MaxBatch is how many ids wait for one shard at most before they are sent, up to 65,536; 32,768 when 0.
 	MaxBatch int
-	// Linger is how long an id may wait for company; 5 ms when 0, and 100 ms at least where bitmaps are placed by slice. When negative, only a full batch, Flush and Close send.
+	// Linger is how long an id may wait for company; 5 ms when 0, and 100 ms at least where bitmaps are placed by
+	// slice. When negative, only a full batch, Flush and Close send.
 	Linger time.Duration
 	// MaxBuffered is how many ids may be unacknowledged before Set, Clear and Flip wait; 1,048,576 when 0.
 	MaxBuffered int
-	// Timeout is how long a command is tried; 30 s when 0. Of the time that the process stands still only the first second counts each time; where bitmaps are placed by slice all of it does.
+	// Timeout is how long a command is tried; 30 s when 0. Of the time that the process stands still only the first
+	// second counts each time; where bitmaps are placed by slice all of it does.
 	Timeout time.Duration
-	// OnError is called, from a goroutine of the client, with each command that was not applied, or is of unknown outcome, and each edit that was refused. It must not block.
+	// OnError is called, from a goroutine of the client, with each command that was not applied, or is of unknown
+	// outcome, and each edit that was refused. It must not block.
 	OnError func(error)
 }
 
@@ -206,8 +213,9 @@ type BitWriterStats struct {
 	Buffered int64 // neither acknowledged nor given up
 }
 
-// BitWriter edits bitmaps of one namespace in batches, exactly once: ids are grouped by key and sorted before they are sent. Edits of one key are applied in the order in which they were
-// given. It is safe for use by many goroutines. Close it.
+// BitWriter edits bitmaps of one namespace in batches, exactly once: ids are grouped by key and sorted before they are
+// sent. Edits of one key are applied in the order in which they were given. It is safe for use by many goroutines.
+// Close it.
 type BitWriter struct {
 	client   *Client
 	producer *producer
@@ -250,7 +258,8 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.Linger = orDefault(opts.Linger, LingerDefault)
 	opts.MaxBuffered = max(opts.MaxBatch, orDefault(opts.MaxBuffered, BitBufferedDefault))
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
-	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not come after the next.
+	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not
+	// come after the next.
 	w := &BitWriter{
 		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, flushes: newFlushGroups(),
 		edits: map[*shardStream]*shardEdits{}, batches: map[string]*bitBatch{},
@@ -489,7 +498,8 @@ func (p *pendingCommand) editKey(index int) (key string) {
 	return key
 }
 
-// Flush sends what is buffered and waits until all that was added before is acknowledged or given up. It returns what went wrong since the last Flush: an
+// Flush sends what is buffered and waits until all that was added before is acknowledged or given up. It returns what
+// went wrong since the last Flush: an
 // *Undelivered, which counts edits of up to 4,096 ids, or the end of ctx.
 func (w *BitWriter) Flush(ctx context.Context) error {
 	w.mu.Lock()

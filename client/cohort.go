@@ -9,9 +9,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Store makes the bitmap the one of a key, in place of the bitmap that it held and its time to live, and says how many ids it has: of none, the key is gone. It is done as a whole or not at
-// all, and once, however often it had to be sent. Where all keys are in the shard of the new one, as periods of one family are, it may be of any size; otherwise its containers
-// have to go into 252 KiB.
+// Store makes the bitmap the one of a key, in place of the bitmap that it held and its time to live, and says how many
+// ids it has: of none, the key is gone. It is done as a whole or not at all, and once, however often it had to be sent.
+// Where all keys are in the shard of the new one, as periods of one family are, it may be of any size; otherwise its
+// containers have to go into 252 KiB.
 func (b Bitmap) Store(ctx context.Context, key string) (ids uint64, err error) {
 	x := b.expr
 	if b.within != nil {
@@ -26,7 +27,8 @@ func (b Bitmap) Store(ctx context.Context, key string) (ids uint64, err error) {
 	return ids, err
 }
 
-// CountBy asks how many ids the bitmap has in common with each of those whose keys match a pattern, the largest first, and by name among equals: only so many if top is above 0.
+// CountBy asks how many ids the bitmap has in common with each of those whose keys match a pattern, the largest first,
+// and by name among equals: only so many if top is above 0.
 func (b Bitmap) CountBy(ctx context.Context, pattern string, top int) (Groups, error) {
 	q := &ebbv1.Question{Namespace: b.ns, Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: &ebbv1.BitmapGroupsQuestion{
 		Expr: b.expr.wire, Range: b.within, Patterns: [][]byte{[]byte(pattern)}, Top: clampCount(top),

@@ -58,8 +58,8 @@ func (c *Client) dialRaw(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(diagnoseTimeout))
 }
 
-// gossipPing is a ping of memberlist for whoever is there: {"SeqNo": 1, "Node": ""}. gossipAnswers are what an answer may begin with: that it is an
-// acknowledgement, compressed, encrypted (then it is an error), or an error.
+// gossipPing is a ping of memberlist for whoever is there: {"SeqNo": 1, "Node": ""}. gossipAnswers are what an answer
+// may begin with: that it is an acknowledgement, compressed, encrypted (then it is an error), or an error.
 const (
 	gossipPing    = "\x00\x82\xa5SeqNo\x01\xa4Node\xa0"
 	gossipAnswers = "\x02\x09\x0a\x0d"

@@ -586,7 +586,8 @@ func ExampleClient_CreateNamespace_rollups() {
 	// 2011-Q4 3 <nil>
 }
 
-// Populations large enough for all shards lie there by slices; a not means all ids that are in the universe of the namespace.
+// Populations large enough for all shards lie there by slices; a not means all ids that are in the universe of the
+// namespace.
 func ExampleClient_CreateNamespace_slices() {
 	c, stop := connected()
 	defer stop()

@@ -49,12 +49,14 @@ const (
 	// after 1.2; it takes 26 KB, and is made for 10,000 bins in a half-life. Its Total takes
 	// every bin to come once: one that comes again and again counts up to 8 times, which Low knows.
 	KindBloom = ebbv1.Kind_KIND_BLOOM
-	// KindString is one value, up to 128 KiB, which a write replaces: the last one in the order of the shard's log. It does not fade.
+	// KindString is one value, up to 128 KiB, which a write replaces: the last one in the order of the shard's log. It
+	// does not fade.
 	KindString = ebbv1.Kind_KIND_STRING
-	// KindPhrases is a set of up to 65,536 phrases of up to 256 bytes (2 MiB together), which Match finds in texts and Feed counts. A phrase is a Bin;
-	// an Amount below 0 removes it. It does not fade.
+	// KindPhrases is a set of up to 65,536 phrases of up to 256 bytes (2 MiB together), which Match finds in texts and
+	// Feed counts. A phrase is a Bin; an Amount below 0 removes it. It does not fade.
 	KindPhrases = ebbv1.Kind_KIND_PHRASES
-	// KindBitmap is an exact set of 64-bit ids, which SetBits, ClearBits, FlipBits and a BitWriter edit and Bitmap asks about. It does not fade, and no Increment writes it.
+	// KindBitmap is an exact set of 64-bit ids, which SetBits, ClearBits, FlipBits and a BitWriter edit and Bitmap asks
+	// about. It does not fade, and no Increment writes it.
 	KindBitmap = ebbv1.Kind_KIND_BITMAP
 )
 

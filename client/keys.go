@@ -176,8 +176,8 @@ func descriptionOf(a *ebbv1.Answer) Description {
 	return d
 }
 
-// Delete forgets keys and says how many were there. Each is deleted once, however often the request had to be sent: what is
-// written after it stays. If some shards did not take it, the error is that of the first such key.
+// Delete forgets keys and says how many were there. Each is deleted once, however often the request had to be sent:
+// what is written after it stays. If some shards did not take it, the error is that of the first such key.
 func (c *Client) Delete(ctx context.Context, ns string, keys ...string) (deleted int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -194,8 +194,8 @@ func (c *Client) Delete(ctx context.Context, ns string, keys ...string) (deleted
 	return int(resp.GetDeleted()), c.refusedKey("delete", keys, resp.GetRefused())
 }
 
-// Expire lets keys live for so long from now, by the clock of their namespace, and says how many were there. They go earlier
-// when they have faded, and whatever is added until then does not change the time.
+// Expire lets keys live for so long from now, by the clock of their namespace, and says how many were there. They go
+// earlier when they have faded, and whatever is added until then does not change the time.
 func (c *Client) Expire(ctx context.Context, ns string, ttl time.Duration, keys ...string) (changed int, err error) {
 	if ttl < time.Microsecond {
 		return 0, c.fail(attempt{op: "expire", key: only(keys)}, proto.ErrBadTime.Errorf("%v to live: it must be a microsecond at least", ttl).WithHint("Delete forgets a key at once"))
@@ -229,13 +229,13 @@ func (c *Client) expire(ctx context.Context, req *ebbv1.ExpireRequest, keys []st
 	return int(resp.GetChanged()), c.refusedKey("expire", keys, resp.GetRefused())
 }
 
-// Rename gives a key another name, and with overwrite also if there is a key of that name, which is lost. All that it holds goes
-// along, and its time to live.
+// Rename gives a key another name, and with overwrite also if there is a key of that name, which is lost. All that it
+// holds goes along, and its time to live.
 //
-// Between two shards it is a copy and then a deletion, which is repeated if the key is written in between: for that moment both names
-// are there, and what is written to the new one makes it ErrKeyBusy. Then, and when the outcome is unknown, look at both. What a key holds
-// goes from one shard to another up to proto.LargeImageBytesMax bytes, before storage version 15 up to
-// proto.ImageBytesMax; beyond it is ErrKeyTooLarge.
+// Between two shards it is a copy and then a deletion, which is repeated if the key is written in between: for that
+// moment both names are there, and what is written to the new one makes it ErrKeyBusy. Then, and when the outcome is
+// unknown, look at both. What a key holds goes from one shard to another up to proto.LargeImageBytesMax bytes, before
+// storage version 15 up to proto.ImageBytesMax; beyond it is ErrKeyTooLarge.
 func (c *Client) Rename(ctx context.Context, ns, key, to string, overwrite bool) error {
 	req := &ebbv1.RenameRequest{Namespace: ns, Key: []byte(key), To: []byte(to), Overwrite: overwrite, IdempotencyKey: c.idempotencyKey()}
 	again := changeOnce

@@ -265,7 +265,8 @@ func TestQueueOfTheDeposedGoesElsewhere(t *testing.T) {
 	})
 }
 
-// A leader that did not know once what became of a write is not the first choice of others for a second, and is gone back to then.
+// A leader that did not know once what became of a write is not the first choice of others for a second, and is gone
+// back to then.
 func TestHealthyLeaderIsGoneBackTo(t *testing.T) {
 	for place := range 3 {
 		t.Run(fmt.Sprint("replica ", place), func(t *testing.T) {

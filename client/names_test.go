@@ -16,7 +16,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Strings are put in and flipped once, whatever happens to the commands that name them and those that set their bits, and each has one id.
+// Strings are put in and flipped once, whatever happens to the commands that name them and those that set their bits,
+// and each has one id.
 func TestNamesUnderFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

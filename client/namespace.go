@@ -65,24 +65,27 @@ type Namespace struct {
 	// Window of the keys of KindDistinct made from then on, which count what was there within
 	// it or less instead of forgetting by half-life: 1 s to 100 years, 0 for none; nil keeps what the namespace has.
 	Window *time.Duration
-	// SlowHalfLife under which distributions are counted too, for Trend: at least twice HalfLife, or at most half of it; 0 for none; nil keeps what
-	// the namespace has. When it is turned on it begins with nothing.
+	// SlowHalfLife under which distributions are counted too, for Trend: at least twice HalfLife, or at most half of
+	// it; 0 for none; nil keeps what the namespace has. When it is turned on it begins with nothing.
 	SlowHalfLife *time.Duration
 	// MaxJump is how far ahead of the event clock an event may be dated; later ones fail with ErrTimeJump. 1 s to 100
 	// years, 0 for no limit; 30 days by default; nil keeps what the namespace has.
 	MaxJump *time.Duration
-	// BitmapPlacement is chosen when the namespace is created: with PlaceBySlice it holds bitmaps only, and their ids lie in all shards.
+	// BitmapPlacement is chosen when the namespace is created: with PlaceBySlice it holds bitmaps only, and their ids
+	// lie in all shards.
 	BitmapPlacement BitmapPlacement
 	// SetHash is chosen when the namespace is created: how the members of its sets are hashed, SetHashXXH3 by default.
 	SetHash SetHash
-	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps what the namespace has.
+	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps
+	// what the namespace has.
 	Universe *string
 	// Dictionary is chosen when the namespace is created: ids of its bitmaps stand for strings. See SetNames.
 	Dictionary bool
 	// DictionaryParts is how many parts the dictionary has, the number of shards when it was made; ignored when set.
 	DictionaryParts uint32
-	// Rollups are the lengths of periods of bitmaps that are made of shorter ones: with PeriodMonth, play/2011-11 has the ids of play/2011-11-01, play/2011-11-02 and so
-	// on, and those that were written to it. Periods are made of days, or where PeriodDay is among them of hours. None if empty; nil keeps what the namespace has.
+	// Rollups are the lengths of periods of bitmaps that are made of shorter ones: with PeriodMonth, play/2011-11 has
+	// the ids of play/2011-11-01, play/2011-11-02 and so on, and those that were written to it. Periods are made of
+	// days, or where PeriodDay is among them of hours. None if empty; nil keeps what the namespace has.
 	Rollups []Period
 	// MaxBytes and MaxKeys are its budget in the whole cluster, replicas counted once; 0 for none; nil keeps what the
 	// namespace has.
@@ -104,7 +107,8 @@ const (
 	PeriodYear    = ebbv1.Period_PERIOD_YEAR    // 2011
 )
 
-// BitmapPlacement says where the ids of a bitmap lie: whole on the shard of its key, or by slices of 65,536 ids, each slice of all bitmaps of the namespace on one shard.
+// BitmapPlacement says where the ids of a bitmap lie: whole on the shard of its key, or by slices of 65,536 ids, each
+// slice of all bitmaps of the namespace on one shard.
 type BitmapPlacement = ebbv1.BitmapPlacement
 
 // The placements. The zero value is PlaceByKey.
@@ -416,8 +420,8 @@ func (c *Client) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
 type repetition uint8
 
 const (
-	// question: it changes nothing, and is asked again. A try that its limit ends is followed by one of twice the limit:
-	// the node may have been at work, and would not be done in the same time either.
+	// question: it changes nothing, and is asked again. A try that its limit ends is followed by one of twice the
+	// limit: the node may have been at work, and would not be done in the same time either.
 	question repetition = iota
 	// changeAgain: it counts once however often it is sent, and is sent again, with the limits of a question.
 	changeAgain
@@ -486,7 +490,8 @@ func longer(ctx context.Context, limit, took time.Duration) time.Duration {
 	return max(limit, twice)
 }
 
-// ofThisTry says whether a refusal is about when, by whom or to which node a change is sent, which may not have heard of a namespace: the tries before it may have been taken.
+// ofThisTry says whether a refusal is about when, by whom or to which node a change is sent, which may not have heard
+// of a namespace: the tries before it may have been taken.
 func ofThisTry(code Code) bool {
 	switch code {
 	case ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_UNAUTHENTICATED, ebbv1.Code_CODE_PERMISSION_DENIED, ebbv1.Code_CODE_NAMESPACE_NOT_FOUND:

@@ -92,7 +92,8 @@ func WithClock(now func() time.Time) Option { return func(c *config) { c.now = n
 // WithTLS encrypts connections; without it they are plain.
 func WithTLS(cfg *tls.Config) Option { return func(c *config) { c.tls = cfg } }
 
-// WithToken shows a token to the nodes, which say what its holder may do. Without TLS whoever hears the network hears the token.
+// WithToken shows a token to the nodes, which say what its holder may do. Without TLS whoever hears the network hears
+// the token.
 func WithToken(text string) Option { return func(c *config) { c.token = text } }
 
 // WithDialTimeout bounds Dial when its context has no deadline (2 s).
@@ -126,7 +127,8 @@ type Limits struct {
 	TableAge time.Duration
 }
 
-// fill puts defaults in the place of zeros, and the defaults that are limits of nodes in the place of what is above them.
+// fill puts defaults in the place of zeros, and the defaults that are limits of nodes in the place of what is above
+// them.
 func (l *Limits) fill() {
 	l.KeysPage = max(1, orDefault(l.KeysPage, keysPerPage))
 	l.IDsPage = max(1, min(orDefault(l.IDsPage, bitsPerPage), proto.BitPageMax))

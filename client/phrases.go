@@ -14,7 +14,8 @@ type Match struct {
 	Begin, End int    // bytes of the text
 }
 
-// Matches are all phrases that stand in a text, by where they begin, shorter ones first; also those that overlap or contain each other.
+// Matches are all phrases that stand in a text, by where they begin, shorter ones first; also those that overlap or
+// contain each other.
 type Matches struct {
 	Found    bool // false: no such key
 	Matches  []Match
@@ -22,9 +23,9 @@ type Matches struct {
 	Coverage Coverage
 }
 
-// Match asks which phrases of a KindPhrases stand in a text of up to 256 KiB: token by token, in any case of letters. A token is a run of letters and
-// numbers, a character of a script that has no spaces between words, or a symbol such as an emoji; what stands between tokens makes no
-// difference, and neither does what is not UTF-8.
+// Match asks which phrases of a KindPhrases stand in a text of up to 256 KiB: token by token, in any case of letters. A
+// token is a run of letters and numbers, a character of a script that has no spaces between words, or a symbol such as
+// an emoji; what stands between tokens makes no difference, and neither does what is not UTF-8.
 func (c *Client) Match(ctx context.Context, ns, key, text string, opts ...AskOption) (Matches, error) {
 	a, err := c.askOne(ctx, "match", key, matchQuestion(ns, key, text), opts)
 	if err != nil {
@@ -76,8 +77,9 @@ type Found struct {
 	Count  int
 }
 
-// Feed counts the phrases of a key that stand in texts, each by itself, and says how often each was found. Each counts once, however often it had to
-// be sent. When it returns an error, some may be counted, as with Increment; what was found is returned all the same.
+// Feed counts the phrases of a key that stand in texts, each by itself, and says how often each was found. Each counts
+// once, however often it had to be sent. When it returns an error, some may be counted, as with Increment; what was
+// found is returned all the same.
 func (c *Client) Feed(ctx context.Context, ns string, to Feeding, texts ...string) ([]Found, error) {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
@@ -133,8 +135,8 @@ func (c *Client) SetString(ctx context.Context, ns, key, value string) error {
 	return c.SetStringAt(ctx, ns, key, value, time.Time{})
 }
 
-// SetStringAt is SetString with a time, which a namespace with an event clock needs. Of several values the last that was
-// written stays, whatever their times are.
+// SetStringAt is SetString with a time, which a namespace with an event clock needs. Of several values the last that
+// was written stays, whatever their times are.
 func (c *Client) SetStringAt(ctx context.Context, ns, key, value string, at time.Time) error {
 	return c.Increment(ctx, ns, Increment{Key: key, Amount: 1, Kind: KindString, Text: value, Time: at})
 }

@@ -22,7 +22,8 @@ type Result struct {
 // Distribution is the answer to top, p and dist about distributions.
 func (r Result) Distribution() Distribution { return distributionOf(r.Answer) }
 
-// Summary is the answer to questions about other kinds: top of a topk, total, distinct, quantile, estimate, contains, members and get.
+// Summary is the answer to questions about other kinds: top of a topk, total, distinct, quantile, estimate, contains,
+// members and get.
 func (r Result) Summary() Summary { return summaryOf(r.Answer) }
 
 // Trend is the answer to trend, and to top by trend. What rises of `top n keys by trend` are keys.

@@ -37,7 +37,8 @@ func slowCalls(slow string, takes time.Duration, tries *atomic.Int32) ebb.Option
 	}))
 }
 
-// A query that takes longer than one try may take is answered within the caller's deadline: a later try may take longer.
+// A query that takes longer than one try may take is answered within the caller's deadline: a later try may take
+// longer.
 func TestLongQueryIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

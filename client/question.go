@@ -97,7 +97,8 @@ func (c *Client) Merged(ctx context.Context, ns string, keys []string, n int, op
 	return c.distribution(ctx, "merged", ns, name, q, opts)
 }
 
-// MergedMatching is Merged for the distributions of the namespace that match a pattern, on whatever shards: see KeysQuery.
+// MergedMatching is Merged for the distributions of the namespace that match a pattern, on whatever shards: see
+// KeysQuery.
 func (c *Client) MergedMatching(ctx context.Context, ns, pattern string, n int, opts ...AskOption) (Distribution, error) {
 	q := &ebbv1.DistributionQuestion{Patterns: bytesOf(pattern), Select: &ebbv1.DistributionQuestion_All{All: true}}
 	if n != 0 {

@@ -217,7 +217,8 @@ func TestHungNodeIsPassedOver(t *testing.T) {
 	})
 }
 
-// A node that leads no more and does not answer is waited for until the others say who leads, not until the try times out; and the write counts once.
+// A node that leads no more and does not answer is waited for until the others say who leads, not until the try times
+// out; and the write counts once.
 func TestDeposedNodeIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -246,7 +247,8 @@ func TestDeposedNodeIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A leader that loses its office says that the outcome is unknown, and the others still take it for the leader: it is not asked again at once.
+// A leader that loses its office says that the outcome is unknown, and the others still take it for the leader: it is
+// not asked again at once.
 func TestWhoDidNotKnowIsNotAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

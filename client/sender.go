@@ -245,7 +245,8 @@ func (c *Client) handleResults(commands []*pendingCommand, results []*ebbv1.Comm
 	c.retry(again, last)
 }
 
-// reason is which of two errors of tries, the one after the other, says more: not that time is up, if something was said before.
+// reason is which of two errors of tries, the one after the other, says more: not that time is up, if something was
+// said before.
 func reason(before, last error) error {
 	if before != nil && coded(last).Code == proto.ErrDeadline.Code {
 		return before

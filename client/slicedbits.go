@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// placesBySlice says whether a namespace places bitmaps by slice: changes of those go to any node, which cuts them up. Where they lie never changes, so
-// that only a namespace that the client has not heard of makes it ask.
+// placesBySlice says whether a namespace places bitmaps by slice: changes of those go to any node, which cuts them up.
+// Where they lie never changes, so that only a namespace that the client has not heard of makes it ask.
 func (c *Client) placesBySlice(ctx context.Context, ns string) bool {
 	return proto.BySlice(c.settings(ctx, ns))
 }

@@ -196,7 +196,8 @@ func TestManyBitmapsShareCommands(t *testing.T) {
 	}
 }
 
-// placedBySlice is a client of a world with the namespace people, which places bitmaps by slice, and a bitmap of one id under each of the keys.
+// placedBySlice is a client of a world with the namespace people, which places bitmaps by slice, and a bitmap of one id
+// under each of the keys.
 func placedBySlice(t *testing.T, w *world, keys []string, opts ...ebb.Option) *ebb.Client {
 	t.Helper()
 	c := w.connect(opts...)
@@ -279,7 +280,8 @@ func TestMadeInPartIsUnknown(t *testing.T) {
 	})
 }
 
-// A change that was sent and not answered may have been made, whatever is said of a try that comes too late for its identity.
+// A change that was sent and not answered may have been made, whatever is said of a try that comes too late for its
+// identity.
 func TestTooOldIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -301,7 +303,8 @@ func TestTooOldIsUnknown(t *testing.T) {
 	})
 }
 
-// Nor is a refusal that is about who sends a change, or which node it is sent to, one of the tries before it. Alone it is what it says.
+// Nor is a refusal that is about who sends a change, or which node it is sent to, one of the tries before it. Alone it
+// is what it says.
 func TestARefusalOfOneTry(t *testing.T) {
 	for _, refusal := range []*proto.Error{proto.ErrNamespaceNotFound, proto.ErrUnauthenticated, proto.ErrPermissionDenied} {
 		for _, lost := range []int{0, 1} { // tries that are taken, and whose answers do not come

@@ -15,8 +15,9 @@ const slicedFlights = 8
 // than 65,536.
 const slicedLinger = 100 * time.Millisecond
 
-// slicedQueue is what waits for one bitmap that is placed by slice. Its ids go to any node, which cuts them up, so that they are gathered by key. Several requests of one operation may be
-// under way, for these may be done in any order; before another operation all have been answered.
+// slicedQueue is what waits for one bitmap that is placed by slice. Its ids go to any node, which cuts them up, so that
+// they are gathered by key. Several requests of one operation may be under way, for these may be done in any order;
+// before another operation all have been answered.
 type slicedQueue struct {
 	batch    *bitBatch // nil: nothing waits
 	op       ebbv1.BitOp

@@ -16,8 +16,8 @@ import (
 //	drop   the arbiter first, then the other shards
 //
 // INVARIANT source-one-holder: a writer writes in a shard only if it held the arbiter after it opened that shard. Of
-// any number of writers exactly one continues: the last that opened the arbiter. A writer that stood still while another
-// one took over, finished and was dropped does not hold the arbiter, and writes nothing.
+// any number of writers exactly one continues: the last that opened the arbiter. A writer that stood still while
+// another one took over, finished and was dropped does not hold the arbiter, and writes nothing.
 const arbiter = 1
 
 // applyTo applies a command in one shard and waits for it. The command may be applied twice.

@@ -22,9 +22,11 @@ type SummaryQuery struct {
 	// Top is how many of the bins to name that a KindTopK has counted most: it
 	// keeps 1,000, and counts the first 100 well.
 	Top int
-	// Members asks for the bins of a KindLinear by name, for a sample of those of a KindSet, or for the phrases of a KindPhrases.
+	// Members asks for the bins of a KindLinear by name, for a sample of those of a KindSet, or for the phrases of a
+	// KindPhrases.
 	Members bool
-	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long; the whole window if
+	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long; the whole window
+	// if
 	// 0. Summary.Span says what the answer covers.
 	Window time.Duration
 	// Limit is how many members of a KindSet to name at most; 100 if 0.
@@ -41,9 +43,9 @@ type Summary struct {
 	// Total is how many members a KindDistinct, a KindLinear, a KindBloom or a KindSet has, and
 	// the sum of all amounts of the others. If High is math.MaxFloat64, it is only a lower bound.
 	Total Estimate
-	// Span is, of a KindDistinct in a namespace with a window, how long before AsOf Total reaches back: a 32,768th of the
-	// namespace's window longer than the window that was asked for at most. Of a key that was made before storage version
-	// 11 it is up to a 30th longer. Total.Low is of the window alone.
+	// Span is, of a KindDistinct in a namespace with a window, how long before AsOf Total reaches back: a 32,768th of
+	// the namespace's window longer than the window that was asked for at most. Of a key that was made before storage
+	// version 11 it is up to a 30th longer. Total.Low is of the window alone.
 	Span time.Duration
 	// Over says that more was added than the kind is made for: errors are larger
 	// than it promises.

@@ -19,8 +19,8 @@ import (
 type TLSFiles struct {
 	// CA is the issuer of the certificates of the nodes; the CAs of this machine if empty.
 	CA string
-	// Cert and Key are the client's own certificate; without, it shows none. They are read again for each connection, and
-	// while what they hold cannot be used, what they held before is.
+	// Cert and Key are the client's own certificate; without, it shows none. They are read again for each connection,
+	// and while what they hold cannot be used, what they held before is.
 	Cert, Key string
 	// ServerName is what the certificates of the nodes must be for, if not the host of the address that is dialled.
 	ServerName string
@@ -112,8 +112,9 @@ func (s secured) Clone() credentials.TransportCredentials {
 // alertGrace is how long a connection that cannot be written to any more may take to say why.
 const alertGrace = 200 * time.Millisecond
 
-// afterHandshake is a connection of TLS 1.3, in which a node refuses a client's certificate after the client has finished its handshake: what it
-// says then is noted. A write that fails waits for it, since it would be the write that gRPC reports.
+// afterHandshake is a connection of TLS 1.3, in which a node refuses a client's certificate after the client has
+// finished its handshake: what it says then is noted. A write that fails waits for it, since it would be the write that
+// gRPC reports.
 type afterHandshake struct {
 	net.Conn
 	note  func(error)

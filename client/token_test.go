@@ -10,7 +10,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// The text of a token is made here and shown to the nodes from then on; they never send it back. Without it, and when it is revoked, nothing goes.
+// The text of a token is made here and shown to the nodes from then on; they never send it back. Without it, and when
+// it is revoked, nothing goes.
 func TestTokens(t *testing.T) {
 	w := newWorld(t, 3)
 	ctx := context.Background()
@@ -50,7 +51,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A revocation whose answer was lost is asked for again, and is no failure when the token has gone. One of a token that was never there is.
+// A revocation whose answer was lost is asked for again, and is no failure when the token has gone. One of a token that
+// was never there is.
 func TestRevokingAgain(t *testing.T) {
 	w := newWorld(t, 3)
 	ctx := context.Background()

@@ -24,7 +24,8 @@ type Trend struct {
 	// Warming: there is too little past to compare with yet. Rates are given, but no changes.
 	Warming bool
 	Total   Change // all bins together
-	// Rising are the bins that come more often than usual, the most significant change first (by Z); Falling those that come less often.
+	// Rising are the bins that come more often than usual, the most significant change first (by Z); Falling those that
+	// come less often.
 	Rising, Falling []Change
 	Bins            []Change // those of the query, in its order
 	Confidence      float64
@@ -36,14 +37,15 @@ type Trend struct {
 type Change struct {
 	Name               string
 	FastRate, SlowRate float64 // events a second under each half-life, corrected for the time that was counted
-	// Bits is log2 of the one over the other, smoothed: 1 is twice as often as usual, -1 half as often. It lies from Low to High with the confidence
-	// of the answer.
+	// Bits is log2 of the one over the other, smoothed: 1 is twice as often as usual, -1 half as often. It lies from
+	// Low to High with the confidence of the answer.
 	Bits, StdError, Low, High float64
 	// Z is normal if nothing has changed; PValue is the probability of such a change, or a larger one, by chance.
 	Z, PValue float64
 }
 
-// Trend asks which bins of a key come more or less often than usual. The namespace has two half-lives: see Namespace.SlowHalfLife.
+// Trend asks which bins of a key come more or less often than usual. The namespace has two half-lives: see
+// Namespace.SlowHalfLife.
 func (c *Client) Trend(ctx context.Context, ns string, query TrendQuery, opts ...AskOption) (Trend, error) {
 	tq := &ebbv1.TrendQuestion{Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...)}
 	if query.Top != 0 {

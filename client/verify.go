@@ -16,7 +16,8 @@ type ShardCheck struct {
 	Shard    uint32
 	Index    uint64            // entry of the log after which they were compared
 	Replicas map[string]uint64 // node -> checksum
-	// Equal says that the shard has a leader, and that all replicas that the table has were compared and are the same: more than one, if it is to have more.
+	// Equal says that the shard has a leader, and that all replicas that the table has were compared and are the same:
+	// more than one, if it is to have more.
 	Equal bool
 	// Missing names nodes whose replicas could not be compared: they do not answer, or lag.
 	Missing []string
@@ -29,12 +30,12 @@ type ShardCheck struct {
 }
 
 const (
-	// checkRounds is how often Verify tries to catch all replicas of a shard at one entry; checkMargin is how many entries ahead of the newest
-	// the second try goes, and each further one four times as many.
+	// checkRounds is how often Verify tries to catch all replicas of a shard at one entry; checkMargin is how many
+	// entries ahead of the newest the second try goes, and each further one four times as many.
 	checkRounds = 5
 	checkMargin = 16
-	// absentMax is for how long Verify asks again for replicas that do not answer and leaders that are missing, from when it first missed them in a shard, and absentEvery how often:
-	// long enough for an election.
+	// absentMax is for how long Verify asks again for replicas that do not answer and leaders that are missing, from
+	// when it first missed them in a shard, and absentEvery how often: long enough for an election.
 	absentMax   = 10 * time.Second
 	absentEvery = 500 * time.Millisecond
 )
@@ -136,7 +137,8 @@ func newestEntries(status *ebbv1.StatusResponse) map[uint32]uint64 {
 	return newest
 }
 
-// compareReplicas compares those replicas of a shard that were caught at the newest entry of any. Those on their way, to a node or away from it, do not count.
+// compareReplicas compares those replicas of a shard that were caught at the newest entry of any. Those on their way,
+// to a node or away from it, do not count.
 func compareReplicas(table *ebbv1.Table, shard uint32, status *ebbv1.StatusResponse) ShardCheck {
 	check := ShardCheck{Shard: shard, Replicas: make(map[string]uint64), Wanted: int(table.GetReplication())}
 	found, term := make(map[string]*ebbv1.ReplicaStatus), uint64(0)

@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// statusOf is what the nodes of a world say of the shards that are asked about: equal followers, but for what change does to those of the node of an index.
+// statusOf is what the nodes of a world say of the shards that are asked about: equal followers, but for what change
+// does to those of the node of an index.
 func statusOf(w *world, req *ebbv1.StatusRequest, change func(node int, s *ebbv1.ReplicaStatus)) *ebbv1.StatusResponse {
 	resp := new(ebbv1.StatusResponse)
 	for i, n := range w.nodes {
@@ -29,7 +30,8 @@ func statusOf(w *world, req *ebbv1.StatusRequest, change func(node int, s *ebbv1
 	return resp
 }
 
-// A shard that was without a leader for a moment is asked about again, however long the answer took which says so; one that stays without is given up.
+// A shard that was without a leader for a moment is asked about again, however long the answer took which says so; one
+// that stays without is given up.
 func TestVerifyAsksAgainForLeaders(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -70,7 +72,8 @@ func TestVerifyAsksAgainForLeaders(t *testing.T) {
 	}
 }
 
-// A shard without a leader is not given up for what one moment showed: here an answer waits long for an entry of another shard, and who leads was looked at as it began.
+// A shard without a leader is not given up for what one moment showed: here an answer waits long for an entry of
+// another shard, and who leads was looked at as it began.
 func TestVerifyLooksAgainAfterALongAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

@@ -17,7 +17,8 @@ type WatchOptions struct {
 	Interval time.Duration
 	// Every answer is an event, also one that says what the last one said.
 	Every bool
-	// Tolerance is by what part of the larger two numbers may differ and be the same, up to 1; 0.01 if 0, none at all if negative.
+	// Tolerance is by what part of the larger two numbers may differ and be the same, up to 1; 0.01 if 0, none at all
+	// if negative.
 	Tolerance float64
 	// Alert makes events of a question about surprise only what raises or clears it.
 	Alert *Alert
@@ -33,7 +34,8 @@ type Alert struct {
 
 // Event is one answer of a watch.
 type Event struct {
-	// Answer as it travels; see Distribution, Surprise and Trend. It carries an error while something fails that may pass.
+	// Answer as it travels; see Distribution, Surprise and Trend. It carries an error while something fails that may
+	// pass.
 	Answer *ebbv1.Answer
 	// Raised says whether the alert of the watch is, and Crossed whether that has changed since the event before.
 	Raised, Crossed bool
@@ -105,7 +107,8 @@ func (c *Client) WatchTop(ctx context.Context, ns, key string, n int, o WatchOpt
 	}}}, o, opts...)
 }
 
-// WatchSurprise watches how a distribution differs from a baseline; with an alert it yields only what raises or clears that.
+// WatchSurprise watches how a distribution differs from a baseline; with an alert it yields only what raises or clears
+// that.
 func (c *Client) WatchSurprise(ctx context.Context, ns string, query SurpriseQuery, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
 	return c.Watch(ctx, query.question(ns), o, opts...)
 }
@@ -191,7 +194,8 @@ func (c *Client) follow(ctx context.Context, req *ebbv1.WatchRequest, key string
 	}
 }
 
-// blindAfter is how many nodes in a row, after the first, may fail a watch before its loop hears of it. It would otherwise take silence for quiet.
+// blindAfter is how many nodes in a row, after the first, may fail a watch before its loop hears of it. It would
+// otherwise take silence for quiet.
 const blindAfter = 4
 
 // followPeer watches on one node until that fails.

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// A writeLimiter bounds how many increments of a client's direct calls are on their way at once: about as many as the cluster
-// acknowledges in the time that it takes when it is idle. What comes beyond waits here, where it costs the cluster
-// nothing. In the queues of nodes it would be late by the time that it is applied: a cluster given ten times its load
-// would then do work that no caller waits for any more.
+// A writeLimiter bounds how many increments of a client's direct calls are on their way at once: about as many as the
+// cluster acknowledges in the time that it takes when it is idle. What comes beyond waits here, where it costs the
+// cluster nothing. In the queues of nodes it would be late by the time that it is applied: a cluster given ten times
+// its load would then do work that no caller waits for any more.
 //
 // The bound follows the time that calls take, as congestion control of networks does (AIMD, Chiu and Jain 1989). It
 // grows while calls are fast and it holds others back, and shrinks when most are slow. Calls go in the order they came,
@@ -56,13 +56,13 @@ const (
 	fastWriteMin = 50 * time.Millisecond
 	// slowWriteFactor: what takes so many times as long as the quickest lately is slow.
 	slowWriteFactor = 4
-	// stuckWriteFactor: what takes so many times as long as what is slow waits for a leader or a node, not in a queue, and
-	// takes no part of the limit any more.
+	// stuckWriteFactor: what takes so many times as long as what is slow waits for a leader or a node, not in a queue,
+	// and takes no part of the limit any more.
 	stuckWriteFactor = 8
 	// minLatencyPeriod is for how long the quickest call counts, once or twice.
 	minLatencyPeriod = 20 * time.Second
-	// writeLimitShrink to writeLimitShrinkMost is what is left of the limit after a round that was slow, the less the slower, and
-	// writeLimitGrow is what it grows by after one that was not.
+	// writeLimitShrink to writeLimitShrinkMost is what is left of the limit after a round that was slow, the less the
+	// slower, and writeLimitGrow is what it grows by after one that was not.
 	writeLimitShrink, writeLimitShrinkMost, writeLimitGrow = 0.7, 0.25, 0.1
 )
 
@@ -247,8 +247,8 @@ type probe struct {
 	limit   float64   // that holds again afterwards
 }
 
-// observeProbe records a call that ends while a probe is under way. The first one that came when the others had left ends
-// the probe.
+// observeProbe records a call that ends while a probe is under way. The first one that came when the others had left
+// ends the probe.
 func (l *writeLimiter) observeProbe(now time.Time, p *permit) {
 	switch {
 	case !l.probe.drained.IsZero() && p.since.After(l.probe.drained):

@@ -104,7 +104,8 @@ type WriterStats struct {
 	Dropped    int64 // turned away by a full buffer, and not in Added
 	Buffered   int64 // neither acknowledged nor given up
 	Commands   int64 // acknowledged
-	// Faded is how many of Applied were so old, or of so small an amount, that they weigh less than the namespace keeps.
+	// Faded is how many of Applied were so old, or of so small an amount, that they weigh less than the namespace
+	// keeps.
 	Faded int64
 }
 

@@ -18,7 +18,8 @@ import (
 //
 // A remote call begins with room for small answers. Those that do not fit are asked for again with more.
 const (
-	// roomFirst is how many bytes of answers a remote call takes at first, and roomPart how many more for each question.
+	// roomFirst is how many bytes of answers a remote call takes at first, and roomPart how many more for each
+	// question.
 	roomFirst = 32 << 10
 	roomPart  = 4 << 10
 	// roomGrowth is how many times more each further try takes, up to roomMost.
@@ -28,8 +29,8 @@ const (
 	roomFactor = 3
 )
 
-// charge charges for what the answers of a remote call may take, and tells the other node how much that is. share is into how many calls what
-// is left of the budget is divided.
+// charge charges for what the answers of a remote call may take, and tells the other node how much that is. share is
+// into how many calls what is left of the budget is divided.
 func (call *askCall) charge(ctx context.Context, try, share int) *proto.Error {
 	b := budget.From(ctx)
 	if b == nil {
@@ -50,7 +51,8 @@ func (call *askCall) charge(ctx context.Context, try, share int) *proto.Error {
 	return b.Charge(ctx, roomFactor*room)
 }
 
-// settle keeps of what was charged what the answers hold. It drops the answers of a node that sends more than it was told to, if there is no room.
+// settle keeps of what was charged what the answers hold. It drops the answers of a node that sends more than it was
+// told to, if there is no room.
 func (call *askCall) settle(ctx context.Context) {
 	b := budget.From(ctx)
 	if b == nil || call.room == 0 {
@@ -111,8 +113,8 @@ func keep(ctx context.Context, a *ebbv1.Answer) *proto.Error {
 	return nil
 }
 
-// distinctRequest is a request in which no question asks what another does, and for each of the given ones which of its questions it is; nil
-// when they all are different.
+// distinctRequest is a request in which no question asks what another does, and for each of the given ones which of its
+// questions it is; nil when they all are different.
 func distinctRequest(req *ebbv1.AskRequest) (*ebbv1.AskRequest, []int) {
 	firsts := proto.RepeatedQuestions(req.GetQuestions())
 	if firsts == nil {

@@ -72,7 +72,8 @@ func aboutKeys(n int) *ebbv1.AskRequest {
 	return req
 }
 
-// What another node may answer is charged before it is asked. It begins small, and what did not fit is asked for again with more room.
+// What another node may answer is charged before it is asked. It begins small, and what did not fit is asked for again
+// with more room.
 func TestRoomForRemoteAnswers(t *testing.T) {
 	for _, c := range []struct {
 		what  string

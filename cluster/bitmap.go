@@ -9,7 +9,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// spreads says whether the bitmaps of a question are in several shards, or are not known yet, so that no shard can answer it.
+// spreads says whether the bitmaps of a question are in several shards, or are not known yet, so that no shard can
+// answer it.
 func spreads(table *Table, q *ebbv1.Question) bool {
 	if len(proto.BitmapExprs(q)) == 0 || proto.BySlice(table.Namespace(q.GetNamespace())) {
 		return false

@@ -11,7 +11,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// groupsRoom is how many bytes of a set are sent at a time to those who count it by their bitmaps: to each shard so many at most, and to all together what a node takes in a call.
+// groupsRoom is how many bytes of a set are sent at a time to those who count it by their bitmaps: to each shard so
+// many at most, and to all together what a node takes in a call.
 const (
 	groupsRoom    = 1 << 20
 	groupsRoomAll = 3 << 20
@@ -25,8 +26,8 @@ type groupSum struct {
 	asOf   int64
 }
 
-// groups counts a set by bitmaps of whatever shards. A shard that has the whole set evaluates it there; others are sent its containers, some slices at a time, and count them with each of
-// their bitmaps.
+// groups counts a set by bitmaps of whatever shards. A shard that has the whole set evaluates it there; others are sent
+// its containers, some slices at a time, and count them with each of their bitmaps.
 func (s *spreadAsk) groups(ask *ebbv1.BitmapGroupsQuestion) (*ebbv1.Answer, error) {
 	keys, err := s.c.members(s.ctx, s.plan.req, s.namespace, ask)
 	if err != nil {
@@ -59,7 +60,8 @@ func (s *spreadAsk) groups(ask *ebbv1.BitmapGroupsQuestion) (*ebbv1.Answer, erro
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Groups{Groups: out}}, nil
 }
 
-// members are the bitmaps to count by: those named, and those that match, each once. How many these are is known, and limited, before any is read.
+// members are the bitmaps to count by: those named, and those that match, each once. How many these are is known, and
+// limited, before any is read.
 func (c *Coordinator) members(ctx context.Context, of *ebbv1.AskRequest, namespace string, ask *ebbv1.BitmapGroupsQuestion) ([][]byte, error) {
 	keys := slices.Clone(ask.GetKeys())
 	if len(ask.GetPatterns()) > 0 {

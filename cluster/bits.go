@@ -13,8 +13,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Bits is the friendly door to bitmaps: each change becomes a command, so that each says what it has changed. Like Increment it waits, within the context's
-// deadline, for shards that are electing a leader. Changes that were not applied are listed; if none was, that is the error.
+// Bits is the friendly door to bitmaps: each change becomes a command, so that each says what it has changed. Like
+// Increment it waits, within the context's deadline, for shards that are electing a leader. Changes that were not
+// applied are listed; if none was, that is the error.
 func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	req, refused := proto.UnpackBits(req)
 	if refused == nil {

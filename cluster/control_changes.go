@@ -34,8 +34,8 @@ func (s clientChanges) find(key *ebbv1.IdempotencyKey) (clientChange, bool) {
 	return s[i], true
 }
 
-// with returns the changes with one more, which replaces the oldest if there are more than most. A refusal that says to try
-// again is not kept: the proposer itself tries again, with the same key.
+// with returns the changes with one more, which replaces the oldest if there are more than most. A refusal that says to
+// try again is not kept: the proposer itself tries again, with the same key.
 func (s clientChanges) with(key *ebbv1.IdempotencyKey, err *proto.Error, most int) clientChanges {
 	if err != nil && (err.Code == ebbv1.Code_CODE_STARTING || err.Code == ebbv1.Code_CODE_TOO_STALE) {
 		return s

@@ -17,8 +17,8 @@ const (
 	removedMax = 1000
 )
 
-// joinNode makes a node a member that follows the control group, or gives one that lost its disk a new replica of it. It returns the id of
-// that replica. Asked again by the same disk, it answers again.
+// joinNode makes a node a member that follows the control group, or gives one that lost its disk a new replica of it.
+// It returns the id of that replica. Asked again by the same disk, it answers again.
 func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	table, record := c.Table(), cmd.GetRecord()
 	switch {
@@ -101,8 +101,8 @@ func (c *Control) assignReplicaID(wire *ebbv1.Table, r *ebbv1.ReplicaRecord) *eb
 	return r
 }
 
-// editShard returns a group's record in a wire table as one that may be changed, except for its lists. It is of the epoch that comes: builds
-// that know only version 1 give records none.
+// editShard returns a group's record in a wire table as one that may be changed, except for its lists. It is of the
+// epoch that comes: builds that know only version 1 give records none.
 func editShard(wire *ebbv1.Table, shard uint32) *ebbv1.ShardRecord {
 	r := wire.Placement[shard]
 	wire.Placement[shard] = &ebbv1.ShardRecord{Shard: r.Shard, Replicas: r.Replicas, Preferred: r.Preferred, Target: r.Target, Why: r.Why}
@@ -248,9 +248,9 @@ func (t *Table) checkTarget(target *ebbv1.SetTargets_Target) *proto.Error {
 	return nil
 }
 
-// beginMove changes a group's record by one replica in, one out, or both. The group's leader makes it so. While that is under way
-// only a replica that joins can be told to leave, for another to join instead; and one that follows the control group; and one that leaves can be
-// told to stay.
+// beginMove changes a group's record by one replica in, one out, or both. The group's leader makes it so. While that is
+// under way only a replica that joins can be told to leave, for another to join instead; and one that follows the
+// control group; and one that leaves can be told to stay.
 func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
 	table := c.Table()
 	have := table.Shard(cmd.GetShard())
@@ -364,7 +364,8 @@ func dropRemovedNodes(wire *ebbv1.Table) {
 // WasRemoved reports whether a node of that name was a member once and is none now.
 func (t *Table) WasRemoved(node string) bool { return slices.Contains(t.wire.GetRemoved(), node) }
 
-// Target returns the nodes that are to hold a group, the one that should lead first; of the control group those that are to vote.
+// Target returns the nodes that are to hold a group, the one that should lead first; of the control group those that
+// are to vote.
 func (t *Table) Target(shard uint32) []string { return targetOf(t.Shard(shard)) }
 
 // UnderWay reports whether a group's membership is being changed.

@@ -194,8 +194,8 @@ func (c *Coordinator) askBy(
 // wayBackMax is the most that is kept of a caller's time for the answer's way to it.
 const wayBackMax = 100 * time.Millisecond
 
-// inTime ends the asking of shards, also for a caller without a deadline, and before the caller stops waiting: otherwise
-// an answer that says which shards are missing would come too late.
+// inTime ends the asking of shards, also for a caller without a deadline, and before the caller stops waiting:
+// otherwise an answer that says which shards are missing would come too late.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, limited := ctx.Deadline()
 	if !limited {

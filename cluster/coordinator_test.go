@@ -357,7 +357,8 @@ func TestCoordinatorFollowsTheLeader(t *testing.T) {
 	}
 }
 
-// A shard that has a later namespace of its name says so: the coordinator asks again when it has a table that has it, too.
+// A shard that has a later namespace of its name says so: the coordinator asks again when it has a table that has it,
+// too.
 func TestCoordinatorAsksAgainByALaterTable(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -543,7 +544,8 @@ func TestCoordinatorAsksForTheRest(t *testing.T) {
 	})
 }
 
-// Of a set whose shard is missing a graph says nothing, also where patterns ask all the others: it is unknown, and not absent.
+// Of a set whose shard is missing a graph says nothing, also where patterns ask all the others: it is unknown, and not
+// absent.
 func TestGraphOfAMissingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 3)

@@ -169,7 +169,8 @@ func TestControlForgetsPurgedNamespaces(t *testing.T) {
 	}
 }
 
-// A backup holds deleted namespaces. Restored, they are deleted, and can be undeleted for as long as they could when they were.
+// A backup holds deleted namespaces. Restored, they are deleted, and can be undeleted for as long as they could when
+// they were.
 func TestControlRestoresDeletedNamespaces(t *testing.T) {
 	s := deletable(t)
 	grace, purging := ofBackup("grace", 5, 11), ofBackup("purging", 6, 12)

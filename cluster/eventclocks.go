@@ -129,8 +129,8 @@ func (e *eventClocks) known(namespace string) *ebbv1.EventClock {
 }
 
 // EventClock returns how far the event clock of a namespace has come in any shard, a second ago or later; nil if it has
-// none, or before storage version 11. If the shards do not answer in time, it is what was known before. Until all shards
-// have answered once it waits for them, at most clockFirst.
+// none, or before storage version 11. If the shards do not answer in time, it is what was known before. Until all
+// shards have answered once it waits for them, at most clockFirst.
 func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.EventClock {
 	table := c.cfg.Table()
 	ns := table.Namespace(namespace)
@@ -204,9 +204,9 @@ func (c *Coordinator) KnownEventClock(namespace string) *ebbv1.EventClock {
 	return c.clocks.known(namespace)
 }
 
-// askClock asks all shards, with the consistency of a request: this node's own replicas first, if they may be behind and
-// are not too far. They take over the settings of the namespace of a version first, if that is not 0, as of the time that
-// this node knows of. all says that each has answered.
+// askClock asks all shards, with the consistency of a request: this node's own replicas first, if they may be behind
+// and are not too far. They take over the settings of the namespace of a version first, if that is not 0, as of the
+// time that this node knows of. all says that each has answered.
 func (c *Coordinator) askClock(
 	ctx context.Context, table *Table, namespace string, req *ebbv1.AskRequest, settings uint64,
 ) (clock *ebbv1.EventClock, all bool) {

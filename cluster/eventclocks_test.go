@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A setting of an event clock gets an epoch, the version that the namespace then has; so does a clock that becomes an event
-// clock. Other changes leave it, and before storage version 11 there is none, which is how older builds decide.
+// A setting of an event clock gets an epoch, the version that the namespace then has; so does a clock that becomes an
+// event clock. Other changes leave it, and before storage version 11 there is none, which is how older builds decide.
 func TestControlSetsEventClocks(t *testing.T) {
 	s := bornCluster(t)
 	set := func(us int64) *ebbv1.ClockSetting { return &ebbv1.ClockSetting{TimeUs: us} }

@@ -12,7 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// FuzzTable: what is said to be a table, by a file or another node, is refused or complete, and the same after another round.
+// FuzzTable: what is said to be a table, by a file or another node, is refused or complete, and the same after another
+// round.
 func FuzzTable(f *testing.F) {
 	f.Add(encodeTable(f, mustTable(f, nodeNames(3), 8, 0).Wire()))
 	f.Add(encodeTable(f, NewControl().Table().Wire()))
@@ -46,8 +47,8 @@ func encodeTable(f *testing.F, wire *ebbv1.Table) []byte {
 	return raw
 }
 
-// FuzzControlReplicas: of two commands of any bytes two members of the control group make the same, whichever began with a snapshot, and one that is refused
-// leaves everything as it was.
+// FuzzControlReplicas: of two commands of any bytes two members of the control group make the same, whichever began
+// with a snapshot, and one that is refused leaves everything as it was.
 func FuzzControlReplicas(f *testing.F) {
 	born := encode(f, initCommand("cluster-a", mustTable(f, nodeNames(3), 8, 0)))
 	one := encode(f, setCommand(true, &ebbv1.Namespace{Name: "a", HalfLifeUs: 1e6}))
@@ -115,7 +116,8 @@ func FuzzMemberName(f *testing.F) {
 	})
 }
 
-// FuzzPacketSum: of what comes as a packet, and of any message with a checksum, no inverted bit goes unnoticed; a message arrives as it was.
+// FuzzPacketSum: of what comes as a packet, and of any message with a checksum, no inverted bit goes unnoticed; a
+// message arrives as it was.
 func FuzzPacketSum(f *testing.F) {
 	f.Add([]byte("a ping"), uint16(0))
 	f.Add(withSum([]byte("news")), uint16(9))

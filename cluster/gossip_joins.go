@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// joinFault says in a few words why an address could not be joined; "" for nil. memberlist keeps words alone of what went wrong.
+// joinFault says in a few words why an address could not be joined; "" for nil. memberlist keeps words alone of what
+// went wrong.
 func joinFault(err error) string {
 	if err == nil {
 		return ""
@@ -48,7 +49,8 @@ func (g *Gossip) tries(addr string, err error) {
 	}
 }
 
-// Unjoined says of addresses that were to be joined, and could not be the last time, what is wrong with them; "" if there are none.
+// Unjoined says of addresses that were to be joined, and could not be the last time, what is wrong with them; "" if
+// there are none.
 func (g *Gossip) Unjoined() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -22,8 +22,9 @@ const (
 	warnEvery = time.Minute
 )
 
-// ParseGossipKeys reads the keys of gossip, one in base64 a line: with the first a node seals what it says, with all of them it opens
-// what it hears. Lines that are empty or begin with # are passed over. Its errors name the line, and show nothing of it.
+// ParseGossipKeys reads the keys of gossip, one in base64 a line: with the first a node seals what it says, with all of
+// them it opens what it hears. Lines that are empty or begin with # are passed over. Its errors name the line, and show
+// nothing of it.
 func ParseGossipKeys(text []byte) ([][]byte, error) {
 	var keys [][]byte
 	number := 0

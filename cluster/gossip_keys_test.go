@@ -79,8 +79,8 @@ func TestUnknownKeysAreDropped(t *testing.T) {
 	})
 }
 
-// A key is replaced in three steps, node by node and with a pause in each: added behind the old one, put before it, the old one taken out. All nodes
-// see each other all the time, and in the end whoever has only the old key is refused.
+// A key is replaced in three steps, node by node and with a pause in each: added behind the old one, put before it, the
+// old one taken out. All nodes see each other all the time, and in the end whoever has only the old key is refused.
 func TestKeysAreRotatedWhileNodesGossip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)

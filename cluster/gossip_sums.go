@@ -9,8 +9,10 @@ import (
 //
 //	type 1 (summedType)   CRC-32 (IEEE) of the message 4, big-endian   message
 //
-// memberlist itself sums only what it sends to a node that it finds under the receiver's IP address, where it looks for a name: pings, their answers and the news that ride on them went without. A ping in which the
-// field that names who is meant had another name was for anybody, and a node that came back was told that it ran twice. Packets without a checksum, of older builds, are heard.
+// memberlist itself sums only what it sends to a node that it finds under the receiver's IP address, where it looks for
+// a name: pings, their answers and the news that ride on them went without. A ping in which the field that names who is
+// meant had another name was for anybody, and a node that came back was told that it ran twice. Packets without a
+// checksum, of older builds, are heard.
 const (
 	summedType = 12 // memberlist's hasCrcMsg
 	summedHead = 5
@@ -27,7 +29,8 @@ func withSum(b []byte) []byte {
 	return append(summed, b...)
 }
 
-// sound reports whether a packet may be what was sent. One bit that was inverted in a packet with a checksum is always noticed, also in its type: what has none must not look like the rest of one that has.
+// sound reports whether a packet may be what was sent. One bit that was inverted in a packet with a checksum is always
+// noticed, also in its type: what has none must not look like the rest of one that has.
 func sound(b []byte) bool {
 	return len(b) <= summedHead || (b[0] == summedType) == (binary.BigEndian.Uint32(b[1:]) == crc32.ChecksumIEEE(b[summedHead:]))
 }

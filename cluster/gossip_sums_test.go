@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A bit that is inverted anywhere in a packet with a checksum is noticed, and packets of builds that send none are heard.
+// A bit that is inverted anywhere in a packet with a checksum is noticed, and packets of builds that send none are
+// heard.
 func TestEveryBitOfAPacketIsSummed(t *testing.T) {
 	for _, message := range []string{"x", "a ping", "news of five nodes, which rides on a ping\x0c\x00\xff"} {
 		sent := withSum([]byte(message))

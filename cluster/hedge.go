@@ -13,21 +13,23 @@ import (
 )
 
 const (
-	// hedgeShare is how many calls may be made twice, of those to other nodes, and hedgesSaved how many of them are saved up.
+	// hedgeShare is how many calls may be made twice, of those to other nodes, and hedgesSaved how many of them are
+	// saved up.
 	hedgeShare  = 0.05
 	hedgesSaved = 10
 	// hedgeLeast is how long a node has in any case.
 	hedgeLeast = 2 * time.Millisecond
-	// latenciesKept is from how many calls to a node it is known how long it takes, and latenciesLeast from how many on.
+	// latenciesKept is from how many calls to a node it is known how long it takes, and latenciesLeast from how many
+	// on.
 	latenciesKept  = 64
 	latenciesLeast = 16
 	// latenciesFresh is after how many calls of a node its latency is computed again.
 	latenciesFresh = 8
 )
 
-// hedges decides when a call is made a second time, to other replicas: when the node takes longer by a quarter than 95 of 100
-// of the last calls to it did, and few calls are made twice. Otherwise one slow node of many makes every question slow that
-// needs all of them. It is for concurrent use; the zero value is ready.
+// hedges decides when a call is made a second time, to other replicas: when the node takes longer by a quarter than 95
+// of 100 of the last calls to it did, and few calls are made twice. Otherwise one slow node of many makes every
+// question slow that needs all of them. It is for concurrent use; the zero value is ready.
 type hedges struct {
 	mu     sync.Mutex // guards what follows
 	nodes  map[string]*latencies
@@ -88,7 +90,8 @@ func (h *hedges) spend() bool {
 	return true
 }
 
-// Hedges returns how many calls to other nodes were made a second time because the first was slow, and how often the second answered first.
+// Hedges returns how many calls to other nodes were made a second time because the first was slow, and how often the
+// second answered first.
 func (c *Coordinator) Hedges() (sent, won uint64) { return c.hedges.sent.Load(), c.hedges.won.Load() }
 
 // hedged asks a node. If that takes long, it asks other replicas of its shards, too. The first answer counts, and the

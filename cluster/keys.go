@@ -14,8 +14,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Keys is the friendly door to what is done with keys themselves. Like Increment it waits, within the context's deadline, for
-// shards that are electing a leader.
+// Keys is the friendly door to what is done with keys themselves. Like Increment it waits, within the context's
+// deadline, for shards that are electing a leader.
 type Keys struct {
 	router      *Router
 	coordinator *Coordinator
@@ -24,7 +24,8 @@ type Keys struct {
 // NewKeys returns a Keys that writes and asks through these two.
 func NewKeys(r *Router, c *Coordinator) *Keys { return &Keys{router: r, coordinator: c} }
 
-// Delete forgets keys on whatever shards. Those of shards that did not take it are listed as refused; if none did, that is the error.
+// Delete forgets keys on whatever shards. Those of shards that did not take it are listed as refused; if none did, that
+// is the error.
 func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {
 	if err := proto.CheckDelete(req); err != nil {
 		return nil, err
@@ -265,7 +266,8 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		WithHint("try again, or stop writing it for a moment")
 }
 
-// halfway is the error of a move that has put its copy, whatever the error of the step: to begin again would find the copy.
+// halfway is the error of a move that has put its copy, whatever the error of the step: to begin again would find the
+// copy.
 func (m *move) halfway(put *ebbv1.PutKey, err error) error {
 	if put.Replace == nil || errors.Is(err, proto.ErrKeyBusy) {
 		return err
@@ -292,7 +294,8 @@ func (m *move) notFound(ctx context.Context, repeated bool) error {
 // errMoved says that the request was done before.
 var errMoved = errors.New("it was moved before")
 
-// removal is the identity of the deletion of the old name when it holds this: by it the same request knows, if it is repeated, that it was done.
+// removal is the identity of the deletion of the old name when it holds this: by it the same request knows, if it is
+// repeated, that it was done.
 func (m *move) removal(checksum uint64) *ebbv1.IdempotencyKey {
 	return partKey(m.id, max(checksum, 1))
 }
@@ -322,8 +325,9 @@ func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error)
 	return a.GetExport(), nil
 }
 
-// put waits for a shard whose clock is behind that of the image. If the new name holds the same already, that is the copy of another move,
-// which may be about to delete the old name, or to take the copy back: both would delete the last of the two.
+// put waits for a shard whose clock is behind that of the image. If the new name holds the same already, that is the
+// copy of another move, which may be about to delete the old name, or to take the copy back: both would delete the last
+// of the two.
 func (m *move) put(ctx context.Context, put *ebbv1.PutKey, image []byte) error {
 	if put.What = (&ebbv1.PutKey_Image{Image: image}); len(image) > proto.ImageBytesMax {
 		id := 1 + rand.Uint64N(1<<63)

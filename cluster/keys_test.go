@@ -169,7 +169,8 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// busy is a peer that adds to a key each time that something is put or asked elsewhere: a key that is written while it moves.
+// busy is a peer that adds to a key each time that something is put or asked elsewhere: a key that is written while it
+// moves.
 type busy struct {
 	Backend
 	before func(*ebbv1.ApplyRequest)
@@ -180,7 +181,8 @@ func (b busy) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyR
 	return b.Backend.Apply(ctx, req)
 }
 
-// A key that is written while it moves takes along what was written; one that is written all the time stays where it is.
+// A key that is written while it moves takes along what was written; one that is written all the time stays where it
+// is.
 func TestRenameUnderWrites(t *testing.T) {
 	for writes, want := range map[int]error{1: nil, 3: nil, 100: proto.ErrKeyBusy} {
 		e := newFakeCluster(t, 3)
@@ -257,8 +259,8 @@ func (e *fakeCluster) led(before func(*ebbv1.ApplyRequest)) *Keys {
 	return NewKeys(r, e.coordinator("ebb-0"))
 }
 
-// Two renames of one key to one name at once: whatever the order of their steps, what the key held is under one name or the other, and only one
-// of the two says that it has moved it.
+// Two renames of one key to one name at once: whatever the order of their steps, what the key held is under one name or
+// the other, and only one of the two says that it has moved it.
 func TestRenamesAtOnceLoseNothing(t *testing.T) {
 	for _, c := range []struct {
 		overwrite bool // of the second
@@ -299,7 +301,8 @@ func TestRenamesAtOnceLoseNothing(t *testing.T) {
 	}
 }
 
-// A rename that is sent again under its identity, because its answer was lost, is done: also when the key was written while it moved.
+// A rename that is sent again under its identity, because its answer was lost, is done: also when the key was written
+// while it moved.
 func TestRenameAgain(t *testing.T) {
 	for _, writes := range []int{0, 2} {
 		e := newFakeCluster(t, 3)
@@ -352,7 +355,8 @@ func TestRenameGivesBackWhatItWentOver(t *testing.T) {
 	}
 }
 
-// A rename that cannot take the old name away is no refusal, for both names are there: tried again it would find its own copy.
+// A rename that cannot take the old name away is no refusal, for both names are there: tried again it would find its
+// own copy.
 func TestRenameThatStopsHalfway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 3)
@@ -373,7 +377,8 @@ func TestRenameThatStopsHalfway(t *testing.T) {
 	})
 }
 
-// What a rename went over may fade before the rename gives up: then there is nothing to put back, and the copy goes all the same.
+// What a rename went over may fade before the rename gives up: then there is nothing to put back, and the copy goes all
+// the same.
 func TestRenameTakesItsCopyBackWhenTheOldTargetHasFaded(t *testing.T) {
 	e := newFakeCluster(t, 3)
 	from, to := e.keyOn(1, 0), e.keyOn(2, 0)

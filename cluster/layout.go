@@ -241,7 +241,8 @@ func (d *layout) unreachable(s *shardPlan) []string {
 	return silent
 }
 
-// expendable is that of some holders which a shard can do without: one whose zone has another, then the fullest, then that of the lowest hash.
+// expendable is that of some holders which a shard can do without: one whose zone has another, then the fullest, then
+// that of the lowest hash.
 func (d *layout) expendable(s *shardPlan, some []string) string {
 	holders := s.holders()
 	return slices.MinFunc(some, func(a, b string) int {
@@ -252,8 +253,8 @@ func (d *layout) expendable(s *shardPlan, some []string) string {
 	})
 }
 
-// candidate is the node that a shard should be given to: one of a zone that has none, with room left, of the highest hash;
-// when none has room, the emptiest. "" if there is none.
+// candidate is the node that a shard should be given to: one of a zone that has none, with room left, of the highest
+// hash; when none has room, the emptiest. "" if there is none.
 func (d *layout) candidate(s *shardPlan) string {
 	holders := s.holders()
 	free := slices.DeleteFunc(slices.Clone(d.get), func(n string) bool { return slices.Contains(holders, n) })
@@ -452,8 +453,8 @@ func controlVoters(nodes int) int {
 	return voters
 }
 
-// Foresee returns the table as it would be after a command, with the targets that would follow from it; nil for no command. The
-// command's own refusal is returned as an error. Nothing is changed.
+// Foresee returns the table as it would be after a command, with the targets that would follow from it; nil for no
+// command. The command's own refusal is returned as an error. Nothing is changed.
 func Foresee(t *Table, cmd *ebbv1.ControlCommand, dispositions func(*Table) map[string]NodeDisposition, level bool) (*Table, error) {
 	c := NewControl()
 	c.table.Store(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// estate is a cluster on paper: the control group's state, each group's Raft configuration, and which nodes are dead. What a control leader,
-// the leaders of groups and nodes would do, its methods do at once.
+// estate is a cluster on paper: the control group's state, each group's Raft configuration, and which nodes are dead.
+// What a control leader, the leaders of groups and nodes would do, its methods do at once.
 type estate struct {
 	t reporter
 	testControl
@@ -230,8 +230,9 @@ func (e *estate) held() map[string]int {
 	return held
 }
 
-// TestClusterChanges lets nodes join, drain, leave, die and come back in any order. When it has come to rest, every shard has all its replicas, on nodes
-// that are wanted, one each, in as many zones as there are; what nodes hold is level; and the groups are as the table says.
+// TestClusterChanges lets nodes join, drain, leave, die and come back in any order. When it has come to rest, every
+// shard has all its replicas, on nodes that are wanted, one each, in as many zones as there are; what nodes hold is
+// level; and the groups are as the table says.
 func TestClusterChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zones := rapid.SampledFrom([][]string{nil, {"a", "b", "c"}}).Draw(t, "zones")
@@ -425,7 +426,8 @@ func TestShortOutageMovesNothing(t *testing.T) {
 	})
 }
 
-// TestRemovalFromControlIsAMove: as long as a node that is to be removed is a member, something is left to do, also when it holds no shard.
+// TestRemovalFromControlIsAMove: as long as a node that is to be removed is a member, something is left to do, also
+// when it holds no shard.
 func TestRemovalFromControlIsAMove(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newEstate(t, rapid.IntRange(4, 7).Draw(t, "nodes"), 32, 3, nil)
@@ -485,8 +487,9 @@ func TestRebalanceHalted(t *testing.T) {
 	}
 }
 
-// TestNewcomersThatDie: nodes join, are given shards, and die for good before they have anything, one of them before it follows the control
-// group. Others join and leave as if they had not been there, what was to move goes elsewhere, and the dead can be removed.
+// TestNewcomersThatDie: nodes join, are given shards, and die for good before they have anything, one of them before it
+// follows the control group. Others join and leave as if they had not been there, what was to move goes elsewhere, and
+// the dead can be removed.
 func TestNewcomersThatDie(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newEstate(t, rapid.IntRange(3, 5).Draw(t, "nodes"), 32, 3, nil)

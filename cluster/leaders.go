@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// electionsMax is for how many election timeouts a node that lost a leader waits to hear of another. Its replica is among the first to hear of one
-// that is elected; when it has heard of none for so long, the others may know what it does not.
+// electionsMax is for how many election timeouts a node that lost a leader waits to hear of another. Its replica is
+// among the first to hear of one that is elected; when it has heard of none for so long, the others may know what it
+// does not.
 const electionsMax = 2
 
 // ElectionTimeout is one setting of the cluster, derived from its number of
@@ -114,8 +115,9 @@ func (h *hint) after(node string, term uint64) *hint {
 	return &hint{term: term}
 }
 
-// lost returns whom this node's own replica of the shard has heard to lead no more, less than so long ago, and knows no successor of; "" if there is
-// no such node. A replica that has heard of no leader yet has lost none: it may be one that is being made, or has just started.
+// lost returns whom this node's own replica of the shard has heard to lead no more, less than so long ago, and knows no
+// successor of; "" if there is no such node. A replica that has heard of no leader yet has lost none: it may be one
+// that is being made, or has just started.
 func (l *Leaders) lost(shard uint32, within time.Duration) (former string) {
 	if int(shard) >= len(l.hints) {
 		return ""

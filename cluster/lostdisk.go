@@ -137,8 +137,8 @@ func (t *Table) marksLost() bool { return t.Version() >= proto.VersionLostReplic
 // by its targets as well, and no mark says so. A replica that votes by its record may not have its vote yet, and one
 // that does not may still have it.
 
-// count returns whether a node holds a replica of a group that may vote, how many others are sure to be in its configuration with their data, and how many
-// that may be in it never answer again if the node's does not.
+// count returns whether a node holds a replica of a group that may vote, how many others are sure to be in its
+// configuration with their data, and how many that may be in it never answer again if the node's does not.
 func (t *Table) count(group uint32, node string) (holds bool, stay, gone int) {
 	for _, r := range t.Replicas(group) {
 		switch {

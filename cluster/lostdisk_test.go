@@ -20,7 +20,8 @@ var marks = map[string]*ebbv1.ReplicaRecord{
 	"lost":   {Leaving: true, Lost: true},
 }
 
-// ward is a cluster of one shard whose record is given: replica i+1 lies on node ebb-i, and the control group on others.
+// ward is a cluster of one shard whose record is given: replica i+1 lies on node ebb-i, and the control group on
+// others.
 func ward(t *testing.T, version uint32, how ...string) testControl {
 	t.Helper()
 	wire := &ebbv1.Table{Shards: 1, Replication: 3, Version: version}
@@ -68,7 +69,8 @@ func combinations(n int, f func(how []string)) {
 	})
 }
 
-// possible returns all configurations that a group may have by its record: with all that stay, and with some of the others.
+// possible returns all configurations that a group may have by its record: with all that stay, and with some of the
+// others.
 func possible(record *ebbv1.ShardRecord) (all [][]Server) {
 	all = [][]Server{nil}
 	for _, r := range record.GetReplicas() {
@@ -95,9 +97,10 @@ func led(configuration []Server, lost func(replica uint64) bool) bool {
 	return 2*have > len(configuration)
 }
 
-// TestWhatOutlivesALostDisk marks up to four replicas in all ways, loses the disk of the first, and looks at every configuration that the group may have. What the count says is
-// certain has a majority in all of them, and what it says is not has none in one of them. Where the group is led, the node is let in and
-// the group comes to rest without the lost replica; where it is not, the node is refused.
+// TestWhatOutlivesALostDisk marks up to four replicas in all ways, loses the disk of the first, and looks at every
+// configuration that the group may have. What the count says is certain has a majority in all of them, and what it says
+// is not has none in one of them. Where the group is led, the node is let in and the group comes to rest without the
+// lost replica; where it is not, the node is refused.
 func TestWhatOutlivesALostDisk(t *testing.T) {
 	cases := 0
 	for n := range 4 {
@@ -220,7 +223,8 @@ func TestLostReplicaIsNobody(t *testing.T) {
 	}
 }
 
-// TestLostReplicasOfOlderBuilds: until every node knows the mark, none is made, and what a group outlives is counted as they do.
+// TestLostReplicasOfOlderBuilds: until every node knows the mark, none is made, and what a group outlives is counted as
+// they do.
 func TestLostReplicasOfOlderBuilds(t *testing.T) {
 	s := ward(t, proto.VersionLostReplicas-1, "stays", "stays", "leaves")
 	if err := s.wipe(); err != nil {
@@ -236,8 +240,9 @@ func TestLostReplicasOfOlderBuilds(t *testing.T) {
 	}
 }
 
-// TestKilledWhileReplicasLeave: shards are to have fewer replicas, and a node dies on the way. No group that has a majority gives it up; those that have none hold up no others,
-// and say whom they wait for. When the node is back, or is removed, or its disk is lost, what can go on does.
+// TestKilledWhileReplicasLeave: shards are to have fewer replicas, and a node dies on the way. No group that has a
+// majority gives it up; those that have none hold up no others, and say whom they wait for. When the node is back, or
+// is removed, or its disk is lost, what can go on does.
 func TestKilledWhileReplicasLeave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := newEstate(t, rapid.IntRange(3, 5).Draw(t, "nodes"), 32, 3, nil)

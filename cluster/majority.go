@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// majority reports whether most of the voters among some replicas answer: their nodes live, and their disks are not lost.
+// majority reports whether most of the voters among some replicas answer: their nodes live, and their disks are not
+// lost.
 func majority(record *ebbv1.ShardRecord, alive func(node string) bool, among func(*ebbv1.ReplicaRecord) bool) bool {
 	voters, answer := 0, 0
 	for _, r := range record.GetReplicas() {

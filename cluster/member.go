@@ -76,8 +76,8 @@ func parseMemberName(name string) (node string, boot uint64, ok bool) {
 //
 //	version 1 | len grpc | grpc | len http | http | len version | version | len cluster | cluster | settled [| len disk | disk]
 //
-// with one byte a length, and one of 0 or 1 for settled. The disk is left out where there is no room for it, and older builds do not look for it. An address on the gossip's own host is ":port", and
-// http on grpc's host likewise.
+// with one byte a length, and one of 0 or 1 for settled. The disk is left out where there is no room for it, and older
+// builds do not look for it. An address on the gossip's own host is ":port", and http on grpc's host likewise.
 const (
 	metaVersion = 1
 	metaLenMax  = 128

@@ -45,8 +45,8 @@ func NextMoves(t *Table, alive func(node string) bool, most int) []*ebbv1.BeginM
 	return moves
 }
 
-// giveUp ends the wait for a new replica whose node is dead and wanted no more; nil if it cannot. Where there is no other node to get it, enough
-// must stay that one more failure is no loss: then it is better to wait.
+// giveUp ends the wait for a new replica whose node is dead and wanted no more; nil if it cannot. Where there is no
+// other node to get it, enough must stay that one more failure is no loss: then it is better to wait.
 func giveUp(record *ebbv1.ShardRecord, dead int, alive func(node string) bool) *ebbv1.BeginMove {
 	if dead < 0 {
 		return nil
@@ -94,7 +94,8 @@ func underWay(record *ebbv1.ShardRecord) bool {
 	return slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetJoining() || r.GetLeaving() })
 }
 
-// nextMove is what brings a shard one replica closer to its target; nil if nothing can. lacking says that it has too few.
+// nextMove is what brings a shard one replica closer to its target; nil if nothing can. lacking says that it has too
+// few.
 func nextMove(record *ebbv1.ShardRecord, alive func(node string) bool) (m *ebbv1.BeginMove, lacking bool) {
 	target := targetOf(record)
 	var from []*ebbv1.ReplicaRecord
@@ -170,7 +171,8 @@ func pendingRemovals(t *Table, control *ebbv1.ShardRecord) (moves []*ebbv1.Move)
 	return moves
 }
 
-// movesOf pairs what a group gets with what it loses. A node that is to hold another replica in place of one that it lost, or that was to leave, loses none.
+// movesOf pairs what a group gets with what it loses. A node that is to hold another replica in place of one that it
+// lost, or that was to leave, loses none.
 func movesOf(record *ebbv1.ShardRecord) []*ebbv1.Move {
 	have := make(map[string]bool)
 	to, from := make(map[string]string), make(map[string]string) // node -> phase

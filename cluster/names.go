@@ -102,7 +102,8 @@ func (c *Coordinator) newLookup(table *Table, namespace string, names [][]byte, 
 // lookupIDsMax is how many ids one question asks for their strings, so that its answer fits a message.
 const lookupIDsMax = 4096
 
-// lookUp finds what it can in the node's memory and in replicas, however far these lag, and asks for the rest as the consistency has it.
+// lookUp finds what it can in the node's memory and in replicas, however far these lag, and asks for the rest as the
+// consistency has it.
 func (c *Coordinator) lookUp(ctx context.Context, table *Table, w *dictionaryLookup, req *ebbv1.AskRequest) *proto.Error {
 	c.lookUpCached(w)
 	anywhere := &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}
@@ -229,8 +230,8 @@ func checkNamed(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 // noID is in the place of strings without ids: none has it.
 const noID = math.MaxUint64
 
-// withIDs puts ids in the place of the strings that questions look for. Those that have none are not in, whatever the shards say: see withNames. Questions whose strings could not be looked up
-// are refused, by their position.
+// withIDs puts ids in the place of the strings that questions look for. Those that have none are not in, whatever the
+// shards say: see withNames. Questions whose strings could not be looked up are refused, by their position.
 func (c *Coordinator) withIDs(ctx context.Context, table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
 	var refused map[int]*proto.Error
 	out := req
@@ -320,8 +321,8 @@ func (c *Coordinator) resolveNames(ctx context.Context, table *Table, req *ebbv1
 	return silent, failure
 }
 
-// numbered is a request whose changes have ids, those of their strings where the namespace has a dictionary. Strings that are put in get ids if they have none; of those that are taken out
-// only those are left that have one.
+// numbered is a request whose changes have ids, those of their strings where the namespace has a dictionary. Strings
+// that are put in get ids if they have none; of those that are taken out only those are left that have one.
 func (r *Router) numbered(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (*ebbv1.BitsRequest, error) {
 	ns := table.Namespace(namespace)
 	var given, sought [][]byte
@@ -410,7 +411,8 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 	return ids, err
 }
 
-// checkParts refuses to name strings for a cluster of another number of shards: two shards would hand out ids of one part, and what a shard has named stays.
+// checkParts refuses to name strings for a cluster of another number of shards: two shards would hand out ids of one
+// part, and what a shard has named stays.
 func checkParts(table *Table, req *ebbv1.ApplyRequest) error {
 	for _, c := range req.GetCommands() {
 		if shards, ok := proto.NamesShards(c.GetCommand()); ok && shards != table.Shards() {

@@ -54,8 +54,8 @@ func (e *fakeCluster) nameNodes() (n nameNodes) {
 	return n
 }
 
-// Whatever strings are set, cleared and flipped through whichever node, a bitmap lists the strings of a Go map, and each of them is in for every node. A string has one id, and what was only asked
-// for has none.
+// Whatever strings are set, cleared and flipped through whichever node, a bitmap lists the strings of a Go map, and
+// each of them is in for every node. A string has one id, and what was only asked for has none.
 func TestStringsInBitmaps(t *testing.T) {
 	for _, placement := range []ebbv1.BitmapPlacement{ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE} {
 		for _, shards := range []uint32{3, 16} {
@@ -175,7 +175,8 @@ func (e *fakeCluster) meddled(after func() error) *Router {
 	return NewRouter(cfg)
 }
 
-// Between the name and the bit another node takes over each shard: the bit is set all the same, for the same id. When the answer to a name is lost, it is named again, with the same id.
+// Between the name and the bit another node takes over each shard: the bit is set all the same, for the same id. When
+// the answer to a name is lost, it is named again, with the same id.
 func TestNameThenBit(t *testing.T) {
 	for what, after := range map[string]func(e *fakeCluster, call int) error{
 		"other leaders": func(e *fakeCluster, call int) error {
@@ -224,7 +225,8 @@ func TestNameThenBit(t *testing.T) {
 	}
 }
 
-// A crash between the name and the bit leaves a string with an id and nothing else: the bitmap is not there, and the next write uses that id.
+// A crash between the name and the bit leaves a string with an id and nothing else: the bitmap is not there, and the
+// next write uses that id.
 func TestNameWithoutBit(t *testing.T) {
 	e := newFakeCluster(t, 4)
 	e.named(0)
@@ -326,7 +328,8 @@ func TestPagesOfLongStrings(t *testing.T) {
 	}
 }
 
-// Without the shards that know a string there is no answer about it, unless the node remembers it, or a replica knows it.
+// Without the shards that know a string there is no answer about it, unless the node remembers it, or a replica knows
+// it.
 func TestStringsWithoutLeaders(t *testing.T) { synctest.Test(t, testStringsWithoutLeaders) }
 
 func testStringsWithoutLeaders(t *testing.T) {
@@ -362,7 +365,8 @@ func testStringsWithoutLeaders(t *testing.T) {
 	}
 }
 
-// Where no replica of a part can be reached, its strings are left out of a partial answer, whose coverage says so; without that there is no answer.
+// Where no replica of a part can be reached, its strings are left out of a partial answer, whose coverage says so;
+// without that there is no answer.
 func TestStringsThatCannotBeReached(t *testing.T) { synctest.Test(t, testStringsThatCannotBeReached) }
 
 func testStringsThatCannotBeReached(t *testing.T) {
@@ -439,7 +443,8 @@ func TestDictionaryIsChosenAtBirth(t *testing.T) {
 	}
 }
 
-// A dictionary that was made with another number of shards, fewer or more, keeps its parts: ids have the remainder that they had, and every string is found.
+// A dictionary that was made with another number of shards, fewer or more, keeps its parts: ids have the remainder that
+// they had, and every string is found.
 func TestDictionaryOfOtherParts(t *testing.T) {
 	for _, parts := range []uint32{2, 5} {
 		e := newFakeCluster(t, 3)

@@ -88,8 +88,8 @@ func withNamespace(q *ebbv1.Question) *ebbv1.Question {
 	return &ebbv1.Question{Namespace: proto.DefaultNamespace, Ask: q.GetAsk()}
 }
 
-// shared returns the question with what each of all shards may take for its part of a graph: as much as the others, since
-// it is not known which have the sets. See evenly.
+// shared returns the question with what each of all shards may take for its part of a graph: as much as the others,
+// since it is not known which have the sets. See evenly.
 func shared(table *Table, q *ebbv1.Question) *ebbv1.Question {
 	if len(q.GetGraph().GetPatterns()) == 0 {
 		return q

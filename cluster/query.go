@@ -14,7 +14,8 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// Queries answers questions in the query language: it makes questions to shards of them, and an answer of what these say.
+// Queries answers questions in the query language: it makes questions to shards of them, and an answer of what these
+// say.
 type Queries struct {
 	coordinator *Coordinator
 	keys        *Keys
@@ -23,7 +24,8 @@ type Queries struct {
 // NewQueries returns a Queries that asks and writes through k.
 func NewQueries(k *Keys) *Queries { return &Queries{coordinator: k.coordinator, keys: k} }
 
-// Query answers, or says what it would do. Nothing is asked before the whole of it is known to be right and within its limits.
+// Query answers, or says what it would do. Nothing is asked before the whole of it is known to be right and within its
+// limits.
 func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error) {
 	plan, err := Understood(req)
 	if err != nil {

@@ -38,7 +38,8 @@ func errBitmapsAsOf() *proto.Error {
 		WithHint("leave it out; a bitmap for each day (play/2011-11-01) tells what was")
 }
 
-// found is which keys patterns mean, and the key of all that there may be, if the namespace has one. Bitmaps that are named need not be looked for.
+// found is which keys patterns mean, and the key of all that there may be, if the namespace has one. Bitmaps that are
+// named need not be looked for.
 type found struct {
 	matched  map[string][][]byte
 	universe []byte
@@ -318,8 +319,8 @@ func keyExprs(keys [][]byte) []*ebbv1.BitmapExpr {
 	return out
 }
 
-// expr is an expression as shards take it; nil of what is empty whatever they hold, as the bitmaps of a pattern that matches none. What is not in something is what of the universe
-// is not.
+// expr is an expression as shards take it; nil of what is empty whatever they hold, as the bitmaps of a pattern that
+// matches none. What is not in something is what of the universe is not.
 func (f found) expr(e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
 	x, err := f.formula(e)
 	switch {
@@ -340,7 +341,8 @@ func unbounded(e *ebbv1.PlanExpression) *proto.Error {
 		WithHint(fmt.Sprintf("a & (%s), where a is all that there may be; or say it once: ebb namespace set NAME --universe a", text))
 }
 
-// formula is a set, or whatever is not in it. With that a complement needs no universe, as long as something in the end is left out of something.
+// formula is a set, or whatever is not in it. With that a complement needs no universe, as long as something in the end
+// is left out of something.
 //
 //	~a & ~b   is  ~(a | b)       a & ~b  is  a - b
 //	~a | ~b   is  ~(a & b)       a | ~b  is  ~(b - a)       ~a ^ b  is  ~(a ^ b)

@@ -62,7 +62,8 @@ func scattered(rng *rand.Rand) map[string]ids {
 	return sets
 }
 
-// expression draws one, as text and as the set that it is. With no complements alone: what is left out is left out of something.
+// expression draws one, as text and as the set that it is. With no complements alone: what is left out is left out of
+// something.
 func expression(rng *rand.Rand, sets map[string]ids, depth int) (text string, is ids) {
 	term := func() (string, ids) {
 		if rng.IntN(5) > 0 {
@@ -212,7 +213,8 @@ func TestQueryBitmapsOfSeveralShards(t *testing.T) {
 	}
 }
 
-// Complements are left out of something in the end, wherever they stand; what is in everything but something is refused.
+// Complements are left out of something in the end, wherever they stand; what is in everything but something is
+// refused.
 func TestQueryComplements(t *testing.T) {
 	e := newFakeCluster(t, 4)
 	e.put(map[string]ids{dayKey(1): {1: true, 2: true, 3: true, 4: true}, dayKey(2): {1: true, 2: true}, dayKey(3): {1: true, 3: true}})
@@ -326,7 +328,8 @@ func TestQueryCountBy(t *testing.T) {
 	}
 }
 
-// A cohort table says of those who come for the first time in each period how many come in each later one; as a plain recount does.
+// A cohort table says of those who come for the first time in each period how many come in each later one; as a plain
+// recount does.
 func TestQueryCohort(t *testing.T) {
 	e := newFakeCluster(t, 4)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -465,7 +468,8 @@ func TestQueryExplainExpression(t *testing.T) {
 	}
 }
 
-// Which bitmaps a pattern means is known of all shards or not at all: without one of them the others would say something else, and be stored, too.
+// Which bitmaps a pattern means is known of all shards or not at all: without one of them the others would say
+// something else, and be stored, too.
 func TestQueryPatternsAreWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 4)

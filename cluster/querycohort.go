@@ -30,7 +30,8 @@ func rowsOf(c *ebbv1.PlanCohort) []row {
 	return rows
 }
 
-// cohort asks for a table of those who are in a period and in none before, or of everyone in it, and how many of them are in each later one. Periods of one family are in one shard, which makes it.
+// cohort asks for a table of those who are in a period and in none before, or of everyone in it, and how many of them
+// are in each later one. Periods of one family are in one shard, which makes it.
 func (x *queryExecution) cohort(c *ebbv1.PlanCohort) (*queryStage, *proto.Error) {
 	const step = "each period with each later one"
 	rows := rowsOf(c)

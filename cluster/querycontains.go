@@ -8,8 +8,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// contains asks whether bins are in summaries, or ids in bitmaps: only the shards know which kind a key is. Where ids stand for strings, and where there is nothing but bitmaps, bitmaps are asked
-// first, and so they are of numbers where a key is a roll-up; elsewhere they are if the bins are numbers and the keys hold no summaries.
+// contains asks whether bins are in summaries, or ids in bitmaps: only the shards know which kind a key is. Where ids
+// stand for strings, and where there is nothing but bitmaps, bitmaps are asked first, and so they are of numbers where
+// a key is a roll-up; elsewhere they are if the bins are numbers and the keys hold no summaries.
 func (x *queryExecution) contains(s *ebbv1.PlanSummary, a about) (*queryStage, *proto.Error) {
 	ns := x.table.Namespace(a.namespace)
 	list, numbers := idsOf(s.GetBins())
@@ -76,7 +77,8 @@ func (x *queryExecution) summaryOr(s *ebbv1.PlanSummary, a about, other func() (
 	return e, nil
 }
 
-// bitmapsAlone asks which ids are in any of the bitmaps that patterns match, and refuses patterns that match keys of other kinds, too: what those contain would not be in the answer.
+// bitmapsAlone asks which ids are in any of the bitmaps that patterns match, and refuses patterns that match keys of
+// other kinds, too: what those contain would not be in the answer.
 func (x *queryExecution) bitmapsAlone(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds) *queryStage {
 	e := &queryStage{step: "keys that match, and bitmaps among them", then: "ids of bitmaps", thenMost: len(a.patterns), whole: true}
 	for _, pattern := range a.patterns {

@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// contains asks of blooms whether bins are there, and of bitmaps whether ids are in: strings where the namespace has a dictionary, and numbers elsewhere. Whatever the kind, the answer is of one shape.
+// contains asks of blooms whether bins are there, and of bitmaps whether ids are in: strings where the namespace has a
+// dictionary, and numbers elsewhere. Whatever the kind, the answer is of one shape.
 func TestQueryContains(t *testing.T) {
 	e := stocked(t)
 	e.named(0)

@@ -21,7 +21,8 @@ func (x *queryExecution) summaryQuestion(a about, q *ebbv1.SummaryQuestion) *ebb
 	return &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Summary{Summary: q}}
 }
 
-// either asks about distributions, and if it is about none, about another kind: only the shards know which kind a key is.
+// either asks about distributions, and if it is about none, about another kind: only the shards know which kind a key
+// is.
 func (x *queryExecution) either(step string, a about, d *ebbv1.DistributionQuestion, s *ebbv1.SummaryQuestion, of func(*ebbv1.Answer) *ebbv1.Answer) *queryStage {
 	e := &queryStage{step: step, questions: []*ebbv1.Question{x.distributionQuestion(a, d)}, then: "the same of another kind, if it is no distribution", thenMost: 1}
 	e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {

@@ -48,7 +48,8 @@ func TestQueryPage(t *testing.T) {
 	if err != nil || len(resp.GetRefused()) > 0 {
 		t.Fatalf("%v %v", resp, err)
 	}
-	// what the page asks for that is not there, or not yet: keys in a namespace that this cluster lacks, and what stores
+	// what the page asks for that is not there, or not yet: keys in a namespace that this cluster lacks, and what
+	// stores
 	excused := []string{"namespace sales does not exist", "does not store"}
 	inside, answered := false, 0
 	for line := range strings.Lines(string(page)) {

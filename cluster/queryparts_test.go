@@ -11,8 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Expressions over a year of days and a bitmap in another shard are fetched in rounds, and say what one shard says of the
-// same.
+// Expressions over a year of days and a bitmap in another shard are fetched in rounds, and say what one shard says of
+// the same.
 func TestQueryManyParts(t *testing.T) {
 	const days = 390
 	e := newFakeCluster(t, 4)

@@ -226,8 +226,8 @@ func (x *queryExecution) orUnionOfBitmaps(e *queryStage, terms []*ebbv1.PlanTerm
 	})
 }
 
-// isRolledUp says whether a term is a period, or a range of periods, that its namespace rolls up: of bitmaps it may have
-// ids without a key.
+// isRolledUp says whether a term is a period, or a range of periods, that its namespace rolls up: of bitmaps it may
+// have ids without a key.
 func (x *queryExecution) isRolledUp(t *ebbv1.PlanTerm) bool {
 	ns := x.table.Namespace(cmp.Or(t.GetNamespace(), x.plan.GetNamespace(), proto.DefaultNamespace))
 	key := t.GetKey()

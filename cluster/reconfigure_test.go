@@ -120,8 +120,9 @@ func TestRefusedMembership(t *testing.T) {
 	}
 }
 
-// TestLateSettlement: a node follows the control group, whose leader does not wait for it, and is then told to leave. What the leader meant to say before
-// the node was a member comes only now: the record has changed since, so it does not count, and the node is a member of the table until it has gone.
+// TestLateSettlement: a node follows the control group, whose leader does not wait for it, and is then told to leave.
+// What the leader meant to say before the node was a member comes only now: the record has changed since, so it does
+// not count, and the node is a member of the table until it has gone.
 func TestLateSettlement(t *testing.T) {
 	table, err := InitialTable([]string{"ebb-0", "ebb-1", "ebb-2"}, 8, 2)
 	if err != nil {

@@ -62,7 +62,8 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 	return nil
 }
 
-// toRestore returns what a namespace of a backup has to be put in as, with the highest version that it had there or here; nil if a restore has put it in already.
+// toRestore returns what a namespace of a backup has to be put in as, with the highest version that it had there or
+// here; nil if a restore has put it in already.
 func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	want := pb.CloneOf(ns)
 	want.ProtoReflect().SetUnknown(nil)

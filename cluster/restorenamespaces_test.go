@@ -19,7 +19,8 @@ func ofBackup(name string, version, seed uint64) *ebbv1.Namespace {
 	return ns
 }
 
-// Namespaces of a backup take the place of those of their names, with their seeds, and have versions that no shard has: neither of the backup nor of this cluster.
+// Namespaces of a backup take the place of those of their names, with their seeds, and have versions that no shard has:
+// neither of the backup nor of this cluster.
 func TestControlRestoresNamespaces(t *testing.T) {
 	s := bornCluster(t)
 	s.apply(setCommand(true, &ebbv1.Namespace{Name: "own"}))

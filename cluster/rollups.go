@@ -60,7 +60,8 @@ func unitsOf(ns *ebbv1.Namespace, p query.Period) []ebbv1.PlanUnit {
 	return units
 }
 
-// rollupsMax is how many bitmaps the periods in a request stand for together, before it is known which are the same. What an expression names after that has its own limit.
+// rollupsMax is how many bitmaps the periods in a request stand for together, before it is known which are the same.
+// What an expression names after that has its own limit.
 const rollupsMax = 16 * proto.BitTermsMax
 
 // partsIn is of how many shorter periods one that is rolled up is made; 0 of any other key.
@@ -86,7 +87,8 @@ func takeRollups(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) bool {
 	return *room >= 0
 }
 
-// rolledUp puts what they are made of in place of periods that are rolled up; it returns the expression itself when there are none.
+// rolledUp puts what they are made of in place of periods that are rolled up; it returns the expression itself when
+// there are none.
 func rolledUp(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) *ebbv1.BitmapExpr {
 	if !slices.ContainsFunc(proto.ExprKeys(x), func(key []byte) bool { _, _, ok := rollsUp(ns, key); return ok }) {
 		return x

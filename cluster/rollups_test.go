@@ -55,7 +55,8 @@ func stretchOf(unit ebbv1.Period, t time.Time) stretch {
 	return s
 }
 
-// A period that is rolled up has what was written to it and to all shorter periods in it, wherever bitmaps lie; any other period has what was written to it.
+// A period that is rolled up has what was written to it and to all shorter periods in it, wherever bitmaps lie; any
+// other period has what was written to it.
 func TestRollups(t *testing.T) {
 	for _, placement := range []ebbv1.BitmapPlacement{ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE} {
 		for _, units := range [][]ebbv1.Period{{monthUnit, yearUnit}, {weekUnit, quarterUnit}, {dayUnit, weekUnit, monthUnit}, {}} {
@@ -154,7 +155,8 @@ func TestRollupsOfOtherKeys(t *testing.T) {
 	}
 }
 
-// The windows in a roll-up can be seen: its periods stand in one union, also when several are united. An explanation tells of how many bitmaps it is.
+// The windows in a roll-up can be seen: its periods stand in one union, also when several are united. An explanation
+// tells of how many bitmaps it is.
 func TestRollupsAreExpanded(t *testing.T) {
 	ns := &ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{monthUnit, yearUnit}}}
 	key := func(name string) *ebbv1.BitmapExpr { return keyTerm("play/" + name) }

@@ -265,8 +265,8 @@ func TestRouterGivesUpOnWhoLeadsNoMore(t *testing.T) {
 	})
 }
 
-// A node that hands its lead over answers what waits there a little after the others have heard of it. A write gets that answer, and a question the one that it
-// was about to get.
+// A node that hands its lead over answers what waits there a little after the others have heard of it. A write gets
+// that answer, and a question the one that it was about to get.
 func TestWhoHandsOverIsHeardOut(t *testing.T) {
 	for name, observe := range map[string]func(*Leaders, uint32){
 		"another leads":    func(l *Leaders, shard uint32) { l.Observe(shard, "ebb-2", 3) },
@@ -399,7 +399,8 @@ func TestRouterAsksOthersWhereItsReplicaKnowsNothing(t *testing.T) {
 	}
 }
 
-// What an older call brings back takes nothing away of what this node's own replica has heard since: neither a guess, nor the name of the node that it has lost.
+// What an older call brings back takes nothing away of what this node's own replica has heard since: neither a guess,
+// nor the name of the node that it has lost.
 func TestLateAnswersBringNoLostLeaderBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeCluster(t, 16)

@@ -90,7 +90,8 @@ func cutEdits(all *ebbv1.BitEdits) (out []*ebbv1.BitEdits) {
 	return out
 }
 
-// addResult adds what one shard did of a change to what others did. Of several errors one that leaves it open what became of the change is kept, or else one of what may be made later.
+// addResult adds what one shard did of a change to what others did. Of several errors one that leaves it open what
+// became of the change is kept, or else one of what may be made later.
 func addResult(to, result *ebbv1.CommandResult) {
 	to.Changed += result.GetChanged()
 	open := func(e *ebbv1.Error) int {
@@ -203,7 +204,8 @@ func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []sh
 	return refusedIn(r.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, retryUntilLeader))
 }
 
-// refusedIn is the error of commands that are of use only if all are applied: one that leaves it open what became of a command before others.
+// refusedIn is the error of commands that are of use only if all are applied: one that leaves it open what became of a
+// command before others.
 func refusedIn(resp *ebbv1.ApplyResponse) error {
 	sum := &ebbv1.CommandResult{}
 	for _, result := range resp.GetResults() {

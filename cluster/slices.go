@@ -609,7 +609,8 @@ func mergePages(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer, limit int)
 // pageIDsMax is how many ids a round of a page asks for in all shards together, so that their answers fit into calls.
 const pageIDsMax = 200_000
 
-// slicedPage lists ids: each shard says its first, and the first of those are the first of all. It asks again from where they end until the page is full.
+// slicedPage lists ids: each shard says its first, and the first of those are the first of all. It asks again from
+// where they end until the page is full.
 func (c *Coordinator) slicedPage(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question, page *ebbv1.BitmapPage) *ebbv1.Answer {
 	limit := cmp.Or(page.GetLimit(), proto.BitPageDefault)
 	each := max(64, c.cfg.Limits.PageIDs/table.Shards())
@@ -638,13 +639,15 @@ func (c *Coordinator) slicedPage(ctx context.Context, table *Table, req *ebbv1.A
 	}
 }
 
-// positionWays is into how many ranges the search for a position cuts, and positionPage how many ids it lists in the end.
+// positionWays is into how many ranges the search for a position cuts, and positionPage how many ids it lists in the
+// end.
 const (
 	positionWays = 16
 	positionPage = 1024
 )
 
-// slicedPosition finds the id that has so many below it: by the counts of ranges, each a part of the one before, until those that are left can be listed.
+// slicedPosition finds the id that has so many below it: by the counts of ranges, each a part of the one before, until
+// those that are left can be listed.
 func (c *Coordinator) slicedPosition(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question, position uint64) *ebbv1.Answer {
 	ask := func(first, last uint64) *ebbv1.Question {
 		out := bitmapAsk(q.GetNamespace(), q.GetBitmap(), q.GetBitmap().GetExpr())

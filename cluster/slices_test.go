@@ -202,7 +202,8 @@ func (w *bitmapWorld) expr(depth int) (*ebbv1.BitmapExpr, idSet) {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Not{Not: &ebbv1.BitmapNot{Of: of[0]}}}, out
 }
 
-// Every answer about an expression is that of plain sets, whichever placement, shard count and node count hold the bitmaps.
+// Every answer about an expression is that of plain sets, whichever placement, shard count and node count hold the
+// bitmaps.
 func TestExpressionsHaveOneAnswer(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		for _, shards := range []uint32{1, 4, 64} {

@@ -11,9 +11,10 @@ import (
 // storeRoom is how many bytes a bitmap takes at most that goes from one shard to another in a command.
 const storeRoom = proto.ImageBytesMax
 
-// StoreBitmap makes a bitmap of an expression. When all keys are in the shard of the one that is made, the command carries the expression, and the shard evaluates it; otherwise
-// the command carries the ids, as gathered in one read. Either way it is one command: it is applied as a whole or not at all, and no more than once.
-// So it is where bitmaps are placed by slice, in more steps: see storeSliced.
+// StoreBitmap makes a bitmap of an expression. When all keys are in the shard of the one that is made, the command
+// carries the expression, and the shard evaluates it; otherwise the command carries the ids, as gathered in one read.
+// Either way it is one command: it is applied as a whole or not at all, and no more than once. So it is where bitmaps
+// are placed by slice, in more steps: see storeSliced.
 func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	if err := proto.CheckStoreBitmap(req); err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func (e *fakeCluster) pass(us int64) {
 	})
 }
 
-// sweep sweeps what the shards have to sweep by their clocks, until there is no more, and reports whether all got through.
+// sweep sweeps what the shards have to sweep by their clocks, until there is no more, and reports whether all got
+// through.
 func (e *fakeCluster) sweep(ctx context.Context) bool {
 	for home, state := range e.states {
 		for {
@@ -199,7 +200,8 @@ func crashAt(t *testing.T, do func(ctx context.Context, e *fakeCluster) error, t
 	return whole
 }
 
-// A store that is sent again under its identity is done once, though the second goes as far as it can; what it has stored is swept.
+// A store that is sent again under its identity is done once, though the second goes as far as it can; what it has
+// stored is swept.
 func TestSlicedStoreOnce(t *testing.T) {
 	e := newFakeCluster(t, 4)
 	e.people()

@@ -204,8 +204,9 @@ func (c *Control) dropToken(cmd *ebbv1.DropToken) *proto.Error {
 	return nil
 }
 
-// mayEnd refuses to revoke a token without which callers would be locked out, now or later, or the cluster be open to all, where commands
-// have an order, as mayBegin does. Later is looked at from VersionLastOperator on: an operator's token goes only if another's lasts as long.
+// mayEnd refuses to revoke a token without which callers would be locked out, now or later, or the cluster be open to
+// all, where commands have an order, as mayBegin does. Later is looked at from VersionLastOperator on: an operator's
+// token goes only if another's lasts as long.
 func (ts *Tokens) mayEnd(t *Token, cmd *ebbv1.DropToken, later bool) *proto.Error {
 	now := cmd.GetNowUs()
 	operates := t.Has(ebbv1.Role_ROLE_OPERATOR) && !t.Ended(now)

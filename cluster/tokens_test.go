@@ -24,7 +24,8 @@ func role(r ebbv1.Role, namespaces string) *ebbv1.Grant {
 	return &ebbv1.Grant{Role: r, Namespaces: namespaces}
 }
 
-// Tokens are part of the table: they change its epoch, survive other changes, snapshots and restarts, and go when they are revoked.
+// Tokens are part of the table: they change its epoch, survive other changes, snapshots and restarts, and go when they
+// are revoked.
 func TestControlKeepsTokens(t *testing.T) {
 	s := bornCluster(t)
 	if n := s.c.Table().Tokens().Len(); n != 0 {

@@ -9,7 +9,8 @@ import (
 )
 
 var (
-	// ours is `ebb` where a shell would start it: at the beginning of a line or of a code span, or after kubectl's "--".
+	// ours is `ebb` where a shell would start it: at the beginning of a line or of a code span, or after kubectl's
+	// "--".
 	ours  = regexp.MustCompile("(?m)(?:^ *|`|-- )ebb ([a-z][^`\n]*)")
 	links = regexp.MustCompile(`\]\(([a-z][^):#]*\.md)\)`)
 	paths = regexp.MustCompile(`\bdeploy/[A-Za-z0-9_./-]+[A-Za-z0-9]`)

@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/ebbtest"
 )
 
-// While leaders are killed one after the other, strings are named and set; then the power goes. Every string that was acknowledged is in, and no two have one id; those of before are what they were.
+// While leaders are killed one after the other, strings are named and set; then the power goes. Every string that was
+// acknowledged is in, and no two have one id; those of before are what they were.
 func TestStringsKeepTheirIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := ebbtest.New(t, ebbtest.Nodes(3), ebbtest.Shards(3))

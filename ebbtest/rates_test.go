@@ -10,8 +10,8 @@ import (
 	"github.com/ebbdb/ebb/ebbtest"
 )
 
-// Rates under an event clock begin with the events of the namespace, on whatever nodes its shards are: of each key alone,
-// after a rename, and in a copy.
+// Rates under an event clock begin with the events of the namespace, on whatever nodes its shards are: of each key
+// alone, after a rename, and in a copy.
 func TestRatesBeginWithTheNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := ebbtest.New(t, ebbtest.Nodes(3), ebbtest.Shards(6))

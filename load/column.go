@@ -58,7 +58,8 @@ func (p *part) whole() string {
 
 func (p *part) isLiteral() bool { return p.field == "" }
 
-// ErrColumn says that the columns that were named are not those of the file, or are no names: Options are wrong, and not the file.
+// ErrColumn says that the columns that were named are not those of the file, or are no names: Options are wrong, and
+// not the file.
 var ErrColumn = errors.New("no such column")
 
 // columnError is an ErrColumn in words of its own.

@@ -11,8 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Where columns are given by number only, nothing says whether the first line holds names. Counted as a row it makes a key of
-// the word "link" and a bin of the word "country"; left out, it may have been a row. So it is looked at.
+// Where columns are given by number only, nothing says whether the first line holds names. Counted as a row it makes a
+// key of the word "link" and a bin of the word "country"; left out, it may have been a row. So it is looked at.
 
 // firstLine is what the first line of a file is.
 type firstLine uint8

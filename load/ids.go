@@ -14,8 +14,9 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// ReadIDs reads the ids of a file, and yields each, until yield answers an error. The format is ids (one a line), csv (the column of that name or number, from 1), roaring (its portable
-// format, of 32 or 64 bits) or auto, which tells the others apart by the first bytes. What is no id is refused with BAD_REQUEST and its line.
+// ReadIDs reads the ids of a file, and yields each, until yield answers an error. The format is ids (one a line), csv
+// (the column of that name or number, from 1), roaring (its portable format, of 32 or 64 bits) or auto, which tells the
+// others apart by the first bytes. What is no id is refused with BAD_REQUEST and its line.
 func ReadIDs(in *bufio.Reader, format, column string, opts Options, yield func(id uint64) error) error {
 	if format == "auto" {
 		format = "ids"
@@ -32,7 +33,8 @@ func ReadIDs(in *bufio.Reader, format, column string, opts Options, yield func(i
 	return readIDLines(in, yield)
 }
 
-// isRoaring recognises the beginning of a portable bitmap of 32 bits: a cookie. One of 64 bits begins with a small number, 8 bytes long.
+// isRoaring recognises the beginning of a portable bitmap of 32 bits: a cookie. One of 64 bits begins with a small
+// number, 8 bytes long.
 func isRoaring(head []byte) bool {
 	if len(head) < 8 {
 		return false
@@ -128,7 +130,8 @@ func readIDColumn(in io.Reader, column string, opts Options, yield func(id uint6
 	})
 }
 
-// readColumn yields the fields of a column, without blanks around them, and the rows that they are in; not that of a header.
+// readColumn yields the fields of a column, without blanks around them, and the rows that they are in; not that of a
+// header.
 func readColumn(in io.Reader, column string, opts Options, yield func(row int, text string) error) error {
 	c := idColumn{csv: csv.NewReader(in), column: column, opts: opts, at: -1}
 	c.csv.FieldsPerRecord = -1

@@ -51,7 +51,8 @@ func TestReadIDs(t *testing.T) {
 	}
 }
 
-// What is written as a roaring bitmap is read again, whether its ids go into 32 bits or not; one that is cut is refused.
+// What is written as a roaring bitmap is read again, whether its ids go into 32 bits or not; one that is cut is
+// refused.
 func TestRoaringFiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, width := range []int{20, 32, 64} {

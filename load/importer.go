@@ -67,8 +67,8 @@ type Progress struct {
 	// Ahead is the latest time of rows that were refused since they are dated too far ahead of the event clock; zero
 	// without such a row.
 	Ahead time.Time
-	// Future is the latest time of rows that were refused since it is still to come; zero without such a row. From then on
-	// they count.
+	// Future is the latest time of rows that were refused since it is still to come; zero without such a row. From then
+	// on they count.
 	Future time.Time
 	// Floor is what keeps the bins of Faded in the namespace. It is unspecified where the rows make no bins that a
 	// floor is for.
@@ -415,8 +415,9 @@ func (r *run) show() {
 	r.shown, r.shownRead = time.Now(), r.read
 }
 
-// decided tells what this run has had counted from what an earlier one had decided. A shard that has decided a row before may have done so at a try of
-// this run whose answer did not come; rows of earlier runs are those that were skipped, or sent again to be checked.
+// decided tells what this run has had counted from what an earlier one had decided. A shard that has decided a row
+// before may have done so at a try of this run whose answer did not come; rows of earlier runs are those that were
+// skipped, or sent again to be checked.
 func decided(s client.SourceStats) (now, before uint64) {
 	earlier := min(s.Duplicates, s.Rechecked)
 	return uint64(s.Applied + s.Duplicates - earlier), uint64(s.Skipped + earlier)

@@ -65,7 +65,8 @@ type Options struct {
 	Value    string
 	Kind     ebbv1.Kind // of the keys; what they are, or their namespace makes, when unspecified
 	TimeUnit TimeUnit   // of Time
-	// TimeFormat describes the times of the file, as strftime does (%d/%b/%Y:%H:%M:%S %z) or as a layout of package time.
+	// TimeFormat describes the times of the file, as strftime does (%d/%b/%Y:%H:%M:%S %z) or as a layout of package
+	// time.
 	TimeFormat string
 	Zone       *time.Location // of times that name none; UTC when nil
 	// SkipEmpty leaves out rows with an empty bin, value or amount, or with an empty column in the key. Without it an

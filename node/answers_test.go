@@ -115,7 +115,8 @@ func repeatedShard(q *ebbv1.Question, times int) *ebbv1.ShardQuestion {
 	return out
 }
 
-// A small request does not make a node take much memory: what repeats is answered once, and what does not fit the answer is not built.
+// A small request does not make a node take much memory: what repeats is answered once, and what does not fit the
+// answer is not built.
 func TestAnswersAreChargedBeforeTheyAreBuilt(t *testing.T) {
 	l := newLargeNode(t, 0, 1)
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // so that little of what is seen is garbage
@@ -249,8 +250,8 @@ func peakOf(do func()) uint64 {
 	return peak.Load()
 }
 
-// Whatever is asked, by 64 callers at a time, over gRPC and HTTP: a node with 512 MiB stays below 640 MiB. Requests that find no room get
-// OVERLOADED with a retry time.
+// Whatever is asked, by 64 callers at a time, over gRPC and HTTP: a node with 512 MiB stays below 640 MiB. Requests
+// that find no room get OVERLOADED with a retry time.
 func TestManyLargeAnswersAtATime(t *testing.T) {
 	long(t)
 	const limit, most = 512 << 20, 640 << 20

@@ -11,13 +11,15 @@ import (
 	"github.com/ebbdb/ebb/node/transport"
 )
 
-// arrivals are where snapshots of a group arrive. They are decoded there, and not by Raft, of whose main goroutine followers want answers.
+// arrivals are where snapshots of a group arrive. They are decoded there, and not by Raft, of whose main goroutine
+// followers want answers.
 type arrivals struct {
 	store   *snap.Store
 	machine preparer         // nil: Raft decodes them
 	count   *snapshotMetrics // of the node
 
-	// Bytes of chunks: what came since the node started, what did not have to, and what is to come yet of the one that arrives.
+	// Bytes of chunks: what came since the node started, what did not have to, and what is to come yet of the one that
+	// arrives.
 	came, held, left atomic.Uint64
 }
 

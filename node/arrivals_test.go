@@ -36,7 +36,8 @@ type wrapped struct {
 
 func (w wrapped) WrappedReadCloser() io.ReadCloser { return w.Content }
 
-// A state is made of a snapshot where it arrives, and Restore, on which Raft waits, only takes it: that of this snapshot, once, and of no other.
+// A state is made of a snapshot where it arrives, and Restore, on which Raft waits, only takes it: that of this
+// snapshot, once, and of no other.
 func TestRestoreTakesWhatWasPrepared(t *testing.T) {
 	machine := func() *shardMachine {
 		return newShardMachine(1, func() shard.Memory { return shard.Heap{} }, make(chan struct{}, 1), new(applyMetrics), nil, nil)

@@ -25,10 +25,12 @@ const (
 	auditMax = 20 * time.Second
 	// auditPoll is how often others are asked whether they have.
 	auditPoll = 50 * time.Millisecond
-	// auditAskMax is how long an answer may take, and auditSilence how long a voter is asked that does not answer: then it is absent.
+	// auditAskMax is how long an answer may take, and auditSilence how long a voter is asked that does not answer: then
+	// it is absent.
 	auditAskMax  = time.Second
 	auditSilence = 2 * time.Second
-	// auditsAtOnce is how many checksums a node computes at a time. What comes on top is not computed, and not compared.
+	// auditsAtOnce is how many checksums a node computes at a time. What comes on top is not computed, and not
+	// compared.
 	auditsAtOnce = 2
 )
 
@@ -94,7 +96,8 @@ func (a *audits) at(id shard.ID, index, applied uint64) (sum uint64, known, abse
 	return f.sum, !f.pending && !f.skipped, f.skipped
 }
 
-// verdict returns who differs from a majority of so many voters, in order; undecided if they differ and no majority agrees.
+// verdict returns who differs from a majority of so many voters, in order; undecided if they differ and no majority
+// agrees.
 func verdict(sums map[string]uint64, voters int) (minority []string, undecided bool) {
 	votes := make(map[uint64]int)
 	for _, sum := range sums {
@@ -136,7 +139,8 @@ type auditRound struct {
 	clean   int    // audits in a row at which all voters agreed, with nothing but audits between them: after all parts there is nothing to compare
 }
 
-// over notes an audit at an entry, before which there was nothing since the last one if the shard was idle; alike says that all voters agreed.
+// over notes an audit at an entry, before which there was nothing since the last one if the shard was idle; alike says
+// that all voters agreed.
 func (r *auditRound) over(index uint64, idle, alike bool) {
 	r.applied, r.part = index, (r.part+1)%auditParts
 	switch {

@@ -69,7 +69,8 @@ func TestAuditsOfAnIdleShardEnd(t *testing.T) {
 	}
 }
 
-// An audit waits for a voter that is late, and not for one that has nothing to say: it does not answer, or it does and has computed nothing.
+// An audit waits for a voter that is late, and not for one that has nothing to say: it does not answer, or it does and
+// has computed nothing.
 func TestAuditWaitsForNobodyWhoIsAbsent(t *testing.T) {
 	const index = 7
 	known := &ebbv1.AuditedResponse{Known: true, Checksum: 5}

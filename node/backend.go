@@ -44,7 +44,8 @@ type backend struct {
 // eventClocks is what a node knows of the event clocks of namespaces in all shards: see cluster.Coordinator.
 type eventClocks interface {
 	EventClock(ctx context.Context, namespace string) *ebbv1.EventClock
-	// RefreshEventClock learns of all events that were acknowledged before the call. It reports whether all shards said so.
+	// RefreshEventClock learns of all events that were acknowledged before the call. It reports whether all shards said
+	// so.
 	RefreshEventClock(ctx context.Context, namespace string) bool
 	NoteEventClock(namespace string, clock *ebbv1.EventClock)
 }
@@ -176,8 +177,8 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 	return nil
 }
 
-// beforeSettings makes sure that this node knows of the newest event of a namespace before the next command brings other
-// settings of it to a shard: they hold from the newest event that was acknowledged before they were set.
+// beforeSettings makes sure that this node knows of the newest event of a namespace before the next command brings
+// other settings of it to a shard: they hold from the newest event that was acknowledged before they were set.
 func (b *backend) beforeSettings(ctx context.Context, r *replica, namespace string) {
 	has, version := r.state.version(namespace), b.namespaces.table().Namespace(namespace).GetVersion()
 	if has > 0 && has < version {
@@ -487,8 +488,8 @@ func (b *backend) beginRead(shard uint32, req *ebbv1.ShardAskRequest) shardRead 
 	return g
 }
 
-// replayed returns TOO_STALE until the state has what the log had when the replica started. Before that it would answer as
-// if nothing had been counted. Without a leader a replica does not know which of its entries are committed.
+// replayed returns TOO_STALE until the state has what the log had when the replica started. Before that it would answer
+// as if nothing had been counted. Without a leader a replica does not know which of its entries are committed.
 func (r *replica) replayed() *proto.Error {
 	if r.caughtUp.Load() {
 		return nil

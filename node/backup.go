@@ -14,7 +14,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// snapshotStreamsMax is how many snapshots a node sends at a time. Each holds a view, whose pages are copied when they are written.
+// snapshotStreamsMax is how many snapshots a node sends at a time. Each holds a view, whose pages are copied when they
+// are written.
 const snapshotStreamsMax = 4
 
 // backups serves who backs up and restores.
@@ -85,9 +86,10 @@ func (b *backups) write(ctx context.Context, view *shard.View, have map[[sha256.
 	return send(&ebbv1.SnapshotPart{Part: &ebbv1.SnapshotPart_Summary{Summary: summary}})
 }
 
-// RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the node that does, once. All of
-// them do not fit into one entry, so they are looked at before the first is proposed. One that is broken off between entries is made whole by the
-// next, which leaves out what has come already: where syncs are slow, each goes further than the one before.
+// RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the
+// node that does, once. All of them do not fit into one entry, so they are looked at before the first is proposed. One
+// that is broken off between entries is made whole by the next, which leaves out what has come already: where syncs are
+// slow, each goes further than the one before.
 func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
 	err := b.node.asControlLeader(ctx, func(c *control) error {
 		if err := b.fit(req.GetNamespaces()); err != nil {

@@ -80,7 +80,8 @@ func TestAllNamespacesAreRestored(t *testing.T) {
 	})
 }
 
-// The definitions of namespaces that are new to a shard are larger than the commands that name them. However many come at once, they fit into entries, and all count.
+// The definitions of namespaces that are new to a shard are larger than the commands that name them. However many come
+// at once, they fit into entries, and all count.
 func TestManyNamespacesAtOnce(t *testing.T) {
 	long(t)
 	inBubble(t, 3, 3, func(b *bubble) {
@@ -119,7 +120,8 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 	})
 }
 
-// Where syncs are slow, all namespaces of a backup are restored too: their entries are synced together, and a try that does not come to its end leaves less to the next.
+// Where syncs are slow, all namespaces of a backup are restored too: their entries are synced together, and a try that
+// does not come to its end leaves less to the next.
 func TestManyNamespacesOnSlowDisks(t *testing.T) {
 	long(t)
 	for _, sync := range []time.Duration{50 * time.Millisecond, 250 * time.Millisecond} {

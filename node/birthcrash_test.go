@@ -11,8 +11,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// TestDiskLostAtBirthOfAll: all nodes lose their power when their groups have voted and acknowledged, before the cluster has written down which of them
-// live, and one loses its disk as well. It is no newcomer, though no process is left that has met it: nothing is forgotten, and no replica differs.
+// TestDiskLostAtBirthOfAll: all nodes lose their power when their groups have voted and acknowledged, before the
+// cluster has written down which of them live, and one loses its disk as well. It is no newcomer, though no process is
+// left that has met it: nothing is forgotten, and no replica differs.
 func TestDiskLostAtBirthOfAll(t *testing.T) {
 	for _, victim := range []int{0, 1, 2} {
 		inBubble(t, 3, 4, func(b *bubble) {
@@ -56,10 +57,12 @@ func TestDiskLostAtBirthOfAll(t *testing.T) {
 	}
 }
 
-// TestDiskLostWhileItIsRemoved: a node that comes back with an empty disk is removed before it has taken its own place. It is removed with the disk that
-// was lost, and does not join again as if it were another, however often it is started; with an empty directory it does.
+// TestDiskLostWhileItIsRemoved: a node that comes back with an empty disk is removed before it has taken its own place.
+// It is removed with the disk that was lost, and does not join again as if it were another, however often it is
+// started; with an empty directory it does.
 //
-// Until all nodes know how (in a cluster's first seconds), the control leader refuses it, and from then on the control group.
+// Until all nodes know how (in a cluster's first seconds), the control leader refuses it, and from then on the control
+// group.
 func TestDiskLostWhileItIsRemoved(t *testing.T) {
 	for name, version := range map[string]uint32{"by the leader": 1, "by the group": proto.VersionTakesPlace} {
 		t.Run(name, func(t *testing.T) { testDiskLostWhileItIsRemoved(t, version) })

@@ -38,7 +38,8 @@ type bubble struct {
 	moved     int // added to the last number of every node's address
 }
 
-// long leaves a test to the whole suite: with -short, as the race detector runs, others reach the same code in less time.
+// long leaves a test to the whole suite: with -short, as the race detector runs, others reach the same code in less
+// time.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

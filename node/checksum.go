@@ -42,7 +42,8 @@ func newChecksums() checksums {
 	return checksums{make(chan struct{}, checksumCallsAtOnce), make(chan struct{}, checksumsAtOnce)}
 }
 
-// begin lets a call in, or refuses it. It does not wait: nodes wait for each other's entries, and would for each other's places.
+// begin lets a call in, or refuses it. It does not wait: nodes wait for each other's entries, and would for each
+// other's places.
 func (c checksums) begin() (end func(), err error) {
 	select {
 	case c.calls <- struct{}{}:

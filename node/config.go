@@ -35,9 +35,9 @@ type Config struct {
 	// AdvertiseGRPC, AdvertiseHTTP and AdvertiseGossip are the addresses that other nodes and clients get instead of
 	// those listened on. Without them, an address that stands for all of the machine's is given as one of those.
 	AdvertiseGRPC, AdvertiseHTTP, AdvertiseGossip string
-	// HTTPHosts are further names by which the HTTP and admin listeners may be asked: what the header Host has. On loopback
-	// these listeners answer to the names of loopback, to the host of AdvertiseHTTP and to HTTPHosts alone. On addresses
-	// that other machines reach they answer to every name, unless HTTPHosts has some.
+	// HTTPHosts are further names by which the HTTP and admin listeners may be asked: what the header Host has. On
+	// loopback these listeners answer to the names of loopback, to the host of AdvertiseHTTP and to HTTPHosts alone. On
+	// addresses that other machines reach they answer to every name, unless HTTPHosts has some.
 	HTTPHosts []string
 
 	// Join names gossip addresses of other nodes. One that answers is enough.
@@ -57,8 +57,9 @@ type Config struct {
 	// ReplaceAfter is how long a node is dead before its replicas are made anew on others; 5 minutes by default.
 	ReplaceAfter time.Duration
 
-	// MoveRate is how many bytes of snapshots this node sends in a second, to all replicas that move, come back or were lost, together: DefaultMoveRate by
-	// default, any number below 0. A voter without which its group can commit nothing does not wait for it.
+	// MoveRate is how many bytes of snapshots this node sends in a second, to all replicas that move, come back or were
+	// lost, together: DefaultMoveRate by default, any number below 0. A voter without which its group can commit
+	// nothing does not wait for it.
 	MoveRate int64
 
 	// ShardLimits bound what a shard remembers; shard.DefaultLimits() by default. They decide results: all nodes of a
@@ -69,18 +70,23 @@ type Config struct {
 	ControlLimits cluster.ControlLimits
 	// Limits bound what this node does at once; see there.
 	Limits Limits
-	// SnapshotBytes is how long the log of a group may grow, at least, before a snapshot is taken of it; 4 MiB by default.
+	// SnapshotBytes is how long the log of a group may grow, at least, before a snapshot is taken of it; 4 MiB by
+	// default.
 	SnapshotBytes int64
-	// LogSegmentBytes is how large the files of the log are, but for entries that are larger, and how much of its end is kept in memory, too; 32 MiB by default.
+	// LogSegmentBytes is how large the files of the log are, but for entries that are larger, and how much of its end
+	// is kept in memory, too; 32 MiB by default.
 	LogSegmentBytes int64
 
-	// DiskReserve is how many bytes a node holds back of its disk for when that is full, but at most an eighth of what is free; 64 MiB by default.
+	// DiskReserve is how many bytes a node holds back of its disk for when that is full, but at most an eighth of what
+	// is free; 64 MiB by default.
 	DiskReserve int64
 
-	// ScrubEvery is how long after its start, and after each time, a node reads the snapshots and the log on its disk again: DefaultScrubEvery by default, never below 0.
+	// ScrubEvery is how long after its start, and after each time, a node reads the snapshots and the log on its disk
+	// again: DefaultScrubEvery by default, never below 0.
 	ScrubEvery time.Duration
 
-	// UnionBytes is how much memory unions of bitmaps of periods may take, which answer windows: 512 MiB by default, none below 0.
+	// UnionBytes is how much memory unions of bitmaps of periods may take, which answer windows: 512 MiB by default,
+	// none below 0.
 	UnionBytes int
 
 	// MemoryLimit is how many bytes this process may take: from nine tenths of it on the node refuses what would make
@@ -92,18 +98,18 @@ type Config struct {
 
 	// TLS is how connections are secured; not at all by default.
 	TLS TLS
-	// GossipKeys names the file with the keys of gossip, see cluster.ParseGossipKeys; without, gossip is in the clear. All
-	// nodes of a cluster have some, or none has.
+	// GossipKeys names the file with the keys of gossip, see cluster.ParseGossipKeys; without, gossip is in the clear.
+	// All nodes of a cluster have some, or none has.
 	GossipKeys string
-	// RootTokens may do everything, and prove to this node that a caller is another node of the cluster, which has them too. Callers need
-	// a token as soon as there is one, or one was made with `ebb token create`.
+	// RootTokens may do everything, and prove to this node that a caller is another node of the cluster, which has them
+	// too. Callers need a token as soon as there is one, or one was made with `ebb token create`.
 	RootTokens []string
-	// ClusterSecrets prove to other nodes, where there is no TLS, that this one is a node, and to this one that a caller
-	// is another node. They let no client in. The first is what this node's own proofs are by, and all are accepted: to
-	// replace a secret, all nodes first get the new one as a further one.
+	// ClusterSecrets prove to other nodes, where there is no TLS, that this one is a node, and to this one that a
+	// caller is another node. They let no client in. The first is what this node's own proofs are by, and all are
+	// accepted: to replace a secret, all nodes first get the new one as a further one.
 	ClusterSecrets []string
-	// Audit takes a line for each act that changes the cluster, its namespaces and its tokens, deletes or restores, and for what was denied;
-	// Logger does when nil.
+	// Audit takes a line for each act that changes the cluster, its namespaces and its tokens, deletes or restores, and
+	// for what was denied; Logger does when nil.
 	Audit *slog.Logger
 
 	// Clock, Network and FS are the machine's own by default.
@@ -120,7 +126,8 @@ type Config struct {
 	Traces trace.TracerProvider
 	// Version is the version of this program, for status and gossip.
 	Version string
-	// Storage are the storage versions that this node can run with: this build's when zero. Tests play other builds with it.
+	// Storage are the storage versions that this node can run with: this build's when zero. Tests play other builds
+	// with it.
 	Storage proto.Versions
 	// Fatal gets the error for which the node cannot continue: its disk failed or hangs, a group is stuck beyond
 	// repair, or the cluster refuses it. It must end the process, or in a test the node (Kill, from another goroutine).

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// connectionsMax is how many connections a listener has open at a time, half of them from one host: one that opens all
-	// that it can does not keep the others away.
+	// connectionsMax is how many connections a listener has open at a time, half of them from one host: one that opens
+	// all that it can does not keep the others away.
 	connectionsMax = 10_000
 	// connectionsOfNodes are kept for hosts of nodes, when strangers have taken the others.
 	connectionsOfNodes = 1_000

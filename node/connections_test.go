@@ -38,7 +38,8 @@ func (c *fromConn) Close() error {
 	return nil
 }
 
-// Strangers who open all the connections that there are keep nodes from nothing, and one with all the addresses of a network is one.
+// Strangers who open all the connections that there are keep nodes from nothing, and one with all the addresses of a
+// network is one.
 func TestStrangersTakeNoConnectionsOfNodes(t *testing.T) {
 	inner := &addressListener{}
 	l := limit(inner, func(host string) bool { return host == "10.0.0.1" })

@@ -138,8 +138,9 @@ func (c *control) propose(ctx context.Context, cmd *ebbv1.ControlCommand) (*ebbv
 	return c.proposeAll(ctx, cmd)
 }
 
-// proposeAll puts commands into the control group's log, one after the other without waiting in between, so that they are synced together, and waits for their results.
-// It returns the last, or the first with an error; the commands behind that may have been applied, too.
+// proposeAll puts commands into the control group's log, one after the other without waiting in between, so that they
+// are synced together, and waits for their results. It returns the last, or the first with an error; the commands
+// behind that may have been applied, too.
 func (c *control) proposeAll(ctx context.Context, cmds ...*ebbv1.ControlCommand) (*ebbv1.ControlResult, error) {
 	entries := make([][]byte, len(cmds))
 	for i, cmd := range cmds {

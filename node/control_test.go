@@ -36,8 +36,8 @@ func TestStoppingControlTakesNothing(t *testing.T) {
 	})
 }
 
-// A new cluster is born under the newest storage version that its founders know; one that does not answer yet is taken to
-// be of this build.
+// A new cluster is born under the newest storage version that its founders know; one that does not answer yet is taken
+// to be of this build.
 func TestInitialTableVersion(t *testing.T) {
 	knows := func(newest uint32) proto.Versions { return proto.Versions{Oldest: 1, Newest: newest} }
 	birth, err := cluster.InitialTable([]string{"a", "b", "c"}, 3, 3)

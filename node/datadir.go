@@ -50,7 +50,8 @@ type identity struct {
 	Founders    []string `json:"founders,omitempty"`   // of a node that is one; empty until it has replicas
 	Shards      uint32   `json:"shards,omitempty"`     // 0 until this node has replicas
 	Replication uint32   `json:"replication,omitempty"`
-	// TakesPlace is set when a node that joins has been told that a member of its name has another disk: if that one is removed, so is this.
+	// TakesPlace is set when a node that joins has been told that a member of its name has another disk: if that one is
+	// removed, so is this.
 	TakesPlace bool `json:"takes_place,omitempty"`
 	// Founded is set when all replicas have their first configuration. From
 	// then on a replica without any state has lost it.
@@ -66,7 +67,8 @@ type replicaRecord struct {
 	ID uint64 `json:"id"`
 	// Epoch is that of a table that had it: one of that epoch or later that has it not has dropped it.
 	Epoch uint64 `json:"epoch"`
-	// Differs is the entry at which the replica was found to differ from the majority of its shard; 0 if it was not, or has been repaired.
+	// Differs is the entry at which the replica was found to differ from the majority of its shard; 0 if it was not, or
+	// has been repaired.
 	Differs uint64 `json:"differs,omitempty"`
 	// Lacks is how far its log is to reach until it votes again, by what it said to others; see recollection.
 	Lacks *acked.Mark `json:"lacks,omitempty"`
@@ -108,7 +110,8 @@ func (d *datadir) update(change func(*identity)) error {
 	return d.write(id)
 }
 
-// differs writes down that a replica differs at an entry, or with 0 that it does no more. One that has gone is left alone.
+// differs writes down that a replica differs at an entry, or with 0 that it does no more. One that has gone is left
+// alone.
 func (d *datadir) differs(group uint32, replica, at uint64) error {
 	return d.update(func(id *identity) {
 		if t, ok := id.Replicas[group]; ok && t.ID == replica {
@@ -273,7 +276,8 @@ func (d *datadir) settle(full Config) Config {
 	return full
 }
 
-// table returns the cluster's table as last seen; nil if there is none. Without one, or with one that is damaged, the others tell it again.
+// table returns the cluster's table as last seen; nil if there is none. Without one, or with one that is damaged, the
+// others tell it again.
 func (d *datadir) table() (*cluster.Table, error) {
 	raw, err := fs.ReadFile(d.fs, d.file(tableName))
 	if errors.Is(err, iofs.ErrNotExist) {

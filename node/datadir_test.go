@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Whoever reads the identity does not wait for the disk that it is being written to, and reads the old one until the new one is there.
+// Whoever reads the identity does not wait for the disk that it is being written to, and reads the old one until the
+// new one is there.
 func TestIdentityIsReadWhileItIsWritten(t *testing.T) {
 	disk := fs.NewMem()
 	d, err := openDatadir(disk, "/data", "ebb-0", proto.StorageVersions())

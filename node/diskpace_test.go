@@ -14,7 +14,8 @@ type spans struct {
 	ms      []int
 }
 
-// A disk is slow after five of six seconds with slow syncs, and in order again when most of twenty have none: what happens once or twice moves nothing.
+// A disk is slow after five of six seconds with slow syncs, and in order again when most of twenty have none: what
+// happens once or twice moves nothing.
 func TestDiskPace(t *testing.T) {
 	for name, c := range map[string]struct {
 		course  []spans
@@ -61,7 +62,8 @@ func TestDiskPace(t *testing.T) {
 	}
 }
 
-// Leaders go to disks of half the syncs, and to none that is slow itself; a slow disk that has had little to do lately does not ask for more than a fine one.
+// Leaders go to disks of half the syncs, and to none that is slow itself; a slow disk that has had little to do lately
+// does not ask for more than a fine one.
 func TestWelcoming(t *testing.T) {
 	paced := func(ms int, spans int) (p diskPace) {
 		for range spans {

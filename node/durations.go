@@ -67,7 +67,8 @@ func (c counted) quantile(share float64) time.Duration {
 	return 0
 }
 
-// histogram returns how many took at most so many seconds, by powers of two from 16 us to a minute, with the number and the sum of all.
+// histogram returns how many took at most so many seconds, by powers of two from 16 us to a minute, with the number and
+// the sum of all.
 func (d *durations) histogram() (atMost map[float64]uint64, n uint64, seconds float64) {
 	const least, most = 14, 36
 	atMost = make(map[float64]uint64)

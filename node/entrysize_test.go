@@ -20,7 +20,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// An entry that no frame holds would lie in the leader's log for ever, and nothing behind it would be committed. It is refused, and what comes after it goes through.
+// An entry that no frame holds would lie in the leader's log for ever, and nothing behind it would be committed. It is
+// refused, and what comes after it goes through.
 func TestEntriesThatNoFrameHoldsAreRefused(t *testing.T) {
 	convene(t, 3, func(p *parliament) {
 		a := p.leader()
@@ -107,7 +108,8 @@ func TestTheGreatestCommandFitsWithItsDefinition(t *testing.T) {
 	})
 }
 
-// flood enqueues a command for each of so many namespaces that are new to the shard, and returns what they say in which order.
+// flood enqueues a command for each of so many namespaces that are new to the shard, and returns what they say in which
+// order.
 func flood(t *testing.T, p *proposer, l *fakeLog, n int) (c *call, order []string) {
 	c = newCall(n)
 	for i := range n {

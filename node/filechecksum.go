@@ -15,8 +15,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// The two small files of a data directory end with a CRC-32C of all that is before it, where older builds, which know no checksums, pass over it: a disk that
-// loses a bit would otherwise give a node another name for its replicas, or an epoch that beats every table to come.
+// The two small files of a data directory end with a CRC-32C of all that is before it, where older builds, which know
+// no checksums, pass over it: a disk that loses a bit would otherwise give a node another name for its replicas, or an
+// epoch that beats every table to come.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errWrongChecksum = errors.New("its checksum is not that of its content")

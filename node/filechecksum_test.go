@@ -34,7 +34,8 @@ func sampleTable(t testing.TB) *ebbv1.Table {
 	return wire
 }
 
-// No bit of node.json and of table.pb may be another, and neither may be cut off: an epoch of a table that is too high would beat every table to come.
+// No bit of node.json and of table.pb may be another, and neither may be cut off: an epoch of a table that is too high
+// would beat every table to come.
 func TestFileChecksumsRejectDamage(t *testing.T) {
 	id := sampleIdentity()
 	own, err := id.encode()

@@ -22,8 +22,9 @@ import (
 // damaged is what became of a node with a bit of a file inverted: it said so, or nothing of it was needed.
 type damaged struct{ flips, refused int }
 
-// A bit is inverted in each file of the data directory of a node that has a snapshot, a log behind it, an identity and a table: the node does not start and says which file
-// is corrupt, or it serves all that was acknowledged. EBB_FLIPS=all tries 40 places of each file.
+// A bit is inverted in each file of the data directory of a node that has a snapshot, a log behind it, an identity and
+// a table: the node does not start and says which file is corrupt, or it serves all that was acknowledged.
+// EBB_FLIPS=all tries 40 places of each file.
 func TestFlippedBitsOfADataDirectory(t *testing.T) {
 	inBubble(t, 1, 1, func(b *bubble) {
 		b.openAll()
@@ -122,7 +123,8 @@ func (b *bubble) serves(n *node.Node) error {
 	return errors.New("it does not serve, and says nothing")
 }
 
-// filesOf returns the files below a directory that have anything but zeros, with the length of what is before the zeros.
+// filesOf returns the files below a directory that have anything but zeros, with the length of what is before the
+// zeros.
 func filesOf(t *testing.T, disk *fs.Mem, dir string) map[string]int64 {
 	t.Helper()
 	files := map[string]int64{}

@@ -13,8 +13,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Each node answers linearizable questions about a shard, also those that do not lead it, once they are as far as the leader was when they
-// were asked: all that was acknowledged before is counted, though the shard is idle and heartbeats say nothing of commits.
+// Each node answers linearizable questions about a shard, also those that do not lead it, once they are as far as the
+// leader was when they were asked: all that was acknowledged before is counted, though the shard is idle and heartbeats
+// say nothing of commits.
 func TestFollowersAnswerLinearizably(t *testing.T) {
 	w := newWorld(t, 3, 3)
 	var shards []ebbv1grpc.ShardsClient

@@ -12,7 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// TestNodesThatWentAreForgotten: where nodes come, serve and are removed, each under a name of its own, no goroutine is left of them in those that stay, also none that dials.
+// TestNodesThatWentAreForgotten: where nodes come, serve and are removed, each under a name of its own, no goroutine is
+// left of them in those that stay, also none that dials.
 func TestNodesThatWentAreForgotten(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()
@@ -36,7 +37,8 @@ func TestNodesThatWentAreForgotten(t *testing.T) {
 			replace(i + 1)
 		}
 		time.Sleep(3 * time.Minute)
-		// A call or a dial between two of those that stay may be under way at any time; a guest left five goroutines or more at each node.
+		// A call or a dial between two of those that stay may be under way at any time; a guest left five goroutines or
+		// more at each node.
 		if now := runtime.NumGoroutine(); now >= before+guests {
 			var all bytes.Buffer
 			_ = pprof.Lookup("goroutine").WriteTo(&all, 1)

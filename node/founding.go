@@ -153,8 +153,8 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 	}
 }
 
-// lostDisk asks those who answered whether this node has lived before, and returns how many know that it did not, and whether
-// there is a cluster. One that cannot be asked knows nothing.
+// lostDisk asks those who answered whether this node has lived before, and returns how many know that it did not, and
+// whether there is a cluster. One that cannot be asked knows nothing.
 func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Table, error)) (answered int, born, mustJoin bool, err error) {
 	for _, r := range reports {
 		if slices.Contains(r.contacted, n.cfg.Name) {
@@ -177,7 +177,8 @@ func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Tabl
 	return answered, born, false, nil
 }
 
-// newcomer says that a node that a cluster knows too well, or has removed, must join it. It refuses one that the cluster does not know.
+// newcomer says that a node that a cluster knows too well, or has removed, must join it. It refuses one that the
+// cluster does not know.
 func (n *Node) newcomer(table *ebbv1.Table, from string) (mustJoin bool, err error) {
 	record := slices.IndexFunc(table.GetNodes(), func(m *ebbv1.NodeRecord) bool { return m.GetName() == n.cfg.Name })
 	switch {

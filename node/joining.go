@@ -94,7 +94,8 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 	return nil, last
 }
 
-// unjoined says what is wrong with the addresses to join, behind a sentence about them; "" if nothing is, as far as is known.
+// unjoined says what is wrong with the addresses to join, behind a sentence about them; "" if nothing is, as far as is
+// known.
 func (n *Node) unjoined() string {
 	g := n.directory.gossip.Load()
 	if g == nil {

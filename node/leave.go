@@ -52,16 +52,17 @@ func (m *member) campaign() {
 	}
 }
 
-// Campaign makes this node's replica of a shard ask for votes at once, as if the one that leads had told it to: so tests move
-// leaders by force. It does nothing where there is no replica, or one that leads.
+// Campaign makes this node's replica of a shard ask for votes at once, as if the one that leads had told it to: so
+// tests move leaders by force. It does nothing where there is no replica, or one that leads.
 func (n *Node) Campaign(shard uint32) {
 	if r, err := n.backend.replica(shard); err == nil {
 		r.campaign()
 	}
 }
 
-// Compact takes a snapshot of this node's replica of a shard now, and keeps nothing of the log behind it: a follower that lacks
-// more than what is to come is sent the snapshot. So tests make seconds of what otherwise takes MiB of log. It does nothing where there is no replica.
+// Compact takes a snapshot of this node's replica of a shard now, and keeps nothing of the log behind it: a follower
+// that lacks more than what is to come is sent the snapshot. So tests make seconds of what otherwise takes MiB of log.
+// It does nothing where there is no replica.
 func (n *Node) Compact(shard uint32) (err error) {
 	if r, none := n.backend.replica(shard); none == nil && r.now.Load() != nil {
 		_, err = r.snapshot(0)

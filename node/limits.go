@@ -57,8 +57,8 @@ type Limits struct {
 	MovesAtOnce int
 	// ReconcileEvery is how often a node compares its replicas with the table; 250 ms.
 	ReconcileEvery time.Duration
-	// BalanceEvery is how often a node hands over a shard that another node should lead; 250 ms. BalanceAfter is for how
-	// long after its start it hands over none; 10 s.
+	// BalanceEvery is how often a node hands over a shard that another node should lead; 250 ms. BalanceAfter is for
+	// how long after its start it hands over none; 10 s.
 	BalanceEvery, BalanceAfter time.Duration
 	// RegisterEvery is how often the control leader compares its node records with what nodes say; 1 s.
 	RegisterEvery time.Duration
@@ -68,15 +68,15 @@ type Limits struct {
 	UsageEvery time.Duration
 	// ForgetEvery is how often a node looks for others that the cluster no longer has; 10 s.
 	ForgetEvery time.Duration
-	// SweepEvery is how often a node looks for parts of bitmaps to sweep; 5 s. SweepAtOnce is how many bitmaps one sweep
-	// takes from a shard; 1,000.
+	// SweepEvery is how often a node looks for parts of bitmaps to sweep; 5 s. SweepAtOnce is how many bitmaps one
+	// sweep takes from a shard; 1,000.
 	SweepEvery  time.Duration
 	SweepAtOnce int
 	// PurgeEvery is how often a node looks for deleted namespaces; 1 s.
 	PurgeEvery time.Duration
 
-	// GossipExchangeEvery is how often gossip exchanges all that it knows with one other node; 15 s. GossipRejoinEvery is
-	// how often it joins again nodes that it does not know as alive; 10 s.
+	// GossipExchangeEvery is how often gossip exchanges all that it knows with one other node; 15 s. GossipRejoinEvery
+	// is how often it joins again nodes that it does not know as alive; 10 s.
 	GossipExchangeEvery, GossipRejoinEvery time.Duration
 	// Ask bounds how this node asks others.
 	Ask cluster.Limits

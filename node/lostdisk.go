@@ -22,9 +22,10 @@ const (
 	evidenceMax = 15 * time.Second
 )
 
-// lostDisks judges, on the control leader, whether the disk of a member is lost, when a node of its name asks to join with another one. A call that is not
-// answered says little: the old process may be slow, or only this node may be cut off from it. So a majority of the members has to say, again and
-// again for lostAfter, that none of its replicas hears any of the old disk's.
+// lostDisks judges, on the control leader, whether the disk of a member is lost, when a node of its name asks to join
+// with another one. A call that is not answered says little: the old process may be slow, or only this node may be cut
+// off from it. So a majority of the members has to say, again and again for lostAfter, that none of its replicas hears
+// any of the old disk's.
 type lostDisks struct {
 	mu     sync.Mutex // guards silent
 	silent map[string]silence
@@ -37,16 +38,17 @@ type silence struct {
 	led         map[uint32]lead // by group
 }
 
-// lead is a node that says it leads a group, again and again since then. A leader that hears no majority says so for an election timeout at most.
+// lead is a node that says it leads a group, again and again since then. A leader that hears no majority says so for an
+// election timeout at most.
 type lead struct {
 	node  string
 	term  uint64
 	since time.Time
 }
 
-// judge reports whether a process that has the disk of a node's record answers, or, if the record does not know it yet, one with another disk than the one
-// that asks to join. If none does, it returns the groups that are led without the disk though their records leave that in doubt. It returns an error as long
-// as it is not certain.
+// judge reports whether a process that has the disk of a node's record answers, or, if the record does not know it yet,
+// one with another disk than the one that asks to join. If none does, it returns the groups that are led without the
+// disk though their records leave that in doubt. It returns an error as long as it is not certain.
 func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, joins string) (taken bool, led []uint32, err error) {
 	namesake := func(disk string) bool { return disk == have.GetDisk() }
 	if have.GetDisk() == "" {
@@ -86,7 +88,8 @@ func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, 
 	return false, led, nil
 }
 
-// unproven returns a group that may come to be led without a node's disk, and is not; if all would do with that one there is nothing to wait for.
+// unproven returns a group that may come to be led without a node's disk, and is not; if all would do with that one
+// there is nothing to wait for.
 func unproven(table *cluster.Table, node string, led []uint32) (group uint32, missing bool) {
 	doubts := table.InDoubt(node)
 	at := slices.IndexFunc(doubts, func(group uint32) bool { return !slices.Contains(led, group) })
@@ -148,8 +151,8 @@ func (l *lostDisks) forget(node string) {
 	delete(l.silent, node)
 }
 
-// answersWith reports whether a process answers that has such a disk, at the address that gossip has of a node or at that of its record: gossip
-// may have heard of the new process already.
+// answersWith reports whether a process answers that has such a disk, at the address that gossip has of a node or at
+// that of its record: gossip may have heard of the new process already.
 func (n *Node) answersWith(ctx context.Context, have *ebbv1.NodeRecord, such func(disk string) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()

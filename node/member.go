@@ -41,9 +41,9 @@ type groupLog interface {
 	Continues(index uint64) bool
 }
 
-// raftLog is the log of a group as its Raft reads it. At a damaged entry that is to be applied, Raft would panic and end
-// the process. The node ends in order instead: at its next start it finds the damage and repairs the replica. Of entries
-// that were applied, which Raft may want to send, it gets the error.
+// raftLog is the log of a group as its Raft reads it. At a damaged entry that is to be applied, Raft would panic and
+// end the process. The node ends in order instead: at its next start it finds the damage and repairs the replica. Of
+// entries that were applied, which Raft may want to send, it gets the error.
 type raftLog struct {
 	groupLog
 	m *member

@@ -26,7 +26,8 @@ const (
 	pressedShare, easedShare = 0.75, 0.70
 	// fullRetry is the retry time that callers get when there is no memory: it does not come back soon.
 	fullRetry = time.Second
-	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with the last.
+	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with
+	// the last.
 	keptShare = 3
 	// growthFactor is how many bytes of memory a byte of a command is taken for until it is counted. An increment that
 	// makes a key is about 20 bytes, and its key takes 150.

@@ -78,8 +78,9 @@ func (b *bubble) wipe(i int) (old *fs.Mem) {
 
 func others(i int) []int { return []int{(i + 1) % 3, (i + 2) % 3} }
 
-// TestKilledWhileReplicasLeave: one of three nodes dies while its shards go down to two replicas. Those that would be left with it and one other keep the third, and take
-// writes; what waits says for whom; and when the node is removed, all shards come to lie on the other two.
+// TestKilledWhileReplicasLeave: one of three nodes dies while its shards go down to two replicas. Those that would be
+// left with it and one other keep the third, and take writes; what waits says for whom; and when the node is removed,
+// all shards come to lie on the other two.
 func TestKilledWhileReplicasLeave(t *testing.T) {
 	inBubble(t, 3, 8, func(b *bubble) {
 		var said auditLog
@@ -123,7 +124,8 @@ func TestKilledWhileReplicasLeave(t *testing.T) {
 	})
 }
 
-// TestWipedWhileReplicasLeave: likewise, and the node comes back with an empty disk. The others do without it, so it is let in, and gets its share.
+// TestWipedWhileReplicasLeave: likewise, and the node comes back with an empty disk. The others do without it, so it is
+// let in, and gets its share.
 func TestWipedWhileReplicasLeave(t *testing.T) {
 	inBubble(t, 3, 8, func(b *bubble) {
 		b.openAll()
@@ -177,8 +179,9 @@ func TestNeededDiskIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// TestANewDiskMakesNoReplicaOfTheOldOne: a table may give a node whose disk is new a replica that the disk before it had, if that was to leave, was not marked as lost and
-// was taken back. It has voted and acknowledged what the new disk knows nothing of, so it is not made; one that is newer than the disk is.
+// TestANewDiskMakesNoReplicaOfTheOldOne: a table may give a node whose disk is new a replica that the disk before it
+// had, if that was to leave, was not marked as lost and was taken back. It has voted and acknowledged what the new disk
+// knows nothing of, so it is not made; one that is newer than the disk is.
 func TestANewDiskMakesNoReplicaOfTheOldOne(t *testing.T) {
 	inBubble(t, 4, 6, func(b *bubble) {
 		for i := range b.config {
@@ -229,7 +232,8 @@ func TestANewDiskMakesNoReplicaOfTheOldOne(t *testing.T) {
 	})
 }
 
-// TestAnOlderTableTakesNoReplicaAway: a node that restarts may see tables of before it was given a replica, which do not list it. Only one that is as new as that which gave it may take it away.
+// TestAnOlderTableTakesNoReplicaAway: a node that restarts may see tables of before it was given a replica, which do
+// not list it. Only one that is as new as that which gave it may take it away.
 func TestAnOlderTableTakesNoReplicaAway(t *testing.T) {
 	inBubble(t, 4, 6, func(b *bubble) {
 		for i := range b.config {

@@ -128,7 +128,8 @@ func (v *mover) step(ctx context.Context, m *member, group movable) {
 		return
 	}
 	configuration, at := m.configuration(), m.configuredAt()
-	// Another leader may have replaced this one since, and have appended a configuration that is not committed: nothing may be told or done by it.
+	// Another leader may have replaced this one since, and have appended a configuration that is not committed: nothing
+	// may be told or done by it.
 	if now, leads := m.leading(); !leads || now != term {
 		return
 	}
@@ -209,8 +210,8 @@ func (v *mover) settle(ctx context.Context, record *ebbv1.ShardRecord, c raft.Co
 	return err
 }
 
-// settle implements movable. Reads wait until the state machine has had the last entry that is committed, so that must be one
-// that it is given: Raft keeps its own barriers to itself.
+// settle implements movable. Reads wait until the state machine has had the last entry that is committed, so that must
+// be one that it is given: Raft keeps its own barriers to itself.
 func (r *replica) settle() error { return r.proposer.tick().Error() }
 
 // settle implements movable.
@@ -298,7 +299,8 @@ func (n *Node) manageHere(ctx context.Context, c *control, req *ebbv1.ManageRequ
 	return nil, proto.ErrBadRequest.Errorf("nothing is asked that this version knows")
 }
 
-// order returns a group's record, and the epoch of the table, as they are after everything that was acknowledged before.
+// order returns a group's record, and the epoch of the table, as they are after everything that was acknowledged
+// before.
 func (c *control) order(ctx context.Context, group uint32) (*ebbv1.ManageResponse, error) {
 	if _, leads := c.leading(); !leads {
 		return nil, c.notLeader()

@@ -26,8 +26,8 @@ func (b *bubble) swell(c *ebb.Client, bytes int) {
 	}
 }
 
-// TestReplicasAreSentAtARate: a node whose disk was lost gets the shard back at the rate that is set and no faster; everybody can see how far that is, and
-// writes do not wait for it.
+// TestReplicasAreSentAtARate: a node whose disk was lost gets the shard back at the rate that is set and no faster;
+// everybody can see how far that is, and writes do not wait for it.
 func TestReplicasAreSentAtARate(t *testing.T) {
 	inBubble(t, 3, 3, func(b *bubble) {
 		const rate = 100 << 10

@@ -53,7 +53,8 @@ func (b *bubble) until(what string, so func() bool) {
 	}
 }
 
-// whole reports whether every shard has so many replicas on these nodes, by the table of the first of them and by what they run.
+// whole reports whether every shard has so many replicas on these nodes, by the table of the first of them and by what
+// they run.
 func (b *bubble) whole(replicas int, nodes ...int) bool {
 	table := b.table(nodes[0])
 	if len(table.Nodes()) != len(nodes) || len(cluster.Moves(table)) > 0 {
@@ -118,7 +119,8 @@ func remove(name string) *ebbv1.ChangeClusterRequest {
 	return &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Remove{Remove: name}}
 }
 
-// A new node that is given nothing, for a third of the others look dead, is ready when it has been there for a while, and not before.
+// A new node that is given nothing, for a third of the others look dead, is ready when it has been there for a while,
+// and not before.
 func TestReadyWithoutAShare(t *testing.T) {
 	inBubble(t, 5, 8, func(b *bubble) {
 		b.openAll()
@@ -229,8 +231,8 @@ func TestLostDiskIsReplaced(t *testing.T) {
 	})
 }
 
-// TestDiskLostAtBirth: a founder loses its disk when its groups have voted and acknowledged, and before the cluster has written down that it lives. It is
-// no newcomer: it gets new replicas.
+// TestDiskLostAtBirth: a founder loses its disk when its groups have voted and acknowledged, and before the cluster has
+// written down that it lives. It is no newcomer: it gets new replicas.
 func TestDiskLostAtBirth(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		for i := range 3 {
@@ -298,8 +300,8 @@ func TestDiskThatOneNodeCannotReach(t *testing.T) {
 	})
 }
 
-// TestNewcomersThatDie: one node dies as soon as the cluster has heard of it, and another when it has been given shards. A third grows into
-// the cluster all the same, and the dead are removed.
+// TestNewcomersThatDie: one node dies as soon as the cluster has heard of it, and another when it has been given
+// shards. A third grows into the cluster all the same, and the dead are removed.
 func TestNewcomersThatDie(t *testing.T) {
 	long(t)
 	inBubble(t, 3, 8, func(b *bubble) {
@@ -358,8 +360,8 @@ func TestClusterOfOneGrows(t *testing.T) {
 	})
 }
 
-// TestSecondReplicaThatDies: shards of one replica are to have two, and a node dies before it votes in any. The shards go on with the one that they have,
-// it is said what is waited for, and with a lower number again it is given up.
+// TestSecondReplicaThatDies: shards of one replica are to have two, and a node dies before it votes in any. The shards
+// go on with the one that they have, it is said what is waited for, and with a lower number again it is given up.
 func TestSecondReplicaThatDies(t *testing.T) {
 	inBubble(t, 4, 8, func(b *bubble) {
 		for i := range b.config {

@@ -9,8 +9,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// TestTheOldDiskComesBack: a process is silent until its disk is given up and another one of its name has its place, and then comes back. It is the one that ends,
-// and as who was removed does, whoever came first and whatever the clocks say of that.
+// TestTheOldDiskComesBack: a process is silent until its disk is given up and another one of its name has its place,
+// and then comes back. It is the one that ends, and as who was removed does, whoever came first and whatever the clocks
+// say of that.
 func TestTheOldDiskComesBack(t *testing.T) {
 	for _, c := range []struct {
 		what    string

@@ -114,7 +114,8 @@ func (p *planner) answers(node string) bool {
 	return !dead
 }
 
-// there reports whether the replica that a move takes back is where it was: its node says so, which one with another disk does not.
+// there reports whether the replica that a move takes back is where it was: its node says so, which one with another
+// disk does not.
 func (p *planner) there(ctx context.Context, table *cluster.Table, m *ebbv1.BeginMove) bool {
 	if m.GetKeep() == 0 {
 		return true

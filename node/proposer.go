@@ -41,7 +41,8 @@ type proposals interface {
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
 	// eventClock returns how far the event clock of a namespace has come in other shards; nil if that is not further
-	// than the shard's, or than what the log already tells of. redefined says that the settings of the namespace change.
+	// than the shard's, or than what the log already tells of. redefined says that the settings of the namespace
+	// change.
 	eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock
 	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force
 	// calls for.
@@ -503,7 +504,8 @@ func (p *proposer) load(batch []waiting) (n int, definitions []definition) {
 	return len(batch), definitions
 }
 
-// putBack returns commands to the head of the queue, from which they have just been taken. p.order is held, so that no others overtake them.
+// putBack returns commands to the head of the queue, from which they have just been taken. p.order is held, so that no
+// others overtake them.
 func (p *proposer) putBack(batch []waiting) {
 	p.mu.Lock()
 	closed := p.closed

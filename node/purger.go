@@ -25,7 +25,8 @@ const (
 	purgeReportEvery = 10 * time.Second
 	// purgeGatherMax bounds the entries that give pages back after a purge: a round over 16 million keys.
 	purgeGatherMax = 1 << 12
-	// giveBackAfter is how long after the last purge a node gives memory back: what the purge leaves is garbage by then.
+	// giveBackAfter is how long after the last purge a node gives memory back: what the purge leaves is garbage by
+	// then.
 	giveBackAfter = 5 * time.Second
 	// purgeEnded is the place in a purge at which all is purged, and only pages are given back.
 	purgeEnded = 1 << 62
@@ -160,8 +161,8 @@ func settingsOf(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	return settings
 }
 
-// define brings the definition of a namespace into the log of a shard that this replica leads, if the shard lacks it: it
-// goes before the first command that names the namespace.
+// define brings the definition of a namespace into the log of a shard that this replica leads, if the shard lacks it:
+// it goes before the first command that names the namespace.
 func (r *replica) define(ctx context.Context, name string) error {
 	_, err := r.proposeCommand(ctx, &ebbv1.Command{Namespace: name, Body: &ebbv1.Command_Tick{Tick: new(ebbv1.Tick)}})
 	return err

@@ -200,7 +200,8 @@ func TestNodesAnswerNothingOfDeletedNamespaces(t *testing.T) {
 			}
 		}
 		b.until("the newest version", func() bool { return b.table(0).Version() >= 9 })
-		// ask asks the same twice in one request: the first may bring a change to the shard, and the second knows nothing of it.
+		// ask asks the same twice in one request: the first may bring a change to the shard, and the second knows
+		// nothing of it.
 		ask := func(i int, shard uint32, how ebbv1.Consistency) []*ebbv1.ShardAnswer {
 			b.Helper()
 			q := &ebbv1.ShardQuestion{

@@ -43,7 +43,8 @@ func leads(n *node.Node, shard uint32) bool {
 	return slices.ContainsFunc(n.Status().Replicas, func(r *ebbv1.ReplicaStatus) bool { return r.Shard == shard && r.Role == "leader" })
 }
 
-// What another build computes says nothing of damage: a replica that is asked for a checksum of another format has none.
+// What another build computes says nothing of damage: a replica that is asked for a checksum of another format has
+// none.
 func TestAuditsOfOtherBuilds(t *testing.T) {
 	inBubble(t, 3, 3, func(b *bubble) {
 		b.openAll()

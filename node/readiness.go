@@ -81,8 +81,8 @@ func (n *Node) Readiness() error {
 	return nil
 }
 
-// settled says what of its share a node has not got yet that is new, or has lost its disk: as long as that is so, another one
-// with the same shards may not be stopped. What moves later does not make it unready again.
+// settled says what of its share a node has not got yet that is new, or has lost its disk: as long as that is so,
+// another one with the same shards may not be stopped. What moves later does not make it unready again.
 func (n *Node) settled() error {
 	table := n.Table()
 	if n.whole.Load() || table.ClusterID() == "" {

@@ -239,8 +239,8 @@ func (b *bubble) recover(shard uint32, from int, dry bool) (*ebbv1.ChangeCluster
 	}})
 }
 
-// Of three replicas two are put back from older copies for good. An operator continues with the third one, which has all
-// that was acknowledged, and the other nodes get new replicas from it. A shard that has a leader is refused.
+// Of three replicas two are put back from older copies for good. An operator continues with the third one, which has
+// all that was acknowledged, and the other nodes get new replicas from it. A shard that has a leader is refused.
 func TestRecoverShard(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		c, want, silent, _ := b.twoOlderCopies()

@@ -57,7 +57,8 @@ func (b *backend) Repair(_ context.Context, req *ebbv1.RepairRequest) (*ebbv1.Re
 	return &ebbv1.RepairResponse{}, marked
 }
 
-// unsound says that a replica is in quarantine; nil if it is not. A leader that is hands over, so that another try is worth it.
+// unsound says that a replica is in quarantine; nil if it is not. A leader that is hands over, so that another try is
+// worth it.
 func (r *replica) unsound() *proto.Error {
 	if !r.quarantined.Load() {
 		return nil
@@ -182,8 +183,8 @@ func (p *repairer) once(ctx context.Context, r *replica) (index uint64, err erro
 	return index, p.persist(ctx, r, leader)
 }
 
-// persist writes a snapshot of the state that was taken over. Raft refuses one of a replica to which nothing was applied since it started: then
-// the leader is asked, by a reading that claims to have nothing, for an entry more.
+// persist writes a snapshot of the state that was taken over. Raft refuses one of a replica to which nothing was
+// applied since it started: then the leader is asked, by a reading that claims to have nothing, for an entry more.
 func (p *repairer) persist(ctx context.Context, r *replica, leader string) error {
 	for {
 		i := r.now.Load()

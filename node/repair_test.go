@@ -57,7 +57,8 @@ func TestRepairEndsWithTheReplica(t *testing.T) {
 	})
 }
 
-// A replica in quarantine that leads hands no snapshot on: only its log and its votes are sound. It can still step down and campaign.
+// A replica in quarantine that leads hands no snapshot on: only its log and its votes are sound. It can still step down
+// and campaign.
 func TestNoStateFromQuarantine(t *testing.T) {
 	carries := func() carrier { return (*transport.Group)(nil) }
 	r := newReplica(memberConfig{group: 1, node: "a", logger: hclog.NewNullLogger(), carrier: carries}, nil, replicaConfig{counts: new(counts)})

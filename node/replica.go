@@ -120,8 +120,8 @@ func (r *replica) version(name string) uint64 { return r.state.version(name) }
 // eventClock implements proposals.
 func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock {
 	known := r.knownClock(ns.GetName())
-	// The definition sets the clock: what it had come to before would have the shard fade by that first, and remove keys
-	// that are there by the clock that is set.
+	// The definition sets the clock: what it had come to before would have the shard fade by that first, and remove
+	// keys that are there by the clock that is set.
 	if known.GetEpoch() < ns.GetClockSetting().GetEpoch() {
 		return nil
 	}

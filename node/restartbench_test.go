@@ -24,8 +24,9 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// TestRestartOfSnapshots prints how long one node takes to serve again that has EBB_RESTART_KEYS distributions (1,000,000 if not set) of ten bins in the snapshots of 64 shards, and
-// nothing in its log. With EBB_RESTART_DIR its data stays there, for other measurements.
+// TestRestartOfSnapshots prints how long one node takes to serve again that has EBB_RESTART_KEYS distributions
+// (1,000,000 if not set) of ten bins in the snapshots of 64 shards, and nothing in its log. With EBB_RESTART_DIR its
+// data stays there, for other measurements.
 func TestRestartOfSnapshots(t *testing.T) {
 	if os.Getenv("EBB_BENCH") == "" {
 		t.Skip("a measurement: set EBB_BENCH=1")

@@ -34,7 +34,8 @@ type verifiable interface {
 	Verify(wait func(bytes int) error) error
 }
 
-// scrubber reads what lies on this node's disk again, slowly, so that damage is found while there are others, and the state in memory, to replace it.
+// scrubber reads what lies on this node's disk again, slowly, so that damage is found while there are others, and the
+// state in memory, to replace it.
 type scrubber struct {
 	every   time.Duration
 	log     *wal.Log
@@ -45,7 +46,8 @@ type scrubber struct {
 	limiter *rate.Limiter
 }
 
-// run reads everything once in a while until ctx ends. It has been read when the node started, so it begins with the pause.
+// run reads everything once in a while until ctx ends. It has been read when the node started, so it begins with the
+// pause.
 func (s *scrubber) run(ctx context.Context) {
 	for {
 		select {
@@ -112,8 +114,8 @@ func (s *scrubber) wait(ctx context.Context, bytes int) error {
 	return nil
 }
 
-// stir has an entry committed in a group that changes nothing: Raft takes no snapshot of what was not applied to since it started. The control group
-// of a node that follows it waits for the next change.
+// stir has an entry committed in a group that changes nothing: Raft takes no snapshot of what was not applied to since
+// it started. The control group of a node that follows it waits for the next change.
 func (n *Node) stir(ctx context.Context, m *member) {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()

@@ -74,7 +74,8 @@ func (s *shelf) expect(what string, found uint64) {
 	}
 }
 
-// What rots on a disk is found by reading it again while the node runs, and replaced from what is in memory: before a start needs it, which would have nothing else.
+// What rots on a disk is found by reading it again while the node runs, and replaced from what is in memory: before a
+// start needs it, which would have nothing else.
 func TestWhatRotsIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}

@@ -72,8 +72,8 @@ func listenOn(ctx context.Context, network Network, what, flag, address string, 
 	return nil, e.WithHint("choose an address of this machine with " + flag)
 }
 
-// hosts returns the names by which a listener may be asked over HTTP; nil if by any. A page that has its own name resolve to
-// loopback can reach listeners that no other machine reaches: these always have a list.
+// hosts returns the names by which a listener may be asked over HTTP; nil if by any. A page that has its own name
+// resolve to loopback can reach listeners that no other machine reaches: these always have a list.
 func (c *Config) hosts(l net.Listener) *rpc.Hosts {
 	at, err := netip.ParseAddrPort(addressOf(l))
 	host := at.Addr().Unmap()

@@ -118,7 +118,8 @@ func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 	return results
 }
 
-// adopt makes a state the present one, wherever it comes from, and gives views to those who waited for it. m.mu is held.
+// adopt makes a state the present one, wherever it comes from, and gives views to those who waited for it. m.mu is
+// held.
 func (m *shardMachine) adopt(state *shard.State) {
 	m.state = state
 	m.clock.Store(int64(state.Now()))
@@ -190,8 +191,8 @@ func (m *shardMachine) inhabited(namespace string) *ebbv1.Namespace {
 // answered under the lock: about a millisecond.
 const viewCost = 50_000
 
-// askView answers one question on a view, on so many cores: one that would keep applies waiting. The answer has room bytes of memory; nil if
-// they are too few.
+// askView answers one question on a view, on so many cores: one that would keep applies waiting. The answer has room
+// bytes of memory; nil if they are too few.
 func (m *shardMachine) askView(
 	q *ebbv1.ShardQuestion, at sketch.Tick, cores, room int, count *readMetrics,
 ) *ebbv1.ShardAnswer {
@@ -219,8 +220,8 @@ func atOnce(view *shard.View, pieces []*ebbv1.ShardQuestion, at sketch.Tick) *eb
 	return shard.JoinPieces(answers)
 }
 
-// ask answers a question that is cheap, if what it takes can be charged at once. Otherwise the answer is nil, and needs says how many bytes of
-// memory to charge first. view says that it is to be answered on a view.
+// ask answers a question that is cheap, if what it takes can be charged at once. Otherwise the answer is nil, and needs
+// says how many bytes of memory to charge first. view says that it is to be answered on a view.
 func (m *shardMachine) ask(
 	q *ebbv1.ShardQuestion, at sketch.Tick, charge *budget.Request,
 ) (answer *ebbv1.ShardAnswer, needs int, view bool) {

@@ -154,7 +154,8 @@ func (b *slowDiskBalancer) takers(m *member, pace diskPace) (takes []string) {
 	return takes
 }
 
-// welcoming reports whether a node's disk is that much faster. A build that says nothing of its disk counts as one with a fast one.
+// welcoming reports whether a node's disk is that much faster. A build that says nothing of its disk counts as one with
+// a fast one.
 func welcoming(status *ebbv1.NodeStatus, pace diskPace) bool {
 	return !status.GetDiskSlow() && pace.lighter(time.Duration(status.GetSyncUs())*time.Microsecond)
 }

@@ -43,7 +43,8 @@ func (b *bubble) reigns(i int) map[uint32]uint64 {
 	return terms
 }
 
-// underLoad is three nodes that are written to, with leaders where they should be. At the end nothing that was acknowledged is lost, and nothing counts twice.
+// underLoad is three nodes that are written to, with leaders where they should be. At the end nothing that was
+// acknowledged is lost, and nothing counts twice.
 func underLoad(t *testing.T, then func(b *bubble)) {
 	inBubble(t, 3, 6, func(b *bubble) {
 		b.openAll()
@@ -57,8 +58,9 @@ func underLoad(t *testing.T, then func(b *bubble)) {
 	})
 }
 
-// A node whose disk becomes slow hands over what it leads within seconds, the control group too, and gets nothing back as long as that lasts. When its disk is in order
-// again, its shards come home. Nothing that was acknowledged is lost on the way, and nothing counts twice.
+// A node whose disk becomes slow hands over what it leads within seconds, the control group too, and gets nothing back
+// as long as that lasts. When its disk is in order again, its shards come home. Nothing that was acknowledged is lost
+// on the way, and nothing counts twice.
 func TestSlowDiskLeadsNothing(t *testing.T) {
 	for name, sync := range map[string]time.Duration{"300ms": 300 * time.Millisecond, "900ms": 900 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {

@@ -35,8 +35,8 @@ const (
 	snapshotEvery = time.Second
 	// snapshotRetry is how long a group is left alone after its snapshot failed.
 	snapshotRetry = 10 * time.Second
-	// shortRest is how many times as long as its snapshot took a group is left alone while the disk is full. Until then it
-	// is snapshotted whenever anything came to its log: so what was deleted gives its space back.
+	// shortRest is how many times as long as its snapshot took a group is left alone while the disk is full. Until then
+	// it is snapshotted whenever anything came to its log: so what was deleted gives its space back.
 	shortRest = 20
 )
 

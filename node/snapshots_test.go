@@ -290,8 +290,9 @@ func TestIdleLogIsCut(t *testing.T) {
 	})
 }
 
-// A log is not cut to nothing behind a snapshot that has not been read: here of an idle group, whose newest has rotted since it was written, and then of one
-// whose new snapshot names a chunk in the file of the one before, which has rotted. Then another is taken of what is in memory, and the log is cut behind that.
+// A log is not cut to nothing behind a snapshot that has not been read: here of an idle group, whose newest has rotted
+// since it was written, and then of one whose new snapshot names a chunk in the file of the one before, which has
+// rotted. Then another is taken of what is in memory, and the log is cut behind that.
 func TestLogIsNotCutBehindADamagedSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}
@@ -345,8 +346,8 @@ func TestLogIsNotCutBehindADamagedSnapshot(t *testing.T) {
 	})
 }
 
-// A group whose snapshot is damaged keeps that in mind when it is chosen because it pins old segments, and is idle: then its log is cut and no snapshot is
-// taken, so that another is due as soon as something has come.
+// A group whose snapshot is damaged keeps that in mind when it is chosen because it pins old segments, and is idle:
+// then its log is cut and no snapshot is taken, so that another is due as soon as something has come.
 func TestDamageIsRememberedBesidePinning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}

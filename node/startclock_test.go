@@ -45,8 +45,8 @@ func TestSilentShardsHoldUpNoMore(t *testing.T) {
 	})
 }
 
-// After a start of all nodes, a question about one key is answered at the newest event of its namespace, whichever shard
-// has that, from the first answer on. Writes are judged by it too: a row that is not far ahead of it is taken.
+// After a start of all nodes, a question about one key is answered at the newest event of its namespace, whichever
+// shard has that, from the first answer on. Writes are judged by it too: a row that is not far ahead of it is taken.
 func TestTheClockIsKnownAfterAStart(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		inBubble(t, nodes, 16, func(b *bubble) {

@@ -11,7 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A bitmap that takes too long to evaluate is refused before the log takes it: all replicas would evaluate it, and all that comes after would wait.
+// A bitmap that takes too long to evaluate is refused before the log takes it: all replicas would evaluate it, and all
+// that comes after would wait.
 func TestStoreThatTakesLong(t *testing.T) {
 	inBubble(t, 1, 1, func(b *bubble) {
 		b.openAll()

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// sweepEvery is how often shards are looked at that have parts of bitmaps to sweep; those without have a counter that says so.
+	// sweepEvery is how often shards are looked at that have parts of bitmaps to sweep; those without have a counter
+	// that says so.
 	sweepEvery = 5 * time.Second
 	// sweepTimeout is how long one sweep may take: what it does not reach, the next one does.
 	sweepTimeout = 30 * time.Second
@@ -18,7 +19,8 @@ const (
 	sweepAtOnce = 1000
 )
 
-// sweeper forgets, in all shards, the parts of bitmaps that are gone, for the shards that this node leads: see cluster.Router.Sweep.
+// sweeper forgets, in all shards, the parts of bitmaps that are gone, for the shards that this node leads: see
+// cluster.Router.Sweep.
 type sweeper struct {
 	replicas func() []*replica
 	sweep    func(ctx context.Context, home uint32, list []shard.Orphan) error
@@ -60,7 +62,8 @@ func (s *sweeper) look(ctx context.Context, r *replica) {
 	}
 }
 
-// toSweep are bitmaps whose parts are to be swept by the shard's clock. behind says that there are none only because that clock is behind.
+// toSweep are bitmaps whose parts are to be swept by the shard's clock. behind says that there are none only because
+// that clock is behind.
 func (m *shardMachine) toSweep(now sketch.Tick, atOnce int) (list []shard.Orphan, behind bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

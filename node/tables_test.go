@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A table that was saved and is damaged is replaced, and the log says so and which file it was; one that is sound is not spoken of.
+// A table that was saved and is damaged is replaced, and the log says so and which file it was; one that is sound is
+// not spoken of.
 func TestDamagedTableIsSpokenOf(t *testing.T) {
 	inBubble(t, 1, 2, func(b *bubble) {
 		const complaint = `"file":"/data/table.pb"`

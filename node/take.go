@@ -27,7 +27,8 @@ type taker struct {
 	sent atomic.Int64 // bytes of the answers that were built, about
 }
 
-// refused returns the answer to a question that is not looked into, because the answers before it leave no room; nil if there is some.
+// refused returns the answer to a question that is not looked into, because the answers before it leave no room; nil if
+// there is some.
 func (t *taker) refused() *ebbv1.ShardAnswer {
 	if t.most > 0 && t.sent.Load() > t.most {
 		return errAskAgain(t.most)

@@ -71,8 +71,8 @@ func (v clusterView) TokenRecords() []*ebbv1.TokenRecord { return v.n.Table().Wi
 
 func (n *Node) tokens() uint32 { return uint32(n.Table().Tokens().Len()) }
 
-// keepsTokens refuses until all nodes can keep tokens, which an upgraded cluster cannot for some seconds. It does not wait
-// for that: a caller that stops listening could not know whether a token was made.
+// keepsTokens refuses until all nodes can keep tokens, which an upgraded cluster cannot for some seconds. It does not
+// wait for that: a caller that stops listening could not know whether a token was made.
 func (n *Node) keepsTokens() error {
 	if n.Table().Version() >= proto.VersionTokens {
 		return nil

@@ -188,8 +188,8 @@ func TestFirstToken(t *testing.T) {
 	})
 }
 
-// A node that was not given the root token of the others does not know that callers need one. It has the certificate of a node, and passes on what a
-// stranger asks it: the others refuse that, and go on taking what it asks for itself.
+// A node that was not given the root token of the others does not know that callers need one. It has the certificate of
+// a node, and passes on what a stranger asks it: the others refuse that, and go on taking what it asks for itself.
 func TestANodeThatKnowsNoTokens(t *testing.T) {
 	inSecureBubble(t, 3, 6, func(s *secureBubble) {
 		for _, i := range []int{1, 2} {

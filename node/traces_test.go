@@ -44,7 +44,8 @@ func traced(t *testing.T) (*world, *tracetest.InMemoryExporter) {
 	return w, spans
 }
 
-// spread reports whether a node knows every shard to be led where the table prefers. The control group stays with whoever was elected.
+// spread reports whether a node knows every shard to be led where the table prefers. The control group stays with
+// whoever was elected.
 func spread(t *testing.T, c ebbv1grpc.EbbClient) bool {
 	t.Helper()
 	resp, err := c.Table(t.Context(), &ebbv1.TableRequest{})

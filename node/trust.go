@@ -30,7 +30,8 @@ const (
 	handshakeMax = 5 * time.Second
 )
 
-// TLS says where the certificates of a node are, files in PEM which are read again when they change. The zero value is no TLS.
+// TLS says where the certificates of a node are, files in PEM which are read again when they change. The zero value is
+// no TLS.
 type TLS struct {
 	// Cert, Key and CA go together: this node's certificate and key, and the CA that issues those of nodes and clients.
 	Cert, Key, CA string
@@ -134,7 +135,8 @@ func (n *Node) securedServer(budget *rpc.Budget) []grpc.ServerOption {
 }
 
 // hosts are the names of a node that a certificate of its may be for: the host of its record, and what this node is
-// advertised as with the other's name in the place of its own ("ebb-0.ebb.svc"), which is how it is before there are records.
+// advertised as with the other's name in the place of its own ("ebb-0.ebb.svc"), which is how it is before there are
+// records.
 func (d *directory) hosts(node string) []string {
 	var hosts []string
 	if host, _, err := net.SplitHostPort(d.table().Node(node).GetGrpcAddress()); err == nil {

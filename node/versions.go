@@ -14,8 +14,8 @@ import (
 const (
 	// raiseEvery is how often the control leader looks whether every member knows a newer storage version.
 	raiseEvery = time.Second
-	// raiseAfter is how long they all must have done so, one look after the other: whoever upgrades the last node and sees
-	// it fail can still take the old build. Where the cluster was just born there is no old build.
+	// raiseAfter is how long they all must have done so, one look after the other: whoever upgrades the last node and
+	// sees it fail can still take the old build. Where the cluster was just born there is no old build.
 	raiseAfter = 5 * time.Second
 )
 

@@ -13,9 +13,10 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Whichever call that writes node.json or table.pb fails first, with all that come after it, the node does not open or ends, and says why: it does not go on with what is not on disk.
-// A node keeps running if it cannot write its known peers to node.json: it refuses the peer that asks (TestKnownPeers).
-// With a good disk it comes back, and has all that was acknowledged.
+// Whichever call that writes node.json or table.pb fails first, with all that come after it, the node does not open or
+// ends, and says why: it does not go on with what is not on disk. A node keeps running if it cannot write its known
+// peers to node.json: it refuses the peer that asks (TestKnownPeers). With a good disk it comes back, and has all that
+// was acknowledged.
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	long(t)
 	for _, file := range []string{"/data/node.json", "/data/table.pb"} {
@@ -44,7 +45,8 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// failsAt lets the calls that write a file of the last node fail from one of them on, and reports whether there were so many, and whether that has ended the node.
+// failsAt lets the calls that write a file of the last node fail from one of them on, and reports whether there were so
+// many, and whether that has ended the node.
 func (b *bubble) failsAt(file string, first int) (failed, ended bool) {
 	b.Helper()
 	const last = 2
@@ -119,8 +121,8 @@ func ready(n *node.Node) bool {
 	}
 }
 
-// TestDiskFailsWhileItJoins: the log of a node fails before the node has any replica. The node says so and ends, though it has no groups to stop and what
-// makes it a member waits for the log.
+// TestDiskFailsWhileItJoins: the log of a node fails before the node has any replica. The node says so and ends, though
+// it has no groups to stop and what makes it a member waits for the log.
 func TestDiskFailsWhileItJoins(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()

@@ -7,7 +7,8 @@ import (
 	pb "google.golang.org/protobuf/proto"
 )
 
-// InBatches cuts a list, in its order, into parts that take so many bytes each at most as elements of a message, or of one element that is larger alone.
+// InBatches cuts a list, in its order, into parts that take so many bytes each at most as elements of a message, or of
+// one element that is larger alone.
 func InBatches[M pb.Message](all []M, limit int) iter.Seq[[]M] {
 	return func(yield func([]M) bool) {
 		from, size := 0, 0

@@ -314,7 +314,8 @@ func CheckBits(req *ebbv1.BitsRequest) *Error {
 	return checkBitTotals(len(req.GetChanges()), BitChangesMax, ids, span)
 }
 
-// EditOf is a change as it travels. The ids of one that names strings are those of its strings. It sorts a copy of its ids.
+// EditOf is a change as it travels. The ids of one that names strings are those of its strings. It sorts a copy of its
+// ids.
 func EditOf(c *ebbv1.BitChange) *ebbv1.BitEdit {
 	e := &ebbv1.BitEdit{Key: c.GetKey(), Op: c.GetOp(), Range: c.GetRange(), Named: len(c.GetNames()) > 0}
 	if ids := c.GetIds(); len(ids) > 0 {
@@ -404,7 +405,8 @@ func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	return nil
 }
 
-// ExprTerms are the terms that an expression is made of; of a not, what is left out and then the universe, if it names one.
+// ExprTerms are the terms that an expression is made of; of a not, what is left out and then the universe, if it names
+// one.
 func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Or:

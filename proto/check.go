@@ -244,8 +244,8 @@ func CommandOwner(raw []byte) (namespace, caller []byte) {
 	return namespace, caller
 }
 
-// CommandGrows reports whether a serialised Command may make a shard larger. Those that delete, that take ids out of bitmaps, and that keep a producer's
-// session are not among them.
+// CommandGrows reports whether a serialised Command may make a shard larger. Those that delete, that take ids out of
+// bitmaps, and that keep a producer's session are not among them.
 func CommandGrows(raw []byte) bool {
 	switch _, field, body := CommandBody(raw); field {
 	case FieldCommandIncrements, FieldCommandPut, FieldCommandPutPiece, FieldCommandStore, FieldCommandNames:
@@ -270,7 +270,8 @@ func bitsGrow(body []byte) bool {
 	return grows
 }
 
-// CheckCommandSize refuses a serialised Command that does not fit an entry of the log, and names the key of a large one.
+// CheckCommandSize refuses a serialised Command that does not fit an entry of the log, and names the key of a large
+// one.
 func CheckCommandSize(raw []byte) *Error {
 	if len(raw) <= CommandBytesMax {
 		return nil
@@ -723,8 +724,8 @@ func WithQuestions(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion)
 	}
 }
 
-// CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side of a
-// comparison that has no keys there, unless there are patterns, and name one set of an overlap.
+// CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side
+// of a comparison that has no keys there, unless there are patterns, and name one set of an overlap.
 func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
 	if len(q.GetQuestion().GetBitmap().GetContains().GetNames()) > 0 {
 		return ErrBadRequest.Errorf("contains: a shard knows ids, and not for which strings they stand").WithHint("ask any node: Ask, or ebb bits get")
@@ -1051,7 +1052,8 @@ func ErrBadAlertQuestion() *Error {
 	return ErrBadRequest.Errorf("an alert is of a question about surprise, and this asks for something else")
 }
 
-// checkAlert refuses thresholds that nothing passes, or everything, and ones to clear at that are stricter than those to raise at.
+// checkAlert refuses thresholds that nothing passes, or everything, and ones to clear at that are stricter than those
+// to raise at.
 func checkAlert(a *ebbv1.Alert) *Error {
 	p, distance := a.GetPValue(), a.GetJensenShannonBits()
 	switch {

@@ -149,7 +149,8 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
-// No field of what clients send may have a number that the generated code does not read, at any level of it: FuzzCheckCommand found one.
+// No field of what clients send may have a number that the generated code does not read, at any level of it:
+// FuzzCheckCommand found one.
 func TestFieldNumbersBeyond(t *testing.T) {
 	beyond := protowire.AppendVarint(protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3), 1)
 	within := func(num protowire.Number, raw []byte) []byte {
@@ -192,8 +193,9 @@ func TestFieldNumbersBeyond(t *testing.T) {
 	}
 }
 
-// A field that has another type than its own is passed over by the generated code, and read by who applies edits: an edit that is cleared for the one is set for the other. Text that is
-// not UTF-8 is refused by the generated code, and was read by replicas.
+// A field that has another type than its own is passed over by the generated code, and read by who applies edits: an
+// edit that is cleared for the one is set for the other. Text that is not UTF-8 is refused by the generated code, and
+// was read by replicas.
 func TestFieldTypes(t *testing.T) {
 	body := func(num protowire.Number, raw []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), raw)
@@ -409,7 +411,8 @@ func TestCheckShardQuestion(t *testing.T) {
 	}
 }
 
-// What clears an alert is weaker than what raises it, and is not there without it: what is raised at anything and cleared at something is raised again by the next answer.
+// What clears an alert is weaker than what raises it, and is not there without it: what is raised at anything and
+// cleared at something is raised again by the next answer.
 func TestCheckAlert(t *testing.T) {
 	for _, c := range []struct {
 		alert *ebbv1.Alert

@@ -12,7 +12,8 @@ const (
 	BitCohortMax = 400
 )
 
-// BitmapExprs are the expressions of a question about bitmaps; none of other questions. Which keys it counts by is not among them.
+// BitmapExprs are the expressions of a question about bitmaps; none of other questions. Which keys it counts by is not
+// among them.
 func BitmapExprs(q *ebbv1.Question) []*ebbv1.BitmapExpr {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Bitmap:

@@ -13,7 +13,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A namespace may have a dictionary, in which each string has an id, so that bitmaps can hold strings. See docs/adr/0025.
+// A namespace may have a dictionary, in which each string has an id, so that bitmaps can hold strings. See
+// docs/adr/0025.
 
 // Limits of dictionaries.
 const (
@@ -37,7 +38,8 @@ const (
 // HasDictionary says whether ids of the bitmaps of a namespace stand for strings.
 func HasDictionary(ns *ebbv1.Namespace) bool { return ns.GetDictionary().GetParts() > 0 }
 
-// NamePart returns the part, 0 to parts-1, of the dictionary of a namespace that has a string. Like ShardOf it is part of the wire contract.
+// NamePart returns the part, 0 to parts-1, of the dictionary of a namespace that has a string. Like ShardOf it is part
+// of the wire contract.
 //
 //	part = xxh3-64(uvarint(len(ns)) ns name) % parts
 //
@@ -53,7 +55,8 @@ func NamePart(namespace string, name []byte, parts uint32) uint32 {
 // NamePartShard returns the shard, 1 to shards, that has a part of a dictionary.
 func NamePartShard(part, shards uint32) uint32 { return 1 + part%shards }
 
-// CheckName refuses what cannot be in a dictionary: what is no text, so that a list of strings can be written a line each.
+// CheckName refuses what cannot be in a dictionary: what is no text, so that a list of strings can be written a line
+// each.
 func CheckName(name []byte) *Error {
 	switch {
 	case len(name) == 0:
@@ -99,7 +102,8 @@ func checkNames(names [][]byte) *Error {
 	return nil
 }
 
-// Names visits the strings of a serialised Names message in order, until visit says no, and reports whether it is well formed and all were visited.
+// Names visits the strings of a serialised Names message in order, until visit says no, and reports whether it is well
+// formed and all were visited.
 func Names(raw []byte, visit func(name []byte) bool) (shards uint32, ok bool) {
 	ok = WalkFields(raw, func(num protowire.Number, v uint64, b []byte) bool {
 		switch num {
@@ -113,7 +117,8 @@ func Names(raw []byte, visit func(name []byte) bool) (shards uint32, ok bool) {
 	return shards, ok
 }
 
-// NamesShards returns how many shards the sender of a serialised Command counts that gives ids to strings; false if it is another command.
+// NamesShards returns how many shards the sender of a serialised Command counts that gives ids to strings; false if it
+// is another command.
 func NamesShards(command []byte) (shards uint32, ok bool) {
 	WalkFields(command, func(num protowire.Number, _ uint64, body []byte) bool {
 		if num == FieldCommandNames {

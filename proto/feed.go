@@ -19,7 +19,8 @@ func CheckFeedKind(kind ebbv1.Kind) *Error {
 	return nil
 }
 
-// ErrNoPhrases refuses a feed whose phrases are not there: a mistyped name would otherwise count nothing, and not say so.
+// ErrNoPhrases refuses a feed whose phrases are not there: a mistyped name would otherwise count nothing, and not say
+// so.
 func ErrNoPhrases(key []byte) *Error {
 	return ErrKeyNotFound.Errorf("key %q holds no phrases", key).WithHint("add some: ebb phrases add KEY PHRASE...")
 }

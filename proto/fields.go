@@ -52,7 +52,8 @@ type wireField struct {
 	of            shape
 }
 
-// shapeOf is the shape of a message that holds no list of numbers, which lie there in one of two ways, and none of its own type.
+// shapeOf is the shape of a message that holds no list of numbers, which lie there in one of two ways, and none of its
+// own type.
 func shapeOf(m pb.Message) shape { return describedShape(m.ProtoReflect().Descriptor()) }
 
 func describedShape(d protoreflect.MessageDescriptor) shape {
@@ -81,8 +82,10 @@ func describedShape(d protoreflect.MessageDescriptor) shape {
 	return s
 }
 
-// fits reports whether a message is what the generated code reads as [WalkFields] does, at each level of it: no field has another type than its own, which the one passes over and the other does not,
-// nor a number beyond [protowire.MaxValidNumber], and text is UTF-8. WalkFields minds none of this, in a log that has it; what comes in must be the same to everybody.
+// fits reports whether a message is what the generated code reads as [WalkFields] does, at each level of it: no field
+// has another type than its own, which the one passes over and the other does not, nor a number beyond
+// [protowire.MaxValidNumber], and text is UTF-8. WalkFields minds none of this, in a log that has it; what comes in
+// must be the same to everybody.
 func (s shape) fits(raw []byte) bool {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)

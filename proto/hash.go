@@ -74,8 +74,8 @@ func matches(segment []byte, shape string) bool {
 	return true
 }
 
-// SliceShardOf returns the shard, 1 to shards, that holds a slice of every bitmap of a namespace whose bitmaps are placed by slice. A slice is an id without
-// its 16 lower bits. Like ShardOf it is part of the wire contract.
+// SliceShardOf returns the shard, 1 to shards, that holds a slice of every bitmap of a namespace whose bitmaps are
+// placed by slice. A slice is an id without its 16 lower bits. Like ShardOf it is part of the wire contract.
 //
 //	shard = 1 + xxh3-64(uvarint(len(ns)) ns slice) % shards, slice as 8 bytes, big endian
 func SliceShardOf(namespace string, slice uint64, shards uint32) uint32 {

@@ -10,8 +10,9 @@ const (
 	BatchOpsMax     = 10_000
 	BatchBytesMax   = 1 << 20
 	MessageBytesMax = 4 << 20
-	// DocumentDepthMax is how many objects of a JSON document stand in each other. The deepest that are asked for are plans of questions:
-	// two for each of a question's 1,000 levels, and a few around them. Expressions of BitDepthMax need a tenth of it.
+	// DocumentDepthMax is how many objects of a JSON document stand in each other. The deepest that are asked for are
+	// plans of questions: two for each of a question's 1,000 levels, and a few around them. Expressions of BitDepthMax
+	// need a tenth of it.
 	DocumentDepthMax = 2_050
 	// StreamWindow and ConnWindow are gRPC's flow-control windows on both sides,
 	// fixed: while gRPC looks for their best size by itself, it pings after every

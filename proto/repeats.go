@@ -10,8 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// RepeatedQuestions returns for each question the position of the first that asks the same, which is its own if none before it does. It returns nil
-// when no question asks what another does.
+// RepeatedQuestions returns for each question the position of the first that asks the same, which is its own if none
+// before it does. It returns nil when no question asks what another does.
 func RepeatedQuestions(questions []*ebbv1.Question) []int {
 	return repeated(len(questions), func(i int) (*ebbv1.Question, uint64) { return questions[i], 0 })
 }

@@ -7,15 +7,17 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// In a namespace whose bitmaps are placed by slice a bitmap is several keys of shards. Its own name stands in its home, the shard of its key, and holds one id: its
-// number, drawn at random when it was made. Its ids lie under the name of their part, each in the shard of its slice (see SliceShardOf):
+// In a namespace whose bitmaps are placed by slice a bitmap is several keys of shards. Its own name stands in its home,
+// the shard of its key, and holds one id: its number, drawn at random when it was made. Its ids lie under the name of
+// their part, each in the shard of its slice (see SliceShardOf):
 //
 //	home        key                    { number }
 //	a slice's   0 number (8) key       the ids of the bitmap whose slices are there
 //
 // number is big endian. So a bitmap is made, forgotten or given other ids by one entry in the log of its home.
 
-// PartKeyLenMax is how long the key of a bitmap may be in a namespace of slices: the names of its parts are keys as well.
+// PartKeyLenMax is how long the key of a bitmap may be in a namespace of slices: the names of its parts are keys as
+// well.
 const PartKeyLenMax = KeyLenMax - partHead
 
 const partHead = 9
@@ -43,10 +45,12 @@ func PartOf(name []byte) (number uint64, key []byte) {
 }
 
 const (
-	// SliceLeaseUS is how long whatever is done under a number may take, by the clock of who does it and those of the shards.
+	// SliceLeaseUS is how long whatever is done under a number may take, by the clock of who does it and those of the
+	// shards.
 	SliceLeaseUS = 30_000_000
-	// SliceSweepUS is after how long, by the clocks of the shards, the parts under a number are forgotten that no home names any more. Nothing that was begun before is under way
-	// then, as long as clocks differ by less than what it is longer than a lease.
+	// SliceSweepUS is after how long, by the clocks of the shards, the parts under a number are forgotten that no home
+	// names any more. Nothing that was begun before is under way then, as long as clocks differ by less than what it is
+	// longer than a lease.
 	SliceSweepUS = 120_000_000
 	// OrphansMax is how many numbers a shard has to sweep at most before it takes no more for bitmaps to be stored.
 	OrphansMax = 1 << 20
@@ -82,7 +86,8 @@ func CheckHome(c *ebbv1.HomeCommand) *Error {
 	return CheckSliceKey(n.GetKey())
 }
 
-// homeGrows says whether a command about numbers of bitmaps makes the shard of their homes larger: a number that is reserved is remembered, and one that is put may make a key.
+// homeGrows says whether a command about numbers of bitmaps makes the shard of their homes larger: a number that is
+// reserved is remembered, and one that is put may make a key.
 func homeGrows(body []byte) bool {
 	var c ebbv1.HomeCommand
 	return Decode(body, &c) == nil && (c.GetReserve() != nil || c.GetPut().GetCount() > 0)
@@ -194,7 +199,8 @@ func PeriodName(unit ebbv1.Period) string {
 	}[unit]
 }
 
-// WithUniverse puts the universe of a namespace into each not of an expression that has none. It returns the expression itself when there is nothing to put.
+// WithUniverse puts the universe of a namespace into each not of an expression that has none. It returns the expression
+// itself when there is nothing to put.
 func WithUniverse(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) (*ebbv1.BitmapExpr, *Error) {
 	if !lacksUniverse(x) {
 		return x, nil

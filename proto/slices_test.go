@@ -128,7 +128,8 @@ func TestBitmapSettings(t *testing.T) {
 	}
 }
 
-// What is packed is what was to be changed; what does not unpack is refused, and so is a change that says its ids twice.
+// What is packed is what was to be changed; what does not unpack is refused, and so is a change that says its ids
+// twice.
 func TestPackedBits(t *testing.T) {
 	ids := []uint64{1, 2, 70_000, 1 << 40, 1<<64 - 1}
 	req := &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{

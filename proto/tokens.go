@@ -115,8 +115,8 @@ func RoleNamed(name string) (ebbv1.Role, bool) {
 	return ebbv1.Role(r), ok && r != 0
 }
 
-// MatchNamespace reports whether a name is one of those that a pattern stands for. A * is any bytes. It takes time in proportion to
-// the product of both lengths at most.
+// MatchNamespace reports whether a name is one of those that a pattern stands for. A * is any bytes. It takes time in
+// proportion to the product of both lengths at most.
 func MatchNamespace(pattern, name string) bool {
 	star, from := -1, 0 // the last * in the pattern, and how far of the name it has taken
 	p, n := 0, 0
@@ -140,8 +140,8 @@ func MatchNamespace(pattern, name string) bool {
 	return p == len(pattern)
 }
 
-// CommandBody returns the namespace that a serialised Command names, "" if none, the number of the field that is its body, 0 if
-// it has none or is malformed, and what is in it. It allocates nothing.
+// CommandBody returns the namespace that a serialised Command names, "" if none, the number of the field that is its
+// body, 0 if it has none or is malformed, and what is in it. It allocates nothing.
 func CommandBody(raw []byte) (namespace []byte, field int, body []byte) {
 	WalkFields(raw, func(num protowire.Number, _ uint64, b []byte) bool {
 		switch {

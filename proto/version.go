@@ -3,13 +3,13 @@ package proto
 // Two numbers say which builds of ebb can work together. A change that an older build would not understand raises one
 // of them, and is not made use of before every node knows it.
 //
-// The wire version is of what nodes say to each other outside of logs; two nodes compare theirs when they connect. From 2 on
-// the chunks of a snapshot are listed before they go.
+// The wire version is of what nodes say to each other outside of logs; two nodes compare theirs when they connect. From
+// 2 on the chunks of a snapshot are listed before they go.
 //
 // The storage version is of what lies in logs, snapshots and data directories. A cluster has one that is in force: the
 // control group keeps it, and raises it once every member knows a newer one. Until then nothing is written that is
-// newer, and a node can go back to its old build; from then on an older build refuses its data directory. What came with
-// each:
+// newer, and a node can go back to its old build; from then on an older build refuses its data directory. What came
+// with each:
 //
 //	1  builds that say nothing of versions; those of wire version 1 have other snapshots, too, and cannot be upgraded while they run
 //	2  the version itself: RaiseVersion in the control group's log, "layout" of node.json; epochs of the records of shards
@@ -49,14 +49,16 @@ const (
 	StorageOldest  = 1 // that this build can still run with
 )
 
-// VersionRecordEpochs is from when on records of shards say in which epoch they changed, so that a late settlement is refused.
+// VersionRecordEpochs is from when on records of shards say in which epoch they changed, so that a late settlement is
+// refused.
 const VersionRecordEpochs = 2
 
 // VersionTokens is from when on the control group keeps tokens.
 const VersionTokens = 3
 
-// VersionLostReplicas is from when on the control group marks replicas whose disk is lost, counts what survives that by these marks, and takes moves back. It
-// is the version that tokens came with: none from 2 on was released without these.
+// VersionLostReplicas is from when on the control group marks replicas whose disk is lost, counts what survives that by
+// these marks, and takes moves back. It is the version that tokens came with: none from 2 on was released without
+// these.
 const VersionLostReplicas = VersionTokens
 
 // VersionLastOperator is from when on the control group keeps the operator's token that lasts longest.

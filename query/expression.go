@@ -175,7 +175,8 @@ var wholeUnits = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 	ebbv1.PlanUnit_PLAN_UNIT_QUARTER: {ebbv1.PlanUnit_PLAN_UNIT_YEAR},
 }
 
-// unit takes the length of the periods of a cohort. Those of its range need not be named: they are unspecified in a plan.
+// unit takes the length of the periods of a cohort. Those of its range need not be named: they are unspecified in a
+// plan.
 func (p *parser) unit(r *ebbv1.PlanRange) ebbv1.PlanUnit {
 	t := p.token
 	var names []string

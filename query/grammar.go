@@ -2,7 +2,8 @@ package query
 
 import _ "embed" // of the grammar
 
-// Grammar is the grammar of the language, as package ebnf reads it. Words in capitals are classes of tokens, see Classes.
+// Grammar is the grammar of the language, as package ebnf reads it. Words in capitals are classes of tokens, see
+// Classes.
 //
 //go:embed grammar.ebnf
 var Grammar string

@@ -30,8 +30,8 @@ var examples = map[string][]string{
 	"NAMESPACE":  {"sales", "a-b", `"a..b"`},
 }
 
-// Sentences of the grammar are questions, and mean what they are written as. Only what the grammar does not say is refused: clauses said
-// twice, and periods that cohorts cannot be made of.
+// Sentences of the grammar are questions, and mean what they are written as. Only what the grammar does not say is
+// refused: clauses said twice, and periods that cohorts cannot be made of.
 func TestSentencesOfTheGrammar(t *testing.T) {
 	grammar := ebnf.Parse(Grammar)
 	rng := rand.New(rand.NewPCG(4, 22))

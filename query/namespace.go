@@ -6,7 +6,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Namespace is the one that a question is about: that of a key that names one, or else of its clause in; "" when it says nothing.
+// Namespace is the one that a question is about: that of a key that names one, or else of its clause in; "" when it
+// says nothing.
 func Namespace(plan *ebbv1.Plan) string {
 	if ns := termNamespace(plan.ProtoReflect()); ns != "" {
 		return ns

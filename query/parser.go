@@ -31,7 +31,8 @@ func Parse(text string) (*ebbv1.Plan, error) {
 	return plan, nil
 }
 
-// parser has a method for each rule of the grammar. After the first error the text is over for it, so that rules need not look for one.
+// parser has a method for each rule of the grammar. After the first error the text is over for it, so that rules need
+// not look for one.
 type parser struct {
 	lex   lexer
 	token token // to be taken next

@@ -54,8 +54,8 @@ func TestParsePeriod(t *testing.T) {
 	}
 }
 
-// Every moment is in the period that begins at or before it, and not in the next one; each period is read as it is written, and a key that ends with it lies on
-// the shard of its family.
+// Every moment is in the period that begins at or before it, and not in the next one; each period is read as it is
+// written, and a key that ends with it lies on the shard of its family.
 func TestPeriods(t *testing.T) {
 	rng := rand.New(rand.NewPCG(20, 11))
 	begin, length := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), int64(9000*365*86400)

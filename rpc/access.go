@@ -37,13 +37,13 @@ type rule struct {
 	who audience
 	// check says which roles the caller lacks for what the request is about, element by element; of granted.
 	check func(c *caller, req any) error
-	// audit finds what the audit log records: administrative actions, and all that can destroy data; nil if a request never
-	// is either.
+	// audit finds what the audit log records: administrative actions, and all that can destroy data; nil if a request
+	// never is either.
 	audit auditRule
 	// auditExempt says why the method destroys nothing. A rule has either this or audit.
 	auditExempt string
-	// least is the role that the caller needs in some namespace, whatever the request says: it is asked before anything of the
-	// request is read. Unspecified if none is.
+	// least is the role that the caller needs in some namespace, whatever the request says: it is asked before anything
+	// of the request is read. Unspecified if none is.
 	least ebbv1.Role
 }
 
@@ -281,7 +281,8 @@ func eachTerm(m protoreflect.Message, visit func(*ebbv1.PlanTerm) error) (err er
 	return err
 }
 
-// guarded calls handler if the caller may, and writes down what it did. Every door goes through here, or through receivingStream.
+// guarded calls handler if the caller may, and writes down what it did. Every door goes through here, or through
+// receivingStream.
 func (s *Services) guarded(ctx context.Context, method string, req any, handler grpc.UnaryHandler) (any, error) {
 	if s.Access == nil {
 		return handler(ctx, req)

@@ -114,7 +114,8 @@ var (
 	clicksDelete = &ebbv1.Command{Namespace: "clicks", Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}}}
 )
 
-// samples are requests about namespace clicks, for methods whose namespace does not stand in a field of the request itself.
+// samples are requests about namespace clicks, for methods whose namespace does not stand in a field of the request
+// itself.
 func samples(t testing.TB) map[string]protobuf.Message {
 	return map[string]protobuf.Message{
 		ebbv1grpc.Ebb_Ask_FullMethodName:                  &ebbv1.AskRequest{Questions: []*ebbv1.Question{clicksKey}},
@@ -162,7 +163,8 @@ func errorIn(resp *ebbv1.ApplyResponse) error {
 	return nil
 }
 
-// verdict is what becomes of a call: "yes" if it got as far as what serves it, "who?" if a token is asked for, "no" if the role is.
+// verdict is what becomes of a call: "yes" if it got as far as what serves it, "who?" if a token is asked for, "no" if
+// the role is.
 func verdict(err error) string {
 	switch {
 	case errors.Is(err, proto.ErrUnauthenticated):
@@ -462,7 +464,8 @@ func TestAccessIsByElement(t *testing.T) {
 	}
 }
 
-// An admin may restore settings of a namespace that there is, and not another hash seed, under which its keys would mean nothing.
+// An admin may restore settings of a namespace that there is, and not another hash seed, under which its keys would
+// mean nothing.
 func TestAnotherSeedIsForOperators(t *testing.T) {
 	box := &tokenBox{[]*ebbv1.TokenRecord{tokenRecord("admin", grant(admin, "*")), tokenRecord("operator", grant(operator, ""))}}
 	s, access := guardedServices(box)

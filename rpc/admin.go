@@ -63,7 +63,8 @@ func (s *Services) heldFromPages(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// operated asks callers for the token of an operator, where they need one. A node that does not know yet whether they do answers this machine alone.
+// operated asks callers for the token of an operator, where they need one. A node that does not know yet whether they
+// do answers this machine alone.
 func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := s.Access.identifyHTTP(r, r.Pattern)

@@ -2,8 +2,8 @@ package rpc
 
 import "testing"
 
-// FuzzFrames brings a connection any bytes, in two pieces or one: what DATA is found in them is the same, and never more than there are
-// bytes and frames.
+// FuzzFrames brings a connection any bytes, in two pieces or one: what DATA is found in them is the same, and never
+// more than there are bytes and frames.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 3, 0, 1, 0, 0, 0, 1, 'a', 'b', 'c', 0, 0, 0, 4, 0, 0, 0, 0, 0}, 5)
 	f.Add([]byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1}, 9)

@@ -13,8 +13,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// record writes what a request did to the audit log: who did what, on what, from where, and what came of it. What another
-// node has passed on stands in that node's log; if it has not proven that it is a node, here too.
+// record writes what a request did to the audit log: who did what, on what, from where, and what came of it. What
+// another node has passed on stands in that node's log; if it has not proven that it is a node, here too.
 func (a *Access) record(ctx context.Context, records []auditRecord, resp any, err error) {
 	if a.auditWriter == nil || callerOf(ctx).node {
 		return
@@ -42,8 +42,8 @@ func auditArgs(who, knownBy, from, what, on, outcome, node string) []any {
 	}
 }
 
-// deny counts a refused action and logs it, unless there are too many. It does not wait for the log, since the transport
-// may wait for it.
+// deny counts a refused action and logs it, unless there are too many. It does not wait for the log, since the
+// transport may wait for it.
 func (a *Access) deny(ctx context.Context, what string, err error) {
 	e := proto.AsError(err)
 	if !e.Is(proto.ErrUnauthenticated) && !e.Is(proto.ErrPermissionDenied) {

@@ -222,7 +222,8 @@ func (panicking) RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1
 	panic("a table that cannot be")
 }
 
-// A denial over HTTP names what was asked for, by method, pattern and path, cut off where it is long, and nothing of the query.
+// A denial over HTTP names what was asked for, by method, pattern and path, cut off where it is long, and nothing of
+// the query.
 func TestDenialsOverHTTPAreNamed(t *testing.T) {
 	box := boxOf()
 	long := strings.Repeat("k", 3*pathShownMax)

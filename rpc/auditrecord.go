@@ -461,7 +461,8 @@ func auditIncrements(body []byte) []auditRecord {
 	return found
 }
 
-// onlyAdds recognises an increment of a short key, a short bin and at most an amount above 0, which is how nearly all begin and end.
+// onlyAdds recognises an increment of a short key, a short bin and at most an amount above 0, which is how nearly all
+// begin and end.
 func onlyAdds(raw []byte) bool {
 	for _, tag := range [2]byte{proto.FieldIncrementKey, proto.FieldIncrementBin} {
 		if len(raw) < 2 || raw[0] != tag<<3|byte(protowire.BytesType) || raw[1] >= 0x80 || len(raw) < 2+int(raw[1]) {

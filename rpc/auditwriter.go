@@ -12,7 +12,8 @@ import (
 const (
 	// linesMax is how many lines of the audit log may wait to be written.
 	linesMax = 1_000
-	// lineWait is how long what is written down waits for its line: usually it is there before the caller has an answer.
+	// lineWait is how long what is written down waits for its line: usually it is there before the caller has an
+	// answer.
 	lineWait = time.Second
 )
 

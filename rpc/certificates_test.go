@@ -33,8 +33,8 @@ func overTLS(name string, roles ...string) context.Context {
 	return peer.NewContext(context.Background(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
 }
 
-// Over TLS a caller is a node if it has the certificate of one, whatever else it shows. A client may do what its certificate says, unless it shows a token,
-// and no more if it says that it is a node.
+// Over TLS a caller is a node if it has the certificate of one, whatever else it shows. A client may do what its
+// certificate says, unless it shows a token, and no more if it says that it is a node.
 func TestCertificates(t *testing.T) {
 	access := accessOf(boxOf())
 	claim := []string{peerKey, claimOf(access, statement{to: "ebb-0", method: ebbv1grpc.Shards_Repair_FullMethodName, origin: proto.NameNode}), originKey, proto.NameNode}

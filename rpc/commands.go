@@ -25,7 +25,8 @@ type commandRule struct {
 	auditExempt string
 }
 
-// commandRules has every body that a command can have, by its field in ebbv1.Command. A test holds it to the descriptor.
+// commandRules has every body that a command can have, by its field in ebbv1.Command. A test holds it to the
+// descriptor.
 var commandRules = map[int]commandRule{
 	proto.FieldCommandIncrements:   {who: ofWriter, audit: auditIncrements, keyed: true},
 	proto.FieldCommandDelete:       {who: ofWriter, audit: auditDeleteKeys, keyed: true},
@@ -50,8 +51,8 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandAudit:           {who: ofLeaderOnly, auditExempt: "CheckCommand refuses it of clients; it computes a checksum"},
 }
 
-// mayApply checks one command of service Shards. All that a command names is of its namespace, which is the default one if it
-// is empty: keys, sessions, sources and idempotency keys. What a backup brings may be of any namespace.
+// mayApply checks one command of service Shards. All that a command names is of its namespace, which is the default one
+// if it is empty: keys, sessions, sources and idempotency keys. What a backup brings may be of any namespace.
 func (c *caller) mayApply(command []byte) error {
 	namespace, field, _ := proto.CommandBody(command)
 	switch commandRules[field].who {

@@ -16,7 +16,8 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// nestedOr is an expression about one key in so many unions; all of them are written where whole says so, else nothing that begins has an end.
+// nestedOr is an expression about one key in so many unions; all of them are written where whole says so, else nothing
+// that begins has an end.
 func nestedOr(unions int, whole bool) string {
 	begun := strings.Repeat(`{"or":{"of":[`, unions)
 	if !whole {
@@ -30,7 +31,8 @@ func nestedNot(complements int) string {
 	return strings.Repeat(`{"operation":{"operator":"complement","operands":[`, complements) + `{"term":{"key":"a"}}` + strings.Repeat(`]}}`, complements)
 }
 
-// However deep a document is, the door goes no deeper into it than the limit, wherever in it that is, and says what the limit is.
+// However deep a document is, the door goes no deeper into it than the limit, wherever in it that is, and says what the
+// limit is.
 func TestDepthOfDocuments(t *testing.T) {
 	const around = `{"key":"k","expr":%s}`
 	const deepest = (proto.DocumentDepthMax - 2) / 2 // unions: the request and the key stand around and in them
@@ -84,7 +86,8 @@ func (b unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Where callers need a token, nothing is read of a request that shows none, or none that is known, at either of the HTTP doors.
+// Where callers need a token, nothing is read of a request that shows none, or none that is known, at either of the
+// HTTP doors.
 func TestNothingIsReadOfStrangers(t *testing.T) {
 	s, _ := guardedServices(boxOf())
 	h := NewHTTP(s)

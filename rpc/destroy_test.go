@@ -21,7 +21,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Every method, command, operation on bits and kind of query says whether it is audited, or why it destroys nothing. There is no default.
+// Every method, command, operation on bits and kind of query says whether it is audited, or why it destroys nothing.
+// There is no default.
 func TestEveryActSaysWhetherItDestroys(t *testing.T) {
 	for method, r := range rules { // TestAccessMatrix holds rules to the services
 		if (r.audit == nil) == (r.auditExempt == "") {

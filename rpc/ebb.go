@@ -40,8 +40,8 @@ func (s *ebbServer) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskR
 	return resp, nil
 }
 
-// Feed asks, and counts what it hears. A repetition with one idempotency key counts nothing twice in any shard; if phrases came or
-// went in between, each shard keeps what it has counted.
+// Feed asks, and counts what it hears. A repetition with one idempotency key counts nothing twice in any shard; if
+// phrases came or went in between, each shard keeps what it has counted.
 func (s *ebbServer) Feed(ctx context.Context, req *ebbv1.FeedRequest) (*ebbv1.FeedResponse, error) {
 	if err := checkNamespaceField(req.GetNamespace()); err != nil {
 		return nil, err

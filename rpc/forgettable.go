@@ -264,8 +264,8 @@ func parseN(args url.Values, fallback int64, code string) (int64, *doorError) {
 	return n, nil
 }
 
-// forgetBytes is at most what it takes to write a distribution: a character of a name takes six bytes where it is escaped, and the slice is
-// copied as it grows.
+// forgetBytes is at most what it takes to write a distribution: a character of a name takes six bytes where it is
+// escaped, and the slice is copied as it grows.
 func forgetBytes(d *ebbv1.Distribution) int {
 	const bin = 80 // without its name
 	n := 1 << 10

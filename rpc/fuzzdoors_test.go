@@ -76,7 +76,8 @@ type method struct {
 	grpc.MethodDesc
 }
 
-// FuzzRequests: whatever bytes come as a request of gRPC, they are refused with a code or answered, and no handler panics.
+// FuzzRequests: whatever bytes come as a request of gRPC, they are refused with a code or answered, and no handler
+// panics.
 func FuzzRequests(f *testing.F) {
 	s := (&fake{table: fixture().table}).services()
 	s.Backups = noBackups{}

@@ -9,7 +9,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// What many shards are asked travels once, and arrives as it was meant: a question a shard, in the same order. Only what follows each other goes together, for answers have no names.
+// What many shards are asked travels once, and arrives as it was meant: a question a shard, in the same order. Only
+// what follows each other goes together, for answers have no names.
 func TestQuestionsToManyShardsTravelOnce(t *testing.T) {
 	keys := make([][]byte, 10_000)
 	for i := range keys {

@@ -241,8 +241,8 @@ func (r *receipt) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// stream awaits the first message of streams of several, and ends one of a client that panics and nothing else. Reflection is done with all
-// of its messages in that time.
+// stream awaits the first message of streams of several, and ends one of a client that panics and nothing else.
+// Reflection is done with all of its messages in that time.
 func (s *Services) stream(m *metrics) grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		return s.streams(m, srv, ss, info, handler)

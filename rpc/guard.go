@@ -26,8 +26,8 @@ const authorizationKey = "authorization"
 type AccessConfig struct {
 	// Tokens returns those that the cluster has now. Required.
 	Tokens func() *cluster.Tokens
-	// Root are texts of tokens that may do everything on this node, and prove that a caller is another node: all nodes have the
-	// same ones. Proofs by each are accepted; the first is what this node's own proofs are by.
+	// Root are texts of tokens that may do everything on this node, and prove that a caller is another node: all nodes
+	// have the same ones. Proofs by each are accepted; the first is what this node's own proofs are by.
 	Root []string
 	// Secrets prove that a caller is another node, like Root, and are no tokens.
 	Secrets []string
@@ -251,8 +251,8 @@ func bearerOf(authorization string) (text string, ok bool) {
 	return strings.TrimSpace(authorization[len(bearer):]), true
 }
 
-// show finds the token of what stands behind "authorization", or without any what the caller's certificate says. Where no token is
-// known, none is wrong: others may know it.
+// show finds the token of what stands behind "authorization", or without any what the caller's certificate says. Where
+// no token is known, none is wrong: others may know it.
 func (a *Access) show(ctx context.Context, authorization string, c *caller) error {
 	if !a.InForce() {
 		c.shown = shownBy(ctx, authorization)
@@ -326,8 +326,8 @@ func (c *caller) mayBegin(method string) error {
 	return nil
 }
 
-// begin refuses a caller over HTTP who may not call a method at all, or not in the namespace that the path names, before the body is read. An empty namespace
-// is one that the path does not name.
+// begin refuses a caller over HTTP who may not call a method at all, or not in the namespace that the path names,
+// before the body is read. An empty namespace is one that the path does not name.
 func (a *Access) begin(ctx context.Context, method, namespace string) error {
 	if !a.InForce() {
 		return nil

@@ -106,8 +106,8 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkPage refuses what a web page of another origin asks. What it may not ask depends on the route or the operation, if
-// the request has one.
+// checkPage refuses what a web page of another origin asks. What it may not ask depends on the route or the operation,
+// if the request has one.
 func (h *httpServer) checkPage(r *http.Request, rt *route, op doorOp) *pageError {
 	pattern, does := "/...", reads
 	switch {

@@ -40,8 +40,8 @@ func appendJSON(b []byte, m protobuf.Message) ([]byte, error) {
 	return w.b, err
 }
 
-// jsonWriter appends to b. Its path says where it is, for errors. grow charges for memory, when there are more than room bytes; nil charges
-// nothing.
+// jsonWriter appends to b. Its path says where it is, for errors. grow charges for memory, when there are more than
+// room bytes; nil charges nothing.
 type jsonWriter struct {
 	b    []byte
 	path jsonPath
@@ -49,8 +49,8 @@ type jsonWriter struct {
 	grow func(bytes int) error
 }
 
-// charge charges for half as many bytes again as there are, and for the copy that is made when the slice grows: in all two to three times what
-// is written.
+// charge charges for half as many bytes again as there are, and for the copy that is made when the slice grows: in all
+// two to three times what is written.
 func (w *jsonWriter) charge() error {
 	if w.grow == nil || len(w.b) <= w.room {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Requests about keys at the HTTP door: what is good is handed over, what is not is refused by name and never gets there.
+// Requests about keys at the HTTP door: what is good is handed over, what is not is refused by name and never gets
+// there.
 func TestKeysByHTTP(t *testing.T) {
 	long := strings.Repeat("k", 513)
 	for _, c := range []struct{ method, target, body, want string }{

@@ -9,9 +9,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// microsLeast is the smallest number that is taken for a time in microseconds, but for 0 and 1, the beginning of 1970: it
-// is that of 1973-03-03. All times up to the year 5138 are below it in milliseconds, and so are those in seconds: of what
-// is that small, nothing says which unit is meant. Earlier times are read and written in RFC 3339.
+// microsLeast is the smallest number that is taken for a time in microseconds, but for 0 and 1, the beginning of 1970:
+// it is that of 1973-03-03. All times up to the year 5138 are below it in milliseconds, and so are those in seconds: of
+// what is that small, nothing says which unit is meant. Earlier times are read and written in RFC 3339.
 const microsLeast = 100_000_000_000_000
 
 // isWritten tells the times that callers write: of those, a number must be in microseconds.

@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A time over HTTP is RFC 3339 or microseconds. Numbers that are too small for these are refused, with what may be meant.
+// A time over HTTP is RFC 3339 or microseconds. Numbers that are too small for these are refused, with what may be
+// meant.
 func TestMicrosThatCannotBeMeant(t *testing.T) {
 	fields := []protoreflect.FieldDescriptor{
 		new(ebbv1.Increment).ProtoReflect().Descriptor().Fields().ByName("time_us"),

@@ -289,7 +289,8 @@ type nodeCredentials struct{ a *Access }
 // Credentials returns what calls to other nodes carry. The authority of a connection is the name of the node.
 func (a *Access) Credentials() credentials.PerRPCCredentials { return nodeCredentials{a} }
 
-// GetRequestMetadata implements credentials.PerRPCCredentials. What is asked on behalf of a request has its context; the rest is the node's own.
+// GetRequestMetadata implements credentials.PerRPCCredentials. What is asked on behalf of a request has its context;
+// the rest is the node's own.
 func (n nodeCredentials) GetRequestMetadata(ctx context.Context, uri ...string) (map[string]string, error) {
 	origin := proto.NameNode
 	if c, ok := ctx.Value(callerKey{}).(*caller); ok {

@@ -70,8 +70,8 @@ func TestANodeWithoutTokensLendsNobodyItsRights(t *testing.T) {
 	}
 }
 
-// Tokens may come into force while a call is on its way. What its caller has shown then counts, over TLS and without it,
-// asked directly and by way of another node.
+// Tokens may come into force while a call is on its way. What its caller has shown then counts, over TLS and without
+// it, asked directly and by way of another node.
 func TestTokensComeIntoForceDuringACall(t *testing.T) {
 	const method = ebbv1grpc.Ebb_Delete_FullMethodName
 	node := overTLS("ebb-1", "node")

@@ -27,12 +27,12 @@ import (
 //
 // The last step matters: a client that does not read leaves its answer in the memory of the node.
 
-// answersMax is how many bytes of memory the finished answers of one request for questions take: an answer of proto.MessageBytesMax takes
-// less when it is decoded.
+// answersMax is how many bytes of memory the finished answers of one request for questions take: an answer of
+// proto.MessageBytesMax takes less when it is decoded.
 const answersMax = 4 * proto.MessageBytesMax
 
-// answerLimit is the limit of the finished answers of a request. Those of shards are limited by what a peer receives, and questions in the
-// query language have one answer.
+// answerLimit is the limit of the finished answers of a request. Those of shards are limited by what a peer receives,
+// and questions in the query language have one answer.
 func answerLimit(method string) int64 {
 	if method == ebbv1grpc.Ebb_Ask_FullMethodName {
 		return answersMax
@@ -86,8 +86,8 @@ func (s *Services) leaving(ctx context.Context, method string, b *budget.Request
 	return &outgoing{Message: m, size: size, budget: b, conn: meteredOf(ctx), door: s.Budget}, nil
 }
 
-// answerCodec is gRPC's codec of protobuf messages. It encodes outgoing messages too, and holds their budget for as long as gRPC holds
-// the bytes.
+// answerCodec is gRPC's codec of protobuf messages. It encodes outgoing messages too, and holds their budget for as
+// long as gRPC holds the bytes.
 type answerCodec struct{ encoding.CodecV2 }
 
 func init() { encoding.RegisterCodecV2(answerCodec{encoding.GetCodecV2(encodingproto.Name)}) }
@@ -142,7 +142,8 @@ type heldPool struct {
 	slow   *time.Timer
 }
 
-// sendMax is how long a charged answer may wait for its client to read it: as long as over HTTP. Then its connection ends.
+// sendMax is how long a charged answer may wait for its client to read it: as long as over HTTP. Then its connection
+// ends.
 const sendMax = 40 * time.Second
 
 func newHeldPool(pool mem.BufferPool, b *budget.Request, conn *meteredConn) *heldPool {
@@ -170,7 +171,8 @@ func (p *heldPool) close() {
 	p.budget.Close()
 }
 
-// jsonGrowth is how many bytes of memory a byte of JSON takes at most while it is written: the slice is copied as it grows.
+// jsonGrowth is how many bytes of memory a byte of JSON takes at most while it is written: the slice is copied as it
+// grows.
 const jsonGrowth = 3
 
 // jsonFree is how many bytes of JSON are not charged.

@@ -52,8 +52,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// A question that is put to one shard many times is answered once, whether it says so itself or in other questions, and everyone who asks
-// gets the answer.
+// A question that is put to one shard many times is answered once, whether it says so itself or in other questions, and
+// everyone who asks gets the answer.
 func TestRepeatedShardsAreAnsweredOnce(t *testing.T) {
 	f := &fake{}
 	var asked []uint32

@@ -16,8 +16,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A web page in the browser of a user can send requests to every address that the browser reaches, loopback included, with
-// the user's certificate. Three checks stand between a page and a node:
+// A web page in the browser of a user can send requests to every address that the browser reaches, loopback included,
+// with the user's certificate. Three checks stand between a page and a node:
 //
 //	Host            the page's own name, made to resolve to the node (DNS rebinding): the browser then takes the node's
 //	                answers for the page's own. Only the names in Hosts are served.
@@ -27,8 +27,9 @@ import (
 //
 // No answer has an Access-Control-Allow header, so a page of another origin reads nothing.
 //
-// http.CrossOriginProtection holds GET, HEAD and OPTIONS for safe. Here some of them write, and a read costs work and can
-// be timed. So it is shown each request as a POST, and only a link that a user follows to something readable is excepted.
+// http.CrossOriginProtection holds GET, HEAD and OPTIONS for safe. Here some of them write, and a read costs work and
+// can be timed. So it is shown each request as a POST, and only a link that a user follows to something readable is
+// excepted.
 type pages struct {
 	hosts   *Hosts
 	access  *Access
@@ -71,8 +72,8 @@ const (
 	counts               // writes whatever the method is, also a plain GET
 )
 
-// check refuses a request whose Host is not one of this node, or that a page of another origin sends. The pattern is how
-// the audit log names what was asked.
+// check refuses a request whose Host is not one of this node, or that a page of another origin sends. The pattern is
+// how the audit log names what was asked.
 func (p *pages) check(r *http.Request, pattern string, e effect) *pageError {
 	if !p.hosts.allow(r) {
 		return p.refuse(r, pattern, reasonHost, http.StatusForbidden,
@@ -98,8 +99,8 @@ func (p *pages) check(r *http.Request, pattern string, e effect) *pageError {
 	return p.refuse(r, pattern, reasonCrossOrigin, http.StatusForbidden, err)
 }
 
-// checkJSON refuses a body that is not announced as JSON. A page can send a body without any type, of a Blob, so that is
-// refused, too.
+// checkJSON refuses a body that is not announced as JSON. A page can send a body without any type, of a Blob, so that
+// is refused, too.
 func (p *pages) checkJSON(r *http.Request, pattern string) *pageError {
 	given := r.Header.Get("Content-Type")
 	t, _, _ := mime.ParseMediaType(given) // "" is refused below
@@ -126,8 +127,8 @@ func (p *pages) refuse(r *http.Request, pattern, reason string, status int, err 
 // crossOriginProtection lets no origin pass but the node's own.
 var crossOriginProtection = http.NewCrossOriginProtection()
 
-// crossOrigin returns the header by which a request is known as that of a page of another origin, and its value; "" if it
-// is none.
+// crossOrigin returns the header by which a request is known as that of a page of another origin, and its value; "" if
+// it is none.
 func crossOrigin(r *http.Request, e effect) (header, value string) {
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
@@ -176,10 +177,11 @@ func isolate(h http.Header) {
 	h["Content-Security-Policy"] = noFrames
 }
 
-// Hosts are the names by which an HTTP listener may be asked: what the header Host has, without its port. Nil allows all.
+// Hosts are the names by which an HTTP listener may be asked: what the header Host has, without its port. Nil allows
+// all.
 //
-// The names of loopback are always among them, and so is the address at which a connection arrived. A page cannot have one
-// of these for its own name: its browser would have had to load it from there.
+// The names of loopback are always among them, and so is the address at which a connection arrived. A page cannot have
+// one of these for its own name: its browser would have had to load it from there.
 type Hosts struct {
 	names []string // in lower case, addresses without brackets
 }

@@ -99,7 +99,8 @@ func (f *touched) UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceReq
 	return nil, proto.ErrInternal
 }
 
-// doorSamples are all routes and operations of the HTTP doors: METHOD PATH. What is not a GET is sent with other methods, too.
+// doorSamples are all routes and operations of the HTTP doors: METHOD PATH. What is not a GET is sent with other
+// methods, too.
 func doorSamples(t *testing.T) []string {
 	t.Helper()
 	out := routeSamples(t)
@@ -241,7 +242,8 @@ func TestWhatMayNotBeFollowed(t *testing.T) {
 	}
 }
 
-// A body of JSON is taken only under a type that a page cannot send to another origin without asking first; no type is none.
+// A body of JSON is taken only under a type that a page cannot send to another origin without asking first; no type is
+// none.
 func TestTypesOfBodies(t *testing.T) {
 	refused := []string{
 		"", "text/plain", "text/plain; charset=utf-8", "text/plain; x=application/json", "application/x-www-form-urlencoded",
@@ -360,8 +362,8 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// Profiles are for no page, and a page has no part in the rest of the admin listener either. Prometheus and probes send none
-// of the headers.
+// Profiles are for no page, and a page has no part in the rest of the admin listener either. Prometheus and probes send
+// none of the headers.
 func TestPagesAtTheAdminListener(t *testing.T) {
 	h := NewAdmin(fixture().services())
 	all := []string{"/metrics", "/version", "/debug/pprof/", "/debug/pprof/heap?gc=1", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/livez"}

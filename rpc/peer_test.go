@@ -206,7 +206,8 @@ func oneShardQuestion() *ebbv1.ShardAskRequest {
 	return &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: 1, Question: topQuestion("k", 10).GetQuestions()[0]}}}
 }
 
-// The parts of very many shards may be more than a peer receives: it gets as many as fit, and of the others that they are to be asked for again.
+// The parts of very many shards may be more than a peer receives: it gets as many as fit, and of the others that they
+// are to be asked for again.
 func TestPeerGetsWhatFits(t *testing.T) {
 	large := make([]byte, proto.MessageBytesMax-100)
 	w := newTown()
@@ -247,7 +248,8 @@ func TestPeerGetsWhatFits(t *testing.T) {
 	}
 }
 
-// A peer says how far other replicas must be, and what its own found, for the shards that it is asked about, and refuses what is no question.
+// A peer says how far other replicas must be, and what its own found, for the shards that it is asked about, and
+// refuses what is no question.
 func TestPeerOfReplicas(t *testing.T) {
 	w := newTown()
 	_, stop := w.open(t, "a:1", &fake{})

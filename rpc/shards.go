@@ -117,8 +117,8 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 	return resp, nil
 }
 
-// askedOnce is a request in which no question is asked twice of a shard, and for each of the given ones which of its questions it is; nil
-// when they all are different.
+// askedOnce is a request in which no question is asked twice of a shard, and for each of the given ones which of its
+// questions it is; nil when they all are different.
 func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
 	firsts := proto.RepeatedShardQuestions(req.GetQuestions())
 	if firsts == nil {
@@ -190,7 +190,8 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	return out
 }
 
-// partsBytesMax is what the answers of one call take together, with room for refusals of the others below what a peer receives.
+// partsBytesMax is what the answers of one call take together, with room for refusals of the others below what a peer
+// receives.
 const partsBytesMax = peerRecvBytesMax - 2*proto.MessageBytesMax
 
 // limitParts lets go of the answers that would push a response over what the caller takes. When the caller does not

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// slotFree is the length in bytes up to which a message needs no slot: to decode it takes up to two milliseconds. It is
-	// above what a command of the SDK's writers has, 64 KiB.
+	// slotFree is the length in bytes up to which a message needs no slot: to decode it takes up to two milliseconds.
+	// It is above what a command of the SDK's writers has, 64 KiB.
 	slotFree = 128 << 10
 	// slotBytes is what a message in a slot takes of the pool, whatever its length.
 	slotBytes = proto.MessageBytesMax

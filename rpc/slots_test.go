@@ -93,8 +93,8 @@ func slotDoors(t *testing.T, b *Budget, n int) map[string]func() error {
 	}
 }
 
-// A large message waits while all slots are taken, and is refused after a second; what nodes send is not refused. A small
-// one never waits.
+// A large message waits while all slots are taken, and is refused after a second; what nodes send is not refused. A
+// small one never waits.
 func TestLargeMessagesWaitForASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(512<<20, nil)
@@ -161,8 +161,8 @@ func TestManyWaitersGetSpareProcessors(t *testing.T) {
 	})
 }
 
-// Answers are encoded in slots, and without one when there is none for a second. While one waits for memory, others have
-// its slot.
+// Answers are encoded in slots, and without one when there is none for a second. While one waits for memory, others
+// have its slot.
 func TestLargeAnswersTakeASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(512<<20, nil)

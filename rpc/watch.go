@@ -71,9 +71,9 @@ func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingSe
 	}))
 }
 
-// watch asks again and again, and sends what is worth it, nil when that is long nothing, until ctx ends or send fails. While send waits
-// for a slow reader nothing is asked: what it hears next is then news. A question that takes long is asked less often than its interval says: it rests
-// as long as the last answer took.
+// watch asks again and again, and sends what is worth it, nil when that is long nothing, until ctx ends or send fails.
+// While send waits for a slow reader nothing is asked: what it hears next is then news. A question that takes long is
+// asked less often than its interval says: it rests as long as the last answer took.
 func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send func(context.Context, *ebbv1.WatchEvent) error) error {
 	if err := proto.CheckWatch(req); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (s *ebbServer) rest(ctx context.Context, req *ebbv1.WatchRequest, d time.Du
 	}
 }
 
-// inspectOnce asks the question of a watch once, and sends the answer if it is worth it. It returns how long it took to ask, and when the
-// watch has sent something last.
+// inspectOnce asks the question of a watch once, and sends the answer if it is worth it. It returns how long it took to
+// ask, and when the watch has sent something last.
 func (s *ebbServer) inspectOnce(
 	ctx context.Context, req *ebbv1.WatchRequest, w *watcher, last *kept, sent time.Time,
 	send func(context.Context, *ebbv1.WatchEvent) error,

@@ -128,7 +128,8 @@ func TestWatchRests(t *testing.T) {
 	})
 }
 
-// A watch that is over says why: the question is wrong, the node stops, or there are too many of them. What may pass does not end it.
+// A watch that is over says why: the question is wrong, the node stops, or there are too many of them. What may pass
+// does not end it.
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		codes := []*proto.Error{proto.ErrNoLeader, proto.ErrDeadline, proto.ErrNamespaceNotFound}
@@ -243,8 +244,8 @@ func (f coordinatorFunc) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1
 	return f(ctx, req)
 }
 
-// Over HTTP a watch is a stream of server-sent events, which gives a sign of life when there is no news, outlives the limits of other
-// requests, and says at its end why.
+// Over HTTP a watch is a stream of server-sent events, which gives a sign of life when there is no news, outlives the
+// limits of other requests, and says at its end why.
 func TestWatchOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}

@@ -41,7 +41,8 @@ func (l *lockedBuffer) await(t *testing.T, denials int) {
 	}
 }
 
-// A watch ends within recheckEvery when its token is revoked, ends or is made anew with less, and when callers begin to need one, however seldom it asks.
+// A watch ends within recheckEvery when its token is revoked, ends or is made anew with less, and when callers begin to
+// need one, however seldom it asks.
 func TestWatchesEndWithTheirToken(t *testing.T) {
 	ended := tokenRecord("reader", grant(reader, "clicks"))
 	ended.ExpiresUs = 1

@@ -53,11 +53,12 @@ func (w *watcher) next(a *ebbv1.Answer) *ebbv1.WatchEvent {
 	return e
 }
 
-// partial says that shards are missing from an answer. It neither raises an alert nor clears one: what looks like drift may be the part that is not there.
+// partial says that shards are missing from an answer. It neither raises an alert nor clears one: what looks like drift
+// may be the part that is not there.
 func partial(a *ebbv1.Answer) bool { return len(a.GetCoverage().GetShardsFailed()) > 0 }
 
-// alert is raised when a comparison passes its thresholds, and cleared when it is back behind weaker ones: what swings around a threshold does
-// not raise it again and again.
+// alert is raised when a comparison passes its thresholds, and cleared when it is back behind weaker ones: what swings
+// around a threshold does not raise it again and again.
 type alert struct {
 	at, off threshold
 	raised  bool
@@ -70,8 +71,8 @@ func (t threshold) passed(s *ebbv1.Surprise) bool {
 	return s.GetFound() && (t.p == 0 || s.GetPValue() <= t.p) && (t.distance == 0 || s.GetJensenShannonBits() >= t.distance)
 }
 
-// Where nothing else is said, an alert is cleared at ten times the p-value, or halfway between it and 1, or at four fifths of the distance that
-// raise it: what does not differ at all clears every alert.
+// Where nothing else is said, an alert is cleared at ten times the p-value, or halfway between it and 1, or at four
+// fifths of the distance that raise it: what does not differ at all clears every alert.
 const (
 	clearP        = 10
 	clearDistance = 0.8
@@ -103,8 +104,8 @@ func (a *alert) take(s *ebbv1.Surprise) (crossed bool) {
 	return crossed
 }
 
-// alike reports whether two messages of one type say the same but for their times, and numbers that differ by no more than a part of the
-// larger. Probabilities of chance differ by themselves, errors by their codes.
+// alike reports whether two messages of one type say the same but for their times, and numbers that differ by no more
+// than a part of the larger. Probabilities of chance differ by themselves, errors by their codes.
 func alike(a, b protoreflect.Message, tolerance float64) bool {
 	fields := a.Descriptor().Fields()
 	if a.Descriptor().FullName() == "ebb.v1.Error" {

@@ -24,8 +24,8 @@ func drift(p, distance float64) *ebbv1.Answer {
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Surprise{Surprise: &ebbv1.Surprise{Found: true, PValue: p, JensenShannonBits: distance}}}
 }
 
-// A watch sends the first answer, and from then on what differs by more than its tolerance from the last one sent: small steps
-// add up. Times never count.
+// A watch sends the first answer, and from then on what differs by more than its tolerance from the last one sent:
+// small steps add up. Times never count.
 func TestWatcherSendsChanges(t *testing.T) {
 	lost := distributionOf(100, "a")
 	lost.Coverage.ShardsFailed = []uint32{3}
@@ -76,8 +76,8 @@ func TestWatcherSendsChanges(t *testing.T) {
 	}
 }
 
-// An alert is raised by what passes all of its thresholds and stays raised until what is weaker is not passed either. With an alert, only the first answer, crossings and
-// failures are sent.
+// An alert is raised by what passes all of its thresholds and stays raised until what is weaker is not passed either.
+// With an alert, only the first answer, crossings and failures are sent.
 func TestWatcherAlerts(t *testing.T) {
 	type step struct {
 		answer          *ebbv1.Answer

@@ -231,7 +231,8 @@ func seedPart(f *testing.F, name string, part []byte, more ...any) {
 	}
 }
 
-// FuzzMergeSurprise: no two distributions that a peer could send make a coordinator panic, or find a difference that is no number.
+// FuzzMergeSurprise: no two distributions that a peer could send make a coordinator panic, or find a difference that is
+// no number.
 func FuzzMergeSurprise(f *testing.F) {
 	s := furnished(f)
 	ask := func(namespace string, top uint32) *ebbv1.Question {

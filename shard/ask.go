@@ -37,8 +37,8 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 	return f.namedCost(q)
 }
 
-// CostTo returns the cost of a question, and whether it is above a limit. Of a question about bitmaps that costs more it does not find out
-// how much.
+// CostTo returns the cost of a question, and whether it is above a limit. Of a question about bitmaps that costs more
+// it does not find out how much.
 func (f *frame) CostTo(q *ebbv1.ShardQuestion, limit int) (cost int, more bool) {
 	switch q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:

@@ -166,8 +166,8 @@ func (b *Beginnings) of(side int, p *sketch.Params, at sketch.Tick) (w watched, 
 	return w, w.began != 0
 }
 
-// since is a fixed beginning as it is. A shard that had no event when the half-life was changed says that it had counted
-// for ever by then: until storage version 12.
+// since is a fixed beginning as it is. A shard that had no event when the half-life was changed says that it had
+// counted for ever by then: until storage version 12.
 func (w watched) since() watched {
 	if w.exposure.From <= w.began {
 		w.exposure.Had = 0
@@ -196,8 +196,8 @@ func MergeTrend(q *ebbv1.Question, answers []*ebbv1.ShardAnswer, begin *Beginnin
 	return mergeTrends(q.GetTrend(), answers, begin)
 }
 
-// Date puts into the image of a key when rates of its namespace begin, in the place of what the shard of the key said. An
-// image of before the rates began says nothing of it then. Other images stay as they are.
+// Date puts into the image of a key when rates of its namespace begin, in the place of what the shard of the key said.
+// An image of before the rates began says nothing of it then. Other images stay as they are.
 func (b *Beginnings) Date(img []byte) []byte {
 	r := reader{rest: img}
 	magic, version := r.byte(), r.byte()

@@ -112,7 +112,8 @@ func daily(key string, n int64, before int64) (events []orderEvent) {
 	return events
 }
 
-// Wrong dates in a shard with few events do not move the rates of the namespace, nor does a shard that has heard nothing.
+// Wrong dates in a shard with few events do not move the rates of the namespace, nor does a shard that has heard
+// nothing.
 func TestFewEventsOfAShardAreNotAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 71))
 	c := unitedCase("n")

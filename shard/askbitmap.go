@@ -191,7 +191,8 @@ func (b *bitmapExpr) total(in idSpan) (n uint64) {
 	return n
 }
 
-// eachSlice visits the slices of a span in which there may be ids, with the lows that are in the span, until visit says no.
+// eachSlice visits the slices of a span in which there may be ids, with the lows that are in the span, until visit says
+// no.
 func (b *bitmapExpr) eachSlice(in idSpan, visit func(slice uint64, lo, hi uint16) bool) {
 	b.walker.Until(in.last >> sliceBits)
 	for slice, ok := b.seek(in.first >> sliceBits); ok; slice, ok = b.seek(slice + 1) {

@@ -108,7 +108,8 @@ func (m *multiCount) count(c bitmap.Container, counts []uint64) {
 	}
 }
 
-// cohortTable is evaluated slice by slice: see bitmap.Cohorts. Nothing is kept but a container of each period and the counts.
+// cohortTable is evaluated slice by slice: see bitmap.Cohorts. Nothing is kept but a container of each period and the
+// counts.
 type cohortTable struct {
 	periods []*bitmapExpr
 	within  *bitmapExpr // nil: everything

@@ -16,25 +16,27 @@ import (
 const (
 	// linksDefault is how many links of each set a graph has when the question does not say.
 	linksDefault = 2
-	// GraphBytes is how many bytes all sets of a graph take together on the way, about; each takes its signature at least.
+	// GraphBytes is how many bytes all sets of a graph take together on the way, about; each takes its signature at
+	// least.
 	GraphBytes = 3 << 20
 	// setBytesMax is what one set takes at most.
 	setBytesMax = 16 << 10
-	// comparedWhole is of how many named sets all links are computed before the strongest are chosen: of the one of similar, above all.
+	// comparedWhole is of how many named sets all links are computed before the strongest are chosen: of the one of
+	// similar, above all.
 	comparedWhole = 16
 	// thingBytes is what a thing of a set that forgets takes on the way: its hash and its age.
 	thingBytes = 14
 )
 
-// askGraph sends of each set what a graph needs: its hashes while it is exact and they take no more than the question says, else its signature;
-// of one that forgets as many things as fit.
+// askGraph sends of each set what a graph needs: its hashes while it is exact and they take no more than the question
+// says, else its signature; of one that forgets as many things as fit.
 func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sketch.Tick, within int) *ebbv1.ShardAnswer {
 	room := int(cmp.Or(ask.PartBytes, GraphBytes))
 	return f.askSets(q, partGraph, ask.AsOfUs, at, within, func(b body, of int) body { return fitting(b, min(room/of, setBytesMax)) })
 }
 
-// GraphRooms says how many bytes the parts of some shards should have: of those whose sets were cut, and which have more
-// sets than others, so that each set has its part of GraphBytes. It is 0 of the others.
+// GraphRooms says how many bytes the parts of some shards should have: of those whose sets were cut, and which have
+// more sets than others, so that each set has its part of GraphBytes. It is 0 of the others.
 func GraphRooms(answers []*ebbv1.ShardAnswer) []uint32 {
 	parts, total := make([][]namedSet, len(answers)), 0
 	for i, a := range answers {
@@ -150,8 +152,8 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Graph{Graph: out}}, nil
 }
 
-// linkOf is a link with its interval. The strongest links are chosen among so many, and the intervals hold for all of these
-// together (Bonferroni): else those that chance makes strong would be shown, and their intervals be wrong.
+// linkOf is a link with its interval. The strongest links are chosen among so many, and the intervals hold for all of
+// these together (Bonferroni): else those that chance makes strong would be shown, and their intervals be wrong.
 func linkOf(l sketch.SetLink, confidence float64, among int) *ebbv1.GraphLink {
 	e := share(confidence, l.Jaccard)
 	if l.Jaccard.StdErr > 0 {

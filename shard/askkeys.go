@@ -181,8 +181,8 @@ func never(t sketch.Tick) int64 {
 	return int64(t)
 }
 
-// mergeKeys takes the first keys of all shards. Totals of shards that were evaluated at different times, as under an event clock, fade to
-// the latest of them.
+// mergeKeys takes the first keys of all shards. Totals of shards that were evaluated at different times, as under an
+// event clock, fade to the latest of them.
 func mergeKeys(q *ebbv1.KeysQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	out := &ebbv1.KeyList{}
 	lists := make([]*ebbv1.KeyList, len(answers))

@@ -28,7 +28,8 @@ const (
 	setHead = proto.KeyLenMax + 128
 )
 
-// mergeOverlaps compares the sets of all parts. One that no shard has told of leaves nothing to say: without it the others say something else.
+// mergeOverlaps compares the sets of all parts. One that no shard has told of leaves nothing to say: without it the
+// others say something else.
 func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	g, err := gather(partOverlap, answers)
 	if err != nil {

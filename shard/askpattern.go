@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A part of a question with patterns says first how many keys matched: those of the question, and those of its baseline.
+// A part of a question with patterns says first how many keys matched: those of the question, and those of its
+// baseline.
 //
 //	matched   'e'  uvarint(keys) uvarint(keys of the baseline)
 //	          the part itself
@@ -54,8 +55,8 @@ func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(
 	return p.exhausted()
 }
 
-// foldAll adds up the keys named and the distributions that match, each once. Each bin costs so much. fits says whether there is room for a
-// sum of so many bins.
+// foldAll adds up the keys named and the distributions that match, each once. Each bin costs so much. fits says whether
+// there is room for a sum of so many bins.
 func (f *frame) foldAll(
 	t *total, ns *namespace, keys, texts [][]byte, partial bool, binCost int, fits func(bins int) bool,
 ) *proto.Error {
@@ -85,8 +86,8 @@ func (f *frame) foldAll(
 	})
 }
 
-// addMatching adds to a union the keys that match, distributions apart, and are not named. fits says whether there is room for a union that
-// holds so many bytes.
+// addMatching adds to a union the keys that match, distributions apart, and are not named. fits says whether there is
+// room for a union that holds so many bytes.
 func (f *frame) addMatching(
 	u *summaryMerger, ns *namespace, keys, texts [][]byte, fits func(held int) bool,
 ) *proto.Error {

@@ -9,13 +9,15 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Parts of the answers to an OverlapQuestion and a GraphQuestion are the sets that a shard holds, each by its name, without members:
+// Parts of the answers to an OverlapQuestion and a GraphQuestion are the sets that a shard holds, each by its name,
+// without members:
 //
 //	sets      'o' or 'g'  uvarint(at) { uvarint(len) name  form  size error  uvarint(len) body }
 //
 // 'O' and 'G' have a double before at: what each key that is not there may have held when it died (see lostBodies).
-// form 0 is a key that is not there, and no more of it; size and its standard error are doubles, 8 bytes little endian. Of a graph the bodies are
-// made as small as the question says. What is said of the whole is always said of such parts, also by a shard that has all the keys.
+// form 0 is a key that is not there, and no more of it; size and its standard error are doubles, 8 bytes little endian.
+// Of a graph the bodies are made as small as the question says. What is said of the whole is always said of such parts,
+// also by a shard that has all the keys.
 const (
 	partOverlap = 'o'
 	partGraph   = 'g'

@@ -199,7 +199,8 @@ func (u *summaryMerger) appendPart(b []byte) []byte {
 // decodeBody reads what appendBinary wrote, and nothing may follow.
 func decodeBody(f form, raw []byte) (body, bool) { return decodeBodyWithin(f, raw, math.MaxInt) }
 
-// decodeBodyWithin refuses a body as well that takes more memory than room, in bytes, where it is not in proportion to what is written down of it.
+// decodeBodyWithin refuses a body as well that takes more memory than room, in bytes, where it is not in proportion to
+// what is written down of it.
 func decodeBodyWithin(f form, raw []byte, room int) (body, bool) {
 	make, known := forms[f]
 	if !known {

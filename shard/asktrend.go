@@ -246,8 +246,8 @@ func (t *tally) valid() bool {
 	return t.began >= 0 && t.began <= clockMax && t.exposure.From >= 0 && t.exposure.From <= clockMax && t.exposure.Had >= 0 && t.exposure.Had <= math.MaxFloat64
 }
 
-// longest gives a sum the exposure of the shard that has counted for the longest, of those that know the newest settings: shards begin when
-// they first hear of a namespace, which is the same time for all that are written to.
+// longest gives a sum the exposure of the shard that has counted for the longest, of those that know the newest
+// settings: shards begin when they first hear of a namespace, which is the same time for all that are written to.
 func longest(sum *total, parts []*tally) *tally {
 	t := &tally{total: *sum}
 	for _, p := range parts {

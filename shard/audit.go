@@ -14,7 +14,8 @@ type Audit struct {
 // auditPartsMax is into how many parts a shard is divided at most.
 const auditPartsMax = 1 << 16
 
-// audit notes that an entry asks for one. What it asks is not part of the state: a replica that has no time for it holds the same.
+// audit notes that an entry asks for one. What it asks is not part of the state: a replica that has no time for it
+// holds the same.
 func (s *State) audit(body []byte) {
 	a := Audit{Index: s.applying}
 	fields(body, func(num protowire.Number, v uint64, _ []byte) {
@@ -36,13 +37,15 @@ func (s *State) Audited() (a Audit, ok bool) {
 	return a, a.Of > 0
 }
 
-// AuditFormat says what PartChecksum is of, and how it is written down: builds whose formats differ compute different checksums of equal states. The low byte is of what
-// a part is made of, the rest that of snapshots, whose writers it uses: the oldest that this build writes, since a
-// newer one comes with a behaviour version, which all replicas have at the same entry.
+// AuditFormat says what PartChecksum is of, and how it is written down: builds whose formats differ compute different
+// checksums of equal states. The low byte is of what a part is made of, the rest that of snapshots, whose writers it
+// uses: the oldest that this build writes, since a newer one comes with a behaviour version, which all replicas have at
+// the same entry.
 const AuditFormat = formatOldest<<8 | 1
 
-// PartChecksum returns a hash of a part of what is replicated: of every Of-th of its keys, bins, dictionaries and pieces of a restore, and of all that is small. Replicas that
-// have applied the same entries have the same, or have diverged.
+// PartChecksum returns a hash of a part of what is replicated: of every Of-th of its keys, bins, dictionaries and
+// pieces of a restore, and of all that is small. Replicas that have applied the same entries have the same, or have
+// diverged.
 func (f *frame) PartChecksum(a Audit) uint64 {
 	h := xxh3.New()
 	b := &blockWriter{w: h}

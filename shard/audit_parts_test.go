@@ -7,8 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Two replicas of one log have equal parts; one that has lost a write of a key differs in the part of that key and in no
-// other. An audit itself changes nothing but the index.
+// Two replicas of one log have equal parts; one that has lost a write of a key differs in the part of that key and in
+// no other. An audit itself changes nothing but the index.
 func TestPartsOfAnAudit(t *testing.T) {
 	const keys, of = 100, 15
 	grow := func(lost int) *State {

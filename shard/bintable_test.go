@@ -165,7 +165,8 @@ func TestIndexFreesPages(t *testing.T) {
 	}
 }
 
-// An index that is filled at once is as large as one that grew, finds what is in it, and knows when two ids have one name.
+// An index that is filled at once is as large as one that grew, finds what is in it, and knows when two ids have one
+// name.
 func TestIndexFilled(t *testing.T) {
 	for _, tag := range []func(i uint32) uint32{
 		func(i uint32) uint32 { return i * 2654435761 },

@@ -6,7 +6,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// A small bitmap (bitmap.Small) lies in the room of its record. A larger one lies in blocks of the slab, and its record says where the root is:
+// A small bitmap (bitmap.Small) lies in the room of its record. A larger one lies in blocks of the slab, and its record
+// says where the root is:
 //
 //	root        { leaf }            by slice; a block of its own, or a run when there are more than 512 leaves
 //	  leaf      first slice (48) | slices less 1 (16)    block (32) | ids (32)
@@ -110,7 +111,8 @@ func (t *bitmapEditor) edit(op bitmap.Op, ids []uint64) (changed int) {
 	return changed
 }
 
-// editSmall edits a bitmap that is small or empty; done is false, and it is as it was, if it would not be small any more.
+// editSmall edits a bitmap that is small or empty; done is false, and it is as it was, if it would not be small any
+// more.
 func (t *bitmapEditor) editSmall(op bitmap.Op, ids []uint64) (changed int, done bool) {
 	if op != bitmap.Clear && len(ids) > 2*bitmap.SmallWords {
 		return 0, false
@@ -246,7 +248,8 @@ func (t *bitmapEditor) put(slice uint64, c bitmap.Container) {
 	})
 }
 
-// editSlice edits one container. do is given it in words that it may write to, the zero Container when there is none, and does as bitmap.EditInPlace.
+// editSlice edits one container. do is given it in words that it may write to, the zero Container when there is none,
+// and does as bitmap.EditInPlace.
 func (t *bitmapEditor) editSlice(op bitmap.Op, slice uint64, do func(c *bitmap.Container) (changed int, moved bool)) (changed int) {
 	leaf, at, there := t.find(slice)
 	if !there {
@@ -317,7 +320,8 @@ func (t *bitmapEditor) counted(leaf, more int) {
 	t.head.ids += uint64(more)
 }
 
-// settle writes a container, which is not empty, into an entry, and gives back the block that it had, which may hold its words.
+// settle writes a container, which is not empty, into an entry, and gives back the block that it had, which may hold
+// its words.
 func (t *bitmapEditor) settle(leaf, at int, had blockRef, c bitmap.Container) {
 	second := uint64(0)
 	switch n := len(c.Words); {
@@ -590,7 +594,8 @@ func (c *bitmapCursor) before() (n uint64) {
 	return n
 }
 
-// gatherBitmap moves blocks of a large bitmap to where they have company, up to so many words. What it leaves is for the next round.
+// gatherBitmap moves blocks of a large bitmap to where they have company, up to so many words. What it leaves is for
+// the next round.
 func (s *summaries) gatherBitmap(key, epoch uint32, budget int) {
 	t := bitmapEditor{pages: &s.bins, epoch: epoch, head: s.record(key).bitmap()}
 	move := func(had blockRef) (blockRef, bool) {

@@ -72,7 +72,8 @@ var shapes = map[string]func(r *rand.Rand) uint64{
 	"a single lane": func(r *rand.Rand) uint64 { return r.Uint64N(1 << 12) },
 }
 
-// Whatever is set, cleared and flipped, a bitmap holds what a map does, says how many ids each edit changed, and survives a snapshot; a view keeps what it saw.
+// Whatever is set, cleared and flipped, a bitmap holds what a map does, says how many ids each edit changed, and
+// survives a snapshot; a view keeps what it saw.
 func TestBitmapIsASet(t *testing.T) {
 	for name, draw := range shapes {
 		t.Run(name, func(t *testing.T) {
@@ -358,7 +359,8 @@ func TestBitmapAlgebra(t *testing.T) {
 	}
 }
 
-// The same expressions over bitmaps that are spread over four shards have the same answers, however little fits into a part.
+// The same expressions over bitmaps that are spread over four shards have the same answers, however little fits into a
+// part.
 func TestBitmapGather(t *testing.T) {
 	rounds := 80
 	if testing.Short() {
@@ -546,7 +548,8 @@ func FuzzBitmapPart(f *testing.F) {
 	})
 }
 
-// A batch of edits is applied edit by edit; a repetition under its identity says what the first one said and changes nothing.
+// A batch of edits is applied edit by edit; a repetition under its identity says what the first one said and changes
+// nothing.
 func TestBitsOnce(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 	applyOne(t, s, increments("clicks", "us"))

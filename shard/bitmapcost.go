@@ -11,7 +11,8 @@ import (
 const (
 	// bitmapCostMax is how many words one question about bitmaps may read in one shard, or what takes as long: 4 GiB.
 	bitmapCostMax = 1 << 29
-	// sliceCost is how many words it takes to find a container, and twiceCost into how many parts of what was read once it costs to read it again, out of a cache.
+	// sliceCost is how many words it takes to find a container, and twiceCost into how many parts of what was read once
+	// it costs to read it again, out of a cache.
 	sliceCost = 8
 	twiceCost = 8
 	// lookCost is how many words it takes to find out that a term has nothing in a slice, and to pass it over there.
@@ -175,7 +176,8 @@ func (c *costing) read(name []byte, slices int64) (from, to uint64, n int64, wor
 	return from, to, n, bodyCost + int(h.leaves) + int(min(sliceCost*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n))
 }
 
-// addGiven notes ids that an expression holds itself. Of those that lie in this shard alone the others are passed over one slice after the other, so that they cost what all of them do.
+// addGiven notes ids that an expression holds itself. Of those that lie in this shard alone the others are passed over
+// one slice after the other, so that they cost what all of them do.
 func (w *bitmapWork) addGiven(x *ebbv1.BitmapExpr, slices int64) {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Range:
@@ -209,7 +211,8 @@ func (b *slab) extent(h bitmapHead) (from, to uint64, slices int64) {
 	return entryAt(root, 0).slice(), end.slice(), int64(h.leaves) * leafSlices
 }
 
-// full says whether a bitmap takes more than so many words, if none of its slices were runs. That follows from its ids alone, and not from where they lie, so that replicas agree.
+// full says whether a bitmap takes more than so many words, if none of its slices were runs. That follows from its ids
+// alone, and not from where they lie, so that replicas agree.
 func (b *slab) full(h bitmapHead, words uint64) bool {
 	if h.ids <= max(words/(sliceCost+1), 2*bitmap.SmallWords) {
 		return false // though each id had a slice of its own; whether so few are small, does not matter

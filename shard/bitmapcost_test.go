@@ -26,8 +26,8 @@ func rangesOf(n int) (of []*ebbv1.BitmapExpr) {
 	return of
 }
 
-// What would take long is refused before it begins, though little of it would be read: many ranges, one bitmap named again and again, many bitmaps in many slices.
-// What is usual is not.
+// What would take long is refused before it begins, though little of it would be read: many ranges, one bitmap named
+// again and again, many bitmaps in many slices. What is usual is not.
 func TestBitmapWork(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 	for slice := range uint64(512) {
@@ -131,7 +131,8 @@ func TestBitmapWork(t *testing.T) {
 	}
 }
 
-// What an expression holds for one shard alone costs what it does by itself, to a question and to a leader that is to store it. What is in a log is applied as ever.
+// What an expression holds for one shard alone costs what it does by itself, to a question and to a leader that is to
+// store it. What is in a log is applied as ever.
 func TestOwnCosts(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
 	applyOne(t, s, edits(bitsOf("k", setOp, 1, 2, 3)))

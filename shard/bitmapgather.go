@@ -13,8 +13,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// gatherBytesMax is how many bytes of bitmaps one question may bring together from several shards, and gatherTermsMax of
-// how many parts of its expression: each holds a container of 8 KiB at least.
+// gatherBytesMax is how many bytes of bitmaps one question may bring together from several shards, and gatherTermsMax
+// of how many parts of its expression: each holds a container of 8 KiB at least.
 const (
 	gatherBytesMax = 512 << 20
 	gatherTermsMax = 4096
@@ -61,7 +61,8 @@ type gatherTerm struct {
 	at       int
 }
 
-// SpreadBitmaps takes a question apart by the shards of its keys. Of groups it takes the set apart, and not what that is counted by.
+// SpreadBitmaps takes a question apart by the shards of its keys. Of groups it takes the set apart, and not what that
+// is counted by.
 func SpreadBitmaps(q *ebbv1.Question, home func(key []byte) uint32) (*BitmapGather, *proto.Error) {
 	in := spanOf(proto.BitmapRange(q))
 	g := &BitmapGather{first: in.first >> sliceBits, last: in.last >> sliceBits, ask: pb.CloneOf(q)}
@@ -205,7 +206,8 @@ func (g *BitmapGather) term(shard uint32, x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(strconv.Itoa(len(g.terms) - 1))}}
 }
 
-// Answer evaluates the question. fetch asks the shards, all at once, and answers in the order asked; it is called until all slices that matter are there.
+// Answer evaluates the question. fetch asks the shards, all at once, and answers in the order asked; it is called until
+// all slices that matter are there.
 func (g *BitmapGather) Answer(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)) (*ebbv1.Answer, error) {
 	g.fetch = fetch
 	a, err := evaluateBitmaps(g.ask, bitmapNames{of: g.named})
@@ -225,8 +227,9 @@ func (g *BitmapGather) named(name []byte) (bitmap.Cursor, error) {
 	return g.terms[i], nil
 }
 
-// Containers evaluates the one expression of the question from a slice on, as far as containers have room in so many bytes, and says up to which slice that is and how many
-// ids there are in it. next is the slice to go on from; more is false at the end.
+// Containers evaluates the one expression of the question from a slice on, as far as containers have room in so many
+// bytes, and says up to which slice that is and how many ids there are in it. next is the slice to go on from; more is
+// false at the end.
 func (g *BitmapGather) Containers(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error), from uint64, room int) (c *ebbv1.BitmapContainers, ids, next uint64, more bool, err error) {
 	g.fetch = fetch
 	from = max(from, g.first)

@@ -10,8 +10,8 @@ import (
 // pieceCost is how many words a piece of a question reads at least: 2 MiB, some tenths of a millisecond.
 const pieceCost = 1 << 18
 
-// Pieces cuts a question about bitmaps that takes long into up to n, each about a range of ids, to be answered at the same time; JoinPieces makes one answer of theirs. Of what cannot be cut
-// it answers nil.
+// Pieces cuts a question about bitmaps that takes long into up to n, each about a range of ids, to be answered at the
+// same time; JoinPieces makes one answer of theirs. Of what cannot be cut it answers nil.
 func (f *frame) Pieces(q *ebbv1.ShardQuestion, n int) []*ebbv1.ShardQuestion {
 	_, counts := q.GetQuestion().GetBitmap().GetSelect().(*ebbv1.BitmapQuestion_Count)
 	if table := q.GetQuestion().GetBitmapCohort(); n < 2 || !counts && table == nil {

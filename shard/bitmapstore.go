@@ -18,8 +18,9 @@ const (
 	storedMax = math.MaxUint32
 )
 
-// storeBitmap gives a key the ids of an expression over keys of this shard, in place of the bitmap that it held: with it goes what time the key was given to live.
-// The expression is evaluated where all commands before are applied, and none after, so that every replica stores the same.
+// storeBitmap gives a key the ids of an expression over keys of this shard, in place of the bitmap that it held: with
+// it goes what time the key was given to live. The expression is evaluated where all commands before are applied, and
+// none after, so that every replica stores the same.
 func (s *State) storeBitmap(c *command) *ebbv1.CommandResult {
 	ns := s.lookup(c.namespace)
 	if ns == nil {
@@ -74,7 +75,8 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 	return v.head.ids, nil
 }
 
-// Storable refuses a command that stores a bitmap which takes too long to evaluate, for a leader to ask before its log takes it. A repetition of one that was applied is not refused.
+// Storable refuses a command that stores a bitmap which takes too long to evaluate, for a leader to ask before its log
+// takes it. A repetition of one that was applied is not refused.
 func (s *State) Storable(raw []byte) *proto.Error {
 	c, ok := parseCommand(raw)
 	if !ok || c.kind != proto.FieldCommandStore || s.remembers(&c) {
@@ -108,7 +110,8 @@ func (s *State) remembers(c *command) (known bool) {
 
 // evaluated computes an expression as a bitmap outside the pages. Its own bitmaps are still read from those.
 func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*bitmapValue, *proto.Error) {
-	// Storable has refused what takes long. All builds must apply the same here, and the first counted one term alone, and none that is the shard's own.
+	// Storable has refused what takes long. All builds must apply the same here, and the first counted one term alone,
+	// and none that is the shard's own.
 	w := &bitmapWork{last: sliceMax}
 	c := costing{f: &s.frame, ns: ns, work: w, slices: sliceMax + 1, enough: 0, ownFree: true}
 	c.expr(x)

@@ -26,7 +26,8 @@ func oddOf(keys ...string) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: list}}
 }
 
-// What is stored is what the expression was when the command was applied, of ids of every shape; also over a key that it names. A view keeps what it saw, and a snapshot has it.
+// What is stored is what the expression was when the command was applied, of ids of every shape; also over a key that
+// it names. A view keeps what it saw, and a snapshot has it.
 func TestStoredBitmapIsTheExpression(t *testing.T) {
 	for name, draw := range shapes {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +136,8 @@ func TestStoredManyOnce(t *testing.T) {
 	}
 }
 
-// FuzzContainers: whatever containers come with a question, they are refused, or are the same when they are written and read again.
+// FuzzContainers: whatever containers come with a question, they are refused, or are the same when they are written and
+// read again.
 func FuzzContainers(f *testing.F) {
 	f.Add(uint64(0), []byte{0})
 	f.Add(uint64(3), []byte{1, 1<<2 | 1, 5, 0, 0})

@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// bits applies a batch of edits of bitmaps, of an ordered source if src is not nil. Each edit is applied or refused by itself.
+// bits applies a batch of edits of bitmaps, of an ordered source if src is not nil. Each edit is applied or refused by
+// itself.
 func (s *State) bits(c *command, src *source) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{}
 	ns := s.lookup(c.namespace)
@@ -77,7 +78,8 @@ func (f *frame) recallBits(m dedupResult, c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// editBits applies one edit, or says with a code why not. span is how many ids the ranges of its command cover, up to this one; late says that it is too late for parts.
+// editBits applies one edit, or says with a code why not. span is how many ids the ranges of its command cover, up to
+// this one; late says that it is too late for parts.
 func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late bool) (changed uint64, code ebbv1.Code) {
 	if err := e.Check(); err != nil {
 		return 0, err.Code
@@ -144,7 +146,8 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	return changed, 0
 }
 
-// numbered says whether an edit brings numbers where ids stand for strings. The home of a bitmap that is placed by slice holds a number.
+// numbered says whether an edit brings numbers where ids stand for strings. The home of a bitmap that is placed by
+// slice holds a number.
 func numbered(ns *namespace, e *proto.BitEditWire) bool {
 	return proto.HasDictionary(ns.definition) && !e.Named && (!e.Fresh || !proto.BySlice(ns.definition))
 }

@@ -18,11 +18,13 @@ import (
 // The crc is CRC-32C of the block up to here, and the last section holds that of all crcs but the
 // first, so that a block that is flipped, missing or out of place is found.
 //
-// Where a block ends depends on the items in it and on nothing before: behind an item whose number says so, by chance, or around one
-// that is large. So two snapshots of a state that has changed a little have most of their blocks in common.
+// Where a block ends depends on the items in it and on nothing before: behind an item whose number says so, by chance,
+// or around one that is large. So two snapshots of a state that has changed a little have most of their blocks in
+// common.
 const (
-	// blockBytesLeast is from when on a block may end, blockBytesMean how much longer it is then on average, and blockBytesMax what it holds at most:
-	// more than a container of a bitmap. What one write changes is then not much more than the unit of copy-on-write, a page.
+	// blockBytesLeast is from when on a block may end, blockBytesMean how much longer it is then on average, and
+	// blockBytesMax what it holds at most: more than a container of a bitmap. What one write changes is then not much
+	// more than the unit of copy-on-write, a page.
 	blockBytesLeast = 2 << 10
 	blockBytesMean  = 1 << 10
 	blockBytesMax   = 12 << 10

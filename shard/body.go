@@ -497,9 +497,9 @@ func (s *State) chance(ns *namespace) uint64 {
 	return xxh3.HashSeed(b[:], ns.seed)
 }
 
-// lifeline is what has to be left of a body for its key to live. The threshold of a namespace says which counts of a distribution are
-// nothing: one above 1 takes bins away that came once, and would take a distinct or a bloom away with its members. So one event
-// keeps a key of another kind for a half-life at least.
+// lifeline is what has to be left of a body for its key to live. The threshold of a namespace says which counts of a
+// distribution are nothing: one above 1 takes bins away that came once, and would take a distinct or a bloom away with
+// its members. So one event keeps a key of another kind for a half-life at least.
 func lifeline(p *sketch.Params) float64 { return min(p.Threshold, lifelineMax) }
 
 const lifelineMax = 0.5

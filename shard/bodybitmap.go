@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// bitmapValue is a bitmap as what a key holds: where its blocks are, or, when it was decoded and is not stored yet, containers on Go's heap.
+// bitmapValue is a bitmap as what a key holds: where its blocks are, or, when it was decoded and is not stored yet,
+// containers on Go's heap.
 type bitmapValue struct {
 	pages *slab // nil: it is loose
 	head  bitmapHead
@@ -125,8 +126,8 @@ func (l *bitmapLoader) end() {
 //
 //	slice    uvarint(1 + slices skipped since the one before) uvarint(n<<2 | form) words
 //
-// where n is the ids of an array, the runs of runs, and the ids of a dense one, and words are lows, first and last lows, or the words of the block:
-// 2, 4 and 8 bytes each, little endian. A slice of 0 ends it.
+// where n is the ids of an array, the runs of runs, and the ids of a dense one, and words are lows, first and last
+// lows, or the words of the block: 2, 4 and 8 bytes each, little endian. A slice of 0 ends it.
 func (v *bitmapValue) appendBinary(b []byte) []byte {
 	last := uint64(0)
 	v.each(func(slice uint64, c bitmap.Container) bool {

@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// The top of one key of very many bins says that it is brief, and what it does tell is what every other way to ask tells.
+// The top of one key of very many bins says that it is brief, and what it does tell is what every other way to ask
+// tells.
 func TestBrief(t *testing.T) {
 	now := int64(1_700_000_000 * second)
 	for _, c := range []struct {

@@ -6,8 +6,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// expiries says when keys leave whatever is added to them, by the clock of their namespace: 0 for those that leave when they have
-// faded. It is replicated. Few keys have such a time, so a leaf without any is not there; leaves are copied on write.
+// expiries says when keys leave whatever is added to them, by the clock of their namespace: 0 for those that leave when
+// they have faded. It is replicated. Few keys have such a time, so a leaf without any is not there; leaves are copied
+// on write.
 type expiries struct {
 	leaves []*[leafLen]sketch.Tick
 	epochs []uint32 // the epoch in which a leaf became private; absent in a view

@@ -41,7 +41,8 @@ func TestDeleteOverdue(t *testing.T) {
 	audit(t, s)
 }
 
-// Bitmaps of a namespace that lives by events, and has had none, are deleted like any other keys, and given a time to live.
+// Bitmaps of a namespace that lives by events, and has had none, are deleted like any other keys, and given a time to
+// live.
 func TestKeysBeforeTheFirstEventLeave(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT}, beginning)
 	applyOne(t, s, edits(bitsOf("deleted", setOp, 1, 2), bitsOf("dying", setOp, 3)))

@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A state that was restored with many free slots behind its last key moves blocks together like any other, and has the same snapshot afterwards.
+// A state that was restored with many free slots behind its last key moves blocks together like any other, and has the
+// same snapshot afterwards.
 func TestGatherBehindTheLastKey(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)
 	const keys = 64

@@ -194,7 +194,8 @@ func TestGoneImage(t *testing.T) {
 	c.check("a")
 }
 
-// A quantile keeps the threshold that it was made with for what it shows, and lives until that of now, if that is lower.
+// A quantile keeps the threshold that it was made with for what it shows, and lives until that of now, if that is
+// lower.
 func TestGoneQuantileUnderALowerThreshold(t *testing.T) {
 	for _, clock := range []ebbv1.Clock{ebbv1.Clock_CLOCK_WALL, ebbv1.Clock_CLOCK_EVENT} {
 		def := &ebbv1.Namespace{HalfLifeUs: 10 * second, Threshold: 0.1, Clock: clock}

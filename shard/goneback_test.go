@@ -235,7 +235,8 @@ func TestGoneBackInOlderShards(t *testing.T) {
 	}
 }
 
-// A sketch that came from elsewhere keeps its half-life: by an earlier clock it may have held as much more as that says.
+// A sketch that came from elsewhere keeps its half-life: by an earlier clock it may have held as much more as that
+// says.
 func TestGoneImageOfAShorterHalfLife(t *testing.T) {
 	for _, kind := range []ebbv1.Kind{ebbv1.Kind_KIND_TOPK, ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_QUANTILE} {
 		t.Run(kind.String(), func(t *testing.T) {

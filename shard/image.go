@@ -13,8 +13,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// An image is what a key holds, in bytes that another shard of the same cluster understands. Equal contents have equal images
-// but for their time: bins are in the order of their names, whatever their ids.
+// An image is what a key holds, in bytes that another shard of the same cluster understands. Equal contents have equal
+// images but for their time: bins are in the order of their names, whatever their ids.
 //
 //	image    'K' version(1) uvarint(at) content     at: the clock of the namespace when it was taken
 //	content  uvarint(expiry) form ...               0: it does not expire
@@ -176,8 +176,8 @@ func (f *frame) comparable() int {
 	return proto.LargeImageBytesMax
 }
 
-// compare says whether a key has a checksum of a sort. One that is too large for an image has none. What it costs goes by
-// what the key holds, and not by the few bytes of the command, so those of an entry have a budget together.
+// compare says whether a key has a checksum of a sort. One that is too large for an image has none. What it costs goes
+// by what the key holds, and not by the few bytes of the command, so those of an entry have a budget together.
 func (s *State) compare(
 	ns *namespace, key uint32, checksum uint64, sort func(*namespace, uint32) uint64,
 ) (same bool, err *proto.Error) {
@@ -208,9 +208,8 @@ func (f *frame) imageLeast(key uint32) int {
 	return sum.bitmap().size()
 }
 
-// decodeImage reads what export wrote. room says how much memory a body of a form may take that comes as so many bytes. What else a namespace cannot have is
-// for convert to find.
-// newest is the version up to which the log allows images.
+// decodeImage reads what export wrote. room says how much memory a body of a form may take that comes as so many bytes.
+// What else a namespace cannot have is for convert to find. newest is the version up to which the log allows images.
 func decodeImage(raw []byte, newest byte, room func(f form, bytes int) int) (*image, bool) {
 	r := reader{rest: raw}
 	magic, version := r.byte(), r.byte()

@@ -26,7 +26,8 @@ func exported(f *frame, namespace, key string) *ebbv1.KeyExport {
 	return f.Ask(&ebbv1.ShardQuestion{Question: q}, 0).GetAnswer().GetExport()
 }
 
-// What a key holds, of whatever kind, is the same in another shard: it answers the same, and has the same image and checksum.
+// What a key holds, of whatever kind, is the same in another shard: it answers the same, and has the same image and
+// checksum.
 func TestImagesTravel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		script := newScript(t)
@@ -311,7 +312,8 @@ func BenchmarkKeys(b *testing.B) {
 	}
 }
 
-// A key that is too large to travel is not written down to find that out, whoever asks for its image or guesses its checksum.
+// A key that is too large to travel is not written down to find that out, whoever asks for its image or guesses its
+// checksum.
 func TestTooLargeForAnImage(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, BinsMax: 100_000}, beginning)
 	const bins = comparableMax/leastBin + 1
@@ -345,7 +347,8 @@ func TestTooLargeForAnImage(t *testing.T) {
 	}
 }
 
-// A few bytes that claim a large and nearly empty summary are refused before memory is taken for it, unless the namespace makes such ones.
+// A few bytes that claim a large and nearly empty summary are refused before memory is taken for it, unless the
+// namespace makes such ones.
 func TestImageTakesNoMoreThanItsNamespaceAllows(t *testing.T) {
 	hash := func(ns *namespace) sketch.Hash { return sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed} }
 	for name, claim := range map[string]func(ns *namespace) (body, error){
@@ -398,7 +401,8 @@ func TestImageTakesNoMoreThanItsNamespaceAllows(t *testing.T) {
 	}
 }
 
-// What the commands of an entry compare with checksums is bounded together: a few bytes must not have a large key written down each time.
+// What the commands of an entry compare with checksums is bounded together: a few bytes must not have a large key
+// written down each time.
 func TestComparisonsOfAnEntryAreBounded(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, BinsMax: 100_000}, beginning)
 	for first := 0; first < 15_000; first += 5_000 {

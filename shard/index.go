@@ -10,8 +10,8 @@ const slotsPerPage = PageBytes / 8
 //
 //	slot = tag (high 32 bits) | id + 1 (low 32 bits);  0: empty
 //
-// The tag is 32 bits of the hash; probing begins where it lies among all tags, so that slots are nearly in the order of their tags whatever their
-// number. The index is derived from the names and not part of the replicated state.
+// The tag is 32 bits of the hash; probing begins where it lies among all tags, so that slots are nearly in the order of
+// their tags whatever their number. The index is derived from the names and not part of the replicated state.
 type index struct {
 	slots pages
 	size  uint32 // whole pages of slots, 0 before the first insert
@@ -93,8 +93,8 @@ func (x *index) full(ids, pages uint32) bool { return ids >= pages*slotsPerPage/
 // grown is how many pages come after so many.
 func (x *index) grown(pages uint32) uint32 { return pages + pages/8 + 1 }
 
-// fill puts slots into an index that is empty, and says whether any two have one name, for which same holds then. It puts them in page by page, for each look
-// at another page is one at another place in memory.
+// fill puts slots into an index that is empty, and says whether any two have one name, for which same holds then. It
+// puts them in page by page, for each look at another page is one at another place in memory.
 func (x *index) fill(all []uint64, epoch uint32, same func(id, other uint32) bool) (twice bool) {
 	count := uint32(0)
 	for len(all) > 0 && x.full(uint32(len(all)-1), count) {

@@ -128,8 +128,8 @@ func (s *State) forget(ns *namespace, key uint32) {
 	s.dropKey(ns, key, &sum)
 }
 
-// putKey gives a key what another one held: in the same shard its slot, with all that belongs to it, otherwise an image. It counts
-// what it changed: a key that holds the same already is left alone.
+// putKey gives a key what another one held: in the same shard its slot, with all that belongs to it, otherwise an
+// image. It counts what it changed: a key that holds the same already is left alone.
 func (s *State) putKey(ns *namespace, body []byte) (applied uint64, err *proto.Error) {
 	if s.behaviour < BehaviourSketches {
 		body = proto.WithoutNewPuts(body) // replicas of older builds see no more
@@ -332,8 +332,8 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 	s.expireAt(ns, key, img.expiry, clock)
 }
 
-// addCounts adds what an image counts to a summary. From BehaviourImages on its bins get their ids in the order of their
-// names: in which order a merged one stores them is not the same in all replicas.
+// addCounts adds what an image counts to a summary. From BehaviourImages on its bins get their ids in the order of
+// their names: in which order a merged one stores them is not the same in all replicas.
 func (s *State) addCounts(ns *namespace, sum *summary, img *image) {
 	id := func(i uint32) uint32 { return s.internBin(img.names[i]) }
 	if s.behaviour >= BehaviourImages {

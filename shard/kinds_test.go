@@ -95,7 +95,8 @@ func (tr *truth) linear(keys []string, at int64) []string {
 	return slices.Compact(all)
 }
 
-// quantile is the least value that a part of the weight does not exceed, and the one after it where that is a close call.
+// quantile is the least value that a part of the weight does not exceed, and the one after it where that is a close
+// call.
 func (tr *truth) quantile(keys []string, part float64, at int64) (low, high float64) {
 	var of []seen
 	for _, e := range tr.events {
@@ -293,7 +294,8 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 	}
 }
 
-// checkBloom: what was seen in the last half-life is there, and what was not in the last 1.2 is not: so few do not fill 10,000 places.
+// checkBloom: what was seen in the last half-life is there, and what was not in the last 1.2 is not: so few do not fill
+// 10,000 places.
 func checkBloom(t fataler, tr *truth, keys []string, at int64, q *ebbv1.SummaryQuestion, s *ebbv1.Summary) {
 	t.Helper()
 	for i, bin := range q.Bins {
@@ -358,8 +360,8 @@ func TestNothingContainsNothing(t *testing.T) {
 	}
 }
 
-// A threshold above 1 takes bins away that came once, and no member: keys of other kinds than distributions live for a half-life and
-// longer after an event, and end all the same.
+// A threshold above 1 takes bins away that came once, and no member: keys of other kinds than distributions live for a
+// half-life and longer after an event, and end all the same.
 func TestThresholdAboveOne(t *testing.T) {
 	const now = 1_700_000_000 * second
 	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= ebbv1.Kind_KIND_SET; kind++ {
@@ -386,7 +388,8 @@ func TestThresholdAboveOne(t *testing.T) {
 	}
 }
 
-// Of far more bins than it keeps, a topk names those that count most, each within a thousandth of the sum, and so does the merge of two.
+// Of far more bins than it keeps, a topk names those that count most, each within a thousandth of the sum, and so does
+// the merge of two.
 func TestTopKOfManyBins(t *testing.T) {
 	const now = 1_700_000_000 * second
 	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
@@ -480,8 +483,8 @@ func TestLinearOfManyMembers(t *testing.T) {
 	}
 }
 
-// A bloom without decay grows: it contains all it has seen, and at most 1% of what it has not, after a restart too. One that has grown
-// merges with one that has not.
+// A bloom without decay grows: it contains all it has seen, and at most 1% of what it has not, after a restart too. One
+// that has grown merges with one that has not.
 func TestBloomGrows(t *testing.T) {
 	const now, members = 1_700_000_000 * second, 25_000
 	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
@@ -518,7 +521,8 @@ func TestBloomGrows(t *testing.T) {
 	}
 }
 
-// What holds more than it is made for says so; where only a lower bound is known, the upper one is the largest number there is, and all are finite.
+// What holds more than it is made for says so; where only a lower bound is known, the upper one is the largest number
+// there is, and all are finite.
 func TestKindsThatAreOver(t *testing.T) {
 	small, err := sketch.NewLinearCounter(sketch.LinearParams{Capacity: 300, StandardError: 0.1})
 	filter, err2 := sketch.NewBloomScalable(sketch.BloomParams{Capacity: 1, FalseRate: 0.5})

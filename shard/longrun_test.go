@@ -11,9 +11,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Every kind that forgets, over a thousand half-lives: bursts of a few thousand events, trickles, events that come late by hours
-// or days, and silences of up to seventy half-lives. Each is held against an exact account of all events at the end of every burst, some time later,
-// and after the silence:
+// Every kind that forgets, over a thousand half-lives: bursts of a few thousand events, trickles, events that come late
+// by hours or days, and silences of up to seventy half-lives. Each is held against an exact account of all events at
+// the end of every burst, some time later, and after the silence:
 //
 //	distribution  each count, less what pruning takes; the sum to nine digits
 //	countmin      never below the truth; above by more than 1% of the sum less often than promised
@@ -23,7 +23,8 @@ import (
 //	set           bias below 1%, error within theory; exact while few
 //	morris        bias below 1%, error within theory
 //
-// Three replicas apply the same log: one is never restored, one in the middle, one all the time. Their bytes agree throughout.
+// Three replicas apply the same log: one is never restored, one in the middle, one all the time. Their bytes agree
+// throughout.
 func TestThousandHalfLives(t *testing.T) {
 	const halfLife, halfLives = 20 * second, 1000
 	bursts, members := 90, 4000
@@ -112,8 +113,8 @@ func (l *longRun) when() int64 {
 	return l.now
 }
 
-// burst brings so many events to each kind that counts, and so many members within two half-lives: a fifth of them may have been there in the
-// burst before, or come twice. The others are new, so that the errors of bursts are independent.
+// burst brings so many events to each kind that counts, and so many members within two half-lives: a fifth of them may
+// have been there in the burst before, or come twice. The others are new, so that the errors of bursts are independent.
 func (l *longRun) burst(events, members int) {
 	const perEntry = 500
 	l.first += 8000
@@ -167,7 +168,8 @@ func (l *longRun) ask(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) *ebbv1.Summary 
 	return a.GetAnswer().GetSummary()
 }
 
-// check holds all kinds against the account. At the end of a burst the errors of the estimates are independent of those before, and count.
+// check holds all kinds against the account. At the end of a burst the errors of the estimates are independent of those
+// before, and count.
 func (l *longRun) check(fresh bool) {
 	l.t.Helper()
 	first := l.replicas[0].Checksum()
@@ -186,7 +188,8 @@ func (l *longRun) check(fresh bool) {
 	}
 }
 
-// lost is the most that a bin may have lost: each time it was below the threshold it was forgotten, and what was forgotten before has faded.
+// lost is the most that a bin may have lost: each time it was below the threshold it was forgotten, and what was
+// forgotten before has faded.
 const lost = 0.003
 
 func (l *longRun) checkDistribution(total float64) {

@@ -5,7 +5,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// widenOverlap adds to the intervals of an overlap what the sets may have lost, because earlier sets of their keys had died.
+// widenOverlap adds to the intervals of an overlap what the sets may have lost, because earlier sets of their keys had
+// died.
 func widenOverlap(out *ebbv1.Overlap, exprs []sketch.SetExpr, sets []namedSet, at sketch.Tick) {
 	all, first := losses{grows: true}, losses{}
 	for i := range exprs {

@@ -17,8 +17,8 @@ type Memory interface {
 	// Free takes back a page that nothing will see any more but the views that
 	// may see it now.
 	Free(*Page)
-	// FreeAll takes back any number of pages, as Free does, and does not let the caller wait for what that takes: a part
-	// of a dictionary has up to 7 GiB of them.
+	// FreeAll takes back any number of pages, as Free does, and does not let the caller wait for what that takes: a
+	// part of a dictionary has up to 7 GiB of them.
 	FreeAll([]*Page)
 	// Run returns a number of pages that follow each other, as words of zeros.
 	Run(pages int) []uint64

@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// names gives ids to strings that have none, and answers with those of all. A string of another shard refuses the command as a whole; one for which there is no room is refused by itself.
+// names gives ids to strings that have none, and answers with those of all. A string of another shard refuses the
+// command as a whole; one for which there is no room is refused by itself.
 func (s *State) names(c *command) *ebbv1.CommandResult {
 	ns := s.lookup(c.namespace)
 	if ns == nil {

@@ -59,8 +59,8 @@ func knows(t testing.TB, f *frame, want map[string]uint64) {
 	}
 }
 
-// Whatever is named in whatever order, each string has one id for ever, with the remainder of its part, and no two have the same; ids are handed out without gaps. A
-// view keeps what it saw, and a snapshot brings everything back.
+// Whatever is named in whatever order, each string has one id for ever, with the remainder of its part, and no two have
+// the same; ids are handed out without gaps. A view keeps what it saw, and a snapshot brings everything back.
 func TestDictionaryIsAMap(t *testing.T) {
 	for _, parts := range []uint32{1, 4} {
 		t.Run(fmt.Sprint(parts, " parts"), func(t *testing.T) {
@@ -138,7 +138,8 @@ func TestStringsOfAllLengths(t *testing.T) {
 	knows(t, &reopen(t, s).frame, want)
 }
 
-// A command that names what it must not names nothing, and says why. One without room refuses what is new, and only that.
+// A command that names what it must not names nothing, and says why. One without room refuses what is new, and only
+// that.
 func TestNamesThatAreRefused(t *testing.T) {
 	s := withDictionary(t, 2)
 	s.limits.PartNames = 2
@@ -181,7 +182,8 @@ func TestNamesThatAreRefused(t *testing.T) {
 	}
 }
 
-// In a namespace with a dictionary an edit says that its ids are of it. What does not is refused, by itself, and a repetition hears the same.
+// In a namespace with a dictionary an edit says that its ids are of it. What does not is refused, by itself, and a
+// repetition hears the same.
 func TestNumbersAreRefusedWhereStringsAre(t *testing.T) {
 	s := withDictionary(t, 1)
 	good := bitsOf("a", setOp, 0)
@@ -284,7 +286,8 @@ func uuidFrom(r *rand.Rand) string {
 	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&(1<<48-1))
 }
 
-// What it takes to name a million uuids off the log, in time and memory, to name them again, and to look them up both ways.
+// What it takes to name a million uuids off the log, in time and memory, to name them again, and to look them up both
+// ways.
 func BenchmarkNames(b *testing.B) {
 	const n, batch = 1_000_000, 1500 // an entry of 64 KiB
 	r := rand.New(rand.NewPCG(5, 5))

@@ -355,7 +355,8 @@ func (s *State) NamespaceGeneration(name string) (version, seed uint64) {
 	return s.namespaces[space].definition.GetVersion(), s.namespaces[space].seed
 }
 
-// Inhabited returns the definition under which this shard has keys of a namespace, nil if it has none. The caller does not change it.
+// Inhabited returns the definition under which this shard has keys of a namespace, nil if it has none. The caller does
+// not change it.
 func (s *State) Inhabited(name string) *ebbv1.Namespace {
 	space, ok := s.spaces[name]
 	if !ok {

@@ -48,18 +48,19 @@ func compilePattern(text []byte) pattern {
 	return p
 }
 
-// stepsMax bounds the steps that one question may take to match names in one shard, beyond one for each byte of a name: well below
-// a second. Only patterns of many stars over names that nearly match come near it.
+// stepsMax bounds the steps that one question may take to match names in one shard, beyond one for each byte of a name:
+// well below a second. Only patterns of many stars over names that nearly match come near it.
 const stepsMax = 1 << 27
 
-// match says whether a name matches, and takes the steps that it had to try again off steps. Once there are none left it says no.
+// match says whether a name matches, and takes the steps that it had to try again off steps. Once there are none left
+// it says no.
 func (p *pattern) match(name []byte, steps *int) bool {
 	name, ok := bytes.CutPrefix(name, p.head)
 	if !ok {
 		return false
 	}
-	// Where to go on from if the rest does not match: one byte more for the last star of each sort. An earlier star of a sort need not
-	// be tried again: the last one can take whatever it would have taken.
+	// Where to go on from if the rest does not match: one byte more for the last star of each sort. An earlier star of
+	// a sort need not be tried again: the last one can take whatever it would have taken.
 	i, j := 0, 0
 	one, oneAt, two, twoAt := -1, 0, -1, 0 // tokens after the last * and **, and what of the name they take
 	for i < len(name) || j < len(p.rest) {

@@ -82,7 +82,8 @@ func TestPatternsEnd(t *testing.T) {
 	}
 }
 
-// What is matched again after a star has moved on counts, however few tries there are: each takes as long as the pattern after the star.
+// What is matched again after a star has moved on counts, however few tries there are: each takes as long as the
+// pattern after the star.
 func TestPatternsCountWhatTheyRepeat(t *testing.T) {
 	const tail = 200
 	p := compilePatterns([][]byte{[]byte("**" + strings.Repeat("a", tail) + "b")})

@@ -62,8 +62,8 @@ func (l *lines[T]) add(p *T) {
 	l.n++
 }
 
-// read reads them all. There is nothing else in its loop, so that a processor, which looks a few hundred instructions ahead, waits for
-// all of them together.
+// read reads them all. There is nothing else in its loop, so that a processor, which looks a few hundred instructions
+// ahead, waits for all of them together.
 func (l *lines[T]) read() (seen uint64) {
 	for _, p := range l.at[:l.n] {
 		seen += uint64(*p)

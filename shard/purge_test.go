@@ -189,8 +189,8 @@ func (l *life) shown(ns string) string {
 	return s
 }
 
-// A deleted namespace takes no writes and answers nothing, undeleted it is as it was, and purged nothing is left of it. All
-// replicas agree all the while, those that are made of a snapshot in the middle, too.
+// A deleted namespace takes no writes and answers nothing, undeleted it is as it was, and purged nothing is left of it.
+// All replicas agree all the while, those that are made of a snapshot in the middle, too.
 func TestLifeOfANamespace(t *testing.T) {
 	for name, sort := range sorts() {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +353,8 @@ func TestPurgeInBoundedEntries(t *testing.T) {
 	}
 }
 
-// A shard that is full of namespaces gives a new one the place of the emptied one with the lowest version, and of no other.
+// A shard that is full of namespaces gives a new one the place of the emptied one with the lowest version, and of no
+// other.
 func TestNewNamespacesReplaceEmptiedOnes(t *testing.T) {
 	l := newLife(t, Heap{})
 	limits := DefaultLimits()

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// record is the block of a key: a head, its name, and room for what it holds, all in words without pointers. What an increment reads of a key
-// lies together.
+// record is the block of a key: a head, its name, and room for what it holds, all in words without pointers. What an
+// increment reads of a key lies together.
 //
 //	0  form (3) | length of the name (10) | its namespace (16) | era (16) | bins, lower part (19)
 //	1  next cleanup (57) | bins, upper part (5) | on event time | something is lost

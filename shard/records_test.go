@@ -38,8 +38,9 @@ func TestRecordOfADistribution(t *testing.T) {
 	}
 }
 
-// Keys of every kind, with names that end before, at and behind the end of a word, keep what they hold when it grows and shrinks, when they get
-// another name, and when they are given a time to live and lose it again; and a view keeps what it saw.
+// Keys of every kind, with names that end before, at and behind the end of a word, keep what they hold when it grows
+// and shrinks, when they get another name, and when they are given a time to live and lose it again; and a view keeps
+// what it saw.
 func TestRecordsMove(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)
 	apply := func(commands ...*ebbv1.Command) {

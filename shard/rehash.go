@@ -223,7 +223,8 @@ func (h *rehash) takeKey(old *State, ns, to *namespace, key uint32) error {
 	return h.adoptImage(to, name, image)
 }
 
-// adoptImage makes a key of an image, unless nothing is left of it by the latest clock. The key was there already: it may be larger than one that is made now.
+// adoptImage makes a key of an image, unless nothing is left of it by the latest clock. The key was there already: it
+// may be larger than one that is made now.
 func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
 	img, ok := decodeImage(image, imageBothVersion, func(form, int) int { return bodyBytesOver(h.limits.BodyBytes) })
 	if !ok {

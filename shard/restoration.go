@@ -171,7 +171,8 @@ func RestoredBehaviour(command []byte) uint32 {
 	return uint32(r.uvarint())
 }
 
-// Successor returns the state that takes this one's place from the next entry on, when a restore is over; nil otherwise.
+// Successor returns the state that takes this one's place from the next entry on, when a restore is over; nil
+// otherwise.
 func (s *State) Successor() *State { return s.successor }
 
 // pieceReader reads pieces, none of them empty, one after the other.

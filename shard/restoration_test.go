@@ -60,8 +60,9 @@ func unheaded(raw []byte) []byte {
 	return raw[blockOverhead+binary.LittleEndian.Uint32(raw[1:])+4:]
 }
 
-// What a restore leaves is, byte for byte, what the snapshot held: keys, dictionaries, sessions, sources and idempotency keys. It stands in the new log, by
-// a clock that has not gone back. A replica that joins between two pieces ends with the same.
+// What a restore leaves is, byte for byte, what the snapshot held: keys, dictionaries, sessions, sources and
+// idempotency keys. It stands in the new log, by a clock that has not gone back. A replica that joins between two
+// pieces ends with the same.
 func TestRestorationThroughTheLog(t *testing.T) {
 	from := furnished(t)
 	raw := snapshot(t, from)

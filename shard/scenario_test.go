@@ -42,7 +42,8 @@ import (
 //	freeze
 //	    for later questions with "view"
 //
-// Bitmaps are in scenariobits_test.go. In bins and texts _ is a space. Times are durations since 2020-01-01; sessions are called #1, #2 in the order of their opening.
+// Bitmaps are in scenariobits_test.go. In bins and texts _ is a space. Times are durations since 2020-01-01; sessions
+// are called #1, #2 in the order of their opening.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		sc := &scenario{t: t, s: New(1, &wiping{})}

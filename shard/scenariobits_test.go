@@ -22,7 +22,8 @@ import (
 //	groups NAME KEY... [top=n]
 //	cohort NAME [everyone]
 //
-// An expression is a key, FIRST..LAST, or or(..), and(..), andnot(..), xor(..), not(a,universe) or N-of(..), without blanks.
+// An expression is a key, FIRST..LAST, or or(..), and(..), andnot(..), xor(..), not(a,universe) or N-of(..), without
+// blanks.
 func (sc *scenario) bitEdits(op, namespace, key string, words []string) *ebbv1.Command {
 	c := &ebbv1.Command{Namespace: namespace}
 	edit := func() *ebbv1.BitEdit {

@@ -39,8 +39,8 @@ func partOf(t fataler, s *State, q *ebbv1.Question, at int64) *ebbv1.ShardAnswer
 	return a
 }
 
-// Overlaps and graphs tell the truth about small sets, and say the same whether their keys lie in one shard or in two, in which time has
-// gone on differently.
+// Overlaps and graphs tell the truth about small sets, and say the same whether their keys lie in one shard or in two,
+// in which time has gone on differently.
 func TestSetsAcrossShards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := int64(1_700_000_000 * second)
@@ -297,7 +297,8 @@ func FuzzMergeSets(f *testing.F) {
 	})
 }
 
-// BenchmarkMergeGraph is what a coordinator does with the parts of 1,000 sets of 1,000 to 11,000 members from 16 shards: decode, compare each with each, write the answer.
+// BenchmarkMergeGraph is what a coordinator does with the parts of 1,000 sets of 1,000 to 11,000 members from 16
+// shards: decode, compare each with each, write the answer.
 func BenchmarkMergeGraph(b *testing.B) {
 	for _, halfLife := range []sketch.Tick{0, 3600 * second} {
 		b.Run(fmt.Sprintf("halflife=%ds", halfLife/second), func(b *testing.B) {
@@ -345,7 +346,8 @@ func newSetOf(halfLife sketch.Tick) body {
 	return mustBody(&setDecayed{s}, err)
 }
 
-// A graph takes its sets from patterns as well: those that match, each once, after those that are named, and nothing of other kinds.
+// A graph takes its sets from patterns as well: those that match, each once, after those that are named, and nothing of
+// other kinds.
 func TestGraphOfPatterns(t *testing.T) {
 	const now = 1_700_000_000 * second
 	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
@@ -406,7 +408,8 @@ func TestGraphOfTooMany(t *testing.T) {
 	}
 }
 
-// Of a set that is named a graph has the links that are the strongest, where all sets are exact: signatures alone would leave some out.
+// Of a set that is named a graph has the links that are the strongest, where all sets are exact: signatures alone would
+// leave some out.
 func TestGraphOfNamedSetLeavesNoneOut(t *testing.T) {
 	const now, sets, size, members, links = 1_700_000_000 * second, 120, 300, 4000, 10
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, now)

@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// silent is a state with 5,000 keys that fade by a half-life of a year and 5,000 that never fade, in memory that counts.
+// silent is a state with 5,000 keys that fade by a half-life of a year and 5,000 that never fade, in memory that
+// counts.
 func silent(t *testing.T) (s *State, mem *wiping, now int64) {
 	t.Helper()
 	mem = &wiping{}

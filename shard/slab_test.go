@@ -2,7 +2,8 @@ package shard
 
 import "testing"
 
-// Every number of words has a class whose blocks are large enough, and not by more than an eighth, or a fifth above 4 KiB; of its runs no more than a sixteenth is left over.
+// Every number of words has a class whose blocks are large enough, and not by more than an eighth, or a fifth above 4
+// KiB; of its runs no more than a sixteenth is left over.
 func TestClasses(t *testing.T) {
 	for words, class := range classOf {
 		c := classes[class]

@@ -5,7 +5,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// isPart says whether a key is not one that anybody made, but a part of a bitmap that is placed by slice: see proto.PartName.
+// isPart says whether a key is not one that anybody made, but a part of a bitmap that is placed by slice: see
+// proto.PartName.
 func isPart(ns *namespace, name []byte) bool {
 	return proto.BySlice(ns.definition) && proto.IsPartName(name)
 }

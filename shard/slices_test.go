@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// To a shard the home of a bitmap that is placed by slice and its parts are keys; it refuses what is neither, lists homes only, and keeps the settings in a snapshot.
+// To a shard the home of a bitmap that is placed by slice and its parts are keys; it refuses what is neither, lists
+// homes only, and keeps the settings in a snapshot.
 func TestBitmapsBySlice(t *testing.T) {
 	s := defined(t, &ebbv1.Namespace{
 		Name: "people", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE, Universe: []byte("all"),

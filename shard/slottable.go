@@ -48,7 +48,8 @@ const inUse = ^uint32(0)
 
 // freeList is numbers that are handed out and taken back, as a snapshot sees them.
 type freeList interface {
-	// ends are how many numbers have been handed out at least once, the first free one plus one, and how many are in use.
+	// ends are how many numbers have been handed out at least once, the first free one plus one, and how many are in
+	// use.
 	ends() (slots, free, live uint32)
 	// link is inUse, or the next free number plus one.
 	link(i uint32) uint32

@@ -321,8 +321,8 @@ func TestImagesAheadOfTheEventClock(t *testing.T) {
 	}
 }
 
-// Batches of a stream may be applied out of order: it began with its earliest event all the same, and what came evenly is no change. One event with a wrong
-// date is no beginning.
+// Batches of a stream may be applied out of order: it began with its earliest event all the same, and what came evenly
+// is no change. One event with a wrong date is no beginning.
 func TestTrendOfBatchesOutOfOrder(t *testing.T) {
 	const minute = 60 * second
 	day := int64(1_700_000_000 * second)

@@ -33,13 +33,13 @@ import (
 //	slots = count first-free { 0 item | 1 + next free }
 //
 // What keys that are gone may have held, a count since a time that decays by a half-life, is there from format 9 on,
-// which a shard has from BehaviourGone on. The shortest half-life of keys, and whether the clock was set back since, are
-// there from format 10 on, which a shard has from BehaviourGoneBack on.
+// which a shard has from BehaviourGone on. The shortest half-life of keys, and whether the clock was set back since,
+// are there from format 10 on, which a shard has from BehaviourGoneBack on.
 //
-// Uploads, and what else stands in [] of a namespace, are there from format 8
-// on, which a shard has from BehaviourSketches on. What else stands in [] is there from format 6 on, a deletion and emptied from format 7 on, which a shard has from
-// BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so builds of both can install
-// it.
+// Uploads, and what else stands in [] of a namespace, are there from format 8 on, which a shard has from
+// BehaviourSketches on. What else stands in [] is there from format 6 on, a deletion and emptied from format 7 on,
+// which a shard has from BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so
+// builds of both can install it.
 //
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (

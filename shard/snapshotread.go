@@ -25,7 +25,8 @@ func RestoreUnder(limits Limits, id ID, mem Memory, r io.Reader) (*State, error)
 	return restoreAt(0, limits, id, mem, r)
 }
 
-// restoreAt restores a snapshot from another log: in this one it is the outcome of the entry at an index, if that is not 0.
+// restoreAt restores a snapshot from another log: in this one it is the outcome of the entry at an index, if that is
+// not 0.
 func restoreAt(index uint64, limits Limits, id ID, mem Memory, r io.Reader) (*State, error) {
 	s := New(id, mem)
 	s.limits = limits

@@ -84,7 +84,8 @@ func writeActive(b *blockWriter, s activePeriods) {
 	}
 }
 
-// writeDeletion writes 0 of a namespace that is not deleted, 1 of one in grace, 2 of one being purged and 3 of one that is emptied.
+// writeDeletion writes 0 of a namespace that is not deleted, 1 of one in grace, 2 of one being purged and 3 of one that
+// is emptied.
 func writeDeletion(b *blockWriter, ns *namespace) {
 	d := ns.definition.GetDeletion()
 	switch {

@@ -62,11 +62,12 @@ const (
 	// BehaviourBeginnings is from when on a rate does not depend on the order of events: see activePeriods.
 	BehaviourBeginnings = BehaviourWindows
 
-	// BehaviourFaint is from when on an event that weighs nothing any more makes a bin where the floor keeps bins for good.
+	// BehaviourFaint is from when on an event that weighs nothing any more makes a bin where the floor keeps bins for
+	// good.
 	BehaviourFaint = 6
 
-	// BehaviourUnited is from when on a shard keeps the active periods of a namespace also when keys come from elsewhere
-	// or its clock is set back, so that all shards together say when rates begin.
+	// BehaviourUnited is from when on a shard keeps the active periods of a namespace also when keys come from
+	// elsewhere or its clock is set back, so that all shards together say when rates begin.
 	BehaviourUnited = BehaviourFaint
 
 	// BehaviourHolderDrops is from when on a drop of a source may have the identity of its holder. It then changes
@@ -74,8 +75,8 @@ const (
 	BehaviourHolderDrops = BehaviourFaint
 
 	// BehaviourImages is from when on an image of other settings is converted at a time that the shard's clock has
-	// reached, also where settings begin later: those of a namespace without events, under an event clock. Bins of merged
-	// images get their ids in the order of their names.
+	// reached, also where settings begin later: those of a namespace without events, under an event clock. Bins of
+	// merged images get their ids in the order of their names.
 	BehaviourImages = 7
 
 	// BehaviourSlowKeys is from when on a key is there as long as either half-life of its namespace counts something,
@@ -83,8 +84,8 @@ const (
 	BehaviourSlowKeys = BehaviourImages
 
 	// BehaviourGone is from when on a namespace remembers what keys may have held that were gone when its settings
-	// changed, see gone.go. A change finds also keys of other kinds than distributions gone, and a quantile lives until the
-	// present threshold, where that is lower than its own.
+	// changed, see gone.go. A change finds also keys of other kinds than distributions gone, and a quantile lives until
+	// the present threshold, where that is lower than its own.
 	BehaviourGone = BehaviourImages
 
 	// BehaviourFullQuantiles is from when on a value that finds no bucket is refused as one too many, and no longer as

@@ -99,7 +99,8 @@ func (s *summaries) makePrivate(key, epoch uint32) {
 	}
 }
 
-// put stores what a key holds. Bins or ids that have left their room get another one, and the name of the key comes with them.
+// put stores what a key holds. Bins or ids that have left their room get another one, and the name of the key comes
+// with them.
 func (s *summaries) put(key uint32, sum *summary, epoch uint32) { s.store(key, sum, nil, epoch) }
 
 // packedName is a name as words.
@@ -209,8 +210,9 @@ func (s *summaries) storeBitmap(key uint32, r record, sum *summary, bits *bitmap
 	s.bins.drop(had, epoch)
 }
 
-// move gives a key another block, for a record with a head of so many words and a room of as many, or more, whose contents mean nothing. Of the
-// head there is what says its name and namespace. The old block is for the caller to drop: what goes into the room may lie there.
+// move gives a key another block, for a record with a head of so many words and a room of as many, or more, whose
+// contents mean nothing. Of the head there is what says its name and namespace. The old block is for the caller to
+// drop: what goes into the room may lie there.
 func (s *summaries) move(key uint32, head, words int, name *packedName, epoch uint32) (r record, room []uint64, had blockRef) {
 	had = s.keys.block(key)
 	old := record(s.bins.at(had))
@@ -226,7 +228,8 @@ func (s *summaries) move(key uint32, head, words int, name *packedName, epoch ui
 	return r, r[head+len(as.words):], had
 }
 
-// holds says whether these words, of bins or ids, lie in the room. If there are none, it says whether the block is as small as it can be with a room of so many.
+// holds says whether these words, of bins or ids, lie in the room. If there are none, it says whether the block is as
+// small as it can be with a room of so many.
 func (r record) holds(words []uint64, least int) bool {
 	room := r.room()
 	if len(words) > 0 {

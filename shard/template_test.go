@@ -82,7 +82,8 @@ func TestSizesInSnapshots(t *testing.T) {
 	}
 }
 
-// A sum that is too large is an overflow, whether it is merged over shards or within one: here of counters as large as no events make them.
+// A sum that is too large is an overflow, whether it is merged over shards or within one: here of counters as large as
+// no events make them.
 func TestOverflowIsNamed(t *testing.T) {
 	c, err := sketch.NewCountMin(sketch.CountMinParams{Epsilon: 0.5, Delta: 0.5})
 	if err != nil {
@@ -103,7 +104,8 @@ func TestOverflowIsNamed(t *testing.T) {
 	}
 }
 
-// A shard does not believe a snapshot whose summaries take more memory than it would have let them, however few bytes they come in.
+// A shard does not believe a snapshot whose summaries take more memory than it would have let them, however few bytes
+// they come in.
 func TestRestoreHasABudget(t *testing.T) {
 	def := &ebbv1.Namespace{Name: "n", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, Sizes: &ebbv1.Sizes{BloomCapacity: 4_000_000}}
 	s := definedAt(t, def, 1_700_000_000_000_000) // before BehaviourDeletion: what they take when full

@@ -16,8 +16,9 @@ import (
 //	unions  |-----4----|
 //	                 |-----4----|
 //
-// So the next window needs one more, and whatever a window is, it is two bitmaps; three when its last period is still written to. A union is made when it is asked for a second
-// time and none of its bitmaps has changed, and used as long as none of them has. One goroutine at a time may use it.
+// So the next window needs one more, and whatever a window is, it is two bitmaps; three when its last period is still
+// written to. A union is made when it is asked for a second time and none of its bitmaps has changed, and used as long
+// as none of them has. One goroutine at a time may use it.
 type UnionCache struct {
 	// UnionCacheStats says what it did.
 	UnionCacheStats
@@ -53,7 +54,8 @@ func NewUnionCache(mem Memory, bytesMax int) *UnionCache {
 	}
 }
 
-// Find returns the unions that are there for a window, fewest first to last, and those that are worth making now; whoever makes them Adds them, and finds again what there is then.
+// Find returns the unions that are there for a window, fewest first to last, and those that are worth making now;
+// whoever makes them Adds them, and finds again what there is then.
 func (u *UnionCache) Find(w *Window) (have []*CachedUnion, worth []*PlannedUnion) {
 	u.Windows++
 	if w.Whole && w.Bytes <= u.max/2 {
@@ -71,7 +73,8 @@ func (u *UnionCache) Find(w *Window) (have []*CachedUnion, worth []*PlannedUnion
 	return have, worth
 }
 
-// worth are the unions that a window was asked for before, and that are not there. When its last period has changed since, it is looked at without that.
+// worth are the unions that a window was asked for before, and that are not there. When its last period has changed
+// since, it is looked at without that.
 func (u *UnionCache) worth(w *Window) (missing []Span) {
 	var fresh []Span
 	defer func() {

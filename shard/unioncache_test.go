@@ -69,7 +69,8 @@ func counted(x *ebbv1.BitmapExpr) *ebbv1.BitmapQuestion {
 	return &ebbv1.BitmapQuestion{Expr: x, Select: &ebbv1.BitmapQuestion_Count{Count: true}}
 }
 
-// Whatever happens to bitmaps between questions, and however much room there is, windows are what a map says. What made way for others is wiped.
+// Whatever happens to bitmaps between questions, and however much room there is, windows are what a map says. What made
+// way for others is wiped.
 func TestWindowsAreWhatAMapSays(t *testing.T) {
 	const family = 16
 	for name, room := range map[string]int{"no room": 0, "room for few": 8 * 8 * unionPages * PageWords, "room for all": 1 << 30} {
@@ -168,7 +169,8 @@ func stored2(key, a, b string) *ebbv1.Command {
 	return storing(key, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{keyExpr(a), keyExpr(b)}}}})
 }
 
-// A window that rolls is at most three bitmaps a day on, with its last day still open; two when it is asked again after that is closed. Each day takes one union more.
+// A window that rolls is at most three bitmaps a day on, with its last day still open; two when it is asked again after
+// that is closed. Each day takes one union more.
 func TestWindowsThatRoll(t *testing.T) {
 	for _, width := range []int{7, 30} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
@@ -284,7 +286,8 @@ func TestUnionsOfNothing(t *testing.T) {
 	}
 }
 
-// Where bitmaps are placed by slice their parts are periods like others. One that was made again under another number is another.
+// Where bitmaps are placed by slice their parts are periods like others. One that was made again under another number
+// is another.
 func TestWindowsOfParts(t *testing.T) {
 	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE})
 	mem := &wiping{}

@@ -47,7 +47,8 @@ type Window struct {
 	windowID
 	Versions []BitmapVersion // of each period
 	Bytes    int             // that their union takes at most, about
-	// Whole says that the question is about all ids. To make a union for one about some would cost more than the question.
+	// Whole says that the question is about all ids. To make a union for one about some would cost more than the
+	// question.
 	Whole bool
 
 	keys [][]byte

@@ -10,9 +10,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A distinct in a namespace with a window knows who was there within any window up to that one: of one key, of several in a shard, and of
-// keys in two shards, whatever the order of events, after a restart too. All that was there in the window counts, and of
-// what is older only what came less than a slice before it. So do keys from before BehaviourWindows and both together.
+// A distinct in a namespace with a window knows who was there within any window up to that one: of one key, of several
+// in a shard, and of keys in two shards, whatever the order of events, after a restart too. All that was there in the
+// window counts, and of what is older only what came less than a slice before it. So do keys from before
+// BehaviourWindows and both together.
 func TestWindowsAgainstTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const window, slice = 60 * second, second

@@ -15,8 +15,8 @@ const (
 	micro               // int64 levels in micro-counts, see leak.go
 )
 
-// The bins lie in one allocation without pointers: room for a number of ids, as many values, and, when they are many, the
-// slots of an index from id to position; when they are very many, the maximum of each 64 values (see maxima.go).
+// The bins lie in one allocation without pointers: room for a number of ids, as many values, and, when they are many,
+// the slots of an index from id to position; when they are very many, the maximum of each 64 values (see maxima.go).
 //
 //	words  | ids, two a word | values, one a word (compact: two) | slots, four a word (two when room >= 65,535) | maxima |
 //	         <--  room/2  -->  <--     room (compact: room/2) --> <--  only when room > scanMax, 5/4 room slots  --> room/64
@@ -147,9 +147,9 @@ func (d *Distribution) probe(bin uint32) int {
 	}
 }
 
-// Touch reads, for nothing, what Add of this bin is going to read. The cache misses of one Add follow each other; those of many
-// Touches overlap: touch a batch, then add it. What it answers means nothing, and must be used for the compiler to keep
-// the reads.
+// Touch reads, for nothing, what Add of this bin is going to read. The cache misses of one Add follow each other; those
+// of many Touches overlap: touch a batch, then add it. What it answers means nothing, and must be used for the compiler
+// to keep the reads.
 func (d *Distribution) Touch(bin uint32) uint64 {
 	if d.room > scanMax {
 		s := d.slots()
@@ -176,8 +176,8 @@ func (d *Distribution) Touch(bin uint32) uint64 {
 // hashFactor spreads ids: 2^32 / golden ratio.
 const hashFactor = 0x9e3779b1
 
-// slots is the index part of the words. An entry is position + 1 and, above it in what bits there are left, a tag of the id's
-// hash, so that the id of another bin is seldom looked at.
+// slots is the index part of the words. An entry is position + 1 and, above it in what bits there are left, a tag of
+// the id's hash, so that the id of another bin is seldom looked at.
 type slots struct {
 	words []uint64
 	n     uint32

@@ -39,8 +39,8 @@ func (p *BloomParams) check() error {
 	return nil
 }
 
-// Bloom is a split-block Bloom filter (Putze, Sanders, Singler 2007; as in Apache Parquet): of blocks of 256 bits, one cache line
-// holds all that a key touches, a bit in each of 8 lanes.
+// Bloom is a split-block Bloom filter (Putze, Sanders, Singler 2007; as in Apache Parquet): of blocks of 256 bits, one
+// cache line holds all that a key touches, a bit in each of 8 lanes.
 //
 //	hash -> block (its upper bits), and from a remixed hash 5 bits a lane
 //	| lane 0, 32 bits | lane 1 | ... | lane 7 |
@@ -48,8 +48,9 @@ func (p *BloomParams) check() error {
 // A key that was added is always found. Of others, at most FalseRate are found as long as there are no more than
 // Capacity keys: 10.6 bits a key at 1%. Beyond that it still takes keys, and says that it is over.
 //
-// It is a set of bits: adding and merging commute, associate, and repeat without effect, to the byte. It is a value with one owner: to
-// keep a copy, Clone it. It takes memory for the blocks that its keys are in, and for all once a sixth to a third are.
+// It is a set of bits: adding and merging commute, associate, and repeat without effect, to the byte. It is a value
+// with one owner: to keep a copy, Clone it. It takes memory for the blocks that its keys are in, and for all once a
+// sixth to a third are.
 type Bloom struct {
 	params BloomParams
 	blocks int
@@ -320,9 +321,9 @@ func (f *Bloom) appendBits(b []byte) []byte {
 	return f.bits.append(append(b, 1), f.size(), f.ones)
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. A filter that is nearly empty is short in bytes and
-// may grow to BloomBytesMax of memory.
+// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was. A filter that is nearly empty is short in
+// bytes and may grow to BloomBytesMax of memory.
 func (f *Bloom) Decode(b []byte) (rest []byte, err error) {
 	r := reading(b, BloomBytesMax)
 	p := r.bloomParams(bloomKind)

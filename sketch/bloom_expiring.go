@@ -20,23 +20,23 @@ type BloomExpiringParams struct {
 	Hash   Hash
 }
 
-// BloomExpiring is a Bloom filter that forgets: an age-partitioned one (Shtul, Baquero, Almeida 2020). Of k+l slices, the
-// youngest first, a key sets a bit in each of the k youngest; it is found when k slices in a row have its bits. After a
-// generation all slices age by one, and the oldest is dropped and becomes the youngest:
+// BloomExpiring is a Bloom filter that forgets: an age-partitioned one (Shtul, Baquero, Almeida 2020). Of k+l slices,
+// the youngest first, a key sets a bit in each of the k youngest; it is found when k slices in a row have its bits.
+// After a generation all slices age by one, and the oldest is dropped and becomes the youngest:
 //
 //	youngest | 0 | 1 | ... | k-1 | ... | k+l-1 | oldest      a key lies in k in a row, for l generations at least
 //
-// Slices are sized to be half full when they leave the youngest k. k and l are chosen for the fewest bits: 19.8 a key at 1%.
-// A generation is a part of the window, and ages are taken from the clock (reads see what a write at that time would find); or
-// it is a number of keys that changed something.
+// Slices are sized to be half full when they leave the youngest k. k and l are chosen for the fewest bits: 19.8 a key
+// at 1%. A generation is a part of the window, and ages are taken from the clock (reads see what a write at that time
+// would find); or it is a number of keys that changed something.
 //
 // Whatever was added is found for a window and up to a generation more. Then a key loses a slice each generation, and
 // the chance that it is still found halves with each; after k it is gone. At most FalseRate of other keys are found, as
 // long as a window has no more than Capacity keys. Beyond that it still takes keys, and says that it is over.
 //
-// Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to keep a copy,
-// Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many bits as
-// words are set.
+// Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to
+// keep a copy, Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many
+// bits as words are set.
 type BloomExpiring struct {
 	params     BloomExpiringParams
 	k, l       int
@@ -72,8 +72,8 @@ func NewBloomExpiring(p BloomExpiringParams) (BloomExpiring, error) {
 	return f, nil
 }
 
-// ageShape is the k and l, at most bloomSlicesMax together, that need the fewest bits a key, (k+l) k/l / ln 2, with a rate of false
-// positives of at most this.
+// ageShape is the k and l, at most bloomSlicesMax together, that need the fewest bits a key, (k+l) k/l / ln 2, with a
+// rate of false positives of at most this.
 func ageShape(rate float64) (k, l int) {
 	best := math.Inf(1)
 	for tryK := 1; tryK < bloomSlicesMax; tryK++ {
@@ -108,8 +108,8 @@ func ageSpan(k int, rate float64) (l int) {
 	return l
 }
 
-// ageChain finds the probability that k slices in a row are hit by chance, slice by slice: run[a] is that the last a were hit and
-// no k before.
+// ageChain finds the probability that k slices in a row are hit by chance, slice by slice: run[a] is that the last a
+// were hit and no k before.
 type ageChain struct {
 	k     int
 	run   [bloomSlicesMax]float64
@@ -173,8 +173,9 @@ func (f *BloomExpiring) bit(hash uint64, slot int) (word *uint64, mask uint64) {
 	return &f.bits.words[at/64], 1 << (at % 64)
 }
 
-// Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not before t and
-// not before any earlier now; without a window neither matters. A key that comes late is forgotten as if it had come in time.
+// Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not
+// before t and not before any earlier now; without a window neither matters. A key that comes late is forgotten as if
+// it had come in time.
 func (f *BloomExpiring) Add(now, t Tick, hash uint64) (changed bool) {
 	age := 0
 	if f.params.Window > 0 {
@@ -356,8 +357,9 @@ func (f *BloomExpiring) over(generation int64, empty int) bool {
 	return false
 }
 
-// State describes it at a time; Keys is an estimate of all that can be found, if they came evenly and each within one stretch of k
-// generations. One that comes again later counts again, which only KeysLeast knows; KeysMost is for those that came at once. It never writes.
+// State describes it at a time; Keys is an estimate of all that can be found, if they came evenly and each within one
+// stretch of k generations. One that comes again later counts again, which only KeysLeast knows; KeysMost is for those
+// that came at once. It never writes.
 func (f *BloomExpiring) State(at Tick) BloomState {
 	if f.ones == nil {
 		return BloomState{}
@@ -399,8 +401,8 @@ func (f *BloomExpiring) Last() Tick {
 // holds cannot be read.
 func (f *BloomExpiring) Reached() Tick { return f.Last() }
 
-// Death is the tick from which on nothing is found, as long as nothing is added: when fewer than k slices are left. It is
-// MaxTick without a window, and 0 when nothing was ever added.
+// Death is the tick from which on nothing is found, as long as nothing is added: when fewer than k slices are left. It
+// is MaxTick without a window, and 0 when nothing was ever added.
 func (f *BloomExpiring) Death() Tick {
 	switch {
 	case f.ones == nil:
@@ -411,9 +413,9 @@ func (f *BloomExpiring) Death() Tick {
 	return Tick(f.generation+int64(f.l)+1) * f.Span()
 }
 
-// Merge makes it the union with o, which stays as it is: slices of the same age, with a window those of the later of the two.
-// It commutes and repeats without effect, to the byte. It answers ErrIncompatible, without a window also when the two are in
-// different generations, and then nothing has changed.
+// Merge makes it the union with o, which stays as it is: slices of the same age, with a window those of the later of
+// the two. It commutes and repeats without effect, to the byte. It answers ErrIncompatible, without a window also when
+// the two are in different generations, and then nothing has changed.
 func (f *BloomExpiring) Merge(o *BloomExpiring) error {
 	if f.params != o.params {
 		return &mismatch{kind: "expiring bloom", a: f.params, b: o.params}
@@ -492,8 +494,8 @@ func (f *BloomExpiring) AppendBinary(b []byte) []byte {
 	return f.bits.append(binary.AppendUvarint(b, f.keys), f.all(), ones)
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
 func (f *BloomExpiring) Decode(b []byte) (rest []byte, err error) {
 	return f.DecodeWithin(b, math.MaxInt)
 }

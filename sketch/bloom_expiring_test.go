@@ -54,7 +54,8 @@ func TestBloomExpiringParams(t *testing.T) {
 	}
 }
 
-// TestBloomExpiringShape: the rate of the chosen k and l, by the definition: slices hit at random, and k in a row sought.
+// TestBloomExpiringShape: the rate of the chosen k and l, by the definition: slices hit at random, and k in a row
+// sought.
 func TestBloomExpiringShape(t *testing.T) {
 	for _, rate := range []float64{0.1, 0.01, 0.001} {
 		k, l := ageShape(rate)
@@ -86,7 +87,8 @@ func TestBloomExpiringShape(t *testing.T) {
 	}
 }
 
-// TestBloomExpiringByCount: the last Capacity keys are always found, others at no more than the rate, and none for ever.
+// TestBloomExpiringByCount: the last Capacity keys are always found, others at no more than the rate, and none for
+// ever.
 func TestBloomExpiringByCount(t *testing.T) {
 	const capacity = 5000
 	for _, rate := range []float64{0.1, 0.01, 0.001} {
@@ -130,8 +132,8 @@ func TestBloomExpiringByCount(t *testing.T) {
 	}
 }
 
-// TestBloomExpiringByTime: a key is found for a window after its own time, late or not, and not when k generations more have passed;
-// reads see the time they ask for and change nothing.
+// TestBloomExpiringByTime: a key is found for a window after its own time, late or not, and not when k generations more
+// have passed; reads see the time they ask for and change nothing.
 func TestBloomExpiringByTime(t *testing.T) {
 	const capacity = 3000
 	f := newExpiring(t, capacity, 0.001, hour)
@@ -186,8 +188,8 @@ func TestBloomExpiringByTime(t *testing.T) {
 	}
 }
 
-// TestBloomExpiringBurst: more keys than a window is for are all found; it says that it is over, and is not any more when they
-// have gone.
+// TestBloomExpiringBurst: more keys than a window is for are all found; it says that it is over, and is not any more
+// when they have gone.
 func TestBloomExpiringBurst(t *testing.T) {
 	f := newExpiring(t, 1000, 0.01, hour)
 	for i := range 3000 {
@@ -206,8 +208,8 @@ func TestBloomExpiringBurst(t *testing.T) {
 	}
 }
 
-// TestBloomExpiringMerges: what either has is found as long as each would have it, in either order to the byte, and repeating makes no
-// difference.
+// TestBloomExpiringMerges: what either has is found as long as each would have it, in either order to the byte, and
+// repeating makes no difference.
 func TestBloomExpiringMerges(t *testing.T) {
 	for seed := range 20 {
 		r, now := rng(seed), epoch
@@ -337,7 +339,8 @@ func BenchmarkBloomExpiring(b *testing.B) {
 	})
 }
 
-// It dies when nothing that was added can be found any more: not before the last key is gone, and in the same generation.
+// It dies when nothing that was added can be found any more: not before the last key is gone, and in the same
+// generation.
 func TestBloomExpiringDies(t *testing.T) {
 	const hour = Tick(3600e6)
 	f, err := NewBloomExpiring(BloomExpiringParams{Capacity: 1000, FalseRate: 0.01, Window: hour})

@@ -14,7 +14,8 @@ const bloomExactBlocks = 1 << 14
 // passes those before it.
 type bloomLayers struct {
 	// keys is the estimate. Of a filter that was merged it takes layers for as full as they were when they were
-	// followed by the next; most takes them for as full as they are, as for all keys added since. least divides by nothing.
+	// followed by the next; most takes them for as full as they are, as for all keys added since. least divides by
+	// nothing.
 	least, keys, most float64
 
 	variance  float64 // of most, and at least that of the others

@@ -9,9 +9,10 @@ import (
 // BloomGenerationsMax bounds the generations of a BloomScalable.
 const BloomGenerationsMax = 24
 
-// BloomScalable is a Bloom filter that grows (Almeida, Baquero, Preguiça, Hutchison 2007): when its last generation is full, it adds one for
-// twice the keys at a lower rate of false positives, so that all together stay below the rate asked for. The rates fall like the
-// squares, whose sum is finite, and not by halves, which would take 9 bits a key more in the tenth generation:
+// BloomScalable is a Bloom filter that grows (Almeida, Baquero, Preguiça, Hutchison 2007): when its last generation is
+// full, it adds one for twice the keys at a lower rate of false positives, so that all together stay below the rate
+// asked for. The rates fall like the squares, whose sum is finite, and not by halves, which would take 9 bits a key
+// more in the tenth generation:
 //
 //	generation i: Capacity * 2^i keys at 0.6 FalseRate / (i+1)^2      0.6 sum 1/i^2 < 1
 //
@@ -208,8 +209,8 @@ func (s *BloomScalable) appendOwn(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
 func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
 	return s.DecodeWithin(b, BloomBytesMax)
 }

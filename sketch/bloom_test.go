@@ -74,8 +74,8 @@ func TestBloomParams(t *testing.T) {
 	}
 }
 
-// TestBloomRate: at capacity no key is missed, what is measured over a million absent keys is below the target, and it takes the
-// bits that it should.
+// TestBloomRate: at capacity no key is missed, what is measured over a million absent keys is below the target, and it
+// takes the bits that it should.
 func TestBloomRate(t *testing.T) {
 	for _, c := range []struct {
 		keys   int
@@ -323,7 +323,8 @@ func BenchmarkBloom(b *testing.B) {
 	})
 }
 
-// What is nearly empty is short in bytes and large in memory: DecodeWithin says how large it may be, and no generation follows one that is not full.
+// What is nearly empty is short in bytes and large in memory: DecodeWithin says how large it may be, and no generation
+// follows one that is not full.
 func TestDecodeWithin(t *testing.T) {
 	hash := Hash{ID: HashXXH3, Seed: 5}
 	f, err := NewBloomScalable(BloomParams{Capacity: 1_000_000, FalseRate: 0.01, Hash: hash})

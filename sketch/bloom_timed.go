@@ -44,8 +44,8 @@ type BloomTimedParams struct {
 // At 1% it takes about 20 bits a key where keys come evenly, and up to twice that while a layer fills. It grows up to
 // BloomBytesMax. Then it puts keys into the last layer, and says that it is over.
 //
-// Merging is an OR of the layers of one number and generation. It commutes, associates, and repeats without effect.
-// A union of filters that were full has more keys than its layers are for, and says so. It is a value with one owner: to
+// Merging is an OR of the layers of one number and generation. It commutes, associates, and repeats without effect. A
+// union of filters that were full has more keys than its layers are for, and says so. It is a value with one owner: to
 // keep a copy, Clone it.
 type BloomTimed struct {
 	params      BloomTimedParams

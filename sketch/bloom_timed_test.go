@@ -237,8 +237,8 @@ func TestBloomTimedIsOver(t *testing.T) {
 	}
 }
 
-// TestBloomTimedUnionIsTooLarge: a union of more than BloomBytesMax is refused, and changes nothing. One of bursts in the
-// same generation is as large as each of them.
+// TestBloomTimedUnionIsTooLarge: a union of more than BloomBytesMax is refused, and changes nothing. One of bursts in
+// the same generation is as large as each of them.
 func TestBloomTimedUnionIsTooLarge(t *testing.T) {
 	burst := func(at Tick) BloomTimed {
 		f := newTimed(t, 24_000_000, 0.01, 8*hour)

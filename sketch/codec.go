@@ -92,8 +92,9 @@ func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
 	return d.DecodeBins(&h, b, words[:cap(words)])
 }
 
-// Decode fills in the header with that of the distribution at the start of b, and answers what follows it: the bins, for DecodeBins. It has no more bins than
-// there are bytes for. Bytes that AppendBinary cannot have written are refused with ErrCorrupt.
+// Decode fills in the header with that of the distribution at the start of b, and answers what follows it: the bins,
+// for DecodeBins. It has no more bins than there are bytes for. Bytes that AppendBinary cannot have written are refused
+// with ErrCorrupt.
 func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version := r.byte()
@@ -140,9 +141,9 @@ func (d *Distribution) DecodeBins(h *Header, b []byte, words []uint64) (rest []b
 	return nil, ErrCorrupt
 }
 
-// Suits says whether a distribution can have been written under p, with no clock after until; signed says that amounts may
-// have been negative then or earlier. Decode cannot tell, for it does not know the Params. It takes time proportional to the
-// number of bins.
+// Suits says whether a distribution can have been written under p, with no clock after until; signed says that amounts
+// may have been negative then or earlier. Decode cannot tell, for it does not know the Params. It takes time
+// proportional to the number of bins.
 func (d *Distribution) Suits(p *Params, until Tick, signed bool) bool {
 	if p.Decay == Linear {
 		return d.z == 0 && d.z2 == 0 && (p.Bounded || d.lost == 0) && (d.form() == micro || d.Len() == 0)
@@ -223,8 +224,8 @@ func valueBytes(f form) int {
 type reader struct {
 	b  []byte
 	ok bool
-	// room is how many bytes of memory may be taken, once they are full, by what is short when written down: bitmaps and
-	// tables that are nearly empty.
+	// room is how many bytes of memory may be taken, once they are full, by what is short when written down: bitmaps
+	// and tables that are nearly empty.
 	room int
 }
 

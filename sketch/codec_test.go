@@ -109,7 +109,8 @@ func (d Distribution) check() error {
 	return nil
 }
 
-// FuzzDecode: whatever is accepted encodes to the same bytes and can be used; whatever is not leaves the receiver alone.
+// FuzzDecode: whatever is accepted encodes to the same bytes and can be used; whatever is not leaves the receiver
+// alone.
 func FuzzDecode(f *testing.F) {
 	for i, b := range samples(f) {
 		seedCorpus(f, i, b)

@@ -9,11 +9,12 @@ import "math"
 //
 // It has 4 times the resolution of a float32, whose sign and long exponent would be idle here.
 //
-// Rounding to nearest is biased: 0.1 added over and over to 10,000 is 102.4 units in the last place of a float32 and counts as
-// 102 each time, 0.4% short; what is below half a unit never counts at all. So the cut-off bits decide by how much they are,
-// against a hash of the sum and of Z, whether to round up: unbiased, and the same on every machine and for every landmark,
-// because only mantissas are hashed. N increments of a bin then err by about sqrt(N/6) units, each 2^-26 to 2^-25 of
-// the value: 8e-7 (one standard deviation) when a count reaches compactMax, where the whole distribution is promoted to 64 bits.
+// Rounding to nearest is biased: 0.1 added over and over to 10,000 is 102.4 units in the last place of a float32 and
+// counts as 102 each time, 0.4% short; what is below half a unit never counts at all. So the cut-off bits decide by how
+// much they are, against a hash of the sum and of Z, whether to round up: unbiased, and the same on every machine and
+// for every landmark, because only mantissas are hashed. N increments of a bin then err by about sqrt(N/6) units, each
+// 2^-26 to 2^-25 of the value: 8e-7 (one standard deviation) when a count reaches compactMax, where the whole
+// distribution is promoted to 64 bits.
 
 const (
 	compactBias = (1023 - 64) << 52

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCompactIsAccurate: the promise is a relative error of at most 1e-5. Streams that are hard on short values: long ones, steady
-// fractions that rounding to nearest would always round the same way, tiny and late amounts.
+// TestCompactIsAccurate: the promise is a relative error of at most 1e-5. Streams that are hard on short values: long
+// ones, steady fractions that rounding to nearest would always round the same way, tiny and late amounts.
 func TestCompactIsAccurate(t *testing.T) {
 	steady := func(n float64, gap Tick) func(*rng, int) event {
 		return func(_ *rng, i int) event { now := epoch + Tick(i)*gap; return event{now, now, 0, n} }
@@ -178,8 +178,8 @@ func TestSqueeze(t *testing.T) {
 	}
 }
 
-// TestSize holds the memory that a distribution takes to the goals of a bin: 20, 15 and 15 bytes wide, 16, 11 and 11 compact, less
-// what keys and names need.
+// TestSize holds the memory that a distribution takes to the goals of a bin: 20, 15 and 15 bytes wide, 16, 11 and 11
+// compact, less what keys and names need.
 func TestSize(t *testing.T) {
 	for _, c := range []struct {
 		bins    int

@@ -2,10 +2,12 @@ package sketch
 
 import "math"
 
-// Convert changes a distribution from one set of Params to another that holds from at on: its counts at that moment stay what
-// they are and decay in the new way afterwards. What is dead at that moment becomes nothing; its bins stay until Prune.
+// Convert changes a distribution from one set of Params to another that holds from at on: its counts at that moment
+// stay what they are and decay in the new way afterwards. What is dead at that moment becomes nothing; its bins stay
+// until Prune.
 //
-// A changed half-life costs each value a rounding or two, and a value that is compact stays so unless new says otherwise.
+// A changed half-life costs each value a rounding or two, and a value that is compact stays so unless new says
+// otherwise.
 func (d *Distribution) Convert(old, new *Params, at Tick) {
 	if d.fresh() {
 		return
@@ -122,12 +124,12 @@ func (d *Distribution) countsToLevels(old, new *Params, at Tick) {
 // rawValues are the stored values of a form of one word a value.
 func (d *Distribution) rawValues() []uint64 { return d.values()[:d.Len()] }
 
-// Merge adds what o holds, which stays as it is. Both must have been written under Params of the same decay and half-life
-// (Convert a copy first). remap translates the bins of o; nil means that they are the same. The result is wide: nothing is
-// rounded twice. There is no limit of bins.
+// Merge adds what o holds, which stays as it is. Both must have been written under Params of the same decay and
+// half-life (Convert a copy first). remap translates the bins of o; nil means that they are the same. The result is
+// wide: nothing is rounded twice. There is no limit of bins.
 //
-// It commutes, bit for bit. It associates except for the rounding of sums, so fold in a fixed order. Under Linear the contents
-// at the later of the two last events are added, and neither law is promised of the bytes.
+// It commutes, bit for bit. It associates except for the rounding of sums, so fold in a fixed order. Under Linear the
+// contents at the later of the two last events are added, and neither law is promised of the bytes.
 func (d *Distribution) Merge(p *Params, o *Distribution, remap func(uint32) uint32) {
 	d.MergeAt(p, o, 0, remap)
 }

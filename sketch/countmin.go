@@ -12,7 +12,8 @@ const (
 	CountMinDepthMax = 32
 )
 
-// CountMinParams decide the shape of a CountMin: a width of ceil(e/Epsilon) cells and a depth of ceil(ln(1/Delta)) rows.
+// CountMinParams decide the shape of a CountMin: a width of ceil(e/Epsilon) cells and a depth of ceil(ln(1/Delta))
+// rows.
 type CountMinParams struct {
 	// Epsilon is the error as a part of Z, the sum of all counts: in (0, 1).
 	Epsilon float64
@@ -45,16 +46,17 @@ func (p *CountMinParams) shape() (width, depth int, err error) {
 	return int(w), int(d), checkHalfLife("count-min", p.HalfLife)
 }
 
-// CountMin estimates how often each of any number of items occurred (Cormode, Muthukrishnan 2005), under forward decay: a
-// write adds n times the weight of its time to a cell of each row, a read scales the least of them. All cells share one
-// landmark, so that time passes without touching them.
+// CountMin estimates how often each of any number of items occurred (Cormode, Muthukrishnan 2005), under forward decay:
+// a write adds n times the weight of its time to a cell of each row, a read scales the least of them. All cells share
+// one landmark, so that time passes without touching them.
 //
 //	truth <= estimate, and estimate <= truth + e/width * Z with probability 1 - Delta
 //
 // Where an earlier sketch of the key had died (see Born), the truth may be more than the estimate by what Lost tells.
 //
 // The update is the plain one: the conservative one does not merge. It commutes: to the bit without a half-life and
-// with whole amounts (up to 2^53 together), otherwise up to the rounding of sums. What is below 2^-100 counts as nothing.
+// with whole amounts (up to 2^53 together), otherwise up to the rounding of sums. What is below 2^-100 counts as
+// nothing.
 //
 // It is a value with one owner: to keep a copy, Clone it. It takes memory for the cells that are not zero, and for
 // all, 8 bytes each, once an eighth to a quarter of them are not.
@@ -91,8 +93,8 @@ func NewCountMin(p CountMinParams) (CountMin, error) {
 // Params is what it was made with.
 func (c *CountMin) Params() CountMinParams { return c.params }
 
-// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now. It
-// answers ErrNegative or ErrOverflow, and then no count has changed.
+// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now.
+// It answers ErrNegative or ErrOverflow, and then no count has changed.
 func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
 	if err := checkAmount(n); err != nil || n == 0 {
 		return err
@@ -211,8 +213,8 @@ func (c *CountMin) tidy(used int) {
 	}
 }
 
-// CountMinEstimate is the count of an item at one time: Count - Err <= truth <= Count, the upper bound always, the lower with
-// probability 1 - Delta.
+// CountMinEstimate is the count of an item at one time: Count - Err <= truth <= Count, the upper bound always, the
+// lower with probability 1 - Delta.
 type CountMinEstimate struct {
 	Count, Err float64
 	// Z is the sum of all counts.
@@ -258,9 +260,9 @@ func (c *CountMin) Last() Tick { return c.last }
 // holds cannot be read.
 func (c *CountMin) Reached() Tick { return c.reached(c.last) }
 
-// Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that
-// is a seventh of the threshold.
+// Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the
+// first such. It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits
+// until that is a seventh of the threshold.
 func (c *CountMin) Death(threshold float64) Tick {
 	if c.z == 0 {
 		return 0
@@ -268,8 +270,8 @@ func (c *CountMin) Death(threshold float64) Tick {
 	return max(Faded(c.Estimate(c.last, 0).Z, c.last, c.halfLife, threshold), c.loss.faded(c.halfLife, threshold))
 }
 
-// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums. It answers
-// ErrIncompatible or ErrOverflow, and then nothing has changed.
+// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums.
+// It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
 func (c *CountMin) Merge(o *CountMin) error {
 	if c.params != o.params {
 		return &mismatch{kind: "count-min", a: c.params, b: o.params}
@@ -409,8 +411,8 @@ func appendFloat(b []byte, v float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 }
 
-// Decode replaces the sketch by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. A short encoding may be of a sketch that
+// Decode replaces the sketch by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was. A short encoding may be of a sketch that
 // grows to CountMinCellsMax cells of memory.
 func (c *CountMin) Decode(b []byte) (rest []byte, err error) {
 	return c.DecodeWithin(b, math.MaxInt)

@@ -64,7 +64,8 @@ func TestCountMinParams(t *testing.T) {
 	}
 }
 
-// TestCountMinBracket: over a thousand half-lives no estimate is below the truth, and hardly any is further above than Err.
+// TestCountMinBracket: over a thousand half-lives no estimate is below the truth, and hardly any is further above than
+// Err.
 func TestCountMinBracket(t *testing.T) {
 	for _, h := range []Tick{0, hour} {
 		c := newCountMin(t, 0.01, 0.01, h)
@@ -102,7 +103,8 @@ func TestCountMinBracket(t *testing.T) {
 	}
 }
 
-// TestCountMinError: in one row an item shares its cell with each other with probability 1/width, which gives mean and variance.
+// TestCountMinError: in one row an item shares its cell with each other with probability 1/width, which gives mean and
+// variance.
 func TestCountMinError(t *testing.T) {
 	var errs errorsOf
 	for seed := range 400 {

@@ -17,8 +17,8 @@ const (
 
 // DistinctParams say how a Distinct is made.
 type DistinctParams struct {
-	// Precision p, 2 to 18; 0 means 11. With 2^p registers the memory is 4 * 2^p bytes at most and the relative standard error
-	// 0.3437 / sqrt(2^p): 2.2% in 1 KiB (p = 8), 0.76% in 8 KiB (p = 11), 0.07% in 1 MiB (p = 18).
+	// Precision p, 2 to 18; 0 means 11. With 2^p registers the memory is 4 * 2^p bytes at most and the relative
+	// standard error 0.3437 / sqrt(2^p): 2.2% in 1 KiB (p = 8), 0.76% in 8 KiB (p = 11), 0.07% in 1 MiB (p = 18).
 	Precision int
 	// Hash is how the caller hashes.
 	Hash Hash
@@ -26,17 +26,19 @@ type DistinctParams struct {
 
 // Distinct counts distinct things by their 64-bit hashes, up to 2^63 of them. Make one with NewDistinct.
 //
-// While there are at most 3/4 * 2^p of them it keeps a token of 32 bits of each, which tells nearly all of them apart: of n things n^2/2^29
-// are expected to share a token, and the estimate allows for that. Then it becomes an ExaLogLog with t = 2 and d = 24 (O. Ertl, "ExaLogLog:
-// Space-Efficient and Practical Approximate Distinct Counting up to the Exa-Scale", EDBT 2025, arXiv:2402.13726), estimated by maximum
-// likelihood. Tokens hold all that registers need to know, so it makes no difference when that happens.
+// While there are at most 3/4 * 2^p of them it keeps a token of 32 bits of each, which tells nearly all of them apart:
+// of n things n^2/2^29 are expected to share a token, and the estimate allows for that. Then it becomes an ExaLogLog
+// with t = 2 and d = 24 (O. Ertl, "ExaLogLog: Space-Efficient and Practical Approximate Distinct Counting up to the
+// Exa-Scale", EDBT 2025, arXiv:2402.13726), estimated by maximum likelihood. Tokens hold all that registers need to
+// know, so it makes no difference when that happens.
 //
 //	hash       | 62 - p bits: z leading zeros | p bits: register i | 2 bits: s |
 //	update     k = 4z + s + 1, which has probability 2^-(3 + (k-1)/4) (the last four 2^-(p-64))
 //	register   | 8 bits: u, the largest k so far | 24 bits: which of u-1 ... u-24 were seen, u-1 first |
 //	token      | the low 26 bits of the hash | 6 bits: 1 + leading zeros of the upper 38 |
 //
-// The state is a function of the set of hashes alone: no order, repetition or grouping of Add and Merge makes a difference.
+// The state is a function of the set of hashes alone: no order, repetition or grouping of Add and Merge makes a
+// difference.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type Distinct struct {
@@ -133,8 +135,8 @@ func hashOfToken(token uint32) uint64 {
 	return h
 }
 
-// Tokens are kept in order, with gaps where 0 stands: a token goes to where its share of 2^32 is in the first 7/8 of the words, or
-// beyond its lesser neighbours (ordered linear probing; Amble and Knuth 1974).
+// Tokens are kept in order, with gaps where 0 stands: a token goes to where its share of 2^32 is in the first 7/8 of
+// the words, or beyond its lesser neighbours (ordered linear probing; Amble and Knuth 1974).
 
 func tokenHome(token uint32, words int) int { return int(uint64(token) * uint64(words-words/8) >> 32) }
 
@@ -229,8 +231,8 @@ func (d *Distinct) densify(p uint8) {
 	}
 }
 
-// Merge adds all that o counted, and leaves o alone. Of two precisions the lower holds from then on. Different hashes are refused with
-// ErrIncompatible, and nothing has changed.
+// Merge adds all that o counted, and leaves o alone. Of two precisions the lower holds from then on. Different hashes
+// are refused with ErrIncompatible, and nothing has changed.
 func (d *Distinct) Merge(o *Distinct) error {
 	if d.hash != o.hash {
 		return fmt.Errorf("distinct: hash %d with seed %#x and hash %d with seed %#x: %w", d.hash.ID, d.hash.Seed, o.hash.ID, o.hash.Seed, ErrIncompatible)
@@ -271,7 +273,8 @@ func (d *Distinct) mergeTokens(o *Distinct) {
 	d.setTokens(union, len(union), len(union)*3/2)
 }
 
-// reduce lowers the precision to at most p: the upper bits of what was a register's number are then leading zeros, or not.
+// reduce lowers the precision to at most p: the upper bits of what was a register's number are then leading zeros, or
+// not.
 func (d *Distinct) reduce(p uint8) {
 	if p >= d.p {
 		return
@@ -319,8 +322,8 @@ func ellSeen(r, k uint32) bool {
 	return k == u || k < u && u-k <= ellD && r>>(ellD-(u-k))&1 == 1
 }
 
-// Estimate is how many distinct things were added, and the standard error of that. Few are counted exactly: the error is that two
-// share a token. It does not write, and takes about 10 ns a register.
+// Estimate is how many distinct things were added, and the standard error of that. Few are counted exactly: the error
+// is that two share a token. It does not write, and takes about 10 ns a register.
 func (d *Distinct) Estimate() (n, stdErr float64) {
 	var l likelihood
 	if !d.dense {
@@ -335,12 +338,12 @@ func (d *Distinct) Estimate() (n, stdErr float64) {
 	return n, spread(n, float64(float64(variance*m)*m))
 }
 
-// spread is the standard error of an estimated number whose likelihood was that of a Poisson variable: that it is a fixed number takes
-// its own variance off.
+// spread is the standard error of an estimated number whose likelihood was that of a Poisson variable: that it is a
+// fixed number takes its own variance off.
 func spread(n, variance float64) float64 { return math.Sqrt(max(0, variance-n)) }
 
-// ellBias is the first-order bias of the maximum likelihood, times m: ln b (1 + 2x) zeta(3, 1+x) / zeta(2, 1+x)^2 with b = 2^(1/4) and
-// x = b^-24 / (b-1) (Ertl 2025; Hurwitz zeta functions).
+// ellBias is the first-order bias of the maximum likelihood, times m: ln b (1 + 2x) zeta(3, 1+x) / zeta(2, 1+x)^2 with
+// b = 2^(1/4) and x = b^-24 / (b-1) (Ertl 2025; Hurwitz zeta functions).
 const ellBias = 0.0911936
 
 // tokensSeen: a token of zeros z has probability 2^-(27+z), the last one 2^-64.
@@ -360,7 +363,8 @@ func (d *Distinct) tokensSeen(l *likelihood) {
 	}
 }
 
-// registersSeen sums over the registers of the known updates. Level 3 + g holds the updates 4g+1 to 4g+4, level 64-p also the last four.
+// registersSeen sums over the registers of the known updates. Level 3 + g holds the updates 4g+1 to 4g+4, level 64-p
+// also the last four.
 func (d *Distinct) registersSeen(l *likelihood) {
 	const pad = 7
 	var largest [256]uint32     // how many registers have this u
@@ -464,8 +468,8 @@ func (d *Distinct) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
-// refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was.
 func (d *Distinct) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form, p := r.byte(), r.byte(), r.byte()

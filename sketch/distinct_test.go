@@ -97,8 +97,8 @@ func drawHashes(t *rapid.T, label string) []uint64 {
 	return hashes
 }
 
-// TestDistinctIsAFunctionOfTheSet: whatever the order, the repetition, the grouping into parts of any precision and the order of
-// their merging, the bytes are those of one sketch in the lowest precision that saw each hash once.
+// TestDistinctIsAFunctionOfTheSet: whatever the order, the repetition, the grouping into parts of any precision and the
+// order of their merging, the bytes are those of one sketch in the lowest precision that saw each hash once.
 func TestDistinctIsAFunctionOfTheSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hashes := drawHashes(t, "hashes")
@@ -193,7 +193,8 @@ func TestDistinctMergeRefuses(t *testing.T) {
 	}
 }
 
-// TestDistinctAddSaysWhatChanged, which windows rely on: an Add that answers false changed nothing, and one that answers true did.
+// TestDistinctAddSaysWhatChanged, which windows rely on: an Add that answers false changed nothing, and one that
+// answers true did.
 func TestDistinctAddSaysWhatChanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, _ := NewDistinct(DistinctParams{Precision: rapid.IntRange(2, 8).Draw(t, "precision")})
@@ -213,8 +214,8 @@ func (m *moments) add(e float64) { m.n++; m.sum += e; m.squares += e * e }
 
 func (m *moments) rmse() float64 { return math.Sqrt(m.squares / m.n) }
 
-// check fails when the rmse is above 1.05 of theory, with 4.5 standard errors of a measured rmse (1/sqrt(2n) each) to spare, or when the
-// bias is not 0 within 4.5 standard errors, the second order (the square of the error) aside.
+// check fails when the rmse is above 1.05 of theory, with 4.5 standard errors of a measured rmse (1/sqrt(2n) each) to
+// spare, or when the bias is not 0 within 4.5 standard errors, the second order (the square of the error) aside.
 func (m *moments) check(t *testing.T, what string, theory float64) {
 	t.Helper()
 	bias, allowed := m.sum/m.n, 4.5*m.rmse()/math.Sqrt(m.n)+theory*theory
@@ -229,8 +230,8 @@ func (m *moments) check(t *testing.T, what string, theory float64) {
 
 func distinctTheory(precision int) float64 { return 0.34376 / math.Sqrt(float64(int(1)<<precision)) }
 
-// TestDistinctError adds really: from one thing to 200,000, over the change from tokens to registers, merged from two halves of another
-// precision or not.
+// TestDistinctError adds really: from one thing to 200,000, over the change from tokens to registers, merged from two
+// halves of another precision or not.
 func TestDistinctError(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
@@ -291,8 +292,9 @@ func TestDistinctError(t *testing.T) {
 	}
 }
 
-// TestDistinctErrorOfMany goes to 10^18 by drawing, for every update of every register, when it is first seen: exponential times stand
-// for the number of things added. Its own sampling error is below a thousandth of theory from 10^5 on.
+// TestDistinctErrorOfMany goes to 10^18 by drawing, for every update of every register, when it is first seen:
+// exponential times stand for the number of things added. Its own sampling error is below a thousandth of theory from
+// 10^5 on.
 func TestDistinctErrorOfMany(t *testing.T) {
 	const precision, first, points = 8, 5, 14
 	m := 1 << precision
@@ -398,7 +400,8 @@ func TestDistinctDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDistinctDecode: what is accepted encodes to the same bytes and can be used; what is not leaves the receiver alone.
+// FuzzDistinctDecode: what is accepted encodes to the same bytes and can be used; what is not leaves the receiver
+// alone.
 func FuzzDistinctDecode(f *testing.F) {
 	for _, b := range distinctSamples(f) {
 		f.Add(b)

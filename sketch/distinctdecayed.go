@@ -28,17 +28,20 @@ type DistinctDecayedParams struct {
 // DistinctDecayed counts distinct things. Each counts 2^-(age/h), its age being the time since it was last seen: an
 // estimate of how many are around. Make one with NewDistinctDecayed.
 //
-// Up to half as many things as registers it keeps the hash and the time of each, and is exact. Then it has one byte a register:
+// Up to half as many things as registers it keeps the hash and the time of each, and is exact. Then it has one byte a
+// register:
 //
 //	K = max over all things of floor(log2(w / E)),     w = 2^((t-L)/h)
 //
-// where L is the landmark (see the package comment) and E an exponential variable of mean 1, drawn by the thing's hash for every
-// register. The largest w / E of a register has the rate of the sum of all w, whatever the single ones, and so the sum is found by maximum
-// likelihood; the latest time of a thing is its largest w. The E of one thing come in rising order until none can matter any more
-// (O. Ertl, "SetSketch: Filling the Gap between MinHash and HyperLogLog", VLDB 2021, SetSketch1 with base 2). Every thing goes to
-// all registers: dealing each to a single one would be biased as soon as weights differ.
+// where L is the landmark (see the package comment) and E an exponential variable of mean 1, drawn by the thing's hash
+// for every register. The largest w / E of a register has the rate of the sum of all w, whatever the single ones, and
+// so the sum is found by maximum likelihood; the latest time of a thing is its largest w. The E of one thing come in
+// rising order until none can matter any more (O. Ertl, "SetSketch: Filling the Gap between MinHash and HyperLogLog",
+// VLDB 2021, SetSketch1 with base 2). Every thing goes to all registers: dealing each to a single one would be biased
+// as soon as weights differ.
 //
-// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times they associate.
+// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times
+// they associate.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type DistinctDecayed struct {
@@ -84,8 +87,9 @@ func (d *DistinctDecayed) Params() DistinctDecayedParams { return d.p }
 // Exact says whether every thing is kept.
 func (d *DistinctDecayed) Exact() bool { return d.registers == nil }
 
-// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. Once there are registers it takes
-// about 40 ns for each that the thing might raise: of m registers and n things around (decayed) about m, at most 4 m ln(m) / n.
+// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. Once there are
+// registers it takes about 40 ns for each that the thing might raise: of m registers and n things around (decayed)
+// about m, at most 4 m ln(m) / n.
 func (d *DistinctDecayed) Add(now, t Tick, hash uint64) {
 	d.latest = max(d.latest, now)
 	d.settle()
@@ -191,7 +195,8 @@ func (d *DistinctDecayed) enter(hash uint64, w float64) {
 	}
 }
 
-// spreading draws what one thing has for the registers: as many exponential variables in rising order, and whose each is.
+// spreading draws what one thing has for the registers: as many exponential variables in rising order, and whose each
+// is.
 type spreading struct {
 	seed  uint64
 	drawn int
@@ -270,8 +275,8 @@ func (d *DistinctDecayed) rebase(mark int64) {
 	d.lower()
 }
 
-// Merge adds all that o saw, and leaves o alone. The later of the two latest times holds. Different registers, half-lives and hashes are
-// refused with ErrIncompatible, and nothing has changed.
+// Merge adds all that o saw, and leaves o alone. The later of the two latest times holds. Different registers,
+// half-lives and hashes are refused with ErrIncompatible, and nothing has changed.
 func (d *DistinctDecayed) Merge(o *DistinctDecayed) error {
 	if d.p != o.p {
 		return fmt.Errorf("%w: distinct: %d registers, half-life %d, hash %d with seed %#x and %d registers, half-life %d, hash %d with seed %#x", ErrIncompatible,
@@ -308,8 +313,9 @@ func (d *DistinctDecayed) Merge(o *DistinctDecayed) error {
 	return nil
 }
 
-// Estimate is how many distinct things there are at a time, each counted as it has decayed, and the standard error of that. A time
-// earlier than 256 half-lives before the landmark reads as that one. It does not write, and takes a few ns a register.
+// Estimate is how many distinct things there are at a time, each counted as it has decayed, and the standard error of
+// that. A time earlier than 256 half-lives before the landmark reads as that one. It does not write, and takes a few ns
+// a register.
 func (d *DistinctDecayed) Estimate(at Tick) (n, stdErr float64) {
 	if d.Exact() {
 		return d.exactly(at), 0
@@ -328,7 +334,8 @@ func (d *DistinctDecayed) Estimate(at Tick) (n, stdErr float64) {
 	return float64(rate*scale) / (1 + decayedBias/m), float64(math.Sqrt(variance) * scale)
 }
 
-// decayedBias is the first-order bias of the maximum likelihood, times m: 3 ln 2 zeta(3, 2) / zeta(2, 2)^2 (see ellBias, with b = 2 and d = 0).
+// decayedBias is the first-order bias of the maximum likelihood, times m: 3 ln 2 zeta(3, 2) / zeta(2, 2)^2 (see
+// ellBias, with b = 2 and d = 0).
 const decayedBias = 1.0102
 
 // exactly adds what is kept, in the order of hashes.
@@ -342,8 +349,9 @@ func (d *DistinctDecayed) exactly(at Tick) (n float64) {
 	return float64(n * f.scale(at))
 }
 
-// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh of the threshold.
+// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks
+// after the first such. It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh
+// of the threshold.
 func (d *DistinctDecayed) Death(threshold float64) Tick {
 	n, _ := d.Estimate(d.latest)
 	return max(Faded(n, d.latest, d.halfLife, threshold), d.loss.faded(d.halfLife, threshold))
@@ -411,8 +419,8 @@ func (d *DistinctDecayed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
-// refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was.
 func (d *DistinctDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form, log := r.byte(), r.byte(), r.byte()

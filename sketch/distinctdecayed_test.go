@@ -39,7 +39,8 @@ func TestDistinctDecayedParams(t *testing.T) {
 	}
 }
 
-// TestDistinctDecayedIsExactWhileSmall: each thing counts as its latest time says, however often and in whatever order it was seen.
+// TestDistinctDecayedIsExactWhileSmall: each thing counts as its latest time says, however often and in whatever order
+// it was seen.
 func TestDistinctDecayedIsExactWhileSmall(t *testing.T) {
 	d := newDistinctDecayed(t, 64)
 	for _, e := range []struct{ now, t, who Tick }{
@@ -106,8 +107,8 @@ func (c crowd) around(at Tick) (n float64) {
 	return n
 }
 
-// TestDistinctDecayedError: things come over twenty half-lives, late ones and old acquaintances among them; and are read at once, after
-// another half-life and past a rebase, from one sketch or merged from two.
+// TestDistinctDecayedError: things come over twenty half-lives, late ones and old acquaintances among them; and are
+// read at once, after another half-life and past a rebase, from one sketch or merged from two.
 func TestDistinctDecayedError(t *testing.T) {
 	const registers, trials = 64, 150
 	theory := 1.0367 / math.Sqrt(registers)
@@ -158,8 +159,8 @@ func TestDistinctDecayedError(t *testing.T) {
 	}
 }
 
-// TestDistinctDecayedLaws: of a batch with one latest time any order and repetition gives the same bytes, as does any grouping; Merge
-// commutes and repeats without effect over any times.
+// TestDistinctDecayedLaws: of a batch with one latest time any order and repetition gives the same bytes, as does any
+// grouping; Merge commutes and repeats without effect over any times.
 func TestDistinctDecayedLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rng(rapid.Uint64().Draw(t, "seed"))

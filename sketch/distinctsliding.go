@@ -38,7 +38,8 @@ type DistinctSlidingParams struct {
 //	i=1 | time |  0   | time |           of m = 2^p registers; as many columns as the largest k
 //
 // Memory: 6 bytes a thing up to 3/4 * 2^p things; then 2 * 2^p bytes a column, and about 4 log2(n) columns for n
-// things: at p = 11 330 KB for a million, 500 KB for a thousand million. Once there are registers they stay until all is gone.
+// things: at p = 11 330 KB for a million, 500 KB for a thousand million. Once there are registers they stay until all
+// is gone.
 //
 // Nothing is swept: what has left the window is dropped by the first write of each 32nd of a window, and no read sees
 // it before. Apart from which of the two forms it has, the state is a function of the set of (slice, hash) and of
@@ -425,8 +426,8 @@ func (w *DistinctSliding) ReservedMost() int { return slidingOwn + 2*w.columnsMa
 func (w *DistinctSliding) columnsMax() int { return 4 * (63 - w.p.Distinct.Precision) }
 
 // Ring is a DistinctWindow of slices of another length that has seen the same: each thing in the slice in which its own
-// slice ends, and in none after the latest. So a thing may seem up to Slice younger than it is. It lets keys of two forms
-// be merged. It answers ErrIncompatible if p has slices that are shorter than Slice.
+// slice ends, and in none after the latest. So a thing may seem up to Slice younger than it is. It lets keys of two
+// forms be merged. It answers ErrIncompatible if p has slices that are shorter than Slice.
 func (w *DistinctSliding) Ring(p DistinctWindowParams) (DistinctWindow, error) {
 	p.Distinct = w.p.Distinct
 	ring, err := NewDistinctWindow(p)

@@ -71,8 +71,8 @@ func registersOf(d *Distinct) string {
 }
 
 // TestDistinctSlidingIsTheDistinct: of several windows with clocks of their own, with late events and idle times,
-// merged in any order, every window reads as the Distinct of what happened in the slices that it touches. Replicas agree to
-// the byte, also one that restarts in between.
+// merged in any order, every window reads as the Distinct of what happened in the slices that it touches. Replicas
+// agree to the byte, also one that restarts in between.
 func TestDistinctSlidingIsTheDistinct(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rng(rapid.Uint64().Draw(t, "seed"))

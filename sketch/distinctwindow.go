@@ -12,7 +12,8 @@ const WindowSlicesMax = 1024
 // DistinctWindowParams say how a DistinctWindow is made.
 type DistinctWindowParams struct {
 	Distinct DistinctParams
-	// Slice is the length of a slice in microseconds, at least 1. Slices begin at whole multiples of it since the Unix epoch.
+	// Slice is the length of a slice in microseconds, at least 1. Slices begin at whole multiples of it since the Unix
+	// epoch.
 	Slice Tick
 	// Slices is how many there are, 1 to 1024: windows are up to Slice * Slices long.
 	Slices int
@@ -21,18 +22,19 @@ type DistinctWindowParams struct {
 // DistinctWindow counts distinct things in windows that end now: the last few slices of a ring of them. Make one with
 // NewDistinctWindow.
 //
-// Of every slice in which something happened it keeps what happened from there on, so that a window is a union of at most two sketches,
-// whatever its length. It is a queue of two stacks of running unions, over time in blocks of 8 slices: unions of the block that is
-// open reach to now, all others to the end of the last closed block.
+// Of every slice in which something happened it keeps what happened from there on, so that a window is a union of at
+// most two sketches, whatever its length. It is a queue of two stacks of running unions, over time in blocks of 8
+// slices: unions of the block that is open reach to now, all others to the end of the last closed block.
 //
 //	slices      ... | 16 ... 23 | 24 ... 31 | 32 33 34     34 is the latest
 //	unions           16..31 ... 23..31  24..31 ... 31..31    32..34 33..34 34..34
 //
-// An event goes into its own slice's union and on to earlier ones until one has it already: seldom more than two or three. Closing
-// a block takes a Merge for each union before it. Memory is a Distinct for each slice in which something happened.
+// An event goes into its own slice's union and on to earlier ones until one has it already: seldom more than two or
+// three. Closing a block takes a Merge for each union before it. Memory is a Distinct for each slice in which something
+// happened.
 //
-// Nothing is swept: what has left the ring is dropped by the next write, and no read sees it. The state is a function of the set of
-// (slice, hash) still in the ring and of the latest time.
+// Nothing is swept: what has left the ring is dropped by the next write, and no read sees it. The state is a function
+// of the set of (slice, hash) still in the ring and of the latest time.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type DistinctWindow struct {
@@ -84,8 +86,8 @@ func (w *DistinctWindow) from(slice int64) int {
 	return i
 }
 
-// Add adds the thing of this hash at time t, which is not after now; now is not before any earlier now. It is false when t's slice has left
-// the ring, and then nothing was added: count those events as late.
+// Add adds the thing of this hash at time t, which is not after now; now is not before any earlier now. It is false
+// when t's slice has left the ring, and then nothing was added: count those events as late.
 func (w *DistinctWindow) Add(now, t Tick, hash uint64) bool {
 	w.advance(w.sliceOf(now))
 	slice := min(w.sliceOf(t), w.latest)
@@ -128,7 +130,8 @@ func (w *DistinctWindow) mustMerge(d, o *Distinct) {
 	}
 }
 
-// own is the position of a slice's own union, made when there is none: it is that of the next one in the same block or stack.
+// own is the position of a slice's own union, made when there is none: it is that of the next one in the same block or
+// stack.
 func (w *DistinctWindow) own(slice int64) int {
 	i := w.from(slice)
 	if i < len(w.unions) && w.unions[i].slice == slice {
@@ -150,8 +153,9 @@ func (w *DistinctWindow) empty() Distinct {
 	return Distinct{p: uint8(w.p.Distinct.Precision), hash: w.p.Distinct.Hash}
 }
 
-// Union is a sketch of all things seen in the window that ends with the slice of at: as many slices as the window's length takes, rounded
-// up, and at most what the ring holds. A time before the latest now is taken as that. It does not write.
+// Union is a sketch of all things seen in the window that ends with the slice of at: as many slices as the window's
+// length takes, rounded up, and at most what the ring holds. A time before the latest now is taken as that. It does not
+// write.
 func (w *DistinctWindow) Union(at, window Tick) Distinct {
 	older, newer := w.window(at, window)
 	if older == nil {
@@ -222,9 +226,9 @@ func (w *DistinctWindow) Death() Tick {
 	return Tick(w.unions[len(w.unions)-1].slice+int64(w.p.Slices)) * w.p.Slice
 }
 
-// Merge adds all that o counted, and leaves o alone. The later of the two latest times holds. Of two precisions the lower holds from then
-// on. Other slices and other hashes are refused with ErrIncompatible, and nothing has changed. It commutes, associates and repeats
-// without effect.
+// Merge adds all that o counted, and leaves o alone. The later of the two latest times holds. Of two precisions the
+// lower holds from then on. Other slices and other hashes are refused with ErrIncompatible, and nothing has changed. It
+// commutes, associates and repeats without effect.
 func (w *DistinctWindow) Merge(o *DistinctWindow) error {
 	if w.p.Slice != o.p.Slice || w.p.Slices != o.p.Slices {
 		return fmt.Errorf("distinct window: %d slices of %d us and %d slices of %d us: %w", w.p.Slices, w.p.Slice, o.p.Slices, o.p.Slice, ErrIncompatible)
@@ -328,8 +332,8 @@ func (w *DistinctWindow) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces w by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
-// refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces w by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was.
 func (w *DistinctWindow) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, precision := r.byte(), r.byte()

@@ -88,8 +88,9 @@ func (h *windowHistory) union(precision int, from int64) string {
 	return string(d.AppendBinary(nil))
 }
 
-// TestDistinctWindowIsTheUnion: of several windows with clocks of their own, with late events and idle times, merged in any order, every
-// window reads as a Distinct of what happened in it; and the bytes are those of one window that saw it all.
+// TestDistinctWindowIsTheUnion: of several windows with clocks of their own, with late events and idle times, merged in
+// any order, every window reads as a Distinct of what happened in it; and the bytes are those of one window that saw it
+// all.
 func TestDistinctWindowIsTheUnion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rng(rapid.Uint64().Draw(t, "seed"))
@@ -283,7 +284,8 @@ func TestDistinctWindowDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDistinctWindowDecode: what is accepted encodes to the same bytes and can be used; what is not leaves the receiver alone.
+// FuzzDistinctWindowDecode: what is accepted encodes to the same bytes and can be used; what is not leaves the receiver
+// alone.
 func FuzzDistinctWindowDecode(f *testing.F) {
 	for _, b := range windowSamples(f) {
 		f.Add(b)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Distribution is a categorical distribution that forgets. The zero value is empty and ready. Bins are small integers; their
-// names are the caller's business. It holds one allocation, without pointers inside.
+// Distribution is a categorical distribution that forgets. The zero value is empty and ready. Bins are small integers;
+// their names are the caller's business. It holds one allocation, without pointers inside.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type Distribution struct {
@@ -320,8 +320,9 @@ func (d *Distribution) Reached(p *Params) Tick {
 	return max(d.last, Tick(max(d.mark-readableBack, 0))*p.HalfLife)
 }
 
-// Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts afresh. An empty
-// distribution and one of None are not dead, nor, where the order of events does not matter, one of Clamp and Prior.
+// Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts afresh. An
+// empty distribution and one of None are not dead, nor, where the order of events does not matter, one of Clamp and
+// Prior.
 func (d *Distribution) Dead(p *Params, now Tick) bool {
 	if d.form() == micro {
 		return d.Len() > 0 && d.dry(p.leaked(now), p.microThreshold()) && !p.keeps()
@@ -329,8 +330,9 @@ func (d *Distribution) Dead(p *Params, now Tick) bool {
 	return d.faded(p, p.weight(now, d.mark))
 }
 
-// Death is a tick from which on Dead holds, as long as nothing is added: at most a few ticks, or 2^-44 half-lives, after the first
-// such. It is MaxTick under None and 0 for an empty distribution. It takes constant time, unless negative amounts are allowed.
+// Death is a tick from which on Dead holds, as long as nothing is added: at most a few ticks, or 2^-44 half-lives,
+// after the first such. It is MaxTick under None and 0 for an empty distribution. It takes constant time, unless
+// negative amounts are allowed.
 func (d *Distribution) Death(p *Params) Tick {
 	if p.Decay == None {
 		return MaxTick
@@ -355,8 +357,8 @@ func (d *Distribution) Death(p *Params) Tick {
 	return d.fallsBelow(p, m, p.threshold())
 }
 
-// Prune removes the bins that have faded by now, and everything of a dead summary, and tells gone about each. It takes time
-// proportional to the number of bins. gone may be nil.
+// Prune removes the bins that have faded by now, and everything of a dead summary, and tells gone about each. It takes
+// time proportional to the number of bins. gone may be nil.
 //
 // Where the order of events does not matter, the largest bin removed counts as lost; see PruneWithinLoss and
 // PruneForBin.

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// 2^x and log2 in integers, so that every machine gives the same bits: math.Exp2 and math.Log2 pick their instructions at
-// run time, and compilers fuse products into sums.
+// 2^x and log2 in integers, so that every machine gives the same bits: math.Exp2 and math.Log2 pick their instructions
+// at run time, and compilers fuse products into sums.
 //
 //	x = k + i/128 + y/128        k whole, i in 0..127, 0 <= y < 1
 //	2^x = 2^k * T[i] * (1 + P(y))     P(y) = 2^(y/128) - 1, a polynomial of degree 6
@@ -65,8 +65,8 @@ func exp2Float(x float64) float64 {
 	return Exp2(int64(k), uint64(frac)<<11)
 }
 
-// Log2 is the base-2 logarithm of a positive, finite, normal x. It is exact at powers of two; elsewhere the relative error is below
-// 2.3e-16 (one ulp).
+// Log2 is the base-2 logarithm of a positive, finite, normal x. It is exact at powers of two; elsewhere the relative
+// error is below 2.3e-16 (one ulp).
 //
 //	x = 2^e * m,  m * c = 1 + r,  log2 x = e - log2 c + log2(1 + r)     c = a 10-bit reciprocal of m: m * c is exact
 func Log2(x float64) float64 {
@@ -90,7 +90,8 @@ func Log2(x float64) float64 {
 	return float64(e) + float64(float64(entry.log+f)*0x1p-62)
 }
 
-// roughLog2 is the base-2 logarithm of a positive, finite, normal x with an absolute error below 2^-46, in two thirds of the time.
+// roughLog2 is the base-2 logarithm of a positive, finite, normal x with an absolute error below 2^-46, in two thirds
+// of the time.
 func roughLog2(x float64) float64 {
 	b := math.Float64bits(x)
 	e := int64(b>>52) - 1023

@@ -9,8 +9,8 @@ import (
 // HalfLifeMax is the longest half-life of a summary that carries its own: 285 years.
 const HalfLifeMax = Tick(1 << 53)
 
-// fade is the forward decay of a summary that carries its own half-life (see the package comment). A half-life of 0 never
-// forgets. Times before 1970 count as 1970.
+// fade is the forward decay of a summary that carries its own half-life (see the package comment). A half-life of 0
+// never forgets. Times before 1970 count as 1970.
 type fade struct {
 	halfLife Tick
 	mark     int64 // the landmark in half-lives; 0 while nothing is stored
@@ -39,8 +39,8 @@ func (f *fade) weight(t Tick) float64 {
 	return Weight(max(t, 0), f.mark, f.halfLife)
 }
 
-// scale is what a stored unit counts at a time: 1/weight, rounded once. What is earlier than 256 half-lives before the landmark
-// reads as that time.
+// scale is what a stored unit counts at a time: 1/weight, rounded once. What is earlier than 256 half-lives before the
+// landmark reads as that time.
 func (f *fade) scale(at Tick) float64 {
 	if f.halfLife == 0 {
 		return 1
@@ -117,8 +117,8 @@ func checkAmount(n float64) error {
 // mergedMax bounds the sums that merging makes.
 const mergedMax = 0x1p400
 
-// Faded is a tick from which on what counts n at a time, and halves with each half-life, is below a threshold above 0: a few
-// ticks after the first such. It is MaxTick without a half-life, and 0 when n is not above 0.
+// Faded is a tick from which on what counts n at a time, and halves with each half-life, is below a threshold above 0:
+// a few ticks after the first such. It is MaxTick without a half-life, and 0 when n is not above 0.
 func Faded(n float64, since, halfLife Tick, threshold float64) Tick {
 	switch {
 	case n <= 0:

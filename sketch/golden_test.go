@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
-// TestGolden: every machine computes the same bits. tools/golden.sh runs it as GOAMD64=v1 and v3, with cpu.fma=off, and as arm64.
-// The file changes only together with a behaviour version: replicas of different releases share a log.
+// TestGolden: every machine computes the same bits. tools/golden.sh runs it as GOAMD64=v1 and v3, with cpu.fma=off, and
+// as arm64. The file changes only together with a behaviour version: replicas of different releases share a log.
 func TestGolden(t *testing.T) {
 	var b bytes.Buffer
 	goldenFunctions(&b)

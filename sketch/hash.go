@@ -13,8 +13,8 @@ const (
 	HashMurmur3 HashID = 3 // murmur3 x64 128 with a seed, its first 8 bytes in little endian
 )
 
-// Hash says how the caller makes the hashes that it passes to a sketch. It travels in the header of each, and sketches that
-// differ in it refuse to merge: their bits have nothing to do with each other.
+// Hash says how the caller makes the hashes that it passes to a sketch. It travels in the header of each, and sketches
+// that differ in it refuse to merge: their bits have nothing to do with each other.
 type Hash struct {
 	ID   HashID
 	Seed uint64
@@ -43,8 +43,8 @@ func (r *reader) hash() Hash {
 
 func (h Hash) known() bool { return h.ID >= HashXXH3 && h.ID <= HashMurmur3 }
 
-// remix derives the i-th of a family of hashes from one: the finaliser of splitmix64 (Steele, Lea, Flood 2014) over a step of
-// the golden ratio.
+// remix derives the i-th of a family of hashes from one: the finaliser of splitmix64 (Steele, Lea, Flood 2014) over a
+// step of the golden ratio.
 func remix(hash uint64, i int) uint64 {
 	z := hash + uint64(i+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -1,7 +1,7 @@
 package sketch
 
-// Held is about how many bytes of memory a summary's state takes. Unlike Size it is a function of the state alone: equal
-// states hold the same, however they came about. So it may decide what replicas do.
+// Held is about how many bytes of memory a summary's state takes. Unlike Size it is a function of the state alone:
+// equal states hold the same, however they came about. So it may decide what replicas do.
 //
 // Reserved is what Held was before sketches grew with their contents: of some kinds, what they hold when they are full.
 

@@ -64,8 +64,8 @@ func TestHeld(t *testing.T) {
 	checkHeld(t, "distinct in a window", windows)
 }
 
-// What a summary holds does not depend on when it was last restored, whatever happens to it: here each event goes to one that never is, and to one that is
-// restored before each.
+// What a summary holds does not depend on when it was last restored, whatever happens to it: here each event goes to
+// one that never is, and to one that is restored before each.
 func TestHeldAfterRestarts(t *testing.T) {
 	hash := Hash{ID: HashXXH3, Seed: 7}
 	decayed, err := NewDistinctDecayed(DistinctDecayedParams{Registers: 64, HalfLife: 1000, Hash: hash})

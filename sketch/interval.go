@@ -5,14 +5,14 @@ import "math"
 // DefaultConfidence is that of an interval when the confidence asked for is not between 0 and 1.
 const DefaultConfidence = 0.95
 
-// Interval is the probability of something with this count, count/Z, and Wilson's score interval for it with EffectiveN in the
-// place of the number of trials (Wilson 1927; Kish 1965 for the effective size):
+// Interval is the probability of something with this count, count/Z, and Wilson's score interval for it with EffectiveN
+// in the place of the number of trials (Wilson 1927; Kish 1965 for the effective size):
 //
 //	(p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)        z = the normal quantile of (1+confidence)/2
 //
-// It never leaves [0, 1]. With nothing to go by it is 0, from 0 to 1. Its coverage is nominal when events are independent.
-// Where something is lost (see Lost), it reaches from the lower bound of the least count that is possible to the upper
-// one of the largest.
+// It never leaves [0, 1]. With nothing to go by it is 0, from 0 to 1. Its coverage is nominal when events are
+// independent. Where something is lost (see Lost), it reaches from the lower bound of the least count that is possible
+// to the upper one of the largest.
 func (r Reading) Interval(count, confidence float64) (p, low, high float64) {
 	return r.interval(count, r.Lost, confidence)
 }
@@ -55,8 +55,8 @@ func wilson(p, n, confidence float64) (_, low, high float64) {
 	return p, max(0, min((middle-spread)/(1+zz), p)), min(1, max((middle+spread)/(1+zz), p))
 }
 
-// normalQuantile is the z with which |N(0,1)| < z holds with this probability, by P. J. Acklam's rational approximation:
-// relative error below 1.2e-9.
+// normalQuantile is the z with which |N(0,1)| < z holds with this probability, by P. J. Acklam's rational
+// approximation: relative error below 1.2e-9.
 func normalQuantile(confidence float64) float64 {
 	if !(confidence > 0 && confidence < 1) {
 		confidence = DefaultConfidence
@@ -85,8 +85,8 @@ func horner(x float64, coefficients ...float64) float64 {
 	return sum
 }
 
-// Around is the interval of a value that is not negative, with a standard error, at a confidence from 0.5 to 0.9999: that of the normal
-// distribution.
+// Around is the interval of a value that is not negative, with a standard error, at a confidence from 0.5 to 0.9999:
+// that of the normal distribution.
 func Around(value, stdErr, confidence float64) (low, high float64) {
 	half := float64(normalQuantile(confidence) * stdErr)
 	return max(0, value-half), value + half

@@ -20,8 +20,8 @@ type coded[T any] interface {
 	Decode([]byte) ([]byte, error)
 }
 
-// checkCodec: decoding is the inverse of encoding; each prefix of good bytes is refused; each flipped bit is refused or is
-// another state's encoding; and what is refused leaves the receiver as it was.
+// checkCodec: decoding is the inverse of encoding; each prefix of good bytes is refused; each flipped bit is refused or
+// is another state's encoding; and what is refused leaves the receiver as it was.
 func checkCodec[T any, P coded[T]](t *testing.T, samples []P, use func(P)) {
 	t.Helper()
 	for i, s := range samples {
@@ -146,8 +146,8 @@ func (d *decayed) add(t Tick, n float64) {
 	d.v, d.asOf = d.read(t)+n, t
 }
 
-// bursts calls f with events over a thousand half-lives of an hour: bursts, trickles, late events and long silences. now is
-// where each burst ends.
+// bursts calls f with events over a thousand half-lives of an hour: bursts, trickles, late events and long silences.
+// now is where each burst ends.
 func bursts(seed int, f func(now, t Tick, item int, n float64), pause func(now Tick)) {
 	r := rng(seed)
 	now := epoch

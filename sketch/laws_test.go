@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLaws is the table of how counts fade. Each row puts events into one bin at times given in half-lives after a start, and
-// reads it.
+// TestLaws is the table of how counts fade. Each row puts events into one bin at times given in half-lives after a
+// start, and reads it.
 func TestLaws(t *testing.T) {
 	type ev struct{ at, n float64 }
 	ln2 := math.Ln2

@@ -11,8 +11,8 @@ import (
 //	level = R(t0) + content at t0        stored, an integer
 //	content at T = max(0, level - R(T))
 //
-// An event of n at t makes level = max(level, R(t)) + n. Levels are integers and leave no rounding behind, but the order of
-// events matters: linear is exempt from the laws of merging.
+// An event of n at t makes level = max(level, R(t)) + n. Levels are integers and leave no rounding behind, but the
+// order of events matters: linear is exempt from the laws of merging.
 //
 // Under Params.Bounded what is stored is the least that a bin can have, whatever order its events came in. A late event
 // counts what a leak since its time has left of it. In the order of times it would count more, up to all of it, if the

@@ -2,9 +2,10 @@ package sketch
 
 import "math"
 
-// likelihood is what is known of events that happen at a rate: for each level u some number of independent things would have been seen by now with
-// probability 1 - exp(-rate * 2^-u), and it is known of each whether it was. Registers and tokens of all kinds come down to this
-// (Ertl, "ExaLogLog", EDBT 2025, section 3; the same form holds for SetSketch registers of base 2):
+// likelihood is what is known of events that happen at a rate: for each level u some number of independent things would
+// have been seen by now with probability 1 - exp(-rate * 2^-u), and it is known of each whether it was. Registers and
+// tokens of all kinds come down to this (Ertl, "ExaLogLog", EDBT 2025, section 3; the same form holds for SetSketch
+// registers of base 2):
 //
 //	log likelihood = -rate * unseen + sum over u of seen[u] * ln(1 - exp(-rate * 2^-u))
 type likelihood struct {
@@ -49,7 +50,8 @@ func (l *likelihood) solve() (rate, variance float64) {
 	return rate, 1 / information
 }
 
-// bounds are the first and last indices of seen that are not 0, the sum of seen, and the sum of seen * 2^(high - index).
+// bounds are the first and last indices of seen that are not 0, the sum of seen, and the sum of seen * 2^(high -
+// index).
 func (l *likelihood) bounds() (low, high int, all, reach float64) {
 	low = -1
 	for i, n := range l.seen {

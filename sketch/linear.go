@@ -85,15 +85,15 @@ func linearVariance(n, m float64) float64 {
 	return float64(m * (exp2Float(float64(t*math.Log2E)) - t - 1))
 }
 
-// LinearCounter counts distinct members: exactly up to LinearExactMax, and by linear counting beyond (Whang, Vander-Zanden, Taylor 1990).
-// Of m bits each member sets the one that its hash picks; of z bits still zero,
+// LinearCounter counts distinct members: exactly up to LinearExactMax, and by linear counting beyond (Whang,
+// Vander-Zanden, Taylor 1990). Of m bits each member sets the one that its hash picks; of z bits still zero,
 //
 //	n = -m ln(z/m) - (e^t - t - 1)/2      t = n/m; the second term is the bias of the first
 //	standard deviation sqrt(m (e^t - t - 1))
 //
-// It holds a set and nothing of order or time: adding and merging commute, associate, and repeat without effect, to the byte.
-// It distinguishes members by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap takes
-// memory for the words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
+// It holds a set and nothing of order or time: adding and merging commute, associate, and repeat without effect, to the
+// byte. It distinguishes members by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap
+// takes memory for the words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type LinearCounter struct {
@@ -126,8 +126,8 @@ func (l *LinearCounter) Params() LinearParams { return l.params }
 // Exact says whether members are still held one by one.
 func (l *LinearCounter) Exact() bool { return l.bits.empty() }
 
-// Add counts a member by its hash. The member itself is only looked at when Params.Members says to keep it. It answers ErrName,
-// and then nothing has changed.
+// Add counts a member by its hash. The member itself is only looked at when Params.Members says to keep it. It answers
+// ErrName, and then nothing has changed.
 func (l *LinearCounter) Add(hash uint64, member []byte) error {
 	if !l.params.Members {
 		member = nil
@@ -254,8 +254,8 @@ func (l *LinearCounter) Estimate() LinearEstimate {
 	return e
 }
 
-// Between returns bounds that contain the count with a probability, 0.95 say, or a little more. Few members share few bits
-// with others: how many do is a Poisson variable, whose bounds are not symmetric. Of many members the error is
+// Between returns bounds that contain the count with a probability, 0.95 say, or a little more. Few members share few
+// bits with others: how many do is a Poisson variable, whose bounds are not symmetric. Of many members the error is
 // normal. It needs an estimate that is neither exact nor saturated.
 func (l *LinearCounter) Between(e LinearEstimate, probability float64) (low, high float64) {
 	shared := max(e.Count-float64(l.ones), 0)
@@ -273,7 +273,8 @@ const (
 	linearShared = 100
 )
 
-// poissonBetween returns the fewest values in a row that a Poisson variable of a mean below 700 takes with a probability.
+// poissonBetween returns the fewest values in a row that a Poisson variable of a mean below 700 takes with a
+// probability.
 func poissonBetween(mean, probability float64) (first, last float64) {
 	at := exp2Float(float64(-mean * math.Log2E)) // of 0, then of its most probable value
 	for first < math.Floor(mean) {
@@ -307,8 +308,8 @@ func (l *LinearCounter) Members(dst [][]byte) (members [][]byte, ok bool) {
 	return dst, true
 }
 
-// Merge makes it the union with o, which stays as it is. It commutes, associates and repeats without effect, to the byte. It
-// answers ErrIncompatible, and then nothing has changed.
+// Merge makes it the union with o, which stays as it is. It commutes, associates and repeats without effect, to the
+// byte. It answers ErrIncompatible, and then nothing has changed.
 func (l *LinearCounter) Merge(o *LinearCounter) error {
 	if l.params != o.params {
 		return &mismatch{kind: "linear", a: l.params, b: o.params}
@@ -392,8 +393,8 @@ func (l *LinearCounter) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was.
 func (l *LinearCounter) Decode(b []byte) (rest []byte, err error) {
 	return l.DecodeWithin(b, LinearBytesMax)
 }

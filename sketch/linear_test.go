@@ -87,7 +87,8 @@ func TestLinearIsExact(t *testing.T) {
 	}
 }
 
-// TestLinearAccuracy: from 250 to 50,000 members in at most 8 KiB, mean error below 1%, with the bias and the error of theory.
+// TestLinearAccuracy: from 250 to 50,000 members in at most 8 KiB, mean error below 1%, with the bias and the error of
+// theory.
 func TestLinearAccuracy(t *testing.T) {
 	const trials = 300
 	points := []int{251, 300, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000}
@@ -207,8 +208,8 @@ func TestLinearOverflows(t *testing.T) {
 	}
 }
 
-// TestLinearIsASet: merging commutes, associates and repeats without effect, to the byte, over the edge of the exact set; and any
-// order of adding is the same.
+// TestLinearIsASet: merging commutes, associates and repeats without effect, to the byte, over the edge of the exact
+// set; and any order of adding is the same.
 func TestLinearIsASet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kept := rapid.Bool().Draw(t, "members")

@@ -2,10 +2,10 @@ package sketch
 
 import "math"
 
-// A distribution with room for many bins keeps, behind its slots, a word for each 64 bins: the largest stored value among them,
-// so that Top looks only where a winner may be. They are derived, like the slots, and nothing of them is serialised. A write
-// raises one in constant time; when a value gets smaller its maximum stays, so each is an upper bound. Time that passes changes no
-// order of stored values.
+// A distribution with room for many bins keeps, behind its slots, a word for each 64 bins: the largest stored value
+// among them, so that Top looks only where a winner may be. They are derived, like the slots, and nothing of them is
+// serialised. A write raises one in constant time; when a value gets smaller its maximum stays, so each is an upper
+// bound. Time that passes changes no order of stored values.
 
 // maximaMin is the most room for which there are no maxima.
 const maximaMin = 1024

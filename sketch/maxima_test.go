@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever is done to a large distribution, each maximum is an upper bound of its block, and Top and TopTied are the beginning of
-// All, which looks at every bin.
+// Whatever is done to a large distribution, each maximum is an upper bound of its block, and Top and TopTied are the
+// beginning of All, which looks at every bin.
 func TestTopByMaxima(t *testing.T) {
 	for _, p := range everyParams() {
 		t.Run(name(p), func(t *testing.T) {
@@ -35,8 +35,8 @@ func TestTopAfterDecreases(t *testing.T) {
 	checkTop(t, d, p, epoch)
 }
 
-// A distribution that was made up, whose values are 0 and whose latest event is so early that they are to be multiplied by infinity,
-// is read like any other.
+// A distribution that was made up, whose values are 0 and whose latest event is so early that they are to be multiplied
+// by infinity, is read like any other.
 func TestTopOfNothingTimesInfinity(t *testing.T) {
 	for _, p := range []*Params{wideParams(), compactParams()} {
 		d := filled(p, 3000)

@@ -36,16 +36,17 @@ func (p *MorrisParams) check() error {
 	return checkHalfLife("morris", p.HalfLife)
 }
 
-// Morris counts in a register that holds about the logarithm of the count (Morris 1978; Flajolet 1985): a register c stands for
+// Morris counts in a register that holds about the logarithm of the count (Morris 1978; Flajolet 1985): a register c
+// stands for
 //
 //	((1+a)^c - 1) / a        standard deviation sqrt(a/2) of the count
 //
-// An event of n makes that sum larger by n and rounds it to the register below or above, at random so that the mean is kept; for
-// n = 1 it is Morris's rule, to step up with probability (1+a)^-c. The chance comes from the caller as a seed that is
-// different for each update, such as a hash of shard and log index: the same seeds give the same bytes.
+// An event of n makes that sum larger by n and rounds it to the register below or above, at random so that the mean is
+// kept; for n = 1 it is Morris's rule, to step up with probability (1+a)^-c. The chance comes from the caller as a seed
+// that is different for each update, such as a hash of shard and log index: the same seeds give the same bytes.
 //
-// With a half-life events are weighed forward, as in a Distribution; a write in a later half-life first halves the sum, which
-// lowers the register, and rounds it in the same way.
+// With a half-life events are weighed forward, as in a Distribution; a write in a later half-life first halves the sum,
+// which lowers the register, and rounds it in the same way.
 //
 // Rounding a sum between low and high has a variance of (sum-low)(high-sum). A measured counter adds these up, and
 // halves their root as it halves the sum. The errors are a martingale, so that is the variance of the count for events
@@ -53,8 +54,8 @@ func (p *MorrisParams) check() error {
 // S^2/2, and with a half-life S/4 + (1+aS)^2/3 more, which is right for events that come in time (see Interval for
 // others).
 //
-// It is unbiased as long as the register is not at its end, where it stays; then the answer says that it is saturated, until
-// it fades. It is a plain value.
+// It is unbiased as long as the register is not at its end, where it stays; then the answer says that it is saturated,
+// until it fades. It is a plain value.
 type Morris struct {
 	a        float64
 	perStep  float64 // log2(1+a)
@@ -130,8 +131,8 @@ func (m *Morris) round(sum float64, seed uint64) {
 	m.register = c
 }
 
-// Born is said of a new counter with a half-life: an earlier one of the same key may have held so much when it died, see
-// Params.Held. A measured counter takes that for a standard error; others do not keep it.
+// Born is said of a new counter with a half-life: an earlier one of the same key may have held so much when it died,
+// see Params.Held. A measured counter takes that for a standard error; others do not keep it.
 func (m *Morris) Born(now Tick, held float64) {
 	if !m.measured || m.halfLife == 0 || !m.empty() {
 		return
@@ -155,9 +156,9 @@ func (m *Morris) Lose(now Tick, held float64) {
 // empty: nothing is stored that a landmark would weigh.
 func (m *Morris) empty() bool { return m.register == 0 && m.variance == 0 }
 
-// Add counts n events at time t. now is the namespace's clock, not before t and not before any earlier now. seed decides the
-// rounding: it must be different for each update. It answers ErrNegative or ErrOverflow, and then nothing has changed; a count
-// that is too large saturates.
+// Add counts n events at time t. now is the namespace's clock, not before t and not before any earlier now. seed
+// decides the rounding: it must be different for each update. It answers ErrNegative or ErrOverflow, and then nothing
+// has changed; a count that is too large saturates.
 func (m *Morris) Add(now, t Tick, n float64, seed uint64) error {
 	if err := checkAmount(n); err != nil || n == 0 {
 		return err
@@ -364,8 +365,8 @@ func (m *Morris) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was.
 func (m *Morris) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	kind, version := r.byte(), r.byte()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// oracle is a distribution under half-life or none in exact arithmetic: sums of 256 bits, seen from one landmark for ever.
+// oracle is a distribution under half-life or none in exact arithmetic: sums of 256 bits, seen from one landmark for
+// ever.
 type oracle struct {
 	p      *Params
 	origin Tick
@@ -147,8 +148,8 @@ func (h *history) next() event {
 	return e
 }
 
-// TestMillionEvents holds a million random increments, reads, rebases, prunings and passages through bytes at random times
-// against exact arithmetic.
+// TestMillionEvents holds a million random increments, reads, rebases, prunings and passages through bytes at random
+// times against exact arithmetic.
 func TestMillionEvents(t *testing.T) {
 	events := 1_000_000
 	if testing.Short() {
@@ -248,8 +249,8 @@ func checkReading(t *testing.T, d *Distribution, o *oracle, at Tick, within func
 	}
 }
 
-// TestBitExact: whenever landmarks move, faded bins go, or a distribution passes through bytes, its values stay the same to the
-// bit, and so do its answers.
+// TestBitExact: whenever landmarks move, faded bins go, or a distribution passes through bytes, its values stay the
+// same to the bit, and so do its answers.
 func TestBitExact(t *testing.T) {
 	for _, p := range everyParams() {
 		if p.Decay == Linear {

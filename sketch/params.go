@@ -48,7 +48,8 @@ const faintest = 0x1p-100
 
 // Errors of Add. None of them changes a count.
 var (
-	// ErrTooManyBins: the bin is new and the distribution has Params.BinsMax bins. Faded bins count until Prune removes them.
+	// ErrTooManyBins: the bin is new and the distribution has Params.BinsMax bins. Faded bins count until Prune removes
+	// them.
 	ErrTooManyBins = errors.New("too many bins")
 	// ErrNegative: the amount is negative and Params.AllowNegative is false.
 	ErrNegative = errors.New("negative amount")
@@ -81,11 +82,11 @@ type Params struct {
 	// It is the caller's to set, as OrderFree is: without, a late event counts in full where its bin has something
 	// left.
 	Bounded bool
-	// KeepsFaint makes a bin of an event that weighs nothing any more, where the floor keeps bins for good: whatever order
-	// events come in, the same bins are known. It is the caller's to set, as OrderFree is.
+	// KeepsFaint makes a bin of an event that weighs nothing any more, where the floor keeps bins for good: whatever
+	// order events come in, the same bins are known. It is the caller's to set, as OrderFree is.
 	KeepsFaint bool
-	// Lowers has a summary that carries a threshold of its own live until the present one, where that is lower. It is the
-	// caller's to set, as OrderFree is.
+	// Lowers has a summary that carries a threshold of its own live until the present one, where that is lower. It is
+	// the caller's to set, as OrderFree is.
 	Lowers bool
 	// Gone is what keys may have held that were gone before these settings, see Follow.
 	Gone Gone

@@ -13,17 +13,19 @@ const (
 	PhraseLenMax    = 256     // bytes of a phrase
 	PhrasesMax      = 1 << 16 // phrases
 	PhrasesBytesMax = 2 << 20 // bytes of all phrases
-	// PhrasesAlikeMax is how many phrases of the same tokens, such as "New York" and "new york", a set holds: each is compared with the others.
+	// PhrasesAlikeMax is how many phrases of the same tokens, such as "New York" and "new york", a set holds: each is
+	// compared with the others.
 	PhrasesAlikeMax = 64
 )
 
 // ErrFull refuses one phrase more than a Phrases holds, or than it holds of the same tokens.
 var ErrFull = errors.New("too many phrases")
 
-// Phrases is a set of phrases that finds all of its members in a text: token by token (see tokens.go), exactly. Make one with NewPhrases.
+// Phrases is a set of phrases that finds all of its members in a text: token by token (see tokens.go), exactly. Make
+// one with NewPhrases.
 //
-// It is a trie over tokens without nodes: a table has a hash of every beginning of a phrase, its tokens 1 to k, and says how many phrases
-// begin like that and which end there.
+// It is a trie over tokens without nodes: a table has a hash of every beginning of a phrase, its tokens 1 to k, and
+// says how many phrases begin like that and which end there.
 //
 //	"new york city"   ->   new | new york | new york city
 //	"New York"        ->   new | new york
@@ -31,13 +33,15 @@ var ErrFull = errors.New("too many phrases")
 //	prefix   | tag: 32 bits of the hash | refs | first phrase that ends here + 1 |
 //	phrase   | place and length in the arena | next phrase that ends there + 1 |
 //
-// A search walks from each token of the text as long as there is a phrase that begins like this: at most as far as the longest phrase, and in
-// a text of other things for a step or two. Where phrases end they are compared with the text, so that a hash that two have in common
-// costs time and is no error: there are neither false positives nor false negatives. (Aho and Corasick 1975 save the walks from each
-// token by links for failure, which a table that changes with every phrase would have to mend.)
+// A search walks from each token of the text as long as there is a phrase that begins like this: at most as far as the
+// longest phrase, and in a text of other things for a step or two. Where phrases end they are compared with the text,
+// so that a hash that two have in common costs time and is no error: there are neither false positives nor false
+// negatives. (Aho and Corasick 1975 save the walks from each token by links for failure, which a table that changes
+// with every phrase would have to mend.)
 //
-// The set holds phrases as they were written: "New York" and "new  york" are two, and a text that has one has both. What its state, its encoding
-// and Held are does not depend on how phrases fall into tokens. Adding and merging commute, associate, and repeat without effect.
+// The set holds phrases as they were written: "New York" and "new  york" are two, and a text that has one has both.
+// What its state, its encoding and Held are does not depend on how phrases fall into tokens. Adding and merging
+// commute, associate, and repeat without effect.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type Phrases struct {
@@ -86,8 +90,8 @@ func (p *Phrases) bytesOf(i uint32) []byte {
 	return p.arena[ph.at:][:ph.length:ph.length]
 }
 
-// Add adds a phrase of 1 to PhraseLenMax bytes, and answers whether it was not there. It answers ErrName or ErrFull, and then nothing has
-// changed. A phrase without a token is kept, and never found.
+// Add adds a phrase of 1 to PhraseLenMax bytes, and answers whether it was not there. It answers ErrName or ErrFull,
+// and then nothing has changed. A phrase without a token is kept, and never found.
 func (p *Phrases) Add(text []byte) (added bool, err error) {
 	if len(text) == 0 || len(text) > PhraseLenMax {
 		return false, fmt.Errorf("%w: phrase of %d bytes: it has 1 to %d", ErrName, len(text), PhraseLenMax)
@@ -264,8 +268,9 @@ type PhraseMatch struct {
 	Begin, End int    // bytes of the text, from the first byte of its first token to the last of its last
 }
 
-// Find visits all phrases that stand in a text: by where they begin, shorter ones first, and those that read alike by their bytes; also those that
-// overlap or contain each other. It ends when visit answers false. Bytes of the text that are not UTF-8 are no part of a token, and separate.
+// Find visits all phrases that stand in a text: by where they begin, shorter ones first, and those that read alike by
+// their bytes; also those that overlap or contain each other. It ends when visit answers false. Bytes of the text that
+// are not UTF-8 are no part of a token, and separate.
 func (p *Phrases) Find(text []byte, visit func(PhraseMatch) bool) {
 	if p.Len() == 0 {
 		return
@@ -313,7 +318,8 @@ func (p *Phrases) Sorted() [][]byte {
 	return all
 }
 
-// Merge makes it the union with o, which stays as it is. It answers ErrIncompatible or ErrFull, and then nothing has changed.
+// Merge makes it the union with o, which stays as it is. It answers ErrIncompatible or ErrFull, and then nothing has
+// changed.
 func (p *Phrases) Merge(o *Phrases) error {
 	if p.seed != o.seed {
 		return fmt.Errorf("%w: phrases of hash %+v and of %+v", ErrIncompatible, p.seed, o.seed)
@@ -338,7 +344,8 @@ func (p *Phrases) Clone() Phrases {
 // Size is the memory it takes, in bytes, itself included.
 func (p *Phrases) Size() int { return 104 + 12*(cap(p.phrases)+cap(p.slots)) + cap(p.arena) }
 
-// Held allows 2 bytes for each of a phrase and 48 for its place and its prefixes: how many prefixes there are, the state alone does not say.
+// Held allows 2 bytes for each of a phrase and 48 for its place and its prefixes: how many prefixes there are, the
+// state alone does not say.
 func (p *Phrases) Held() int { return 104 + 48*p.Len() + 2*p.Bytes() }
 
 // A Phrases in bytes. Every state has one encoding.
@@ -359,8 +366,8 @@ func (p *Phrases) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the set by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are refused
-// with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the set by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was.
 func (p *Phrases) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	r.header(phrasesKind)

@@ -166,8 +166,8 @@ func found(p *Phrases, text []byte) (all []string) {
 	return all
 }
 
-// A set that phrases come to and go from finds what a comparison of each phrase with each place does, and is the set of those that are left: to the
-// byte, whatever the order.
+// A set that phrases come to and go from finds what a comparison of each phrase with each place does, and is the set of
+// those that are left: to the byte, whatever the order.
 func TestPhrasesAgainstBruteForce(t *testing.T) {
 	word := rapid.SampledFrom([]string{"a", "A", "b", "c", "ab", "東", "京", "é", "😀", "!", "\xff", "\ufe0f", " "})
 	text := rapid.Custom(func(t *rapid.T) string {
@@ -390,8 +390,8 @@ func BenchmarkPhrasesAdd(b *testing.B) {
 	}
 }
 
-// BenchmarkPhrasesBloom searches as the report does, by a hierarchy of Bloom filters: one of what phrases begin with, and one of phrases. It
-// tells what the exact search costs more, and what this one finds that is not there.
+// BenchmarkPhrasesBloom searches as the report does, by a hierarchy of Bloom filters: one of what phrases begin with,
+// and one of phrases. It tells what the exact search costs more, and what this one finds that is not there.
 func BenchmarkPhrasesBloom(b *testing.B) {
 	for _, rate := range []float64{0.01, 0.0001} {
 		b.Run(fmt.Sprintf("phrases=10000/rate=%g", rate), func(b *testing.B) {

@@ -2,8 +2,8 @@ package sketch
 
 import "math"
 
-// Header is a distribution but for its bins. With Place and Load those that keep many distributions lay them into memory of
-// their own.
+// Header is a distribution but for its bins. With Place and Load those that keep many distributions lay them into
+// memory of their own.
 type Header struct {
 	Z, Z2 float64
 	Last  Tick
@@ -26,8 +26,8 @@ func (d *Distribution) Header(h *Header) {
 // Sums are the parts of its header that AddExisting changes.
 func (d *Distribution) Sums() (z, z2 float64, last Tick) { return d.z, d.z2, d.last }
 
-// Words is the memory that the bins lie in, nil without bins. It is the distribution's until that is loaded or placed elsewhere:
-// a write may leave it for a larger one.
+// Words is the memory that the bins lie in, nil without bins. It is the distribution's until that is loaded or placed
+// elsewhere: a write may leave it for a larger one.
 func (d *Distribution) Words() []uint64 { return d.words }
 
 // Load makes an empty distribution that of a header whose bins lie in words, as Place has left them there.
@@ -78,7 +78,8 @@ func roomIn(f form, words int) int {
 	if few <= scanMax {
 		return few
 	}
-	// With slots a bin takes 1.5 or 1 words and 5/16, or 5/8 where there are many, and with maxima 1/64. Begin a little below that.
+	// With slots a bin takes 1.5 or 1 words and 5/16, or 5/8 where there are many, and with maxima 1/64. Begin a little
+	// below that.
 	room, large, many := words*16/29, words*64/117, words*64/137
 	if f == compact {
 		room, large, many = words*16/21, words*64/85, words*64/105

@@ -20,7 +20,8 @@ func TestRoomIn(t *testing.T) {
 	}
 }
 
-// A distribution that is placed elsewhere before every write, in memory full of rubbish, is at all times the one that is left alone.
+// A distribution that is placed elsewhere before every write, in memory full of rubbish, is at all times the one that
+// is left alone.
 func TestPlaced(t *testing.T) {
 	for name, p := range map[string]*Params{
 		"wide":    {HalfLife: 3_600_000_000, Threshold: 0.001},

@@ -47,15 +47,15 @@ func (p *QuantileParams) check() error {
 	return checkHalfLife("quantile", p.HalfLife)
 }
 
-// Quantile answers quantiles and ranks of values with a bounded relative error: DDSketch (Masson, Rim, Lee 2019). It is a
-// Distribution over buckets, and so it decays, merges and is stored as one.
+// Quantile answers quantiles and ranks of values with a bounded relative error: DDSketch (Masson, Rim, Lee 2019). It is
+// a Distribution over buckets, and so it decays, merges and is stored as one.
 //
 //	bucket i holds gamma^(i-1) < |x| <= gamma^i      gamma = (1+a)/(1-a), a = Accuracy
 //	and stands for gamma^i (1-a)                     at most a|x| from every x in it
 //
-// Negative values have buckets of their own, and what is nearer to 0 than 2^-1022 counts as 0. Buckets come from Log2, which is
-// the same on every machine; a is made smaller by 2^-40 to cover its rounding, so the bound is hard. What decides about a
-// quantile is the count of values, exact up to the rounding of sums.
+// Negative values have buckets of their own, and what is nearer to 0 than 2^-1022 counts as 0. Buckets come from Log2,
+// which is the same on every machine; a is made smaller by 2^-40 to cover its rounding, so the bound is hard. What
+// decides about a quantile is the count of values, exact up to the rounding of sums.
 //
 // It is a value with one owner: to keep a copy, Clone it. It hashes nothing.
 type Quantile struct {
@@ -170,8 +170,8 @@ func (q *Quantile) stands(id uint32) float64 {
 	return v
 }
 
-// Add counts n values x at time t. now is the namespace's clock, not before t and not before any earlier now. It answers
-// ErrValue, ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed.
+// Add counts n values x at time t. now is the namespace's clock, not before t and not before any earlier now. It
+// answers ErrValue, ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed.
 func (q *Quantile) Add(now, t Tick, x, n float64) error {
 	if x != x || math.IsInf(x, 0) {
 		return ErrValue
@@ -309,9 +309,9 @@ func (q *Quantile) At(at Tick) QuantileReading {
 	return out
 }
 
-// Quantile is the least value that at least this part of all values does not exceed, with a relative error of at most Accuracy:
-// 0 is the least, 0.5 the (lower) median, 1 the largest, of what has faded too as long as it is there. It is NaN when
-// there is nothing.
+// Quantile is the least value that at least this part of all values does not exceed, with a relative error of at most
+// Accuracy: 0 is the least, 0.5 the (lower) median, 1 the largest, of what has faded too as long as it is there. It is
+// NaN when there is nothing.
 func (r QuantileReading) Quantile(part float64) float64 {
 	if len(r.buckets) == 0 || part != part {
 		return math.NaN()
@@ -384,8 +384,9 @@ func (r QuantileReading) Rank(x float64) (low, high float64) {
 	return low / (r.N + hidden), (high + hidden) / (r.N + hidden)
 }
 
-// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums; see
-// Distribution.Merge. It may pass BucketsMax. It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
+// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums;
+// see Distribution.Merge. It may pass BucketsMax. It answers ErrIncompatible or ErrOverflow, and then nothing has
+// changed.
 func (q *Quantile) Merge(o *Quantile) error {
 	if q.params != o.params {
 		return &mismatch{kind: "quantile", a: q.params, b: o.params}
@@ -452,8 +453,8 @@ func (q *Quantile) AppendBinary(b []byte) []byte {
 	return q.d.AppendBinary(b)
 }
 
-// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was.
 func (q *Quantile) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version := r.headerLoss(quantileKind)

@@ -76,8 +76,8 @@ func TestQuantileParams(t *testing.T) {
 	}
 }
 
-// TestQuantileBucketBound: what a bucket stands for is within the accuracy of every value in it, compared without rounding, at every
-// magnitude and next to every edge.
+// TestQuantileBucketBound: what a bucket stands for is within the accuracy of every value in it, compared without
+// rounding, at every magnitude and next to every edge.
 func TestQuantileBucketBound(t *testing.T) {
 	for _, a := range []float64{1e-4, 0.001, 0.01, 0.05, 0.5} {
 		q := newQuantile(t, a, 0)
@@ -201,7 +201,8 @@ func checkQuantiles(t *testing.T, q *Quantile, all []weighted, at Tick) {
 	}
 }
 
-// TestQuantileAgainstSorted: uniform, heavy-tailed, two-signed and constant values, with whole counts and without forgetting.
+// TestQuantileAgainstSorted: uniform, heavy-tailed, two-signed and constant values, with whole counts and without
+// forgetting.
 func TestQuantileAgainstSorted(t *testing.T) {
 	for name, draw := range map[string]func(*rng) float64{
 		"uniform":  func(r *rng) float64 { return r.float() },

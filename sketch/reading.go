@@ -11,18 +11,19 @@ type Bin struct {
 	Count float64
 }
 
-// Reading is a distribution evaluated at one time. It looks into the distribution it was made from: it is good until that is
-// next written. Its numbers do not depend on the order in which bins are stored.
+// Reading is a distribution evaluated at one time. It looks into the distribution it was made from: it is good until
+// that is next written. Its numbers do not depend on the order in which bins are stored.
 type Reading struct {
-	// Z is the normaliser: everything ever added, decayed, pruned bins included. Under Clamp it is the sum of the clamped counts,
-	// under Prior it includes the pseudo-counts, under Linear it is the sum of the bins: of the visible ones only,
-	// unless Params.Bounded.
+	// Z is the normaliser: everything ever added, decayed, pruned bins included. Under Clamp it is the sum of the
+	// clamped counts, under Prior it includes the pseudo-counts, under Linear it is the sum of the bins: of the visible
+	// ones only, unless Params.Bounded.
 	Z float64
 	// Z2 is the sum of |n| w^2, decayed at twice the rate; under Linear it is Z.
 	Z2 float64
 	// Other is Z less the visible bins: 0 under Clamp, and when it is within rounding (1e-9 of Z, 1e-5 when compact).
 	Other float64
-	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight tell as much. Prior adds its pseudo-counts.
+	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight tell as much. Prior adds its
+	// pseudo-counts.
 	EffectiveN float64
 	// Lost is how much Z, and any one count, may be short of, because bins below the threshold were removed or an
 	// earlier summary of the key had died (see Params.OrderFree); with negative amounts, of either sign.
@@ -31,8 +32,8 @@ type Reading struct {
 	Entropy float64
 	// Bins is how many are visible.
 	Bins int
-	// Brief says that the reading was made by Brief, which does not tell Other and Entropy (they are 0), and that Bins is only an upper
-	// bound: how many are stored.
+	// Brief says that the reading was made by Brief, which does not tell Other and Entropy (they are 0), and that Bins
+	// is only an upper bound: how many are stored.
 	Brief bool
 	// At is the time of evaluation, Last that of the latest event.
 	At, Last Tick
@@ -50,11 +51,12 @@ type Reading struct {
 // earliest is how many half-lives before its landmark a distribution can be read: earlier times read as that one.
 const earliest = 256
 
-// At reads the distribution at a time, which may be any. It never writes. It takes time proportional to the number of bins.
+// At reads the distribution at a time, which may be any. It never writes. It takes time proportional to the number of
+// bins.
 func (d *Distribution) At(p *Params, at Tick) Reading { return d.read(p, at, false) }
 
-// Brief is At for those who want a few of many bins: all but Other, Entropy and Bins is the same. It visits no bin, unless Z is
-// made of them: under Clamp and Linear, and where there may be negative counts.
+// Brief is At for those who want a few of many bins: all but Other, Entropy and Bins is the same. It visits no bin,
+// unless Z is made of them: under Clamp and Linear, and where there may be negative counts.
 func (d *Distribution) Brief(p *Params, at Tick) Reading { return d.read(p, at, true) }
 
 func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
@@ -80,8 +82,9 @@ func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
 	return r
 }
 
-// WithRate is the reading as if the distribution had decayed, since its last event, by exp(-rate * seconds) instead of by its
-// own decay (under Linear: had leaked rate counts a second from each bin). rate is finite and not negative. Nothing stored changes.
+// WithRate is the reading as if the distribution had decayed, since its last event, by exp(-rate * seconds) instead of
+// by its own decay (under Linear: had leaked rate counts a second from each bin). rate is finite and not negative.
+// Nothing stored changes.
 func (r Reading) WithRate(rate float64) Reading {
 	d, p := r.d, r.p
 	seconds := float64(max(r.At-d.last, 0)) / 1e6
@@ -415,7 +418,8 @@ func (r *Reading) top(n int, dst []Bin) (bins []Bin, left float64) {
 	return dst[:base+len(s.sorted())], s.left
 }
 
-// TopTied is Top with all the bins that tie with the n-th, for callers who break ties by name. It may answer any number.
+// TopTied is Top with all the bins that tie with the n-th, for callers who break ties by name. It may answer any
+// number.
 func (r Reading) TopTied(n int, dst []Bin) []Bin {
 	base := len(dst)
 	dst, left := r.top(n, dst)

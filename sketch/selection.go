@@ -2,7 +2,8 @@ package sketch
 
 import "math"
 
-// selection keeps the n first of the bins that it is offered: few in order, many as a heap whose root is the last of them.
+// selection keeps the n first of the bins that it is offered: few in order, many as a heap whose root is the last of
+// them.
 type selection struct {
 	bins  []Bin
 	n     int

@@ -21,8 +21,8 @@ const (
 
 // SetParams say how a Set is made.
 type SetParams struct {
-	// K is how many hashes are kept, 16 to 65536; 0 means 1024. The relative standard error of a count is 1/sqrt(K-1), that of a Jaccard
-	// similarity J at most sqrt(J(1-J)/K): at K = 1024 3.1% and 0.016.
+	// K is how many hashes are kept, 16 to 65536; 0 means 1024. The relative standard error of a count is 1/sqrt(K-1),
+	// that of a Jaccard similarity J at most sqrt(J(1-J)/K): at K = 1024 3.1% and 0.016.
 	K int
 	// Members keeps the members themselves of the hashes kept: a uniform sample of the set.
 	Members bool
@@ -33,19 +33,20 @@ type SetParams struct {
 	Hash Hash
 }
 
-// Set summarises a set of things by the k smallest of their 64-bit hashes, so that sets can be compared: how large they are, their
-// union, what they share, how similar they are. Make one with NewSet.
+// Set summarises a set of things by the k smallest of their 64-bit hashes, so that sets can be compared: how large they
+// are, their union, what they share, how similar they are. Make one with NewSet.
 //
 // Up to k things everything is exact. Beyond, theta is the (k+1)-th smallest hash as a fraction of 2^64: the share of
 // all things whose hashes are kept. A count of x hashes stands for x / theta things without bias (Bar-Yossef et al.
 // 2002, Beyer et al. 2007; with theta apart from the sample: Dasgupta, Lang, Rhodes, Thaler 2016). What is kept is a
 // uniform sample of the members.
 //
-// A Set of more than k things also has a signature: the hashes are dealt to registers by their lower bits, and each holds the least of
-// its share as -8 log2 (hash/2^64), rounded up, by which pairs are compared ten times as fast (see SimilarityGraph). Registers are full
-// at 2^31 things each.
+// A Set of more than k things also has a signature: the hashes are dealt to registers by their lower bits, and each
+// holds the least of its share as -8 log2 (hash/2^64), rounded up, by which pairs are compared ten times as fast (see
+// SimilarityGraph). Registers are full at 2^31 things each.
 //
-// The state is a function of the set of (hash, member) alone: no order, repetition or grouping of Add and Merge makes a difference.
+// The state is a function of the set of (hash, member) alone: no order, repetition or grouping of Add and Merge makes a
+// difference.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type Set struct {
@@ -93,9 +94,9 @@ func (s *Set) Hashes() (hashes []uint64, theta uint64) { return s.settled().hash
 // Exact says whether every thing is kept: all answers are exact then, save for equal hashes.
 func (s *Set) Exact() bool { return s.theta == 0 }
 
-// Add adds the thing of this hash. member is kept, copied, when members are, and ignored otherwise; of two members with the same hash
-// the lesser stays. A member longer than SetMemberMax is cut to that. A hash that is kept moves up to k others, and of
-// more than 2,048 some hundreds on average; of n things about k (1 + ln n/k) are kept.
+// Add adds the thing of this hash. member is kept, copied, when members are, and ignored otherwise; of two members with
+// the same hash the lesser stays. A member longer than SetMemberMax is cut to that. A hash that is kept moves up to k
+// others, and of more than 2,048 some hundreds on average; of n things about k (1 + ln n/k) are kept.
 func (s *Set) Add(hash uint64, member []byte) {
 	if s.theta != 0 {
 		s.sign(hash)
@@ -151,8 +152,8 @@ func (s *Set) leaveOut(hash uint64) bool {
 	return true
 }
 
-// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on. Sets that differ in hash, in whether they keep
-// members or in the signature are refused with ErrIncompatible, and nothing has changed.
+// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on. Sets that differ in hash, in
+// whether they keep members or in the signature are refused with ErrIncompatible, and nothing has changed.
 func (s *Set) Merge(o *Set) error {
 	if err := s.compatible(o); err != nil {
 		return err
@@ -259,7 +260,8 @@ type SetOverlap struct {
 	Jaccard SetEstimate
 }
 
-// Estimate is how many things the set has, with a relative standard error of 1/sqrt(k-1), or exactly up to k. It does not write.
+// Estimate is how many things the set has, with a relative standard error of 1/sqrt(k-1), or exactly up to k. It does
+// not write.
 func (s *Set) Estimate() SetEstimate { return estimateOf(s.Len(), s.share()) }
 
 // share is theta as a fraction: of how many things the hashes are kept.
@@ -272,7 +274,8 @@ func shareOf(theta uint64) float64 {
 	return float64(float64(theta) * 0x1p-64)
 }
 
-// estimateOf scales a count up from a share of all things. What was not found in a sample is as uncertain as what was found once.
+// estimateOf scales a count up from a share of all things. What was not found in a sample is as uncertain as what was
+// found once.
 func estimateOf(count int, share float64) SetEstimate {
 	if share == 1 {
 		return SetEstimate{Value: float64(count)}
@@ -281,9 +284,9 @@ func estimateOf(count int, share float64) SetEstimate {
 	return SetEstimate{Value: float64(count) / share, StdErr: math.Sqrt(float64(n*(1-share))) / share}
 }
 
-// Compare estimates union, intersection, differences and Jaccard similarity from the hashes below the lesser theta of the two, which is a
-// uniform sample of the union of at least the lesser k. Standard errors are those of sampling. Different hashes or signatures are
-// refused with ErrIncompatible. It does not write, and takes about 3 us at k = 1024.
+// Compare estimates union, intersection, differences and Jaccard similarity from the hashes below the lesser theta of
+// the two, which is a uniform sample of the union of at least the lesser k. Standard errors are those of sampling.
+// Different hashes or signatures are refused with ErrIncompatible. It does not write, and takes about 3 us at k = 1024.
 func (s *Set) Compare(o *Set) (SetOverlap, error) {
 	if err := s.compatible(o); err != nil {
 		return SetOverlap{}, err
@@ -331,7 +334,8 @@ func shared(a, b []uint64) (both int) {
 // unknownShare is a share that a sample says nothing about: it holds nothing of the whole. Its interval is 0 to 1.
 var unknownShare = SetEstimate{StdErr: 1}
 
-// jaccardOf is a proportion in a sample without replacement; its error is taken at a proportion half a thing away from 0 and 1.
+// jaccardOf is a proportion in a sample without replacement; its error is taken at a proportion half a thing away from
+// 0 and 1.
 func jaccardOf(both, all int, share float64) SetEstimate {
 	switch {
 	case all == 0 && share < 1:
@@ -347,8 +351,8 @@ func jaccardOf(both, all int, share float64) SetEstimate {
 	return e
 }
 
-// Sample calls f with up to n things kept, in the order of their hashes: the first n are a uniform sample of the set. member is empty when
-// members are not kept.
+// Sample calls f with up to n things kept, in the order of their hashes: the first n are a uniform sample of the set.
+// member is empty when members are not kept.
 func (s *Set) Sample(n int, f func(hash uint64, member string)) {
 	s = s.settled()
 	for i, h := range s.hashes[:min(max(n, 0), len(s.hashes))] {
@@ -360,14 +364,15 @@ func (s *Set) Sample(n int, f func(hash uint64, member string)) {
 	}
 }
 
-// Members are the members of the n least hashes kept, a uniform sample of the set; none when members are not kept. It does not write.
+// Members are the members of the n least hashes kept, a uniform sample of the set; none when members are not kept. It
+// does not write.
 func (s *Set) Members(n int) []string {
 	members := s.settled().members
 	return slices.Clone(members[:max(0, min(n, len(members)))])
 }
 
-// Reduced is what a merge with a set of a lower k leaves, within SetKMin and its own k, without members: good to be read, compared and
-// encoded until s changes. It does not write.
+// Reduced is what a merge with a set of a lower k leaves, within SetKMin and its own k, without members: good to be
+// read, compared and encoded until s changes. It does not write.
 func (s *Set) Reduced(k int) Set {
 	s = s.nameless().settled()
 	c := *s
@@ -461,8 +466,8 @@ func (s *Set) AppendBinary(b []byte) []byte {
 	return append(b, s.signature...)
 }
 
-// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
-// refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was.
 func (s *Set) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form := r.byte(), r.byte()

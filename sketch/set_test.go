@@ -64,8 +64,8 @@ func TestSetIsExactWhileSmall(t *testing.T) {
 	}
 }
 
-// TestSetIsAFunctionOfTheSet: whatever the order, the repetition, the grouping into parts of any k and the order of their merging, the
-// bytes are those of one set of the lowest k that saw each thing once.
+// TestSetIsAFunctionOfTheSet: whatever the order, the repetition, the grouping into parts of any k and the order of
+// their merging, the bytes are those of one set of the lowest k that saw each thing once.
 func TestSetIsAFunctionOfTheSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rng(rapid.Uint64().Draw(t, "seed"))
@@ -532,8 +532,8 @@ func bare(links []SetLink) (out []bareLink) {
 	return out
 }
 
-// The intervals of the links that a graph shows contain the truth, though it shows those that chance makes the strongest:
-// of sets that have nothing in common, and of some that share a part.
+// The intervals of the links that a graph shows contain the truth, though it shows those that chance makes the
+// strongest: of sets that have nothing in common, and of some that share a part.
 func TestIntervalsOfChosenLinks(t *testing.T) {
 	const sets, links, members, runs = 30, 3, 3000, 8
 	for _, common := range []int{0, 300, 1500} {

@@ -13,8 +13,8 @@ const SetDecayedKMax = 4096
 
 // SetDecayedParams say how a SetDecayed is made.
 type SetDecayedParams struct {
-	// K is how many things are kept, 16 to 4096; 0 means 1024. The relative standard error of a sum over all things is at most
-	// 1/sqrt(K-1).
+	// K is how many things are kept, 16 to 4096; 0 means 1024. The relative standard error of a sum over all things is
+	// at most 1/sqrt(K-1).
 	K int
 	// HalfLife in microseconds, 1 to HalfLifeMax.
 	HalfLife Tick
@@ -28,12 +28,14 @@ type SetDecayedParams struct {
 // summary is how many are around, a sample of them that prefers the recent, and how alike two such sets are. Make one
 // with NewSetDecayed.
 //
-// Up to k things everything is exact. Beyond, the k of largest priority w/u are kept, u being the hash as a fraction of 2^64, and tau is the
-// largest priority that was left out. A thing kept stands for max(w, tau): the sum of that over any part of the things is an
-// unbiased estimate of the weight of that part (priority sampling; Duffield, Lund, Thorup 2007), with variance at most the sum of
-// tau max(0, tau - w). As time passes all priorities shrink alike: which are the largest never changes.
+// Up to k things everything is exact. Beyond, the k of largest priority w/u are kept, u being the hash as a fraction of
+// 2^64, and tau is the largest priority that was left out. A thing kept stands for max(w, tau): the sum of that over
+// any part of the things is an unbiased estimate of the weight of that part (priority sampling; Duffield, Lund, Thorup
+// 2007), with variance at most the sum of tau max(0, tau - w). As time passes all priorities shrink alike: which are
+// the largest never changes.
 //
-// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times they associate.
+// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times
+// they associate.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type SetDecayed struct {
@@ -84,8 +86,8 @@ func (s *SetDecayed) Len() int { return len(s.hashes) }
 // Hashes are the hashes kept, rising, good to be read until s changes, and whether these are all that still count.
 func (s *SetDecayed) Hashes() (hashes []uint64, all bool) { return s.hashes, s.threshold() == noRank }
 
-// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. member is kept as Set.Add does.
-// It takes time proportional to k when the thing is new and among the k largest.
+// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. member is kept
+// as Set.Add does. It takes time proportional to k when the thing is new and among the k largest.
 func (s *SetDecayed) Add(now, t Tick, hash uint64, member []byte) {
 	s.advance(now)
 	if len(s.times) > 0 && s.tooOld(s.oldest) {
@@ -242,8 +244,9 @@ func (s *SetDecayed) remove(i int) {
 	s.least = -1
 }
 
-// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on, of the latest times the later. Sets that differ in
-// half-life, hash or in whether they keep members are refused with ErrIncompatible, and nothing has changed.
+// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on, of the latest times the later.
+// Sets that differ in half-life, hash or in whether they keep members are refused with ErrIncompatible, and nothing has
+// changed.
 func (s *SetDecayed) Merge(o *SetDecayed) error {
 	if err := s.compatible(o); err != nil {
 		return err
@@ -322,8 +325,8 @@ func weightOf(rank int64) float64 {
 	return Exp2(rank>>rankBits, uint64(rank)<<(64-rankBits))
 }
 
-// Sample calls f with every thing kept and the weight that it stands for at a time: their sum over any part of the things estimates the
-// weight of that part. member is empty when members are not kept. It does not write.
+// Sample calls f with every thing kept and the weight that it stands for at a time: their sum over any part of the
+// things estimates the weight of that part. member is empty when members are not kept. It does not write.
 func (s *SetDecayed) Sample(at Tick, f func(hash uint64, member string, weight float64)) {
 	threshold := s.threshold()
 	tau, scale := weightOf(threshold), s.scale(at)
@@ -344,8 +347,8 @@ func (s *SetDecayed) Compare(o *SetDecayed, at Tick) (SetsOverlap, error) {
 	return OverlapDecayed([]*SetDecayed{s, o}, at)
 }
 
-// Members are the members of the n things of the largest priority, a sample that prefers the recent, largest first; none when members
-// are not kept. It does not write.
+// Members are the members of the n things of the largest priority, a sample that prefers the recent, largest first;
+// none when members are not kept. It does not write.
 func (s *SetDecayed) Members(n int) []string {
 	if !s.p.Members {
 		return nil
@@ -374,8 +377,8 @@ func (s *SetDecayed) byPriority() []int {
 	return order
 }
 
-// Reduced is a copy without members that keeps k things, within SetKMin and what it keeps now: what it would be had it been made so. It
-// does not write.
+// Reduced is a copy without members that keeps k things, within SetKMin and what it keeps now: what it would be had it
+// been made so. It does not write.
 func (s *SetDecayed) Reduced(k int) SetDecayed {
 	c := *s
 	c.p.Members, c.members, c.named = false, nil, 0
@@ -402,8 +405,9 @@ func (s *SetDecayed) Last() Tick { return s.latest }
 // holds cannot be read.
 func (s *SetDecayed) Reached() Tick { return s.latest }
 
-// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh of the threshold.
+// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks
+// after the first such. It is 0 when nothing was ever seen. Where something is lost, it waits until that is a seventh
+// of the threshold.
 func (s *SetDecayed) Death(threshold float64) Tick {
 	return max(Faded(s.Estimate(s.latest).Value, s.latest, s.p.HalfLife, threshold), s.loss.faded(s.halfLife, threshold))
 }
@@ -470,9 +474,9 @@ func (s *SetDecayed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
-// refused with ErrCorrupt, and the receiver stays as it was. A union may keep more things than SetDecayedKMax; see
-// UniteDecayed.
+// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was. A union may keep more things than
+// SetDecayedKMax; see UniteDecayed.
 func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form := r.byte(), r.byte()

@@ -38,8 +38,8 @@ func TestSetDecayedParams(t *testing.T) {
 	}
 }
 
-// TestSetDecayedIsExactWhileSmall: each thing weighs what its latest time says; of two sets the union takes the larger weight, the
-// intersection the smaller.
+// TestSetDecayedIsExactWhileSmall: each thing weighs what its latest time says; of two sets the union takes the larger
+// weight, the intersection the smaller.
 func TestSetDecayedIsExactWhileSmall(t *testing.T) {
 	a, b := newSetDecayed(t, 16, true), newSetDecayed(t, 20, true)
 	for _, e := range []struct {
@@ -115,8 +115,8 @@ func (a *answers) add(e SetEstimate, truth float64) {
 	*a = append(*a, struct{ got, truth, stated float64 }{e.Value, truth, e.StdErr})
 }
 
-// check holds the errors against the mean of what is stated. Each against its own would seem biased: what comes out too low states too
-// small an error.
+// check holds the errors against the mean of what is stated. Each against its own would seem biased: what comes out too
+// low states too small an error.
 func (a answers) check(t *testing.T, what string) {
 	t.Helper()
 	square := 0.0
@@ -205,8 +205,8 @@ func TestSetDecayedError(t *testing.T) {
 	}
 }
 
-// TestSetDecayedLaws: of a batch with one latest time any order, repetition and grouping, into sets of any k, gives the same bytes; Merge
-// commutes and repeats without effect over any times.
+// TestSetDecayedLaws: of a batch with one latest time any order, repetition and grouping, into sets of any k, gives the
+// same bytes; Merge commutes and repeats without effect over any times.
 func TestSetDecayedLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rng(rapid.Uint64().Draw(t, "seed"))
@@ -382,8 +382,9 @@ func BenchmarkSetDecayedAdd(b *testing.B) {
 	}
 }
 
-// TestSetDecayedOverAThousandHalfLives: against an exact oracle, with everyday traffic, bursts, silences of up to a hundred half-lives and events
-// that are late by up to three. The bias stays below 1%, the error is as stated, and what was once there leaves nothing behind.
+// TestSetDecayedOverAThousandHalfLives: against an exact oracle, with everyday traffic, bursts, silences of up to a
+// hundred half-lives and events that are late by up to three. The bias stays below 1%, the error is as stated, and what
+// was once there leaves nothing behind.
 func TestSetDecayedOverAThousandHalfLives(t *testing.T) {
 	const k, trials, people = 128, 40, 2000
 	var around, sums answers

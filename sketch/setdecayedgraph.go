@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// SimilarityGraphDecayed compares all pairs of decayed sets (see OverlapDecayed; the similarity of two does not change while
-// both only fade) and answers for each its strongest links, most similar first and then by index, without those of similarity 0. Different
-// half-lives or hashes are refused with ErrIncompatible. It does not write.
+// SimilarityGraphDecayed compares all pairs of decayed sets (see OverlapDecayed; the similarity of two does not change
+// while both only fade) and answers for each its strongest links, most similar first and then by index, without those
+// of similarity 0. Different half-lives or hashes are refused with ErrIncompatible. It does not write.
 //
-// Only pairs that share a thing are looked at: a list of who has each gives the weight of what two share, and the weight of their union
-// is that of both above the larger tau less what they share. Time and memory are proportional to the number of things and, for time, of
-// those shared by pairs: 0.15 s for 1,000 sets of 224 things that share few, 0.4 s where pairs share a tenth.
+// Only pairs that share a thing are looked at: a list of who has each gives the weight of what two share, and the
+// weight of their union is that of both above the larger tau less what they share. Time and memory are proportional to
+// the number of things and, for time, of those shared by pairs: 0.15 s for 1,000 sets of 224 things that share few, 0.4
+// s where pairs share a tenth.
 func SimilarityGraphDecayed(sets []*SetDecayed, links int) ([][]SetLink, error) {
 	graph := make([][]SetLink, len(sets))
 	if len(sets) == 0 || links <= 0 {
@@ -107,8 +108,8 @@ func newDecayedNode(s *sample, links int) decayedNode {
 	return n
 }
 
-// above is what the things above a tau, which is not below the node's own, stand for: those that weigh more for themselves, the others for
-// what tau weighs.
+// above is what the things above a tau, which is not below the node's own, stand for: those that weigh more for
+// themselves, the others for what tau weighs.
 func (n *decayedNode) above(tau int64, stands float64) float64 {
 	count, _ := slices.BinarySearchFunc(n.ranks, tau, func(rank, tau int64) int {
 		if rank > tau {
@@ -126,7 +127,8 @@ func (n *decayedNode) above(tau int64, stands float64) float64 {
 	return n.sums[heavy] + float64(float64(count-heavy)*stands)
 }
 
-// share adds up what the node shares with each later one, and appends those it shares anything with to touched, by index.
+// share adds up what the node shares with each later one, and appends those it shares anything with to touched, by
+// index.
 func (n *decayedNode) share(things []thing, bounds []bound, shares []float64, touched []int) []int {
 	for _, at := range n.things {
 		one := &things[at]

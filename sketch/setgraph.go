@@ -99,8 +99,9 @@ func (s *Set) decodeSignature(r *reader) bool {
 }
 
 // Resemblance estimates the Jaccard similarity of two sets from their signatures alone, with its standard error, about
-// sqrt(J(1-J)/registers) and a few hundredths of that more: 0.016 at most with 1024. Compare is more exact, and takes ten times as long. Sets
-// without signatures, or with different ones or hashes, are refused with ErrIncompatible. It does not write.
+// sqrt(J(1-J)/registers) and a few hundredths of that more: 0.016 at most with 1024. Compare is more exact, and takes
+// ten times as long. Sets without signatures, or with different ones or hashes, are refused with ErrIncompatible. It
+// does not write.
 func (s *Set) Resemblance(o *Set) (SetEstimate, error) {
 	if err := s.compatible(o); err != nil {
 		return SetEstimate{}, err
@@ -167,14 +168,15 @@ func sumBytes(x uint64) int {
 
 // matcher turns matching registers into a similarity.
 //
-// Let J be the similarity, u and v the shares of the sets' sizes (u + v = 1), and L the mean number of members of the union in a register.
-// Two registers are equal when the least hash of the union is in both sets, or by accident when different hashes fall into the
-// same step of 2^(-1/8). To first order in the width of a step, of the registers that are not both empty
+// Let J be the similarity, u and v the shares of the sets' sizes (u + v = 1), and L the mean number of members of the
+// union in a register. Two registers are equal when the least hash of the union is in both sets, or by accident when
+// different hashes fall into the same step of 2^(-1/8). To first order in the width of a step, of the registers that
+// are not both empty
 //
 //	P(equal) = J + q (u v (1+J)^2 - J(1+J)/2),     q = (ln 2 / 8) (1 - (1+L) e^-L) / (1 - e^-L)
 //
-// where the first product is two members of one set each, and the second one of these and one shared. L follows from how many registers
-// are empty in both.
+// where the first product is two members of one set each, and the second one of these and one shared. L follows from
+// how many registers are empty in both.
 type matcher struct{ registers int }
 
 // accident is q when so many registers are empty in both.
@@ -187,8 +189,8 @@ func (m matcher) accident(empty int) float64 {
 	return float64((math.Ln2/8)*(1-float64((1+load)*e))) / (1 - e)
 }
 
-// jaccard is J and its standard error when so many registers are equal and not empty, and so many empty in both. uv is the product of
-// the sets' shares.
+// jaccard is J and its standard error when so many registers are equal and not empty, and so many empty in both. uv is
+// the product of the sets' shares.
 func (m matcher) jaccard(equal, empty int, q, uv float64) (j, stdErr float64) {
 	some := float64(m.registers - empty)
 	if some == 0 {
@@ -199,7 +201,8 @@ func (m matcher) jaccard(equal, empty int, q, uv float64) (j, stdErr float64) {
 	return j, math.Sqrt(float64(d*(1-d))/some) / slope
 }
 
-// similarity inverts P(equal) = d, which is nearly a line: one step of Newton's method leaves less than 1e-5. slope is that of P.
+// similarity inverts P(equal) = d, which is nearly a line: one step of Newton's method leaves less than 1e-5. slope is
+// that of P.
 func similarity(d, q, uv float64) (j, slope float64) {
 	r := 1 + d
 	p := d + float64(q*(float64(float64(uv*r)*r)-float64(d*r/2)))
@@ -215,12 +218,12 @@ type SetLink struct {
 	found registersFound // how it was found; zero where it follows from the members
 }
 
-// registersFound is how many registers of two signatures are equal, of those that are not both empty, and how many are by
-// accident (see matcher).
+// registersFound is how many registers of two signatures are equal, of those that are not both empty, and how many are
+// by accident (see matcher).
 type registersFound struct{ equal, some, q, uv float64 }
 
-// Interval is that of Jaccard at a confidence from 0.5 up. Of signatures it is that of the part of the registers that are
-// equal (see SetEstimate.ShareInterval), less the accidents: so it reaches down to 0 where these may be all.
+// Interval is that of Jaccard at a confidence from 0.5 up. Of signatures it is that of the part of the registers that
+// are equal (see SetEstimate.ShareInterval), less the accidents: so it reaches down to 0 where these may be all.
 func (l SetLink) Interval(confidence float64) (low, high float64) {
 	f := &l.found
 	if f.some == 0 {
@@ -237,11 +240,12 @@ func (l SetLink) Interval(confidence float64) (low, high float64) {
 // spareLinks are looked at more closely, in addition to those asked for.
 const spareLinks = 4
 
-// SimilarityGraph compares all pairs of sets by their signatures (see Resemblance), the most similar again by their hashes where both are
-// exact, and answers for each its strongest links, most similar first and then by index, without those of similarity 0. Sets of
-// different hashes or signatures, or without, are refused with ErrIncompatible. Signatures choose the links: one of few common members, whose
-// registers have smaller hashes of others, may be left out, also of sets that are exact. It does not write. It takes about 60 ns a pair of 1024
-// registers, 30 ms for 1,000 sets, and up to 3 us a link of exact ones.
+// SimilarityGraph compares all pairs of sets by their signatures (see Resemblance), the most similar again by their
+// hashes where both are exact, and answers for each its strongest links, most similar first and then by index, without
+// those of similarity 0. Sets of different hashes or signatures, or without, are refused with ErrIncompatible.
+// Signatures choose the links: one of few common members, whose registers have smaller hashes of others, may be left
+// out, also of sets that are exact. It does not write. It takes about 60 ns a pair of 1024 registers, 30 ms for 1,000
+// sets, and up to 3 us a link of exact ones.
 func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 	graph := make([][]SetLink, len(sets))
 	if len(sets) == 0 || links <= 0 {
@@ -280,8 +284,8 @@ func SimilarityGraph(sets []*Set, links int) ([][]SetLink, error) {
 	return graph, nil
 }
 
-// SimilarSets compares one of some sets with each of the others, and answers its strongest links as SimilarityGraph does. No signature chooses
-// them: of sets that are exact none that is more similar is left out.
+// SimilarSets compares one of some sets with each of the others, and answers its strongest links as SimilarityGraph
+// does. No signature chooses them: of sets that are exact none that is more similar is left out.
 func SimilarSets(sets []*Set, to, links int) ([]SetLink, error) {
 	c, err := newComparison(sets)
 	if err != nil || links <= 0 {
@@ -325,8 +329,8 @@ func newComparison(sets []*Set) (*comparison, error) {
 	return c, nil
 }
 
-// link is the similarity of sets i and j, a and b in the graph, with so many registers equal, and so many empty in both: by their hashes where
-// both are exact, else by their signatures.
+// link is the similarity of sets i and j, a and b in the graph, with so many registers equal, and so many empty in
+// both: by their hashes where both are exact, else by their signatures.
 func (c *comparison) link(a, b *graphNode, i, j, equal, empty int) SetLink {
 	if s, o := c.sets[i], c.sets[j]; s.Exact() && o.Exact() {
 		both := shared(s.hashes, o.hashes)

@@ -2,8 +2,9 @@ package sketch
 
 import "fmt"
 
-// SetsOverlap is how several sets lie to each other. Of decayed sets a thing weighs in the union what it weighs most in any of them, in the
-// intersection what it weighs least, and in the difference what it weighs more in the first than in any other.
+// SetsOverlap is how several sets lie to each other. Of decayed sets a thing weighs in the union what it weighs most in
+// any of them, in the intersection what it weighs least, and in the difference what it weighs more in the first than in
+// any other.
 type SetsOverlap struct {
 	Union, Intersection SetEstimate
 	// Difference is the first without all others.
@@ -82,10 +83,10 @@ func (w *walk) sink(i int) {
 	}
 }
 
-// Overlap estimates how sets lie to each other from the hashes below the least theta of all, which is a uniform sample of their union of
-// at least the least k and at most SetSampleMax. Standard errors are those of sampling; up to k things each it is
-// exact. Different hashes or signatures are refused with ErrIncompatible. It does not write, and takes time
-// proportional to the number of hashes.
+// Overlap estimates how sets lie to each other from the hashes below the least theta of all, which is a uniform sample
+// of their union of at least the least k and at most SetSampleMax. Standard errors are those of sampling; up to k
+// things each it is exact. Different hashes or signatures are refused with ErrIncompatible. It does not write, and
+// takes time proportional to the number of hashes.
 func Overlap(sets []*Set) (SetsOverlap, error) { return OverlapOf(sets, leafExprs(len(sets))) }
 
 // leafExprs are n sets as they are.
@@ -148,9 +149,9 @@ func alignedSamples(sets []*SetDecayed, at Tick) (samples []sample, scale float6
 	return samples, aligned[0].scale(at)
 }
 
-// OverlapDecayed estimates how sets lie to each other at a time, from the things above the largest tau of all. Standard errors are those
-// of priority sampling; up to k things each it is exact. Different half-lives or hashes are refused with ErrIncompatible. It does not
-// write, and takes time proportional to the number of things.
+// OverlapDecayed estimates how sets lie to each other at a time, from the things above the largest tau of all. Standard
+// errors are those of priority sampling; up to k things each it is exact. Different half-lives or hashes are refused
+// with ErrIncompatible. It does not write, and takes time proportional to the number of things.
 func OverlapDecayed(sets []*SetDecayed, at Tick) (SetsOverlap, error) {
 	return OverlapOfDecayed(sets, leafExprs(len(sets)), at)
 }

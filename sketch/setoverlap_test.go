@@ -14,8 +14,8 @@ import (
 // and none in all three. What is divisible by four is in each besides.
 func inRing(i, who int) bool { return who%3 != i || who%4 == 0 }
 
-// TestOverlap: of three sets, union, intersection, what the first has alone, and similarity: exactly while they are small, and within what
-// is stated beyond.
+// TestOverlap: of three sets, union, intersection, what the first has alone, and similarity: exactly while they are
+// small, and within what is stated beyond.
 func TestOverlap(t *testing.T) {
 	for _, things := range []int{60, 20_000} {
 		const trials = 100
@@ -151,8 +151,8 @@ func TestOverlapOfStrangers(t *testing.T) {
 	}
 }
 
-// TestSetsReduced: a reduced set is what a merge with one of a lower k leaves, and the members of a sample are those of the least hashes, or
-// of the largest priority.
+// TestSetsReduced: a reduced set is what a merge with one of a lower k leaves, and the members of a sample are those of
+// the least hashes, or of the largest priority.
 func TestSetsReduced(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rng(rapid.Uint64().Draw(t, "seed"))

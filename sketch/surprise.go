@@ -8,21 +8,21 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// surprisePrior is the pseudo-count of each bin, and of all that was never seen, in the surprise of one event (Krichevsky and
-// Trofimov 1981): what never happened is as surprising as the number of events allows, and not more.
+// surprisePrior is the pseudo-count of each bin, and of all that was never seen, in the surprise of one event
+// (Krichevsky and Trofimov 1981): what never happened is as surprising as the number of events allows, and not more.
 const surprisePrior = 0.5
 
-// pooledLeast is how many events a bin must be expected to have in the smaller of two samples; rarer ones are tested together,
-// because the distribution of G is that of chi-square for larger counts only (Cochran 1954). All of them together are left out when they are
-// expected to have less than restLeast.
+// pooledLeast is how many events a bin must be expected to have in the smaller of two samples; rarer ones are tested
+// together, because the distribution of G is that of chi-square for larger counts only (Cochran 1954). All of them
+// together are left out when they are expected to have less than restLeast.
 const (
 	pooledLeast = 5.0
 	restLeast   = 1.0
 )
 
-// Surprise is -log2 p of an event in a bin, in bits: 0 for what always happens, and one bit more each time it is half as probable. p is smoothed,
-// (n p + 1/2) / (n + (k+1)/2) with n = EffectiveN and k bins, so that a bin that was never seen is surprising by no more than n allows.
-// Without events nothing is.
+// Surprise is -log2 p of an event in a bin, in bits: 0 for what always happens, and one bit more each time it is half
+// as probable. p is smoothed, (n p + 1/2) / (n + (k+1)/2) with n = EffectiveN and k bins, so that a bin that was never
+// seen is surprising by no more than n allows. Without events nothing is.
 func (r Reading) Surprise(bin uint32) float64 {
 	p := 0.0
 	if r.Z > 0 {
@@ -37,13 +37,13 @@ type Comparison struct {
 	// JensenShannon is the distance of the two in bits: 0 when they are the same, 1 when they have no bin in common. It
 	// knows nothing of how many events they are of.
 	JensenShannon float64
-	// G is the statistic of the G-test that both are samples of one distribution, with EffectiveN events each, and Freedom its degrees of
-	// freedom; bins too rare to be tested alone are one.
+	// G is the statistic of the G-test that both are samples of one distribution, with EffectiveN events each, and
+	// Freedom its degrees of freedom; bins too rare to be tested alone are one.
 	G       float64
 	Freedom int
-	// P is the probability of such a difference, or a larger one, if they are: below 0.001 it is hardly chance. It is that
-	// of G, or of the bin that has most for its expectation, whichever is smaller: see Compare. The
-	// events are taken to be independent.
+	// P is the probability of such a difference, or a larger one, if they are: below 0.001 it is hardly chance. It is
+	// that of G, or of the bin that has most for its expectation, whichever is smaller: see Compare. The events are
+	// taken to be independent.
 	P float64
 	// Single says that P is that of a single bin, and not of G.
 	Single bool
@@ -65,13 +65,14 @@ type BinSurprise struct {
 	Share float64
 }
 
-// Compare says how a distribution differs from a baseline, whose bins have the same ids. It takes time in proportion to the bins of both.
-// It compares what the readings show: see Reading.Left.
+// Compare says how a distribution differs from a baseline, whose bins have the same ids. It takes time in proportion to
+// the bins of both. It compares what the readings show: see Reading.Left.
 //
 //	JSD = sum over bins (p log2 p/m + q log2 q/m) / 2,              m = (p + q) / 2
 //	G   = 2 sum over samples and bins O ln O/E,                     E = what the two together let expect
 //
-// (Lin 1991; Sokal and Rohlf 1981). With the effective sizes of Kish G is that of as many independent events of equal weight.
+// (Lin 1991; Sokal and Rohlf 1981). With the effective sizes of Kish G is that of as many independent events of equal
+// weight.
 //
 // G pools rare bins, and says nothing of one of them that is rare no more. So each bin is tested by itself, too: by the
 // upper tail of its binomial distribution in either sample, at the chance that the two together give it, times the
@@ -120,11 +121,12 @@ func Compare(r, baseline Reading) Comparison {
 	return c
 }
 
-// singlePrice is what the tests of single bins cost in addition to a G-test: they add a tenth to its false alarms at most.
+// singlePrice is what the tests of single bins cost in addition to a G-test: they add a tenth to its false alarms at
+// most.
 const singlePrice = 10
 
-// singly is the probability that of all bins of two samples, of n and m events, any has so much more in one of them than
-// both let expect; it may be above 1.
+// singly is the probability that of all bins of two samples, of n and m events, any has so much more in one of them
+// than both let expect; it may be above 1.
 func singly(rows []BinSurprise, n, m float64, both func(p, q float64) float64) float64 {
 	least := 1.0
 	for i := range rows {
@@ -144,8 +146,8 @@ func upperTail(n, p, chance float64) float64 {
 	return mathext.RegIncBeta(x, n-x+1, chance)
 }
 
-// lift is log2 of one probability, of n events, over another, of m. Each is drawn towards the mean of the two by as many
-// events as have half an event in the bin at that mean:
+// lift is log2 of one probability, of n events, over another, of m. Each is drawn towards the mean of the two by as
+// many events as have half an event in the bin at that mean:
 //
 //	log2 (n p + 1/2) / (n + 1/(p+q)) - log2 (m q + 1/2) / (m + 1/(p+q))
 //
@@ -202,8 +204,8 @@ func (c *Comparison) compared(r, baseline Reading) []BinSurprise {
 	return rows
 }
 
-// otherShare is what part of a reading is in bins that it does not show: of z, or where counts may be negative, and z is
-// of those that are shown, of both together.
+// otherShare is what part of a reading is in bins that it does not show: of z, or where counts may be negative, and z
+// is of those that are shown, of both together.
 func otherShare(r Reading, z float64) float64 {
 	other := math.Abs(r.Other)
 	switch {
@@ -217,8 +219,8 @@ func otherShare(r Reading, z float64) float64 {
 	return min(other/z, 1)
 }
 
-// byID is all bins, and what their probabilities are parts of: Z, or where counts may be negative, and cancel in Z, the sum of those above 0. It is 1
-// where there is nothing.
+// byID is all bins, and what their probabilities are parts of: Z, or where counts may be negative, and cancel in Z, the
+// sum of those above 0. It is 1 where there is nothing.
 func byID(r Reading) (bins []Bin, z float64) {
 	bins = make([]Bin, 0, r.Bins)
 	r.each(func(b Bin) { bins = append(bins, b) })

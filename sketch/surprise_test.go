@@ -186,7 +186,8 @@ func TestCompareIsADistance(t *testing.T) {
 	}
 }
 
-// A known table: 2 x 2 with counts 30 70 and 50 50 has G = 8.4028 with 1 degree, P = 0.003746 (by hand, and by R's chi-square).
+// A known table: 2 x 2 with counts 30 70 and 50 50 has G = 8.4028 with 1 degree, P = 0.003746 (by hand, and by R's
+// chi-square).
 func TestCompareKnownTable(t *testing.T) {
 	p := plainParams()
 	table := func(x, y float64) Reading {

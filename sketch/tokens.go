@@ -12,9 +12,9 @@ import (
 //   - one character of a script that is written without spaces (Han, Hiragana, Katakana, Thai, Lao, Khmer, Myanmar), with its marks, or
 //   - one symbol, such as an emoji, with its marks.
 //
-// Everything else separates: spaces, punctuation, control characters, and bytes that are not UTF-8. Case is folded, character by character
-// (Unicode's simple folding: "STRASSE" is "strasse", and not "straße"), and variation selectors make no difference. Characters are not
-// decomposed: "é" in one character is not "é" in two.
+// Everything else separates: spaces, punctuation, control characters, and bytes that are not UTF-8. Case is folded,
+// character by character (Unicode's simple folding: "STRASSE" is "strasse", and not "straße"), and variation selectors
+// make no difference. Characters are not decomposed: "é" in one character is not "é" in two.
 
 // token is a part of a text that is compared as a whole.
 type token struct {
@@ -158,7 +158,8 @@ func sameToken(a, b []byte) bool {
 	}
 }
 
-// heard is the next character that makes a difference, folded, and how many bytes it and the silent ones before take; 0 at the end.
+// heard is the next character that makes a difference, folded, and how many bytes it and the silent ones before take; 0
+// at the end.
 func heard(b []byte) (r rune, n int) {
 	for n < len(b) {
 		r, size := utf8.DecodeRune(b[n:])

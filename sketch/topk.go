@@ -52,12 +52,14 @@ func (p *TopKParams) check() error {
 //
 // Where an earlier summary of the key had died (see Born), the truth may be more than the estimate by what Lost tells.
 //
-// An err is kept in half a double, rounded up by at most a millionth of it. All weights shrink alike, so the bracket holds at every time and not only when it was written. It holds up to the rounding of
-// sums (exactly without a half-life and with whole amounts up to 2^53 together); what is below 2^-100 counts as nothing. An
-// item with more than Z/m is always among the entries.
+// An err is kept in half a double, rounded up by at most a millionth of it. All weights shrink alike, so the bracket
+// holds at every time and not only when it was written. It holds up to the rounding of sums (exactly without a
+// half-life and with whole amounts up to 2^53 together); what is below 2^-100 counts as nothing. An item with more than
+// Z/m is always among the entries.
 //
-// Ties for the least are broken by a seeded hash of the name, then by the name: the state depends on the events and their order, not
-// on how it is laid out. It is a value with one owner: to keep a copy, Clone it. An entry takes about 25 bytes and its name.
+// Ties for the least are broken by a seeded hash of the name, then by the name: the state depends on the events and
+// their order, not on how it is laid out. It is a value with one owner: to keep a copy, Clone it. An entry takes about
+// 25 bytes and its name.
 type TopK struct {
 	params TopKParams
 	fade
@@ -107,8 +109,8 @@ func (s *TopK) Params() TopKParams { return s.params }
 // Len is the number of entries in use.
 func (s *TopK) Len() int { return len(s.values) }
 
-// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now. It
-// answers ErrName, ErrNegative or ErrOverflow, and then nothing has changed.
+// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now.
+// It answers ErrName, ErrNegative or ErrOverflow, and then nothing has changed.
 func (s *TopK) Add(now, t Tick, name []byte, n float64) error {
 	if len(name) > TopKNameMax {
 		return fmt.Errorf("%w: %d bytes, more than %d", ErrName, len(name), TopKNameMax)
@@ -404,8 +406,8 @@ type TopKItem struct {
 	Count, Err float64
 }
 
-// Top appends the k items with the largest counts at a time to dst: largest first, then by name. Names are good until the
-// next write. Up to Entries may be asked for. It never writes.
+// Top appends the k items with the largest counts at a time to dst: largest first, then by name. Names are good until
+// the next write. Up to Entries may be asked for. It never writes.
 func (s *TopK) Top(at Tick, k int, dst []TopKItem) []TopKItem {
 	k = min(k, s.Len())
 	if k <= 0 {
@@ -472,9 +474,9 @@ func (s *TopK) Last() Tick { return s.last }
 // holds cannot be read.
 func (s *TopK) Reached() Tick { return s.reached(s.last) }
 
-// Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
-// It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits until that
-// is a seventh of the threshold.
+// Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the
+// first such. It is MaxTick without a half-life, and 0 when nothing was ever counted. Where something is lost, it waits
+// until that is a seventh of the threshold.
 func (s *TopK) Death(threshold float64) Tick {
 	if s.z == 0 {
 		return 0
@@ -482,9 +484,10 @@ func (s *TopK) Death(threshold float64) Tick {
 	return max(Faded(s.Z(s.last), s.last, s.halfLife, threshold), s.loss.faded(s.halfLife, threshold))
 }
 
-// Merge adds what o holds, which stays as it is, and keeps the bracket with the Z of both (Agarwal et al. 2013): an item that only one
-// has an entry for may have had the least of the other; of all sums the m largest stay. It commutes, bit for bit. It does
-// not associate: fold in a fixed order. It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
+// Merge adds what o holds, which stays as it is, and keeps the bracket with the Z of both (Agarwal et al. 2013): an
+// item that only one has an entry for may have had the least of the other; of all sums the m largest stay. It commutes,
+// bit for bit. It does not associate: fold in a fixed order. It answers ErrIncompatible or ErrOverflow, and then
+// nothing has changed.
 func (s *TopK) Merge(o *TopK) error {
 	if s.params != o.params {
 		return &mismatch{kind: "top-k", a: s.params, b: o.params}
@@ -597,8 +600,8 @@ func (s *TopK) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
+// have written are refused with ErrCorrupt, and the receiver stays as it was.
 func (s *TopK) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version := r.headerLoss(topKKind)

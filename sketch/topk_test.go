@@ -78,8 +78,8 @@ func (o *truths) add(t Tick, item int, n float64) {
 	o.z.add(t, n)
 }
 
-// check: every item is within its bracket, no bracket is wider than Z/m, and who is not listed has no more than that. slack is the
-// relative rounding that sums are allowed.
+// check: every item is within its bracket, no bracket is wider than Z/m, and who is not listed has no more than that.
+// slack is the relative rounding that sums are allowed.
 func (o *truths) check(t *testing.T, s *TopK, now Tick, slack float64) {
 	t.Helper()
 	z := o.z.read(now)
@@ -112,7 +112,8 @@ func (o *truths) check(t *testing.T, s *TopK, now Tick, slack float64) {
 	}
 }
 
-// TestTopKBracket holds every bracket against exact counts: bursts, late events and silence, over a thousand half-lives.
+// TestTopKBracket holds every bracket against exact counts: bursts, late events and silence, over a thousand
+// half-lives.
 func TestTopKBracket(t *testing.T) {
 	t.Parallel()
 	for seed := range 4 {
@@ -167,8 +168,8 @@ func TestTopKFinds(t *testing.T) {
 	}
 }
 
-// TestTopKMerge: the brackets hold for what several summaries saw together, folded one after the other, and go on holding for
-// what comes then; and a merge commutes, to the bit.
+// TestTopKMerge: the brackets hold for what several summaries saw together, folded one after the other, and go on
+// holding for what comes then; and a merge commutes, to the bit.
 func TestTopKMerge(t *testing.T) {
 	for seed := range 6 {
 		for _, h := range []Tick{0, hour} {

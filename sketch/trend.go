@@ -2,8 +2,9 @@ package sketch
 
 import "math"
 
-// Exposure is how long a summary has been watching, as its own counts would say it: what one event a second, every second since it
-// began, would count for. It is Had seconds at From, and grows and fades from there as counts do. The zero value has seen nothing yet.
+// Exposure is how long a summary has been watching, as its own counts would say it: what one event a second, every
+// second since it began, would count for. It is Had seconds at From, and grows and fades from there as counts do. The
+// zero value has seen nothing yet.
 type Exposure struct {
 	From Tick
 	Had  float64
@@ -24,15 +25,15 @@ func (e Exposure) At(p *Params, t Tick) float64 {
 // lasting is the exposure of a summary that has always been there, in seconds.
 func lasting(h Tick) float64 { return float64(h) / 1e6 / math.Ln2 }
 
-// Trend compares the rates of events under two half-lives that counted the same events. F and S are the counts, Ef and Es the exposures.
-// What the slow one has more of is the past, without a weight for the present:
+// Trend compares the rates of events under two half-lives that counted the same events. F and S are the counts, Ef and
+// Es the exposures. What the slow one has more of is the past, without a weight for the present:
 //
 //	B = S - F,  Eb = Es - Ef
 //
-// so events come at the rate F/Ef now and came at B/Eb before. Counts of independent events are as those of F/φ events of weight one, where φ is the mean
-// of their squared weights over that of their weights. Under one and the same rate F's part of both is binomial, with the parts of the exposures
-// as its probability; the score test and Wilson's interval of that (Wilson 1927) make z, p-value and bounds. The small correlation of F and B
-// is known and taken out.
+// so events come at the rate F/Ef now and came at B/Eb before. Counts of independent events are as those of F/φ events
+// of weight one, where φ is the mean of their squared weights over that of their weights. Under one and the same rate
+// F's part of both is binomial, with the parts of the exposures as its probability; the score test and Wilson's
+// interval of that (Wilson 1927) make z, p-value and bounds. The small correlation of F and B is known and taken out.
 type Trend struct {
 	fast, slow   Reading
 	ef, es, eb   float64 // exposures in seconds
@@ -49,8 +50,8 @@ const warmShare = 1. / 16
 // readyShare is which part of the slow exposure must be of the past.
 const readyShare = 1e-6
 
-// Trends is the comparison of two readings at one time, fast that of the shorter half-life, with their exposures at that time in seconds.
-// Neither has a floor other than Prune, or negative amounts. The zero Trend knows nothing.
+// Trends is the comparison of two readings at one time, fast that of the shorter half-life, with their exposures at
+// that time in seconds. Neither has a floor other than Prune, or negative amounts. The zero Trend knows nothing.
 func Trends(fast, slow Reading, fastExposure, slowExposure float64) Trend {
 	t := Trend{fast: fast, slow: slow, ef: fastExposure, es: slowExposure}
 	hf, hs := lasting(fast.p.HalfLife), lasting(slow.p.HalfLife)
@@ -75,7 +76,8 @@ func Trends(fast, slow Reading, fastExposure, slowExposure float64) Trend {
 	return t
 }
 
-// age is for how long, in seconds, a summary whose full exposure is full must have watched to have this one; it may be infinite.
+// age is for how long, in seconds, a summary whose full exposure is full must have watched to have this one; it may be
+// infinite.
 func age(exposure, full float64) float64 {
 	w := 1 - exposure/full
 	if !(w > 0) {
@@ -95,10 +97,12 @@ func (t *Trend) Warming() bool { return !t.ready }
 // Change is how a rate has changed.
 type Change struct {
 	Fast, Slow float64 // events a second under each half-life, corrected for the time watched
-	// Bits is log2 of the fast rate over the slow one, smoothed by one event at equal rates: above 0 for more than usual. What is entirely new has log2 of the slow
-	// exposure over the fast one, which is the most there is. Low and High are its bounds, -64 where nothing is left.
+	// Bits is log2 of the fast rate over the slow one, smoothed by one event at equal rates: above 0 for more than
+	// usual. What is entirely new has log2 of the slow exposure over the fast one, which is the most there is. Low and
+	// High are its bounds, -64 where nothing is left.
 	Bits, StdError, Low, High float64
-	// Z is the score of "the rate is what it was", normal if it is; P the probability of one as far from 0, on either side, by chance.
+	// Z is the score of "the rate is what it was", normal if it is; P the probability of one as far from 0, on either
+	// side, by chance.
 	Z, P float64
 }
 

@@ -46,8 +46,8 @@ func (s *stream) trend(at float64) Trend {
 	return Trends(s.f.At(&s.fast, tick), s.s.At(&s.slow, tick), Exposure{From: s.began}.At(&s.fast, tick), Exposure{From: s.later}.At(&s.slow, tick))
 }
 
-// Under a constant rate the trend raises a false alarm about as often as it says, its rates have no bias while it warms up, and its
-// interval holds the truth.
+// Under a constant rate the trend raises a false alarm about as often as it says, its rates have no bias while it warms
+// up, and its interval holds the truth.
 func TestTrendIsCalibrated(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -103,7 +103,8 @@ func TestTrendIsCalibrated(t *testing.T) {
 	}
 }
 
-// A rate that rose eightfold is found, and so is one that fell; the interval holds the truth, which follows from the exposures.
+// A rate that rose eightfold is found, and so is one that fell; the interval holds the truth, which follows from the
+// exposures.
 func TestTrendFindsAStep(t *testing.T) {
 	t.Parallel()
 	const runs = 300
@@ -137,7 +138,8 @@ func TestTrendFindsAStep(t *testing.T) {
 	}
 }
 
-// What is new altogether rises by as much as exposures allow, what is gone falls, and nothing known says nothing; no figure is infinite.
+// What is new altogether rises by as much as exposures allow, what is gone falls, and nothing known says nothing; no
+// figure is infinite.
 func TestTrendAtItsEnds(t *testing.T) {
 	s := newStream(1, 60*trendSecond, 1200*trendSecond)
 	s.run(t, 1, 1, 0, 6000)

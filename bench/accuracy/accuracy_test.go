@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRunIsWithinTheory: a short run of every kind that is served stays within theory at all sizes, and does its work: the errors that
-// ought to be there are.
+// TestRunIsWithinTheory: a short run of every kind that is served stays within theory at all sizes, and does its work:
+// the errors that ought to be there are.
 func TestRunIsWithinTheory(t *testing.T) {
 	trials := 60
 	if testing.Short() {
@@ -148,8 +148,8 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// TestProfilesAgree: two halves merged, a half of another precision reduced, and a sketch read back from its bytes have the very errors of the
-// plain one that saw the same hashes, at every size.
+// TestProfilesAgree: two halves merged, a half of another precision reduced, and a sketch read back from its bytes have
+// the very errors of the plain one that saw the same hashes, at every size.
 func TestProfilesAgree(t *testing.T) {
 	errorsOf := func(name string) (all [][4]float64) {
 		rows, err := Run(t.Context(), kindNamed(t, name), Options{Trials: 10, Exact: 10_000, PerDecade: 2})

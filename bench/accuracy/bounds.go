@@ -147,8 +147,8 @@ func bloomBounds(seeds int) []Bound {
 	}
 }
 
-// expiringBounds: filters that forget, at their capacity in a window. What came within the window is found; of what never came, and of
-// what came two windows ago, no more than was promised.
+// expiringBounds: filters that forget, at their capacity in a window. What came within the window is found; of what
+// never came, and of what came two windows ago, no more than was promised.
 func expiringBounds(seeds int) []Bound {
 	const keys, probes, target, window = 20_000, 200_000, 0.01, decayedHour
 	lost, stale, found := 0, 0, 0

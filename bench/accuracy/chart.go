@@ -49,8 +49,8 @@ func PlotRMSE(w io.Writer, title string, rows []Row) error {
 	})
 }
 
-// PlotBias writes an SVG of the bias of one kind, between the lines that an unbiased estimate passes once in 150,000 times: 4.5
-// standard errors of a mean of so many trials.
+// PlotBias writes an SVG of the bias of one kind, between the lines that an unbiased estimate passes once in 150,000
+// times: 4.5 standard errors of a mean of so many trials.
 func PlotBias(w io.Writer, title string, rows []Row) error {
 	limit := func(r Row, theory float64) float64 { return doubtful * theory / math.Sqrt(float64(r.Trials)) }
 	most := 0.0

@@ -431,7 +431,8 @@ func coverSliding(r *rand.Rand, stream string) []interval {
 	return []interval{out}
 }
 
-// coverTimed: the interval holds the bins that are found, each once. It is wide where generations can have the same ones.
+// coverTimed: the interval holds the bins that are found, each once. It is wide where generations can have the same
+// ones.
 func coverTimed(r *rand.Rand, stream string) []interval {
 	f := must(sketch.NewBloomTimed(sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.01, Window: decayedHour}))
 	things, latest := 1+r.IntN(4000), map[uint64]sketch.Tick{}

@@ -8,7 +8,7 @@
 //	bias   = mean of e                 rmse = sqrt(mean of e^2)
 //	outside of theory: rmse > 1.05 theory, or |bias| > 4.5 standard errors
 //
-// Hashes are uniform random numbers. Up to Options.Exact things each is added through the sketch's own Add. Beyond that, only the things that
-// change its state are added, at times drawn from the distribution of when each change comes first (see skipper). That
-// reaches 10^18 in the time of about a million additions.
+// Hashes are uniform random numbers. Up to Options.Exact things each is added through the sketch's own Add. Beyond
+// that, only the things that change its state are added, at times drawn from the distribution of when each change comes
+// first (see skipper). That reaches 10^18 in the time of about a million additions.
 package accuracy

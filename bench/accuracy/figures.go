@@ -40,7 +40,8 @@ func (f *Figure) see(estimate, truth float64, bytes int) {
 	f.Bytes = max(f.Bytes, bytes)
 }
 
-// The stream of words: every one of so many different words once, and between them as many repetitions, drawn by Zipf's law.
+// The stream of words: every one of so many different words once, and between them as many repetitions, drawn by Zipf's
+// law.
 const (
 	WordsDistinct = 4_956_262
 	wordsZipf     = 1.1
@@ -183,8 +184,8 @@ func countWords(ctx context.Context, distinct uint64, seeds int, done func(seeds
 	return figures, nil
 }
 
-// Overlaps measures the report's example of two sets of 50,000 things that share 25,000, with k = 1024. The error of a similarity is
-// absolute: it is 1/3.
+// Overlaps measures the report's example of two sets of 50,000 things that share 25,000, with k = 1024. The error of a
+// similarity is absolute: it is 1/3.
 func Overlaps(seeds int) []Figure {
 	const each, both, k = 50_000, 25_000, 1024
 	names := []string{"first set", "second set", "intersection", "union", "similarity"}
@@ -223,7 +224,8 @@ func Overlaps(seeds int) []Figure {
 	return figures
 }
 
-// Registers measures the two HyperLogLog of the report, by the error of the reference estimator at its number of different words.
+// Registers measures the two HyperLogLog of the report, by the error of the reference estimator at its number of
+// different words.
 func Registers(ctx context.Context, seeds int) ([]Figure, error) {
 	figures := []Figure{
 		{Structure: "HyperLogLog, 2^12 registers (reference)", Origin: "1.625% in 2.56 KB", Theory: HyperLogLogTheory(1 << 12)},
@@ -248,7 +250,8 @@ func Registers(ctx context.Context, seeds int) ([]Figure, error) {
 	return figures, nil
 }
 
-// Messages measures linear counting as the article on message summaries does: from 250 to 50,000 members, and an empty counter's bytes.
+// Messages measures linear counting as the article on message summaries does: from 250 to 50,000 members, and an empty
+// counter's bytes.
 func Messages(seeds int) []Figure {
 	const fewest, most, perDecade = 250, 50_000, 8
 	p := sketch.LinearParams{Capacity: most}

@@ -13,7 +13,8 @@ type Kind struct {
 	Name string
 	// About says what it is and with which parameters.
 	About string
-	// Reference kinds are published estimators to compare with, and are not served: that they leave their theory says nothing of ebb.
+	// Reference kinds are published estimators to compare with, and are not served: that they leave their theory says
+	// nothing of ebb.
 	Reference bool
 	// Max is the largest size it is tried at.
 	Max uint64

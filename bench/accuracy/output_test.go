@@ -90,8 +90,8 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// TestWords: every structure of the table counts a short stream within 4.5 standard errors, the references once there are many more words
-// than registers.
+// TestWords: every structure of the table counts a short stream within 4.5 standard errors, the references once there
+// are many more words than registers.
 func TestWords(t *testing.T) {
 	const seeds = 2
 	distinct := uint64(1_000_000)

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Ranks are the registers of the LogLog family: of the hashes dealt to a register by their low bits, the largest rank, which is one more
-// than the leading zeros of the rest. A rank takes 5 bits and stays at 31. It is a reference for comparisons with three published
-// estimators, and not a kind that is served.
+// Ranks are the registers of the LogLog family: of the hashes dealt to a register by their low bits, the largest rank,
+// which is one more than the leading zeros of the rest. A rank takes 5 bits and stays at 31. It is a reference for
+// comparisons with three published estimators, and not a kind that is served.
 type Ranks struct {
 	p     uint8
 	ranks []uint8
@@ -33,8 +33,9 @@ func (r *Ranks) Add(hash uint64) {
 // Bytes is what the registers take at 5 bits each.
 func (r *Ranks) Bytes() int { return len(r.ranks) * rankBits / 8 }
 
-// LogLog is the estimator of M. Durand and P. Flajolet, "Loglog Counting of Large Cardinalities" (ESA 2003): alpha m 2^(mean rank). It is for
-// many more things than registers, has no correction below that, and a standard error of 1.30/sqrt(m).
+// LogLog is the estimator of M. Durand and P. Flajolet, "Loglog Counting of Large Cardinalities" (ESA 2003): alpha m
+// 2^(mean rank). It is for many more things than registers, has no correction below that, and a standard error of
+// 1.30/sqrt(m).
 func (r *Ranks) LogLog() float64 {
 	sum := 0
 	for _, rank := range r.ranks {
@@ -54,8 +55,8 @@ func logLogAlpha(m float64) float64 {
 // superLogLogPart is the part of the registers, the lowest ones, that SuperLogLog looks at.
 const superLogLogPart = 0.7
 
-// SuperLogLog is the truncated estimator of the same paper: of the lowest 70% of the ranks, with a standard error of 1.05/sqrt(m). The paper
-// gives no formula for its constant; ours is computed, see superLogLogAlpha.
+// SuperLogLog is the truncated estimator of the same paper: of the lowest 70% of the ranks, with a standard error of
+// 1.05/sqrt(m). The paper gives no formula for its constant; ours is computed, see superLogLogAlpha.
 func (r *Ranks) SuperLogLog() float64 {
 	var count [rankMax + 1]int
 	for _, rank := range r.ranks {
@@ -71,9 +72,9 @@ func (r *Ranks) SuperLogLog() float64 {
 	return superLogLogAlpha() * float64(len(r.ranks)) * math.Exp2(float64(sum)/float64(kept))
 }
 
-// superLogLogAlpha is what makes SuperLogLog unbiased in the mean over a doubling of n, for many registers: with x things a register a rank is
-// at most k with probability exp(-x 2^-k), and alpha(x) is x / 2^(mean of the lowest 70%). alpha(x) swings by
-// 1.4% either way, and no constant can follow: so much bias comes and goes with every doubling.
+// superLogLogAlpha is what makes SuperLogLog unbiased in the mean over a doubling of n, for many registers: with x
+// things a register a rank is at most k with probability exp(-x 2^-k), and alpha(x) is x / 2^(mean of the lowest 70%).
+// alpha(x) swings by 1.4% either way, and no constant can follow: so much bias comes and goes with every doubling.
 var superLogLogAlpha = sync.OnceValue(func() float64 {
 	sum, steps := 0.0, 1024
 	for i := range steps {
@@ -93,8 +94,9 @@ func superLogLogRatio(x float64) float64 {
 	return x / math.Exp2(mean/superLogLogPart)
 }
 
-// HyperLogLog is the estimator of P. Flajolet, É. Fusy, O. Gandouet and F. Meunier, "HyperLogLog" (AOFA 2007), with its linear counting below
-// 5/2 m and, hashes having 64 bits, without its correction for many. Its standard error is 1.04/sqrt(m), with a bump above 5/2 m.
+// HyperLogLog is the estimator of P. Flajolet, É. Fusy, O. Gandouet and F. Meunier, "HyperLogLog" (AOFA 2007), with its
+// linear counting below 5/2 m and, hashes having 64 bits, without its correction for many. Its standard error is
+// 1.04/sqrt(m), with a bump above 5/2 m.
 func (r *Ranks) HyperLogLog() float64 {
 	m := float64(len(r.ranks))
 	sum, zeros := 0.0, 0

@@ -36,7 +36,8 @@ func TestTheory(t *testing.T) {
 // TestConstants of the reference estimators, as their papers have them.
 func TestConstants(t *testing.T) {
 	near(t, "alpha of LogLog", logLogAlpha(1<<30), 0.39701, 5e-6)
-	// the mean of m ranks deviates by 1.29806/sqrt(m) in units of 1/ln 2, and so the mean of its power is larger by a half of the square
+	// the mean of m ranks deviates by 1.29806/sqrt(m) in units of 1/ln 2, and so the mean of its power is larger by a
+	// half of the square
 	near(t, "alpha of LogLog of 1024", logLogAlpha(1024), 0.39701*math.Exp(-1.29806*1.29806/2/1024), 5e-6)
 	near(t, "alpha of HyperLogLog of 16", hyperLogLogAlpha(16), 0.673, 0)
 	near(t, "alpha of HyperLogLog of 4096", hyperLogLogAlpha(4096), 0.72111, 5e-6)
@@ -70,8 +71,9 @@ func TestRanks(t *testing.T) {
 	near(t, "HyperLogLog of nothing", NewRanks(10).HyperLogLog(), 0, 0)
 }
 
-// TestReferenceErrors: each reference estimator has its published standard error over a grid that passes through all phases of a doubling, and
-// no bias but the second order. That of SuperLogLog holds at its best phase: bias and variance swing, and over a doubling they make 1.12/sqrt(m).
+// TestReferenceErrors: each reference estimator has its published standard error over a grid that passes through all
+// phases of a doubling, and no bias but the second order. That of SuperLogLog holds at its best phase: bias and
+// variance swing, and over a doubling they make 1.12/sqrt(m).
 func TestReferenceErrors(t *testing.T) {
 	trials := 1000
 	if testing.Short() {

@@ -46,7 +46,8 @@ func (o Options) orDefault() Options {
 	return o
 }
 
-// Sizes are 1 to max, so many in each power of ten, as near to equal steps of the logarithm as whole numbers are; max is the last.
+// Sizes are 1 to max, so many in each power of ten, as near to equal steps of the logarithm as whole numbers are; max
+// is the last.
 func Sizes(highest uint64, perDecade int) (sizes []uint64) {
 	for i := 0; ; i++ {
 		n := uint64(math.Round(math.Pow(10, float64(i)/float64(perDecade))))
@@ -59,7 +60,8 @@ func Sizes(highest uint64, perDecade int) (sizes []uint64) {
 	}
 }
 
-// sigmas are the quantiles of the error that Row.Quantiles has: those of a normal variable at -3 to 3 standard deviations.
+// sigmas are the quantiles of the error that Row.Quantiles has: those of a normal variable at -3 to 3 standard
+// deviations.
 var sigmas = [7]float64{-3, -2, -1, 0, 1, 2, 3}
 
 // Row is what the trials of a kind say about one size. Errors are relative.

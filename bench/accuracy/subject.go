@@ -25,7 +25,8 @@ type skipper interface {
 	skip(r *rand.Rand, from uint64, sizes []uint64, at func(i int))
 }
 
-// updates describes the state changes of registers: a hash brings one update to one register, each with the same probability.
+// updates describes the state changes of registers: a hash brings one update to one register, each with the same
+// probability.
 type updates struct {
 	registers int
 	// probability that a hash for a register brings it the update of a number.
@@ -279,7 +280,8 @@ func moment(r *rand.Rand) (t sketch.Tick, weight float64) {
 	return t, math.Exp2(-float64(decayedNow-t) / float64(decayedHour))
 }
 
-// distinctDecayed is a sketch.DistinctDecayed, or several, between which things are dealt, that are merged, encoded and read back.
+// distinctDecayed is a sketch.DistinctDecayed, or several, between which things are dealt, that are merged, encoded and
+// read back.
 type distinctDecayed struct {
 	parts []sketch.DistinctDecayed
 	n     int

@@ -1,8 +1,8 @@
 //go:build linux
 
 // Command overload gives a cluster of three processes ten times the load that it holds, and says what is left of its
-// goodput. The servers share one core, and the load generator has another. Writers send a batch, wait for its outcome, and send
-// the next: with their SDK's retries, until a deadline.
+// goodput. The servers share one core, and the load generator has another. Writers send a batch, wait for its outcome,
+// and send the next: with their SDK's retries, until a deadline.
 //
 //	go run ./bench/overload [-batch 100] [-writers 32] [-factor 10] [-for 60s] [BINARY]
 package main

@@ -71,9 +71,9 @@ func read(r bench.Read) func(context.Context, bench.Target, settings) (spent, er
 	}
 }
 
-// compare gives the load to both clusters in turn, after one window of each that does not count, and returns TO over FROM
-// of seconds and of server CPU a unit: the median of the ratios of the windows, since one that other work disturbs says
-// nothing. Which cluster is first changes with each turn.
+// compare gives the load to both clusters in turn, after one window of each that does not count, and returns TO over
+// FROM of seconds and of server CPU a unit: the median of the ratios of the windows, since one that other work disturbs
+// says nothing. Which cluster is first changes with each turn.
 func (l load) compare(ctx context.Context, targets [2]bench.Target, pair int, s settings) ([]float64, error) {
 	var seconds, cpu []float64
 	for window := range s.windows + 1 {

@@ -1,7 +1,7 @@
-// Command paired compares the servers of two commits under the same load. It starts a cluster of three processes of each
-// build, and loads them in turn for a second at a time, so that a machine whose speed drifts favours neither. A pair of
-// fresh clusters gives one ratio of each cost; the command prints the mean change over all pairs, and its one-sided 95%
-// bound.
+// Command paired compares the servers of two commits under the same load. It starts a cluster of three processes of
+// each build, and loads them in turn for a second at a time, so that a machine whose speed drifts favours neither. A
+// pair of fresh clusters gives one ratio of each cost; the command prints the mean change over all pairs, and its
+// one-sided 95% bound.
 //
 //	go run ./bench/paired [-pairs 10] [-windows 12] [-window 1s] [-limit 5] [-only TEXT] FROM [TO]
 package main

@@ -51,8 +51,8 @@ const (
 	refreshWithin = time.Minute
 	// probeWithin bounds the answer to a probe after an attempt that names no bound.
 	probeWithin = 2 * time.Second
-	// floodProbeWithin is that of floods of streams: the node works off what it has read of up to 400 connections first.
-	// On two cores that do nothing else a probe takes 0.4 to 1 s.
+	// floodProbeWithin is that of floods of streams: the node works off what it has read of up to 400 connections
+	// first. On two cores that do nothing else a probe takes 0.4 to 1 s.
 	floodProbeWithin = 5 * time.Second
 )
 

@@ -113,7 +113,8 @@ func (s *Switches) Check(limit time.Duration) (porcupine.CheckResult, int) {
 	return porcupine.CheckOperationsTimeout(switchModel, s.done, limit), len(s.done)
 }
 
-// Explain tells of each bit whose operations no order explains what the longest order ends with, and what it has no place for.
+// Explain tells of each bit whose operations no order explains what the longest order ends with, and what it has no
+// place for.
 func (s *Switches) Explain(limit time.Duration) []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package history takes down what many clients wrote to strings and read of them, and has porcupine look for an order of it all that explains every answer.
+// Package history takes down what many clients wrote to strings and read of them, and has porcupine look for an order
+// of it all that explains every answer.
 //
 //	Write, Read ──> Operation ──Done, Unknown──> Texts ──Check──> Ok, Illegal, or Unknown: no verdict in time
 //	                                                      └─Explain──> what no order has a place for
@@ -156,7 +157,8 @@ func (t *Texts) operations() []porcupine.Operation {
 	return history
 }
 
-// Check looks for an order, for so long at most of real time, and says how many operations that is of. In a bubble the limit would never come.
+// Check looks for an order, for so long at most of real time, and says how many operations that is of. In a bubble the
+// limit would never come.
 func (t *Texts) Check(limit time.Duration) (porcupine.CheckResult, int) {
 	history := t.operations()
 	return porcupine.CheckOperationsTimeout(model, history, limit), len(history)

@@ -1,4 +1,5 @@
-// Package museum keeps every bug that was found: what a user saw of it, why it happened, and the test that fails if it comes back.
+// Package museum keeps every bug that was found: what a user saw of it, why it happened, and the test that fails if it
+// comes back.
 //
 // A piece is a file in pieces: a sentence, fields, and the story.
 //

@@ -24,7 +24,8 @@ var commit = regexp.MustCompile(`^[0-9a-f]{7}$`)
 
 var mended = regexp.MustCompile(`^((before )?[0-9a-f]{7}|contained)$`)
 
-// TestPiecesCanBeSeen sees that the tests, corpora and mutants of all pieces exist, and that a mutant is judged by the tests of its piece.
+// TestPiecesCanBeSeen sees that the tests, corpora and mutants of all pieces exist, and that a mutant is judged by the
+// tests of its piece.
 func TestPiecesCanBeSeen(t *testing.T) {
 	tests := make(map[string][]string) // by package
 	for _, p := range load(t) {
@@ -114,8 +115,9 @@ func TestTableIsInTheDocs(t *testing.T) {
 	}
 }
 
-// outcomes returns the last columns of a piece's row: what became of its mutant in the last run, by outcomes.jsonl. What is in the file was planted in a commit, and judged by
-// the piece's tests; what is no piece's any more is not in it. A mutant that was not run, or not caught, says so in its row.
+// outcomes returns the last columns of a piece's row: what became of its mutant in the last run, by outcomes.jsonl.
+// What is in the file was planted in a commit, and judged by the piece's tests; what is no piece's any more is not in
+// it. A mutant that was not run, or not caught, says so in its row.
 func outcomes(t *testing.T) func(Piece) string {
 	t.Helper()
 	text, err := os.ReadFile("outcomes.jsonl")

@@ -21,13 +21,15 @@ type Outcome struct {
 	Ended  time.Time `json:"ended"`
 }
 
-// Kept are outcomes in a file, one a line, so that a long run can be broken off and go on. Only verdicts are kept: what came to none is tried again. A nil one keeps nothing.
+// Kept are outcomes in a file, one a line, so that a long run can be broken off and go on. Only verdicts are kept: what
+// came to none is tried again. A nil one keeps nothing.
 type Kept struct {
 	file *os.File
 	by   map[string]Outcome // mutant
 }
 
-// ReadOutcomes reads what OpenKept has written, by mutant; of several of one the last. The end of a line that was not written wholly is left out.
+// ReadOutcomes reads what OpenKept has written, by mutant; of several of one the last. The end of a line that was not
+// written wholly is left out.
 func ReadOutcomes(text []byte) (map[string]Outcome, error) {
 	by, number := make(map[string]Outcome), 0
 	for line := range bytes.Lines(lines.Whole(text)) {
@@ -92,7 +94,8 @@ func (k *Kept) Keep(o Outcome) error {
 	return err
 }
 
-// Commit names the commit of the source, in 7 digits, and says if it was changed since; it is empty where git does not say.
+// Commit names the commit of the source, in 7 digits, and says if it was changed since; it is empty where git does not
+// say.
 func (r *Runner) Commit(ctx context.Context) string {
 	git := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", r.root}, args...)...).Output()

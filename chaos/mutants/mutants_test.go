@@ -48,7 +48,8 @@ func runner(t *testing.T, root string) *Runner {
 	return r
 }
 
-// TestMutantsCanBePlanted sees that every mutant's lines are in the source once, that what it makes of them is Go, and that its checkers exist.
+// TestMutantsCanBePlanted sees that every mutant's lines are in the source once, that what it makes of them is Go, and
+// that its checkers exist.
 func TestMutantsCanBePlanted(t *testing.T) {
 	all := everyMutant(t)
 	if len(all) < 20 {

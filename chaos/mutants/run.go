@@ -37,7 +37,8 @@ type Runner struct {
 	binary map[string]string  // of the source as it is, by package
 }
 
-// NewRunner returns a runner for the module at root. One run of a checker may take as long as limit; one that hangs for so long has noticed.
+// NewRunner returns a runner for the module at root. One run of a checker may take as long as limit; one that hangs for
+// so long has noticed.
 func NewRunner(root string, limit time.Duration) (*Runner, error) {
 	dir, err := os.MkdirTemp("", "ebb-mutants-")
 	if err != nil {
@@ -61,8 +62,8 @@ func Root(dir string) (string, error) {
 	}
 }
 
-// Try plants a mutant and runs its checker, which must pass without the mutant: else it would catch anything. The error says why nothing came of it, such as that
-// the mutant does not build.
+// Try plants a mutant and runs its checker, which must pass without the mutant: else it would catch anything. The error
+// says why nothing came of it, such as that the mutant does not build.
 func (r *Runner) Try(ctx context.Context, m *Mutant) (Result, error) {
 	res := Result{Mutant: m.Name, Checker: m.Checker.String()}
 	dir, err := os.MkdirTemp(r.dir, "mutant-")
@@ -92,7 +93,8 @@ func (r *Runner) Try(ctx context.Context, m *Mutant) (Result, error) {
 // Sound runs a checker on the source as it is, which must pass.
 func (r *Runner) Sound(ctx context.Context, c Checker) error { return r.passes(ctx, c, c.Seeds) }
 
-// passes runs a checker on the source as it is, with as many seeds as it took to catch a mutant, unless it has done so before.
+// passes runs a checker on the source as it is, with as many seeds as it took to catch a mutant, unless it has done so
+// before.
 func (r *Runner) passes(ctx context.Context, c Checker, seeds uint64) error {
 	of := c
 	of.Seeds = 0

@@ -121,7 +121,8 @@ func (w *world) files(i int) (all []oneFile, err error) {
 	return all, err
 }
 
-// writtenLater compares files by when they were written last: the newest segment of a log may be one that waits for its turn.
+// writtenLater compares files by when they were written last: the newest segment of a log may be one that waits for its
+// turn.
 func writtenLater(a, b string) int {
 	var at [2]time.Time
 	for i, name := range []string{a, b} {
@@ -205,7 +206,8 @@ func (w *world) awaitHit(ctx context.Context, i int, t *tracer, file oneFile) (h
 	return t.hit(), nil
 }
 
-// afterFile brings a node back whose file could not be written. What it has not synced is gone, where its disk can lose something.
+// afterFile brings a node back whose file could not be written. What it has not synced is gone, where its disk can lose
+// something.
 func (w *world) afterFile(ctx context.Context, i int, file oneFile) error {
 	if !w.f.Runs(i) && w.testbed != nil && w.testbed.disks {
 		m := w.f.Machine(i)

@@ -60,7 +60,8 @@ func TestHeldDoesNothing(t *testing.T) {
 	}
 }
 
-// Syncs of one file fail, those of another do not, also in processes that the traced one has become or started; and the tracer says that it was so.
+// Syncs of one file fail, those of another do not, also in processes that the traced one has become or started; and the
+// tracer says that it was so.
 func TestTracerFailsOneFile(t *testing.T) {
 	if err := canStrace(); err != nil {
 		t.Skip(err)

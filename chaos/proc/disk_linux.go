@@ -23,7 +23,8 @@ const (
 	ioctlThaw     = 0xc0045878
 )
 
-// giveDisk makes a disk of the machine's own: an ext4 file system in the file image, on a loop device, seen at dir by the machine alone.
+// giveDisk makes a disk of the machine's own: an ext4 file system in the file image, on a loop device, seen at dir by
+// the machine alone.
 func (m *Machine) giveDisk(image, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

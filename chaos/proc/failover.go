@@ -13,7 +13,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Failover cuts leaders off, one after the other, and measures how long it takes until the majority acknowledges a write.
+// Failover cuts leaders off, one after the other, and measures how long it takes until the majority acknowledges a
+// write.
 type Failover struct {
 	Binary string
 	Dir    string

@@ -19,7 +19,8 @@ type Family struct {
 
 	network, disk, tls bool // what the fleet must stand on
 	holdMin, holdMax   time.Duration
-	// holdLong is how long it may last one time in longOneIn, where the run is long enough: no more than a tenth of it. 0: never longer than holdMax.
+	// holdLong is how long it may last one time in longOneIn, where the run is long enough: no more than a tenth of it.
+	// 0: never longer than holdMax.
 	holdLong time.Duration
 	// strike breaks something and returns how to mend it; nil if that is done. The caller later starts the processes
 	// that do not run. Both return errNothing if they broke nothing.
@@ -67,7 +68,8 @@ func FamilyNames() []string {
 	return names
 }
 
-// Choose finds the families named, or all if none are, and leaves out those that this machine cannot do. It is an error if nothing is left.
+// Choose finds the families named, or all if none are, and leaves out those that this machine cannot do. It is an error
+// if nothing is left.
 func Choose(names []string) (able []Family, skipped []Skipped, err error) {
 	var last error
 	for _, f := range Families {

@@ -54,13 +54,15 @@ func (t Trend) String() string {
 }
 
 const (
-	// trendSamplesMin and TrendMin are with how little nothing is said of a process: the memory of a young one grows for minutes, by up to 60 MB in one, until its logs and windows are full.
+	// trendSamplesMin and TrendMin are with how little nothing is said of a process: the memory of a young one grows
+	// for minutes, by up to 60 MB in one, until its logs and windows are full.
 	trendSamplesMin = 10
 	// TrendMin is of the second half of a run.
 	TrendMin = 4 * time.Minute
 	// growthShare of the memory may be growth, and a little more: caches and windows that fill.
 	growthShare = 0.1
-	// connectionsMore is how many connections a node may have more at the end than in the middle: those of a node that joins, and of clients that dial again. gRPC has four goroutines for one.
+	// connectionsMore is how many connections a node may have more at the end than in the middle: those of a node that
+	// joins, and of clients that dial again. gRPC has four goroutines for one.
 	connectionsMore, goroutinesEach = 4, 4
 )
 

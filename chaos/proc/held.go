@@ -9,8 +9,8 @@ import (
 // heldMax is how long a process may take to stop before it has begun.
 const heldMax = 20 * time.Second
 
-// LaunchHeld starts node i, stopped before it has done anything, until Resume: so it can be traced, or its memory limited, from its first moment. It is a shell that
-// has stopped itself, and becomes the node.
+// LaunchHeld starts node i, stopped before it has done anything, until Resume: so it can be traced, or its memory
+// limited, from its first moment. It is a shell that has stopped itself, and becomes the node.
 func (f *Fleet) LaunchHeld(i int) error {
 	err := f.launch(i, func(name string, args ...string) *exec.Cmd {
 		return exec.Command("/bin/sh", append([]string{"-c", `kill -STOP $$; exec "$0" "$@"`, name}, args...)...)

@@ -10,7 +10,8 @@ import (
 //
 //	acknowledged <= counted <= acknowledged + unknown + open
 //
-// holds for a count that is asked for after the left side was read and before the right side is. The zero value is ready.
+// holds for a count that is asked for after the left side was read and before the right side is. The zero value is
+// ready.
 type Ledger struct {
 	mu   sync.Mutex // guards rows
 	rows map[string]*row
@@ -92,7 +93,8 @@ func (l *Ledger) Known(key string) Known {
 	return Known{}
 }
 
-// Judge holds what a read has answered against what was known before it was asked, and what is known now. It returns a sentence for each invariant that does not hold.
+// Judge holds what a read has answered against what was known before it was asked, and what is known now. It returns a
+// sentence for each invariant that does not hold.
 func (l *Ledger) Judge(key string, known Known, got float64) map[string]string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,8 +116,9 @@ func (l *Ledger) Judge(key string, known Known, got float64) map[string]string {
 	return wrong
 }
 
-// Audit compares counts, asked for after floors were read, with the ledger as it is now. It returns a sentence for each kind of difference: lost says what was acknowledged and
-// is missing, twice what was counted and never sent, or more often than it was.
+// Audit compares counts, asked for after floors were read, with the ledger as it is now. It returns a sentence for each
+// kind of difference: lost says what was acknowledged and is missing, twice what was counted and never sent, or more
+// often than it was.
 func (l *Ledger) Audit(floors map[string]int64, counts map[string]float64) (lost, twice []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -35,7 +35,8 @@ func TestLedgerAudits(t *testing.T) {
 	}
 }
 
-// A process that gains descriptors all the time is found, or goroutines, be they few of many; one that fills up at first is not, and nothing is said of one that was started again.
+// A process that gains descriptors all the time is found, or goroutines, be they few of many; one that fills up at
+// first is not, and nothing is said of one that was started again.
 func TestTrends(t *testing.T) {
 	const whole = 10 * time.Minute
 	var all []Sample
@@ -73,7 +74,8 @@ func TestTrends(t *testing.T) {
 	}
 }
 
-// Families that this machine cannot do are left out, and it is said why; one that is all that was asked for is an error.
+// Families that this machine cannot do are left out, and it is said why; one that is all that was asked for is an
+// error.
 func TestChooseSkips(t *testing.T) {
 	able, skipped, err := Choose([]string{"kill", "clock-jump"})
 	if err != nil || len(able) != 1 || able[0].Name != "kill" || len(skipped) != 1 || skipped[0].Family != "clock-jump" || skipped[0].Why == "" {

@@ -26,7 +26,8 @@ const (
 	keysAShard = 32
 	// batchesMax bounds how many batches a second the load sends: a higher rate makes larger batches.
 	batchesMax = 200
-	// loadWorkers send side by side, half of them by sessions and half under idempotency keys. With all batches a second it takes one of them 320 ms to be late.
+	// loadWorkers send side by side, half of them by sessions and half under idempotency keys. With all batches a
+	// second it takes one of them 320 ms to be late.
 	loadWorkers = 64
 	// latePart of a second's batches, when they could not be sent in time, are sent later.
 	latePart = 20
@@ -34,8 +35,9 @@ const (
 	attemptMax = 3 * time.Second
 )
 
-// Load increments at a rate, and keeps the ledger. Each batch is of one shard's keys, so that it is counted wholly or not at all, and is sent under one identity until its outcome is known: half
-// of them by the SDK, in sessions; half under idempotency keys, each try to another node.
+// Load increments at a rate, and keeps the ledger. Each batch is of one shard's keys, so that it is counted wholly or
+// not at all, and is sent under one identity until its outcome is known: half of them by the SDK, in sessions; half
+// under idempotency keys, each try to another node.
 type Load struct {
 	Ledger Ledger
 

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// Machine is where one node runs. Its network and its disk are its own, as far as the system lets this process make such; it and all that runs on it end with this process,
-// however that ends.
+// Machine is where one node runs. Its network and its disk are its own, as far as the system lets this process make
+// such; it and all that runs on it end with this process, however that ends.
 type Machine struct {
 	number int    // in its network
 	host   string // at which its node listens

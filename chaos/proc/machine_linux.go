@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineSite is a thread of this process with namespaces of its own. What it starts is in them, and is killed when the thread ends; the kernel
-// then takes down their interfaces and mounts.
+// machineSite is a thread of this process with namespaces of its own. What it starts is in them, and is killed when the
+// thread ends; the kernel then takes down their interfaces and mounts.
 type machineSite struct {
 	jobs  chan func()
 	wg    sync.WaitGroup

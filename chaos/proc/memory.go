@@ -46,7 +46,8 @@ const (
 	groupLeftMax = 10 * time.Second
 )
 
-// groupPlace is where under root a process, whose /proc/self/cgroup is own, may make cgroups with a limit of memory, and in which it is.
+// groupPlace is where under root a process, whose /proc/self/cgroup is own, may make cgroups with a limit of memory,
+// and in which it is.
 func groupPlace(root, own string) (parent, home string, layout cgroupLayout, err error) {
 	var unified string
 	for line := range strings.Lines(own) {
@@ -132,7 +133,8 @@ func (g *memoryGroup) take(pid int) error { return g.write("cgroup.procs", strco
 // usage is how many bytes what is in it has, files in the cache included.
 func (g *memoryGroup) usage() (int64, error) { return readNumber(filepath.Join(g.dir, g.layout.used)) }
 
-// shrink limits what is in it to so many bytes. Version 1 refuses what it cannot take away at once, version 2 ends a process instead: so it is as few as can be had.
+// shrink limits what is in it to so many bytes. Version 1 refuses what it cannot take away at once, version 2 ends a
+// process instead: so it is as few as can be had.
 func (g *memoryGroup) shrink(to int64) (limit int64, err error) {
 	for limit = to; ; limit += limit / 64 {
 		err := g.write(g.layout.limit, strconv.FormatInt(limit, 10))

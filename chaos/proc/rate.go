@@ -13,7 +13,8 @@ type Rate struct {
 	Median float64 `json:"median"` // that were acknowledged, of the times between faults
 	Least  float64 `json:"least"`
 	Times  int     `json:"times"`
-	// CPU is how many cores the processes of the nodes that run at the end have used, and Loader how many this one has, which makes the load and passes all packets on.
+	// CPU is how many cores the processes of the nodes that run at the end have used, and Loader how many this one has,
+	// which makes the load and passes all packets on.
 	CPU    float64 `json:"cores_nodes"`
 	Loader float64 `json:"cores_loader"`
 }

@@ -63,7 +63,8 @@ type wrong struct {
 	what      string
 }
 
-// readers read keys of a ledger all the time, everywhere, whatever is broken. They hold every answer against what was acknowledged, and what others had read, before it was asked for.
+// readers read keys of a ledger all the time, everywhere, whatever is broken. They hold every answer against what was
+// acknowledged, and what others had read, before it was asked for.
 type readers struct {
 	ledger *Ledger
 	keys   [][]string // by shard

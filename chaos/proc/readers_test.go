@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// What a read may say, at its edges: no less than was acknowledged, or read, before it was asked, and no more than was sent.
+// What a read may say, at its edges: no less than was acknowledged, or read, before it was asked, and no more than was
+// sent.
 func TestLedgerJudgesReads(t *testing.T) {
 	var l Ledger
 	l.Begin([]string{"a", "a", "a", "a", "a"})
@@ -45,7 +46,8 @@ func TestLedgerJudgesReads(t *testing.T) {
 	}
 }
 
-// A node that answers with what it knew when it was stopped is found, with the story; refusals, and answers that are right, are not.
+// A node that answers with what it knew when it was stopped is found, with the story; refusals, and answers that are
+// right, are not.
 func TestReadersFindAStaleAnswer(t *testing.T) {
 	var l Ledger
 	l.Begin([]string{"a"})

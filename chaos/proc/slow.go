@@ -108,7 +108,8 @@ func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
 	return r, err
 }
 
-// handOverMax is how long a node whose disk is slow may lead shards: it needs eight seconds with writes to know it, and more where machines are busy.
+// handOverMax is how long a node whose disk is slow may lead shards: it needs eight seconds with writes to know it, and
+// more where machines are busy.
 const handOverMax = time.Minute
 
 // leads says which group a node leads whose disk is slow; nil if none.

@@ -123,7 +123,8 @@ func roundTrip(c net.Conn, limit time.Duration) bool {
 	return err == nil
 }
 
-// What is said between machines that are cut off from each other does not arrive, in the direction that is cut; what is said to others does; and what was said arrives after all when they are not cut any more.
+// What is said between machines that are cut off from each other does not arrive, in the direction that is cut; what is
+// said to others does; and what was said arrives after all when they are not cut any more.
 func TestNetworkCuts(t *testing.T) {
 	g := newTestbed(t, TestbedOptions{Machines: 3, Network: true}, canCut)
 	echo(t, g.machines[0])

@@ -51,7 +51,8 @@ func canTrace() error {
 	return t.stop()
 }
 
-// trace attaches strace to a process on a machine, and returns when it has all of its threads. What it saw it writes to a file.
+// trace attaches strace to a process on a machine, and returns when it has all of its threads. What it saw it writes to
+// a file.
 func trace(m *Machine, p *os.Process, file string, args ...string) (*tracer, error) {
 	t := &tracer{file: file, done: make(chan struct{})}
 	t.cmd = exec.Command("strace", append([]string{"-f", "-p", strconv.Itoa(p.Pid), "-o", file}, args...)...)

@@ -32,7 +32,8 @@ type Trial struct {
 	For      time.Duration // begin no fault after this long; 0: see Cycles
 	Cycles   int           // so many faults; 0: see For
 	HoldMax  time.Duration // no fault lasts longer; 0: as long as its family says
-	// Soak ends the process of the first node never, so that one sees what it holds after a long time, and leaves calm between faults, in which the rate must be reached.
+	// Soak ends the process of the first node never, so that one sees what it holds after a long time, and leaves calm
+	// between faults, in which the rate must be reached.
 	Soak bool
 	// Progress gets a line for what happens, and now and then one for how far the trial is. It may be nil.
 	Progress func(line string)
@@ -43,7 +44,8 @@ const (
 	spareMachines = 2
 	// retryFor is how long the load sends a batch again and again: longer than anything is broken.
 	retryFor = 4 * time.Minute
-	// readyMax is how long nodes may take to be ready when all is mended, and healedMax writes to be acknowledged in every shard.
+	// readyMax is how long nodes may take to be ready when all is mended, and healedMax writes to be acknowledged in
+	// every shard.
 	readyMax, healedMax = 2 * time.Minute, time.Minute
 	// movedMax is how long replicas may take to be where they are to be.
 	movedMax = 4 * time.Minute
@@ -112,7 +114,8 @@ type Skipped struct {
 	Why    string `json:"why"`
 }
 
-// Outage is how long it took, after faults of a family were mended, until all nodes were ready and the load was acknowledged again.
+// Outage is how long it took, after faults of a family were mended, until all nodes were ready and the load was
+// acknowledged again.
 type Outage struct {
 	Family  string        `json:"family"`
 	Times   int           `json:"times"`
@@ -129,7 +132,8 @@ func (r *Report) Late() bool {
 	return r.Failed() && !r.Interrupted && !slices.ContainsFunc(r.Verdict.Breaches, other)
 }
 
-// Run starts the fleet, breaks it and judges. The error says why there is no verdict. When ctx ends after the fleet has started, the report says what was known by then.
+// Run starts the fleet, breaks it and judges. The error says why there is no verdict. When ctx ends after the fleet has
+// started, the report says what was known by then.
 func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
 	able, skipped, err := Choose(t.Families)
 	if err != nil {

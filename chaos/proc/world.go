@@ -68,7 +68,8 @@ func (w *world) line(kind swarm.LineKind, format string, args ...any) {
 	}
 }
 
-// hold evaluates an invariant of what the run waits for and asks for. An interrupted run has waited for nothing to its end: what does not hold then is not evaluated.
+// hold evaluates an invariant of what the run waits for and asks for. An interrupted run has waited for nothing to its
+// end: what does not hold then is not evaluated.
 func (w *world) hold(name string, ok bool, format string, args ...any) bool {
 	if !ok && w.over() {
 		return false

@@ -1,6 +1,6 @@
 // Package raw is a client of ebb that shares no code with the SDK: calls of gRPC as they are, retries and a checker of
-// its own. Histories that the SDK makes show what the cluster and the SDK do together. A fault of the one that the other
-// hides, such as an answer that the SDK would have asked for again, shows here.
+// its own. Histories that the SDK makes show what the cluster and the SDK do together. A fault of the one that the
+// other hides, such as an answer that the SDK would have asked for again, shows here.
 package raw
 
 import (

@@ -10,8 +10,8 @@ type edit struct {
 // change replaces a piece of text.
 type change struct{ from, to string }
 
-// edits take away what differs between two runs of a bubble: random numbers, the order in which a select looks at its cases and timers of one moment
-// fire, and whatever the scheduler does by the wall clock or for goroutines outside.
+// edits take away what differs between two runs of a bubble: random numbers, the order in which a select looks at its
+// cases and timers of one moment fire, and whatever the scheduler does by the wall clock or for goroutines outside.
 var edits = []edit{
 	{
 		file: "runtime/rand.go",

@@ -1,9 +1,10 @@
-// Command replay writes an overlay of Go's runtime under which a bubble of testing/synctest takes the same course each time.
+// Command replay writes an overlay of Go's runtime under which a bubble of testing/synctest takes the same course each
+// time.
 //
 //	replay DIR     writes DIR/overlay.json, for go build -overlay, and the files that it names
 //
-// What else such a run wants is in the Makefile (the build's heap base and toolchain) and in chaos/swarm (one core, no garbage collection, a process
-// for each plan). Nothing of it is in the product.
+// What else such a run wants is in the Makefile (the build's heap base and toolchain) and in chaos/swarm (one core, no
+// garbage collection, a process for each plan). Nothing of it is in the product.
 package main
 
 import (
@@ -17,7 +18,8 @@ import (
 	"strings"
 )
 
-// release is the one whose sources the edits were written for. They are small and in the scheduler: another release wants them read again.
+// release is the one whose sources the edits were written for. They are small and in the scheduler: another release
+// wants them read again.
 const release = "go1.26.8"
 
 func main() {

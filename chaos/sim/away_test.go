@@ -8,7 +8,8 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 )
 
-// A node dies, and a shard of it moves to a newcomer. When it comes back, it hears of no leader of that shard any more; it deletes the replica, and serves.
+// A node dies, and a shard of it moves to a newcomer. When it comes back, it hears of no leader of that shard any more;
+// it deletes the replica, and serves.
 func TestNodeWhoseShardMovedAwayBecomesReady(t *testing.T) {
 	inBubble(t, Options{Shards: 5}, func(t *testing.T, c *Cluster) {
 		const dead = 2

@@ -262,7 +262,8 @@ func (c *Cluster) PowerLoss(i int) {
 	})
 }
 
-// KillAt cuts the power of machine i when its process comes to a failpoint for the n-th time from now, and tells reached before.
+// KillAt cuts the power of machine i when its process comes to a failpoint for the n-th time from now, and tells
+// reached before.
 func (c *Cluster) KillAt(i int, point string, n int, reached func()) {
 	c.Fail(i).Arm(point, n, fail.Kill(func() {
 		reached()
@@ -273,7 +274,8 @@ func (c *Cluster) KillAt(i int, point string, n int, reached func()) {
 // shutMax is how long a process may take to end in order, before it is killed as a supervisor does.
 const shutMax = 30 * time.Second
 
-// Shut ends process i in order, and returns when nothing of it runs. One that does not end, since its disk hangs, is killed.
+// Shut ends process i in order, and returns when nothing of it runs. One that does not end, since its disk hangs, is
+// killed.
 func (c *Cluster) Shut(i int) error {
 	c.mu.Lock()
 	s := c.slots[i]

@@ -11,7 +11,8 @@ import (
 	"github.com/ebbdb/ebb/node"
 )
 
-// While one in a hundred segments between nodes is damaged, what is acknowledged is counted once, and nothing else is; and nodes count the connections which that has ended.
+// While one in a hundred segments between nodes is damaged, what is acknowledged is counted once, and nothing else is;
+// and nodes count the connections which that has ended.
 func TestDamageBetweenNodesIsNoticed(t *testing.T) {
 	registry := make([]*prometheus.Registry, 3)
 	configure := func(i int, c *node.Config) {

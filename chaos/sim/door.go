@@ -90,7 +90,8 @@ func (d *Door) Sum(ctx context.Context, ns, key string, how *ebbv1.ShardAskReque
 	return a.GetDistribution().GetZ(), err
 }
 
-// Text asks this node, and no other, for the value of a string; empty where there is none. A request without questions says how.
+// Text asks this node, and no other, for the value of a string; empty where there is none. A request without questions
+// says how.
 func (d *Door) Text(ctx context.Context, ns, key string, how *ebbv1.ShardAskRequest) (string, error) {
 	a, err := d.ask(ctx, key, how, &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte(key)}}}})
 	return string(a.GetSummary().GetText()), err

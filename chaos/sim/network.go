@@ -63,7 +63,8 @@ func NewNet(seed uint64) *Net {
 	}
 }
 
-// Trace is a hash of all that was sent so far, in order, with the times: equal in two runs that have taken the same course.
+// Trace is a hash of all that was sent so far, in order, with the times: equal in two runs that have taken the same
+// course.
 func (n *Net) Trace() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -224,7 +224,8 @@ func TestDamagedPackets(t *testing.T) {
 	})
 }
 
-// A damaged segment comes with one bit inverted if it goes from node to node where they check, and as it was said if a client says it.
+// A damaged segment comes with one bit inverted if it goes from node to node where they check, and as it was said if a
+// client says it.
 func TestDamagedSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, who := range []struct {

@@ -9,8 +9,9 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 )
 
-// A node falls silent, again and again, which leads some shards of several: each of them has another leader half an election timeout after
-// a whole one at the latest. When the node is heard again it follows, and until it is cut off the next time no leader changes.
+// A node falls silent, again and again, which leads some shards of several: each of them has another leader half an
+// election timeout after a whole one at the latest. When the node is heard again it follows, and until it is cut off
+// the next time no leader changes.
 func TestSilentLeadersAreReplacedSoon(t *testing.T) {
 	const shards, cuts = 6, 12
 	synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"testing/synctest"
 )
 
-// Main is a worker's main: it runs the plans that come in, each in a bubble, and ends the process with status 0, or with 1 after an error that it has
-// written. Bubbles are for tests, so it does all this as one: package testing parses no arguments but none, and writes PASS after the last verdict.
+// Main is a worker's main: it runs the plans that come in, each in a bubble, and ends the process with status 0, or
+// with 1 after an error that it has written. Bubbles are for tests, so it does all this as one: package testing parses
+// no arguments but none, and writes PASS after the last verdict.
 func Main(in io.Reader, out, err io.Writer, logger *slog.Logger) {
 	testing.Init()
 	failed := flag.CommandLine.Parse(nil) // else testing would parse the process's

@@ -145,7 +145,8 @@ func (s *comparer) graph(ctx context.Context, c *ebb.Client) error {
 // compared by registers. There are 1,024 of them, and a common member may have to share one with another.
 const foundSurely = 4
 
-// linked reports whether these are the links to the sets that are most like one: each is what it says, the most similar first, and none is left out for a lesser one.
+// linked reports whether these are the links to the sets that are most like one: each is what it says, the most similar
+// first, and none is left out for a lesser one.
 func (s *comparer) linked(key string, there []string, links []ebb.GraphLink, most int) bool {
 	if len(links) > most {
 		return false

@@ -31,7 +31,8 @@ func outcomeOf(err error) outcome {
 	return failed
 }
 
-// kinds are what the counted keys hold, one each. Several distributions are spread over the shards, to be asked at once.
+// kinds are what the counted keys hold, one each. Several distributions are spread over the shards, to be asked at
+// once.
 var kinds = []ebb.Kind{
 	ebb.KindDistribution, ebb.KindDistribution, ebb.KindDistribution, ebb.KindDistribution,
 	ebb.KindCountMin, ebb.KindQuantile, ebb.KindTopK, ebb.KindDistinct, ebb.KindLinear, ebb.KindBloom, ebb.KindMorris, ebb.KindSet,
@@ -234,8 +235,8 @@ func (c *counts) linearizable(ctx context.Context, by *ebb.Client, k int) {
 	}
 }
 
-// ceiling is what may be counted at most. What failed for certain might have been read before it was known to, if the SDK were wrong: the
-// last reckoning finds that. c.mu is held.
+// ceiling is what may be counted at most. What failed for certain might have been read before it was known to, if the
+// SDK were wrong: the last reckoning finds that. c.mu is held.
 func (a *account) ceiling() float64 { return a.acked + a.unknown + a.open + a.failed }
 
 // boundedSlack is what clients and nodes may differ in on when a read began.

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// morrisMisses is the chance that a morris of so many events is off by more than 6 of its standard errors and a slack, for each number of events up to most: its register is followed through all that
-// it may become.
+// morrisMisses is the chance that a morris of so many events is off by more than 6 of its standard errors and a slack,
+// for each number of events up to most: its register is followed through all that it may become.
 func morrisMisses(t *testing.T, most int, slack float64) (worst float64, at int) {
 	t.Helper()
 	m, err := sketch.NewMorris(sketch.MorrisParams{Bits: 16})
@@ -43,7 +43,8 @@ func morrisMisses(t *testing.T, most int, slack float64) (worst float64, at int)
 	return worst, at
 }
 
-// A read of a morris that is as it should be is taken for a wrong one less than once in 1e8, however few events there are; with the slack of the other kinds it would be once in 2,400.
+// A read of a morris that is as it should be is taken for a wrong one less than once in 1e8, however few events there
+// are; with the slack of the other kinds it would be once in 2,400.
 func TestMorrisSlack(t *testing.T) {
 	if worst, at := morrisMisses(t, 1500, slackOf(ebb.KindMorris)); worst >= 1e-8 {
 		t.Errorf("of %d events %.2g of the registers are off by more than is allowed", at, worst)

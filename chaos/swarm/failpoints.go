@@ -9,7 +9,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// stillPoints are the moments at which processes die wherever shards lie: those of the log, of snapshots, of the links between nodes.
+// stillPoints are the moments at which processes die wherever shards lie: those of the log, of snapshots, of the links
+// between nodes.
 var stillPoints = []string{
 	"wal.write", "wal.sync", "wal.synced", "wal.applied", "wal.mark", "wal.seal", "wal.seal.sync", "wal.roll", "wal.rolled",
 	"wal.create", "wal.create.sync", "wal.create.rename", "wal.create.syncdir", "wal.remove", "wal.remove.syncdir",

@@ -13,7 +13,8 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 )
 
-// hit is how the product names a failpoint that it is at. What it adds to a name that ends with a dot is what a group's leader does.
+// hit is how the product names a failpoint that it is at. What it adds to a name that ends with a dot is what a group's
+// leader does.
 var hit = regexp.MustCompile(`\b[Hh]it\("([a-z.]+)"(\+step\.Action\.String\(\))?\)`)
 
 // Plans kill at every failpoint of the product, except those for which unreached says why not.
@@ -51,7 +52,8 @@ func TestEveryFailpointIsKilledAt(t *testing.T) {
 	}
 }
 
-// A process that dies at a failpoint is counted there and as a fault; one that does not come there is armed only, and a fault that finds nothing to do is none.
+// A process that dies at a failpoint is counted there and as a fault; one that does not come there is armed only, and a
+// fault that finds nothing to do is none.
 func TestFaultsThatDoNothingDoNotCount(t *testing.T) {
 	at := func(number int, family, way string) Fault {
 		return Fault{Number: number, Family: family, Hold: time.Second, Mend: true, Dose: Dose{Shard: 1, Way: way}}

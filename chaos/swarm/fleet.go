@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Fleet runs plans in processes of their own, several at once: a panic of a node, or a wait that stops virtual time, ends one process, and is a
-// verdict like others.
+// Fleet runs plans in processes of their own, several at once: a panic of a node, or a wait that stops virtual time,
+// ends one process, and is a verdict like others.
 type Fleet struct {
 	// Command starts a worker, which must call Work. Its standard output is for verdicts.
 	Command func(ctx context.Context) *exec.Cmd
@@ -48,7 +48,8 @@ func Work(bubble Bubble, in io.Reader, out io.Writer, logger *slog.Logger) error
 	return lines.Err()
 }
 
-// Judge runs what plans yields on so many workers, and hands each verdict to done, one at a time. It ends early with ctx; what is under way then has no verdict.
+// Judge runs what plans yields on so many workers, and hands each verdict to done, one at a time. It ends early with
+// ctx; what is under way then has no verdict.
 func (f *Fleet) Judge(ctx context.Context, workers int, plans func() (Plan, bool), done func(*Verdict)) error {
 	var mu sync.Mutex // around plans and done
 	var wg sync.WaitGroup

@@ -48,7 +48,8 @@ func fleet(t *testing.T, kind string, stuck time.Duration) *Fleet {
 	}}
 }
 
-// A process that ends over a plan is that plan's failure, and the others go on in another process. What failed is shrunk, and says how to see it again.
+// A process that ends over a plan is that plan's failure, and the others go on in another process. What failed is
+// shrunk, and says how to see it again.
 func TestProcessesThatEnd(t *testing.T) {
 	c := &Campaign{Fleet: fleet(t, "odd", time.Minute), First: 1, Last: 7, Workers: 2}
 	r, err := c.Run(t.Context())

@@ -12,8 +12,8 @@ import (
 )
 
 // changer is the only user of a namespace, whose half-life it changes as often as the cluster allows. Each half-life is
-// longer than those before, so that every change counts. When one was late, it is not known which half-life was in force
-// when, only the shortest and the longest.
+// longer than those before, so that every change counts. When one was late, it is not known which half-life was in
+// force when, only the shortest and the longest.
 type changer struct {
 	w       *world
 	rng     *rand.Rand

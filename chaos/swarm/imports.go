@@ -9,8 +9,9 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// importer brings the rows of a file through an ordered source, some at a time, and is interrupted: by faults, and of itself. Then it takes the source over again, and gives it all rows
-// from where the shards say that they are. Each row is a bin of its own.
+// importer brings the rows of a file through an ordered source, some at a time, and is interrupted: by faults, and of
+// itself. Then it takes the source over again, and gives it all rows from where the shards say that they are. Each row
+// is a bin of its own.
 type importer struct {
 	w     *world
 	rng   *rand.Rand

@@ -11,8 +11,9 @@ import (
 	"github.com/ebbdb/ebb/chaos/lines"
 )
 
-// Kept are the verdicts of seeds in a file, one a line, so that a long run can be broken off and go on, or be made in parts: files of different seeds, put
-// one behind the other, are their sum. Seeds that held leave their stories out. All of a file are of one build. A nil one keeps nothing.
+// Kept are the verdicts of seeds in a file, one a line, so that a long run can be broken off and go on, or be made in
+// parts: files of different seeds, put one behind the other, are their sum. Seeds that held leave their stories out.
+// All of a file are of one build. A nil one keeps nothing.
 type Kept struct {
 	file  *os.File
 	build string
@@ -28,7 +29,8 @@ type keptLine struct {
 	*Verdict
 }
 
-// OpenKept reads a file, or makes one, and appends to it. The end of a line that was not written wholly is dropped: its seed is run again.
+// OpenKept reads a file, or makes one, and appends to it. The end of a line that was not written wholly is dropped: its
+// seed is run again.
 func OpenKept(file, build string) (_ *Kept, err error) {
 	f, whole, err := lines.Open(file, `{"build":`)
 	if err != nil {

@@ -20,8 +20,8 @@ type Knob struct {
 	// Values are what seeds draw, the tightest first. The last is that of production.
 	Values []int64
 
-	// with is a knob that has its tightest value where this one is not that of production: without, what this one limits
-	// would never become free again in a run.
+	// with is a knob that has its tightest value where this one is not that of production: without, what this one
+	// limits would never become free again in a run.
 	with string
 	turn func(cfg *node.Config, v int64) // nil: it is not of nodes
 	sdk  func(l *ebb.Limits, v int64)    // nil: it is not of what clients send and ask for at once
@@ -47,8 +47,8 @@ func ticks(ms int64) sketch.Tick { return sketch.Tick(ms * 1000) }
 const (
 	// knobsPart is how many seeds have other limits than those of production.
 	knobsPart = 0.7
-	// knobTurned is how many of the knobs of such a seed are drawn at all, and knobFirst how many of these have the first
-	// value.
+	// knobTurned is how many of the knobs of such a seed are drawn at all, and knobFirst how many of these have the
+	// first value.
 	knobTurned, knobFirst = 0.7, 0.5
 )
 

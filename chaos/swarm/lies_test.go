@@ -17,7 +17,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Whoever asks what no sum tells notices every lie: a cluster that works is made to answer wrongly, one way at a time, and the invariant that the lie is about does not hold.
+// Whoever asks what no sum tells notices every lie: a cluster that works is made to answer wrongly, one way at a time,
+// and the invariant that the lie is about does not hold.
 func TestLiesAreNoticed(t *testing.T) {
 	more := func(e *ebbv1.Estimate) {
 		if e != nil {
@@ -203,7 +204,8 @@ func (s lyingStream) RecvMsg(m any) error {
 	return err
 }
 
-// Commands that count twice are noticed one by one, and so are rows of an import whose place is forgotten; and bits that always say that they were changed.
+// Commands that count twice are noticed one by one, and so are rows of an import whose place is forgotten; and bits
+// that always say that they were changed.
 func TestRepeatedCommandsAreNoticed(t *testing.T) {
 	for _, c := range []struct{ workload, key, breaks string }{
 		{"writes-log", "scribed-", "command-once"}, {"imports", "import-", "imported-once"}, {"switches", switchKey, "switches-in-order"},
@@ -217,7 +219,8 @@ func TestRepeatedCommandsAreNoticed(t *testing.T) {
 	}
 }
 
-// twice sends commands about some keys without their identity, and a second time; and says of bits that each was changed.
+// twice sends commands about some keys without their identity, and a second time; and says of bits that each was
+// changed.
 func twice(key string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		about := func(c *ebbv1.ShardCommand) bool { return bytes.Contains(c.GetCommand(), []byte(key)) }

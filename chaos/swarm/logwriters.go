@@ -91,7 +91,8 @@ func (s *logWriters) settle(ctx context.Context, c *ebb.Client) {
 
 func (o outcome) String() string { return [...]string{"acknowledged", "unknown", "failed"}[o] }
 
-// readLogs ends all nodes and reads their logs, as far as all of a shard's replicas have applied them: so far they are committed.
+// readLogs ends all nodes and reads their logs, as far as all of a shard's replicas have applied them: so far they are
+// committed.
 func (s *logWriters) readLogs() {
 	applied := make([]map[uint32]uint64, s.w.c.Nodes()) // by node and shard
 	for i := range applied {
@@ -167,9 +168,10 @@ func (s *logWriters) agree(shard uint32, log committed, index uint64, e entry) {
 		index, shard, other.term, len(other.data), other.node, e.term, len(e.data), e.node)
 }
 
-// judgeLog sees that every acknowledged command is in the log, which was applied up to end, and behind all that were acknowledged before it was sent; and that terms never fall. A command that was sent
-// twice stands there twice: what counts is where it comes first, if that is known. Where entries are missing, the first may be among them of what was sent before the last of those was applied, and what
-// is there may be a second, which comes late.
+// judgeLog sees that every acknowledged command is in the log, which was applied up to end, and behind all that were
+// acknowledged before it was sent; and that terms never fall. A command that was sent twice stands there twice: what
+// counts is where it comes first, if that is known. Where entries are missing, the first may be among them of what was
+// sent before the last of those was applied, and what is there may be a second, which comes late.
 func (s *logWriters) judgeLog(shard uint32, log committed, end uint64) {
 	indexes := make([]uint64, 0, len(log))
 	for index := range log {

@@ -35,8 +35,9 @@ func triesMax() int {
 	return 3
 }
 
-// Prepare completes the command that starts a worker. Several processes use several cores, so each has one. A worker that replays has nothing of what this
-// process was started with, whose length would move what it allocates later; its allocations are not sampled, since that is by chance and takes stack.
+// Prepare completes the command that starts a worker. Several processes use several cores, so each has one. A worker
+// that replays has nothing of what this process was started with, whose length would move what it allocates later; its
+// allocations are not sampled, since that is by chance and takes stack.
 func Prepare(cmd *exec.Cmd) {
 	if Replays() {
 		cmd.Args[0] = Program()

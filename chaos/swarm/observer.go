@@ -120,7 +120,8 @@ func (w *world) clockOf(i, life int, shard uint32, replica uint64, now int64) {
 	}
 }
 
-// appliedOf is an entry of a shard that was applied before now, by some replica: none that comes from now on has its index, or a lower one.
+// appliedOf is an entry of a shard that was applied before now, by some replica: none that comes from now on has its
+// index, or a lower one.
 func (w *world) appliedOf(shard uint32) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

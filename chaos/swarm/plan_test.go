@@ -90,7 +90,8 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// The line that is printed of a failing seed makes the very plan that it was shrunk to, whatever is left of it: its faults, the outage at the beginning, the wait for leaders at the end.
+// The line that is printed of a failing seed makes the very plan that it was shrunk to, whatever is left of it: its
+// faults, the outage at the beginning, the wait for leaders at the end.
 func TestReplayOfAShrunkPlan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	with := map[string]int{}

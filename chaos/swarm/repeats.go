@@ -12,7 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// repeater sends the same commands again under their idempotency keys, to other nodes: as a caller does that lost the answer. Each answer must be the first.
+// repeater sends the same commands again under their idempotency keys, to other nodes: as a caller does that lost the
+// answer. Each answer must be the first.
 type repeater struct {
 	w    *world
 	rng  *rand.Rand

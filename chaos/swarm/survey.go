@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// surveyor asks many keys at once, and looks whether the answer has of the shards that it says it includes all that was acknowledged.
+// surveyor asks many keys at once, and looks whether the answer has of the shards that it says it includes all that was
+// acknowledged.
 type surveyor struct {
 	w   *world
 	rng *rand.Rand

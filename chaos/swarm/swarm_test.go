@@ -70,7 +70,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// The swarm notices if retries count again, and if a disk lies about what it has synced; and it says which invariant did not hold.
+// The swarm notices if retries count again, and if a disk lies about what it has synced; and it says which invariant
+// did not hold.
 func TestSwarmFindsMutants(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -111,7 +112,8 @@ func TestSwarmFindsMutants(t *testing.T) {
 	}
 }
 
-// No order explains what is read of strings once reads trust hashicorp/raft's VerifyLeader, and the story says what has no place in one.
+// No order explains what is read of strings once reads trust hashicorp/raft's VerifyLeader, and the story says what has
+// no place in one.
 func TestSwarmFindsReadsOutOfOrder(t *testing.T) {
 	trusting := Options{Inject: func(_ context.Context, c *sim.Cluster) {
 		for i := range c.Nodes() {

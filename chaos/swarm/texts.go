@@ -15,7 +15,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// orderMax is how long porcupine may look for an order. It takes milliseconds of a core, so that no other load on the machine brings it there: a history that is not decided then is one that cannot be.
+// orderMax is how long porcupine may look for an order. It takes milliseconds of a core, so that no other load on the
+// machine brings it there: a history that is not decided then is one that cannot be.
 const orderMax = 3 * time.Minute
 
 // texts are a string that all texters write and read together. Its whole history is porcupine's to judge.
@@ -60,8 +61,9 @@ func (t *texts) strikes() {
 // struckStill takes down that it has come.
 func (t *texts) struckStill() { t.struck.Store(int64(t.w.now())) }
 
-// texter writes the string, or reads it, through that and at nodes that it chooses, whether these lead or not. It is busy when a fault has just
-// come, which is when leaders change and answers are late, and rests else: all of them together must cost little.
+// texter writes the string, or reads it, through that and at nodes that it chooses, whether these lead or not. It is
+// busy when a fault has just come, which is when leaders change and answers are late, and rests else: all of them
+// together must cost little.
 type texter struct {
 	*texts
 	id  int
@@ -94,8 +96,8 @@ func (t *texter) work(c *ebb.Client) {
 // busy reports whether a fault has just come.
 func (t *texter) busy() bool { return t.w.now()-time.Duration(t.struck.Load()) < busyFor }
 
-// do writes or reads once. One of them writes, mostly where another led when the last fault came, and does not wait for long, so as to be at the next node soon; the others read,
-// mostly at that node, and wait, for answers that are late.
+// do writes or reads once. One of them writes, mostly where another led when the last fault came, and does not wait for
+// long, so as to be at the next node soon; the others read, mostly at that node, and wait, for answers that are late.
 func (t *texter) do(c *ebb.Client) {
 	if t.rng.IntN(4) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), millis(t.rng, 500, 3000))

@@ -10,7 +10,8 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// trender counts under two half-lives, and knows the rates under each. After a command without an answer it takes another key.
+// trender counts under two half-lives, and knows the rates under each. After a command without an answer it takes
+// another key.
 type trender struct {
 	w      *world
 	rng    *rand.Rand

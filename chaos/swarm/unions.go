@@ -150,7 +150,8 @@ func (u *uniter) judge(k *kin, bins []string, s ebb.Summary) {
 	}
 }
 
-// bounds are what a union has of a bin, or of all, at least and at most: of the shards that it includes all that was acknowledged, of all what may have been done.
+// bounds are what a union has of a bin, or of all, at least and at most: of the shards that it includes all that was
+// acknowledged, of all what may have been done.
 func (k *kin) bounds(c ebb.Coverage, bin string) (floor, ceiling float64) {
 	sure, maybe := map[string]float64{}, map[string]float64{}
 	for i := range k.parts {

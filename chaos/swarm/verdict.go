@@ -21,7 +21,8 @@ type Verdict struct {
 	Outages []time.Duration `json:"outages_ns,omitempty"`
 	Virtual time.Duration   `json:"virtual_ns"`
 	Real    time.Duration   `json:"real_ns"`
-	// Trace is a hash of every segment and packet that was sent, with its time: of two runs that have taken the same course it is the same.
+	// Trace is a hash of every segment and packet that was sent, with its time: of two runs that have taken the same
+	// course it is the same.
 	Trace string `json:"trace,omitempty"`
 	// Story is what happened, in order; Seconds what was answered in each second; Reigns which node led which shard
 	// when; Spans what was broken when.

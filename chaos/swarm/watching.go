@@ -48,8 +48,9 @@ func (k *watcher) work(c *ebb.Client) {
 	k.watch(ctx, c, 1+k.rng.IntN(4))
 }
 
-// watch follows the key until it was told so often, or ctx ends. Only an answer that was asked for after an acknowledgement must have it: the first has all that was acknowledged before the watch
-// began, and none has less than one before it.
+// watch follows the key until it was told so often, or ctx ends. Only an answer that was asked for after an
+// acknowledgement must have it: the first has all that was acknowledged before the watch began, and none has less than
+// one before it.
 func (k *watcher) watch(ctx context.Context, c *ebb.Client, times int) {
 	floor := max(k.sure, k.heard)
 	for e, err := range c.WatchTop(ctx, countsNamespace, k.key, 1, ebb.WatchOptions{Interval: millis(k.rng, 200, 1000), Every: true, Tolerance: -1}) {

@@ -127,7 +127,8 @@ func spaces(chosen []workload) []ebb.Namespace {
 	return all
 }
 
-// complete holds an answer that may not be partial to saying that nothing is missing, and any answer to numbers of shards that add up.
+// complete holds an answer that may not be partial to saying that nothing is missing, and any answer to numbers of
+// shards that add up.
 func (w *world) complete(c ebb.Coverage, partial bool) {
 	w.hold("coverage-adds-up", c.ShardsAnswered+len(c.ShardsFailed) == c.ShardsTotal && (partial || c.Complete()) && c.ShardsTotal <= int(w.plan.Shards),
 		"of %d shards %d answered and %v failed, where partial answers are allowed: %v", c.ShardsTotal, c.ShardsAnswered, c.ShardsFailed, partial)

@@ -41,11 +41,13 @@ const (
 
 	// clientHosts is how many machines clients are on.
 	clientHosts = 4
-	// outageMax is how long a shard may be without acknowledgements when its leader is cut off: an election, and tries of the SDK at the old leader.
+	// outageMax is how long a shard may be without acknowledgements when its leader is cut off: an election, and tries
+	// of the SDK at the old leader.
 	outageMax = 8 * time.Second
 	// healMax is how long writes may fail after all was mended.
 	healMax = 8 * time.Second
-	// homeMax is how long leaders may be away from home after all was mended: a node that has just started leads nothing for 10 s, and a hand-over that failed is tried again after 30 s.
+	// homeMax is how long leaders may be away from home after all was mended: a node that has just started leads
+	// nothing for 10 s, and a hand-over that failed is tried again after 30 s.
 	homeMax = time.Minute
 	// readyMax is how long a node may take to become ready after all was mended.
 	readyMax = time.Minute

@@ -30,7 +30,8 @@ type click struct {
 
 const clicksFile = "../../../shared/data/usagov-clicks/clicks.tsv.gz"
 
-// realRows reads a real stream, compressed and in columns, or skips where it is not there. The first column is a time in seconds.
+// realRows reads a real stream, compressed and in columns, or skips where it is not there. The first column is a time
+// in seconds.
 func realRows(t *testing.T, path string, row func(at int64, col []string)) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -152,7 +152,8 @@ func (v *stringsValue) Set(text string) error {
 	return nil
 }
 
-// bins are those of a --bin that may be given several times. Given and empty it is a mistake, such as a variable of the shell that is not set.
+// bins are those of a --bin that may be given several times. Given and empty it is a mistake, such as a variable of the
+// shell that is not set.
 func (v stringsValue) bins(cmd *cobra.Command) ([][]byte, error) {
 	if len(v) == 0 && cmd.Flags().Changed("bin") {
 		return nil, usagef("--bin is empty: a bin has 1 to %d bytes", proto.BinLenMax)

@@ -370,7 +370,8 @@ func idOrNone(w *ebbv1.BitmapAnswer, at int) string {
 	return idText(w, at)
 }
 
-// idText is an id of an answer, or the string for which it stands; #17 where the namespace has a dictionary, and in it no such string.
+// idText is an id of an answer, or the string for which it stands; #17 where the namespace has a dictionary, and in it
+// no such string.
 func idText(w *ebbv1.BitmapAnswer, at int) string {
 	switch names := w.GetNames(); {
 	case len(names) == 0:

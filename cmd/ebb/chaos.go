@@ -164,10 +164,12 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	return c, knownActs(c)
 }
 
-// actsLooked is of how many seeds it is looked whether their plans have the faults that are asked for: every third plan or so ends with its second.
+// actsLooked is of how many seeds it is looked whether their plans have the faults that are asked for: every third plan
+// or so ends with its second.
 const actsLooked = 10_000
 
-// knownActs refuses what a plan does not have: a run of fewer faults than are asked for would say nothing of the others.
+// knownActs refuses what a plan does not have: a run of fewer faults than are asked for would say nothing of the
+// others.
 func knownActs(c *swarm.Campaign) error {
 	for seed := c.First; seed <= c.Last && seed-c.First < actsLooked; seed++ {
 		p := swarm.Draw(seed, c.Families...)

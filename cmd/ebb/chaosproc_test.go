@@ -54,7 +54,8 @@ func brokenFor(t *testing.T, most time.Duration, cycles int, families ...string)
 	return r
 }
 
-// All processes are killed at once, and nothing that was acknowledged is lost: a short form of `ebb chaos proc --cycles 100 --faults kill-all`.
+// All processes are killed at once, and nothing that was acknowledged is lost: a short form of `ebb chaos proc --cycles
+// 100 --faults kill-all`.
 func TestKillAll(t *testing.T) {
 	if r := broken(t, 2, "kill-all"); r.Verdict.Faults["kill-all"] != 2 {
 		t.Errorf("faults %v", r.Verdict.Faults)
@@ -68,8 +69,8 @@ func TestPowerAll(t *testing.T) {
 	}
 }
 
-// One fault of each kind that needs no network and no disk of its own, of those that this machine can have. What it cannot, and why, is in the log. Without EBB_FAULTS,
-// in `go test ./...`, two of them: all take two minutes.
+// One fault of each kind that needs no network and no disk of its own, of those that this machine can have. What it
+// cannot, and why, is in the log. Without EBB_FAULTS, in `go test ./...`, two of them: all take two minutes.
 func TestFaultsOfProcesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("processes are stopped on Linux alone")
@@ -132,7 +133,8 @@ func TestFaultsOfNetworkAndDisk(t *testing.T) {
 	}
 }
 
-// The majority acknowledges after its leader was cut off: a short form of `ebb chaos failover`, which also judges how soon.
+// The majority acknowledges after its leader was cut off: a short form of `ebb chaos failover`, which also judges how
+// soon.
 func TestFailoverOfACutLeader(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cuts real processes off")
@@ -152,7 +154,8 @@ func TestFailoverOfACutLeader(t *testing.T) {
 	}
 }
 
-// How long writes take while the disk of one node is slow is measured with EBB_SLOW=1, and told: the goal is a p99 of twice that without, as soon as the node has handed over what it led.
+// How long writes take while the disk of one node is slow is measured with EBB_SLOW=1, and told: the goal is a p99 of
+// twice that without, as soon as the node has handed over what it led.
 func TestWritesWithASlowNode(t *testing.T) {
 	if os.Getenv("EBB_SLOW") == "" {
 		t.Skip("EBB_SLOW=1 measures for a minute")

@@ -20,7 +20,8 @@ import (
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
 
-// A trial that is interrupted while a node is removed, traced or short of memory, or before the last comparison, has no breach, and leaves no cgroup.
+// A trial that is interrupted while a node is removed, traced or short of memory, or before the last comparison, has no
+// breach, and leaves no cgroup.
 func TestInterruptedTrial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("breaks real processes")

@@ -365,7 +365,8 @@ func yesNo(is bool) string {
 	return "no"
 }
 
-// nodesOf are the members by the table. What a node holds and leads, it says itself: others may have heard of it long ago.
+// nodesOf are the members by the table. What a node holds and leads, it says itself: others may have heard of it long
+// ago.
 func nodesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []*clusterNodeJSON {
 	members := make([]*clusterNodeJSON, 0, len(table.GetNodes()))
 	byName := make(map[string]*clusterNodeJSON)

@@ -107,7 +107,8 @@ func (s *session) addCompletion(cmd *cobra.Command) {
 // takesKeys are the commands whose first argument, at least, is a key.
 var takesKeys = []string{"incr", "get", "top", "dist", "estimate", "surprise", "trend", "alert", "overlap", "graph", "describe", "del", "expire", "rename"}
 
-// completeKey asks the cluster for keys that begin like the word. After the first key of a command that takes one there are no words.
+// completeKey asks the cluster for keys that begin like the word. After the first key of a command that takes one there
+// are no words.
 func (s *session) completeKey(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
 	one := slices.Contains([]string{"incr", "get", "describe", "expire"}, cmd.Name()) || cmd.HasParent() && cmd.Parent().CommandPath() == "ebb bits"
 	if one && len(args) > 0 || isPattern(start) || s.settle(cmd.Flags()) != nil {

@@ -18,7 +18,8 @@ const (
 	deletedBatch = 1_000
 	deletedSpan  = 60 * time.Second // in which the memory is given back
 	deletedPart  = 0.15             // of it that may stay: the tables of keys keep their slots for the next keys
-	// deletedWarm may stay on each node: of the pages that are given back each of its shards keeps 128 for the next keys.
+	// deletedWarm may stay on each node: of the pages that are given back each of its shards keeps 128 for the next
+	// keys.
 	deletedWarm = deletedShards * 128 * 4096
 	// deletedHeap may stay on Go's heap of each node: what a node lets grow between two collections when it idles.
 	deletedHeap = heapHeadroom
@@ -113,8 +114,8 @@ func writeKeys(ctx context.Context, t *testing.T, c *client.Client, keys int) {
 	}
 }
 
-// residentMemory is the resident memory of a process, in bytes: all of it, and what is anonymous and not of Go's runtime,
-// which in a node is the pages of its shards.
+// residentMemory is the resident memory of a process, in bytes: all of it, and what is anonymous and not of Go's
+// runtime, which in a node is the pages of its shards.
 type residentMemory struct{ all, pages int64 }
 
 func (r residentMemory) String() string {

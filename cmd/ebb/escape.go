@@ -100,7 +100,8 @@ func appendShown(out, in []byte, colours bool) (shown, cut []byte) {
 	return out, nil
 }
 
-// controls reports whether a terminal does something else with a character than show it, but for the end of a line and a tab.
+// controls reports whether a terminal does something else with a character than show it, but for the end of a line and
+// a tab.
 func controls(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
@@ -108,7 +109,8 @@ func controls(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// colourSequence is how long the sequence is that in begins with, if it sets colours; it is not whole if its end is missing.
+// colourSequence is how long the sequence is that in begins with, if it sets colours; it is not whole if its end is
+// missing.
 func colourSequence(in []byte) (n int, whole bool) {
 	for n = 1; n < len(in) && n < colourMax; n++ {
 		switch c := in[n]; {

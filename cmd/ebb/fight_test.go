@@ -23,8 +23,9 @@ func realEmojis(t *testing.T) []emoji {
 	return out
 }
 
-// What people wrote while Mayweather fought McGregor on 2017-08-26. With a half-life of one minute the bins counted most are those of the last few minutes, and
-// the trend against a quarter of an hour says what has just happened: boredom in the middle, the end, and who was the greatest of all time.
+// What people wrote while Mayweather fought McGregor on 2017-08-26. With a half-life of one minute the bins counted
+// most are those of the last few minutes, and the trend against a quarter of an hour says what has just happened:
+// boredom in the middle, the end, and who was the greatest of all time.
 func TestTopFollowsTheFight(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three real processes")

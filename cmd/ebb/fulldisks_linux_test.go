@@ -20,14 +20,16 @@ import (
 const (
 	// diskOfTest is how large the disk of each node is.
 	diskOfTest = 110 << 20
-	// fullFor is how long no write has to be taken until the disks are full for good: the log was cut as far as it can be.
+	// fullFor is how long no write has to be taken until the disks are full for good: the log was cut as far as it can
+	// be.
 	fullFor = 10 * time.Second
 	// fillBins are in a key, of fillBytes each.
 	fillBins, fillBytes = 500, 200
 )
 
-// Three nodes have equally full disks, which ebb has filled and then another process to the last byte. None of them ends:
-// reads and deletes go on, each starts again, and writes go on by themselves when what filled the disks is deleted.
+// Three nodes have equally full disks, which ebb has filled and then another process to the last byte. None of them
+// ends: reads and deletes go on, each starts again, and writes go on by themselves when what filled the disks is
+// deleted.
 func TestDisksThatFillTogether(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// FuzzCommandLine: no words after ebb make it panic before a command begins, and those that cannot be right are said to be the caller's mistake.
+// FuzzCommandLine: no words after ebb make it panic before a command begins, and those that cannot be right are said to
+// be the caller's mistake.
 func FuzzCommandLine(f *testing.F) {
 	root := newRoot(terminal{in: strings.NewReader(""), out: io.Discard, err: io.Discard})
 	for _, c := range commandsOf(root) {
@@ -57,7 +58,8 @@ func commandsOf(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// FuzzValues: what people write for times, durations, ids, ranges, numbers and addresses is refused or means something within its limits.
+// FuzzValues: what people write for times, durations, ids, ranges, numbers and addresses is refused or means something
+// within its limits.
 func FuzzValues(f *testing.F) {
 	for _, text := range []string{
 		"", "now", "none", "2013-05-17T21:04:00Z", "2011-11-01", "1363608000.5", "1e300", "-1", "nan", "inf", "-inf", "1e18", "9223372036854775807",

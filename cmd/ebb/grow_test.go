@@ -57,7 +57,8 @@ func startWriteLoad(ctx context.Context, t *testing.T, f *proc.Fleet, writers, b
 	return w
 }
 
-// write adds 1 to each of batch keys from the one of number first on, under one identity however often it has to be sent.
+// write adds 1 to each of batch keys from the one of number first on, under one identity however often it has to be
+// sent.
 func (w *writeLoad) write(first, batch int) {
 	incs := make([]client.Increment, batch)
 	for i := range incs {
@@ -113,7 +114,8 @@ func (w *writeLoad) stop(ctx context.Context) {
 	w.t.Logf("%d increments were acknowledged, all counted once", total)
 }
 
-// members waits until the cluster consists of these nodes, each shard has so many replicas, and nothing is left to move.
+// members waits until the cluster consists of these nodes, each shard has so many replicas, and nothing is left to
+// move.
 func members(ctx context.Context, t *testing.T, c *client.Client, f *proc.Fleet, replicas int, nodes ...int) {
 	t.Helper()
 	var want []string

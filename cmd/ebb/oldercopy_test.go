@@ -61,8 +61,9 @@ func on(ctx context.Context, addrs string, args ...string) (status int, out, sai
 }
 
 // The data directories of two of three nodes are put back from older copies, after the third one led a shard and
-// acknowledged more. Their replicas of it are named as short and elect no leader: the shard takes no writes, and answers
-// reads that may be behind from the whole copy. `ebb cluster recover` keeps that copy, and nothing is lost in any shard.
+// acknowledged more. Their replicas of it are named as short and elect no leader: the shard takes no writes, and
+// answers reads that may be behind from the whole copy. `ebb cluster recover` keeps that copy, and nothing is lost in
+// any shard.
 func TestTwoOlderCopies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real processes")

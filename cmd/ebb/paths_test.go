@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
 
-// A file or directory that a command cannot use is refused before anything begins, by its flag and name and with a next step.
+// A file or directory that a command cannot use is refused before anything begins, by its flag and name and with a next
+// step.
 func TestPathsThatCannotBeRight(t *testing.T) {
 	dir := t.TempDir()
 	another, err := json.Marshal(struct {

@@ -35,7 +35,8 @@ type poison struct {
 	http   string // METHOD PATH BODY
 	forget string // what is asked of the forgettable door
 	cli    string // the command line, with blanks between words
-	// byShard is what only a shard can tell, which knows its clock, its namespaces and how summaries are encoded. The log then has an entry that changes nothing.
+	// byShard is what only a shard can tell, which knows its clock, its namespaces and how summaries are encoded. The
+	// log then has an entry that changes nothing.
 	byShard bool
 }
 
@@ -363,8 +364,9 @@ func poisons() []poison {
 	}
 }
 
-// Whatever is poured into whichever door is refused with a code that says it is the request's fault, before it comes into the log; no shard holds anything else
-// afterwards, and no more memory is taken than the words themselves are worth. What only a shard can tell leaves an entry in its log, and nothing else.
+// Whatever is poured into whichever door is refused with a code that says it is the request's fault, before it comes
+// into the log; no shard holds anything else afterwards, and no more memory is taken than the words themselves are
+// worth. What only a shard can tell leaves an entry in its log, and nothing else.
 func TestPoison(t *testing.T) {
 	v := newVictim(t)
 	v.furnish(t)
@@ -431,7 +433,8 @@ func (p *poison) check(t *testing.T, err error) {
 	}
 }
 
-// What looks like poison and is none: ids at the ends of what there is, a pattern that a matcher of the usual sort would try for ever, and keys of any bytes.
+// What looks like poison and is none: ids at the ends of what there is, a pattern that a matcher of the usual sort
+// would try for ever, and keys of any bytes.
 func TestOddAndRight(t *testing.T) {
 	v := newVictim(t)
 	v.furnish(t)

@@ -121,7 +121,8 @@ type cohortRowJSON struct {
 	Again  []uint64 `json:"again"` // in each later period, the next one first
 }
 
-// printCohort prints a table: a line for each period, of those who come for the first time or of everyone in it, and what part of them comes again so many periods later.
+// printCohort prints a table: a line for each period, of those who come for the first time or of everyone in it, and
+// what part of them comes again so many periods later.
 func (s *session) printCohort(a *ebbv1.Answer, everyone bool) error {
 	w := a.GetCohort()
 	out := cohortJSON{Namespace: s.namespace, Everyone: everyone, Rows: []cohortRowJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}

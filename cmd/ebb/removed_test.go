@@ -11,8 +11,8 @@ import (
 	"github.com/ebbdb/ebb/chaos/proc"
 )
 
-// A node that was removed ends, with a code of its own, which tells supervisors not to start it again; so it does if it is started all the same. Told to
-// wait, it lives, is not ready and says why, and ends when it is asked to.
+// A node that was removed ends, with a code of its own, which tells supervisors not to start it again; so it does if it
+// is started all the same. Told to wait, it lives, is not ready and says why, and ends when it is asked to.
 func TestRemovedNodeIsNotStartedForEver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs real processes")

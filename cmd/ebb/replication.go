@@ -9,7 +9,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// replicationSafe is with how many replicas a shard takes writes, and keeps what it acknowledged, while one of them is away.
+// replicationSafe is with how many replicas a shard takes writes, and keeps what it acknowledged, while one of them is
+// away.
 const replicationSafe = 3
 
 // newClusterReplication is a change that asks before it leaves data without a spare copy.

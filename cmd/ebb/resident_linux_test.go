@@ -38,8 +38,8 @@ const (
 	residentFactor = 4
 	residentSlack  = 64 << 20
 	residentMax    = 640 << 20
-	// probeMax is how long a health probe takes at most where other tests run too, besides how late the machine is at that
-	// moment. EBB_RESIDENT_PROBE sets what is promised where nothing else runs: 100ms.
+	// probeMax is how long a health probe takes at most where other tests run too, besides how late the machine is at
+	// that moment. EBB_RESIDENT_PROBE sets what is promised where nothing else runs: 100ms.
 	probeMax = time.Second
 	// residentKinds are those that run unless EBB_RESIDENT_KINDS says otherwise: "all", or "tell", which asks nothing.
 	residentKinds = "all"

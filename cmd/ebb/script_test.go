@@ -163,7 +163,8 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s: no", url)
 }
 
-// until COMMAND: runs a command of ebb until it succeeds, such as one that needs a storage version that is not in force yet.
+// until COMMAND: runs a command of ebb until it succeeds, such as one that needs a storage version that is not in force
+// yet.
 func untilDone(ts *testscript.TestScript, _ bool, args []string) {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		err := ts.Exec(args[0], args[1:]...)

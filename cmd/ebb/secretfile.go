@@ -22,8 +22,8 @@ func (f *secretFile) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.force, "force", false, "replace --out if it is there")
 }
 
-// open makes the file that is to hold the secret: before the secret itself, which is shown once. Without --out it is nil, and a nil one is closed
-// and kept without effect.
+// open makes the file that is to hold the secret: before the secret itself, which is shown once. Without --out it is
+// nil, and a nil one is closed and kept without effect.
 func (f *secretFile) open() (*pendingFile, error) {
 	if f.path == "" {
 		return nil, nil

@@ -60,8 +60,8 @@ func (t *tlsFlags) options() ([]client.Option, error) {
 	return []client.Option{client.WithTLS(cfg)}, nil
 }
 
-// checkTLS refuses a node's certificates that cannot work. Variables of the environment that are meant for clients are a node's too, so it names
-// those that had a part in it.
+// checkTLS refuses a node's certificates that cannot work. Variables of the environment that are meant for clients are
+// a node's too, so it names those that had a part in it.
 func (s *session) checkTLS(flags *pflag.FlagSet, t *node.TLS) error {
 	err := t.Check(time.Now)
 	var refused *proto.Error

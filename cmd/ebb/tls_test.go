@@ -107,8 +107,9 @@ func (f *tlsFiles) tryDial(ctx context.Context, fleet *proc.Fleet) (*client.Clie
 	return client.DialOptions(ctx, fleet.Addrs(), client.WithTLS(cfg))
 }
 
-// Three processes that trust each other by certificates get another CA, other certificates and another key of gossip, and lose the leader of most shards to
-// kill -9, while a client counts. Everything that was acknowledged is counted once; whoever has only what was replaced is not let in.
+// Three processes that trust each other by certificates get another CA, other certificates and another key of gossip,
+// and lose the leader of most shards to kill -9, while a client counts. Everything that was acknowledged is counted
+// once; whoever has only what was replaced is not let in.
 func TestFleetOverTLS(t *testing.T) {
 	if os.Getenv("EBB_LONG") == "" {
 		t.Skip("rotates certificates under real processes: set EBB_LONG=1 (make acceptance)")

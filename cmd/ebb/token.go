@@ -244,8 +244,8 @@ func newTokenRevoke(s *session) *cobra.Command {
 // tokenVariable names the environment variable that holds a token itself.
 const tokenVariable = "EBB_TOKEN"
 
-// token is what this command shows the nodes; "" for nothing. A flag goes before the variable with the token, and that before the
-// variable with the file's name.
+// token is what this command shows the nodes; "" for nothing. A flag goes before the variable with the token, and that
+// before the variable with the file's name.
 func (s *session) token() (string, error) {
 	if text := os.Getenv(tokenVariable); text != "" && !s.given["token-file"] {
 		return strings.TrimSpace(text), nil
@@ -266,8 +266,8 @@ func (s *session) token() (string, error) {
 // tokenFileMax bounds what is read of a file that should hold tokens.
 const tokenFileMax = 64 << 10
 
-// readTokens reads a file of tokens, one a line; empty lines and those that begin with # are none. It refuses a file that others can
-// read, or warns of it, see trust.ReadSecret.
+// readTokens reads a file of tokens, one a line; empty lines and those that begin with # are none. It refuses a file
+// that others can read, or warns of it, see trust.ReadSecret.
 func readTokens(flag, path string) (out []string, warning string, err error) {
 	raw, warning, err := trust.ReadSecret(path)
 	if err != nil {

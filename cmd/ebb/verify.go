@@ -136,7 +136,8 @@ func (s *session) printChecks(checks []client.ShardCheck) error {
 	return errors.Join(append(differ, uncompared(checks), err)...)
 }
 
-// uncompared is the error of all shards that were not compared; nil if there are none. The next step is that of the first.
+// uncompared is the error of all shards that were not compared; nil if there are none. The next step is that of the
+// first.
 func uncompared(checks []client.ShardCheck) error {
 	whys, shards := reasons(checks)
 	if len(whys) == 0 {

@@ -73,8 +73,8 @@ type backupRun struct {
 	last   *Manifest // the newest one of this cluster; nil without
 }
 
-// Take backs a cluster up, and returns what it has written. What earlier backups of the store have is not sent again, and neither is what an earlier
-// attempt has sent.
+// Take backs a cluster up, and returns what it has written. What earlier backups of the store have is not sent again,
+// and neither is what an earlier attempt has sent.
 func Take(ctx context.Context, source Source, store Store, opts Options) (*Manifest, Progress, error) {
 	b := &backupRun{source: source, store: store, count: counter{tell: opts.Progress}, stored: map[string]bool{}}
 	table, err := source.Table(ctx)

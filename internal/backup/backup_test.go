@@ -17,8 +17,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A backup of three nodes is restored into one node and into five. All replicas have equal checksums, and hold byte for byte what the backup has:
-// summaries, bitmaps by key and by slice, dictionaries, strings, sessions, sources and idempotency keys. The new clusters keep their ids, and go on.
+// A backup of three nodes is restored into one node and into five. All replicas have equal checksums, and hold byte for
+// byte what the backup has: summaries, bitmaps by key and by slice, dictionaries, strings, sessions, sources and
+// idempotency keys. The new clusters keep their ids, and go on.
 func TestRestoreIntoOtherNumbersOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())
@@ -127,8 +128,9 @@ func TestSecondBackupSendsWhatHasChanged(t *testing.T) {
 		if err := w.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// The header, the new bin, the key and the session: four blocks. Where chunks end is up to the blocks' CRCs: one that has changed may end
-		// a chunk that went on before, which makes two of it. A chunk is of 100 KiB or so, and of at most 512 and a block.
+		// The header, the new bin, the key and the session: four blocks. Where chunks end is up to the blocks' CRCs:
+		// one that has changed may end a chunk that went on before, which makes two of it. A chunk is of 100 KiB or so,
+		// and of at most 512 and a block.
 		third, p := take(t, c, store)
 		if p.ChunksSent > 8 || p.Sent > first.Bytes()/2 {
 			t.Fatalf("one increment: %+v of %d bytes", p, first.Bytes())
@@ -146,7 +148,8 @@ func TestSecondBackupSendsWhatHasChanged(t *testing.T) {
 	})
 }
 
-// While increments run, backups are taken. Each holds all that was acknowledged before it began, and nothing that was sent after it had ended.
+// While increments run, backups are taken. Each holds all that was acknowledged before it began, and nothing that was
+// sent after it had ended.
 func TestBackupWhileIncrementsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())

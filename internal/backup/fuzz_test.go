@@ -14,7 +14,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// FuzzAnswers: whatever a service answers in the place of S3, a store has names in order, bytes within its limit, or an error that says something.
+// FuzzAnswers: whatever a service answers in the place of S3, a store has names in order, bytes within its limit, or an
+// error that says something.
 func FuzzAnswers(f *testing.F) {
 	f.Add(200, []byte(`<ListBucketResult><Contents><Key>p/chunks/b</Key></Contents><Contents><Key>p/a</Key></Contents><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken></ListBucketResult>`))
 	f.Add(404, []byte(`<Error><Code>NoSuchKey</Code><Message>because</Message></Error>`))

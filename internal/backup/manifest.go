@@ -173,7 +173,8 @@ func (m *Manifest) namespaces() ([]*ebbv1.Namespace, error) {
 	return out, nil
 }
 
-// Deleted returns the namespaces that are deleted, with the state of each. It is empty for a manifest that does not decode.
+// Deleted returns the namespaces that are deleted, with the state of each. It is empty for a manifest that does not
+// decode.
 func (m *Manifest) Deleted() (deleted []*ebbv1.Namespace) {
 	all, _ := m.namespaces()
 	for _, ns := range all {

@@ -12,7 +12,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A backup is restored into fewer shards and into more. Every key is where it belongs and holds what it did; strings have their ids, new strings have others; bitmaps by slice have their ids.
+// A backup is restored into fewer shards and into more. Every key is where it belongs and holds what it did; strings
+// have their ids, new strings have others; bitmaps by slice have their ids.
 func TestRehash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())

@@ -161,7 +161,8 @@ func (r *restorer) shard(ctx context.Context, s *Shard) error {
 	return nil
 }
 
-// Cancel gives up a restore that was interrupted: shards that wait for the rest of it are empty again, and those that have their part keep it.
+// Cancel gives up a restore that was interrupted: shards that wait for the rest of it are empty again, and those that
+// have their part keep it.
 func Cancel(ctx context.Context, target Target) error {
 	table, err := target.Table(ctx)
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// s3Tries is how often a request is made whose failure may pass, with s3Pause before the second, and twice as much before each further one.
+	// s3Tries is how often a request is made whose failure may pass, with s3Pause before the second, and twice as much
+	// before each further one.
 	s3Tries = 5
 	s3Pause = 200 * time.Millisecond
 	// s3Timeout is how long one of them may take.
@@ -33,8 +34,8 @@ const (
 	s3PageBytesMax = 8 << 20
 )
 
-// bucket is a store in an S3-compatible object store. It needs four requests of the protocol; minio-go signs them, and finds credentials. The whole of
-// minio-go would make the program a tenth larger.
+// bucket is a store in an S3-compatible object store. It needs four requests of the protocol; minio-go signs them, and
+// finds credentials. The whole of minio-go would make the program a tenth larger.
 type bucket struct {
 	http     *http.Client
 	endpoint *url.URL
@@ -46,9 +47,10 @@ type bucket struct {
 	pause    time.Duration
 }
 
-// openBucket returns the store at s3://bucket/prefix. Where that is, and who may write there, is said by the environment or by the file that AWS's tools read:
-// AWS_ENDPOINT_URL (of another service than AWS's), AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE of
-// AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials).
+// openBucket returns the store at s3://bucket/prefix. Where that is, and who may write there, is said by the
+// environment or by the file that AWS's tools read: AWS_ENDPOINT_URL (of another service than AWS's), AWS_REGION,
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE of AWS_SHARED_CREDENTIALS_FILE
+// (~/.aws/credentials).
 func openBucket(place string) (Store, error) {
 	u, err := url.Parse(place)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" {

@@ -214,7 +214,8 @@ func TestBucketFailures(t *testing.T) {
 
 func (o *objects) url() string { return os.Getenv("AWS_ENDPOINT_URL") }
 
-// A service whose list has no end is refused, as is one that says that there is more and not where: half a list is none.
+// A service whose list has no end is refused, as is one that says that there is more and not where: half a list is
+// none.
 func TestBucketListsWithoutAnEnd(t *testing.T) {
 	page := func(key, next string) string {
 		return "<ListBucketResult><Contents><Key>" + key + "</Key></Contents><IsTruncated>true</IsTruncated><NextContinuationToken>" + next + "</NextContinuationToken></ListBucketResult>"

@@ -63,7 +63,8 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Verify reads all of a backup, and checks the hash of each chunk, the checksum of each shard, and that its state decodes.
+// Verify reads all of a backup, and checks the hash of each chunk, the checksum of each shard, and that its state
+// decodes.
 func Verify(ctx context.Context, store Store, m *Manifest, progress func(Progress)) error {
 	count := &counter{tell: progress, now: Progress{ShardsTotal: len(m.Shards), BytesTotal: m.Bytes()}}
 	g, gctx := errgroup.WithContext(ctx)

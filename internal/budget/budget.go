@@ -1,4 +1,5 @@
-// Package budget bounds the memory that answers take: those of one request, and those of all requests of a node at a time.
+// Package budget bounds the memory that answers take: those of one request, and those of all requests of a node at a
+// time.
 package budget
 
 import (
@@ -11,13 +12,16 @@ import (
 )
 
 const (
-	// RequestMax is the most bytes of memory that the answers of one request take at a time. On a node with little memory it is half of the pool.
+	// RequestMax is the most bytes of memory that the answers of one request take at a time. On a node with little
+	// memory it is half of the pool.
 	RequestMax = 256 << 20
-	// poolShare is the part of a node's memory limit that answers may take, poolLeast the least, and poolDefault what they take without a limit.
+	// poolShare is the part of a node's memory limit that answers may take, poolLeast the least, and poolDefault what
+	// they take without a limit.
 	poolShare   = 4
 	poolLeast   = 64 << 20
 	poolDefault = 1 << 30
-	// waitMax is how long a request waits for room. One that holds answers already waits for heldWaitMax: others may wait for what it holds.
+	// waitMax is how long a request waits for room. One that holds answers already waits for heldWaitMax: others may
+	// wait for what it holds.
 	waitMax     = time.Second
 	heldWaitMax = 100 * time.Millisecond
 	// retryAfter is the retry time for a caller that found no room.
@@ -36,8 +40,8 @@ const (
 // waited for half of its time: what is given back from then on is kept for it. A nil Pool has no limit and counts
 // nothing.
 //
-// Nothing here allocates what is counted. A request charges an upper bound before it builds an answer, gives back what the answer did not
-// take, and gives back the rest when the answer has left the node.
+// Nothing here allocates what is counted. A request charges an upper bound before it builds an answer, gives back what
+// the answer did not take, and gives back the rest when the answer has left the node.
 type Pool struct {
 	what string // as errors name it
 	size int64
@@ -54,7 +58,8 @@ type Pool struct {
 	collected atomic.Int64
 }
 
-// CollectWith has the pool run the garbage collector when there is no room, every two seconds at most. It is to be called before the pool is used.
+// CollectWith has the pool run the garbage collector when there is no room, every two seconds at most. It is to be
+// called before the pool is used.
 func (p *Pool) CollectWith(collect func()) { p.collect = collect }
 
 // collectGarbage runs the garbage collector, unless it did so a short time ago.
@@ -247,7 +252,8 @@ func (p *Pool) Release(n int64) {
 	}
 }
 
-// Request is what the answers of one request take of a pool. It is for concurrent use. A nil Request has no limit and counts nothing.
+// Request is what the answers of one request take of a pool. It is for concurrent use. A nil Request has no limit and
+// counts nothing.
 type Request struct {
 	pool   *Pool
 	parent *Request // instead of a pool: what is taken is taken from it
@@ -262,7 +268,8 @@ type Request struct {
 	closed bool
 }
 
-// Begin returns the budget of a request. answer is how many bytes of memory its finished answers may take; 0 is no limit of their own.
+// Begin returns the budget of a request. answer is how many bytes of memory its finished answers may take; 0 is no
+// limit of their own.
 func (p *Pool) Begin(answer int64) *Request {
 	if p == nil {
 		return nil
@@ -273,8 +280,8 @@ func (p *Pool) Begin(answer int64) *Request {
 // errOver is for who asks for room for a request that has ended.
 var errOver = proto.ErrDeadline.Errorf("the request is over")
 
-// Charge takes n bytes before they are allocated. It may wait. It returns RESPONSE_TOO_LARGE when the request would hold more than one
-// request may, and OVERLOADED with a retry time when the node finds no room.
+// Charge takes n bytes before they are allocated. It may wait. It returns RESPONSE_TOO_LARGE when the request would
+// hold more than one request may, and OVERLOADED with a retry time when the node finds no room.
 func (r *Request) Charge(ctx context.Context, n int) *proto.Error {
 	if r == nil || n <= 0 {
 		return nil
@@ -383,8 +390,8 @@ func (r *Request) Refund(n int) {
 	r.giveBack(m)
 }
 
-// Finished notes that n bytes of what was charged are a finished answer. It returns RESPONSE_TOO_LARGE when finished answers take more than
-// the request's limit for them: the caller then drops the answer and gives the bytes back.
+// Finished notes that n bytes of what was charged are a finished answer. It returns RESPONSE_TOO_LARGE when finished
+// answers take more than the request's limit for them: the caller then drops the answer and gives the bytes back.
 func (r *Request) Finished(n int) *proto.Error {
 	if r == nil {
 		return nil
@@ -447,7 +454,8 @@ func (r *Request) Held() int {
 	return int(r.taken)
 }
 
-// Nested returns a budget for a stage of the request: what the stage charges, the request does, and Close gives it back together.
+// Nested returns a budget for a stage of the request: what the stage charges, the request does, and Close gives it back
+// together.
 func (r *Request) Nested() *Request {
 	if r == nil {
 		return nil
@@ -485,7 +493,8 @@ func From(ctx context.Context) *Request {
 	return r
 }
 
-// Stage begins a stage of a request: its context, and its budget, which the caller closes. Both are the request's own when it has no budget.
+// Stage begins a stage of a request: its context, and its budget, which the caller closes. Both are the request's own
+// when it has no budget.
 func Stage(ctx context.Context) (context.Context, *Request) {
 	r := From(ctx).Nested()
 	return With(ctx, r), r

@@ -15,8 +15,8 @@ func With(ctx context.Context, remote string) context.Context {
 	return context.WithValue(ctx, key{}, hashOf(remote))
 }
 
-// Of returns a hash of the address that the request of a context came from, over gRPC or a door that used With: never 0,
-// except of a request of the process itself.
+// Of returns a hash of the address that the request of a context came from, over gRPC or a door that used With: never
+// 0, except of a request of the process itself.
 func Of(ctx context.Context) uint64 {
 	if h, ok := ctx.Value(key{}).(uint64); ok {
 		return h

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// spare is how many processors Go's scheduler has in addition to one for each core, while work waits. With 2 cores and
-	// 64 large requests at a time, 99% of health probes took 14 ms with 14 of them and 85 ms without; the longest of a run
-	// was above 100 ms in one run of three with 6 of them: docs/adr/0060.
+	// spare is how many processors Go's scheduler has in addition to one for each core, while work waits. With 2 cores
+	// and 64 large requests at a time, 99% of health probes took 14 ms with 14 of them and 85 ms without; the longest
+	// of a run was above 100 ms in one run of three with 6 of them: docs/adr/0060.
 	spare = 14
 	// spareFor is for how long they stay after the last call of Wait.
 	spareFor = 10 * time.Second

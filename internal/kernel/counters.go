@@ -1,12 +1,14 @@
 package kernel
 
-// Counters are 65,536 small numbers, one for each bit of a block, as planes: bit i of plane p is bit p of number i. There are at least four, and enough that no number overflows.
+// Counters are 65,536 small numbers, one for each bit of a block, as planes: bit i of plane p is bit p of number i.
+// There are at least four, and enough that no number overflows.
 type Counters []*Block
 
 var zeros Block
 
-// Add counts up the numbers whose bits are set in srcs: once for each source. It goes by carry-save adders, over four sources and three planes at a time: blocks lie where their
-// words of one number compete for the same eight places of a first-level cache.
+// Add counts up the numbers whose bits are set in srcs: once for each source. It goes by carry-save adders, over four
+// sources and three planes at a time: blocks lie where their words of one number compete for the same eight places of a
+// first-level cache.
 func (n Counters) Add(srcs []*Block) {
 	for len(srcs) > 0 {
 		in := [4]*Block{&zeros, &zeros, &zeros, &zeros}

@@ -24,7 +24,8 @@ func Count(words []uint64) int {
 	return a + b + c + d
 }
 
-// Runs is how many runs of bits that are set a block has. It gives up, and answers some number above limit, as soon as there are more than limit.
+// Runs is how many runs of bits that are set a block has. It gives up, and answers some number above limit, as soon as
+// there are more than limit.
 func Runs(b *Block, limit int) int {
 	runs, before := 0, uint64(0)
 	for i := 0; i < Words; i += 8 {

@@ -88,7 +88,8 @@ func full() *Block {
 	return b
 }
 
-// TestManyBlocks: the kernels of many blocks do what their plain twins do one after the other, and say when nothing more can change.
+// TestManyBlocks: the kernels of many blocks do what their plain twins do one after the other, and say when nothing
+// more can change.
 func TestManyBlocks(t *testing.T) {
 	for n := range 14 {
 		b := blocks(n+1, uint64(n))

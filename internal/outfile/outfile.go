@@ -13,8 +13,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Report is the page of a run, or another file that is there as a whole or not at all. It is written under another name in the same directory and renamed at the end, so that
-// a run that is interrupted leaves the page of an earlier one. A nil Report writes nothing.
+// Report is the page of a run, or another file that is there as a whole or not at all. It is written under another name
+// in the same directory and renamed at the end, so that a run that is interrupted leaves the page of an earlier one. A
+// nil Report writes nothing.
 type Report struct {
 	part *os.File
 	path string // to rename it to; empty if it is written in place

@@ -100,7 +100,8 @@ func fuzzRows(t *testing.T) (rows []fuzzRow) {
 	return rows
 }
 
-// Whatever takes bytes apart is in docs/fuzzing.md, with fuzz targets that exist or the reason why it needs none; and every target is there, and has a corpus.
+// Whatever takes bytes apart is in docs/fuzzing.md, with fuzz targets that exist or the reason why it needs none; and
+// every target is there, and has a corpus.
 func TestWhatReadsBytesIsFuzzed(t *testing.T) {
 	rows := fuzzRows(t)
 	known, listed := map[string]bool{}, map[string]bool{}

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// privateWords are parts of names that mean nothing to who knows Go, Raft and databases, with the field's word for each.
+// privateWords are parts of names that mean nothing to who knows Go, Raft and databases, with the field's word for
+// each.
 var privateWords = map[string]string{
 	"acquaintances": "knownPeers", "ager": "expiry workload", "attendance": "continuousUptime", "beware": "detectForeignCluster",
 	"companion": "slow namespace", "contest": "retryFenced", "courier": "sender", "crew": "workload", "discharge": "quorumCheck",

@@ -45,7 +45,8 @@ func (c *ConnLimiter) release(host string) {
 // subnetBits are those of an IPv6 address that its host cannot choose: whoever has one address there has all of them.
 const subnetBits = 64
 
-// HostOf is whom the address of a connection counts for, "" for none: the IPv4 address, or the /64 of IPv6; what is neither, as it is.
+// HostOf is whom the address of a connection counts for, "" for none: the IPv4 address, or the /64 of IPv6; what is
+// neither, as it is.
 func HostOf(a net.Addr) string {
 	if a == nil {
 		return ""

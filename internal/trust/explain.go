@@ -20,8 +20,8 @@ func (f *Fault) Error() string { return f.Message }
 // Unwrap returns what TLS said.
 func (f *Fault) Unwrap() error { return f.cause }
 
-// Plainly makes a Fault of an error of a handshake, that names what a certificate holds for and until when; err itself if it is of
-// another kind. The time is that of the refusal.
+// Plainly makes a Fault of an error of a handshake, that names what a certificate holds for and until when; err itself
+// if it is of another kind. The time is that of the refusal.
 func Plainly(err error, now time.Time) error {
 	var (
 		unknown x509.UnknownAuthorityError

@@ -37,7 +37,8 @@ func CheckHost(host string) error {
 	return nil
 }
 
-// isLabel reports whether a text can stand between two dots of a name. Go's own check takes underscores, too, which are in use.
+// isLabel reports whether a text can stand between two dots of a name. Go's own check takes underscores, too, which are
+// in use.
 func isLabel(s string) bool {
 	if s == "" || len(s) > labelLenMax || s[0] == '-' || s[len(s)-1] == '-' {
 		return false

@@ -13,8 +13,8 @@ type peers struct {
 	names func(node string) []string
 }
 
-// Peers returns what connections to other nodes are secured with. The target of a connection is the node's name; its certificate must
-// hold for that name, for one of those that names returns, or for the IP that was dialled.
+// Peers returns what connections to other nodes are secured with. The target of a connection is the node's name; its
+// certificate must hold for that name, for one of those that names returns, or for the IP that was dialled.
 func (s *Store) Peers(names func(node string) []string) credentials.TransportCredentials {
 	return &peers{s, names}
 }

@@ -76,8 +76,8 @@ const (
 	stageEnded
 )
 
-// Open reads the files. Its errors name the file, and are BAD_REQUEST: a file is missing or holds something else,
-// the key is another's, the certificate is not of the CA, not for now, or not of a node. A nil logger is slog.Default().
+// Open reads the files. Its errors name the file, and are BAD_REQUEST: a file is missing or holds something else, the
+// key is another's, the certificate is not of the CA, not for now, or not of a node. A nil logger is slog.Default().
 func Open(files Files, now func() time.Time, log *slog.Logger) (*Store, error) {
 	s := &Store{files: files, now: now, log: cmp.Or(log, slog.Default())}
 	c, err := files.read()
@@ -97,8 +97,9 @@ func Open(files Files, now func() time.Time, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// Look reads the files again, and takes what they hold if it is in order; otherwise connections go on to be made with what
-// was there before. A fault is logged when two looks have found the same: files that belong together are written one by one.
+// Look reads the files again, and takes what they hold if it is in order; otherwise connections go on to be made with
+// what was there before. A fault is logged when two looks have found the same: files that belong together are written
+// one by one.
 func (s *Store) Look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,8 +291,8 @@ func authorities(path string, text []byte, pools ...*x509.CertPool) (ends time.T
 	return ends, nil
 }
 
-// Server returns the configuration of a door: TLS 1.3 with this node's certificate as it is at each handshake. A certificate of a
-// client is verified if there is one, and if required there must be one. Protocols are those of ALPN.
+// Server returns the configuration of a door: TLS 1.3 with this node's certificate as it is at each handshake. A
+// certificate of a client is verified if there is one, and if required there must be one. Protocols are those of ALPN.
 func (s *Store) Server(required bool, protocols ...string) *tls.Config {
 	auth := tls.VerifyClientCertIfGiven
 	if required {
@@ -330,8 +331,8 @@ func pool(certs []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// Peer returns the configuration of a connection to another node, that shows this node's certificate and accepts those of nodes of
-// the cluster's CA which hold for one of the names: DNS names or IPs.
+// Peer returns the configuration of a connection to another node, that shows this node's certificate and accepts those
+// of nodes of the cluster's CA which hold for one of the names: DNS names or IPs.
 func (s *Store) Peer(names ...string) *tls.Config {
 	h := s.held.Load()
 	return &tls.Config{

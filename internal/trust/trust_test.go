@@ -41,7 +41,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A request has the identity of its connection, and one without TLS, or without a certificate that was verified, has none.
+// A request has the identity of its connection, and one without TLS, or without a certificate that was verified, has
+// none.
 func TestIdentityOfARequest(t *testing.T) {
 	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "ada", OrganizationalUnit: []string{"ebb:reader"}}}
 	for name, s := range map[string]*tls.ConnectionState{
@@ -162,7 +163,8 @@ func TestWhoIsANode(t *testing.T) {
 	}
 }
 
-// Files that change are taken at the next look; those that cannot be used leave the old ones in use, and this is said once.
+// Files that change are taken at the next look; those that cannot be used leave the old ones in use, and this is said
+// once.
 func TestReload(t *testing.T) {
 	w := newWorld(t)
 	s := w.mustOpen()

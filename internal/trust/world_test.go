@@ -60,7 +60,8 @@ func (w *world) put(name string, content []byte) {
 	}
 }
 
-// node puts a node's certificate and key in place: ebb-0 on loopback from an hour ago, where the request does not say otherwise.
+// node puts a node's certificate and key in place: ebb-0 on loopback from an hour ago, where the request does not say
+// otherwise.
 func (w *world) node(by *trust.Authority, r trust.Request) {
 	w.Helper()
 	cert, key, _, err := by.Issue(nodeRequest(r))
@@ -130,7 +131,8 @@ func (w *world) said() string {
 	return w.log.String()
 }
 
-// client is the configuration of a client that trusts the CA, takes the node for 127.0.0.1 and shows a certificate of the request; none if nil.
+// client is the configuration of a client that trusts the CA, takes the node for 127.0.0.1 and shows a certificate of
+// the request; none if nil.
 func (w *world) client(by *trust.Authority, r *trust.Request) *tls.Config {
 	w.Helper()
 	roots := x509.NewCertPool()

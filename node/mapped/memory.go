@@ -11,8 +11,9 @@ import (
 
 const (
 	chunkBytes = 4 << 20
-	// hugeFrom is from how many mapped bytes on chunks lie in huge pages. With pages of 4 KiB, each look at one key among millions also
-	// waits for the tables that say where its page is; a small memory would only grow by the rest of its chunk.
+	// hugeFrom is from how many mapped bytes on chunks lie in huge pages. With pages of 4 KiB, each look at one key
+	// among millions also waits for the tables that say where its page is; a small memory would only grow by the rest
+	// of its chunk.
 	hugeFrom = 32 << 20
 	hugePage = 2 << 20
 	// warmLeast is how many free pages are kept as they are for later callers, at the least. Else it is one in
@@ -27,7 +28,8 @@ const (
 
 var total, used atomic.Int64
 
-// Used is how many of the bytes of Total have been handed out: what is cut off next, or kept to be handed out again, is not.
+// Used is how many of the bytes of Total have been handed out: what is cut off next, or kept to be handed out again, is
+// not.
 func Used() int64 { return used.Load() }
 
 // Total is how many bytes all Memories of the process have mapped, less those that went back to the system.
@@ -143,8 +145,8 @@ func (m *Memory) release(number uint64) {
 	}
 }
 
-// shrink returns some of the free pages of a memory that was larger once and would not keep as many now; more, if there may
-// be more of them. What a large memory has touched ahead goes back to the system when it is a small one.
+// shrink returns some of the free pages of a memory that was larger once and would not keep as many now; more, if there
+// may be more of them. What a large memory has touched ahead goes back to the system when it is a small one.
 func (m *Memory) shrink(excess [][]byte) (_ [][]byte, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,8 +163,8 @@ func (m *Memory) shrink(excess [][]byte) (_ [][]byte, more bool) {
 	return excess, len(excess) == discardRunsMax
 }
 
-// untouch gives back what rest and ahead take, unless the memory is large or may soon be so again. They go on being what
-// pages are cut from. m.mu is held.
+// untouch gives back what rest and ahead take, unless the memory is large or may soon be so again. They go on being
+// what pages are cut from. m.mu is held.
 func (m *Memory) untouch() {
 	if !m.touched || m.Mapped() >= hugeFrom/2 {
 		return
@@ -338,7 +340,8 @@ func (s *mappings) chunk(huge bool) (b []byte) {
 	return b
 }
 
-// mapped maps zeros, and leaves it to the caller to count them. Out of memory is the end of the process, as it is for Go's heap.
+// mapped maps zeros, and leaves it to the caller to count them. Out of memory is the end of the process, as it is for
+// Go's heap.
 func (s *mappings) mapped(size int) []byte {
 	b, err := mmap(size)
 	if err != nil {

@@ -24,7 +24,8 @@ func heap(m *Memory, pages int) (release func()) {
 	return release
 }
 
-// Whatever waits for a hold is handed out again when that is released, some of it warm and the rest cold: nothing is lost, and nothing comes twice.
+// Whatever waits for a hold is handed out again when that is released, some of it warm and the rest cold: nothing is
+// lost, and nothing comes twice.
 func TestALongReleaseLosesNothing(t *testing.T) {
 	const pages = 10*128 + 7
 	m := New()
@@ -47,8 +48,8 @@ func TestALongReleaseLosesNothing(t *testing.T) {
 	}
 }
 
-// Many pages are given back at once, by another goroutine. All of them go back, and a view that was there before sees them
-// until it is released.
+// Many pages are given back at once, by another goroutine. All of them go back, and a view that was there before sees
+// them until it is released.
 func TestManyPagesAreGivenBackAtOnce(t *testing.T) {
 	const pages = 256 << 20 / shard.PageBytes
 	m := New()
@@ -73,7 +74,8 @@ func TestManyPagesAreGivenBackAtOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkPagesBesideARelease measures how long who applies an entry waits for its 50 pages while 800 MiB that a snapshot held go back to the system.
+// BenchmarkPagesBesideARelease measures how long who applies an entry waits for its 50 pages while 800 MiB that a
+// snapshot held go back to the system.
 func BenchmarkPagesBesideARelease(b *testing.B) {
 	var took []time.Duration
 	var longest, all time.Duration

@@ -11,8 +11,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// A memory that was large and is small keeps no more free pages than a small one, and what it has touched ahead takes no
-// memory any more, whether that was made before it shrank or is made afterwards.
+// A memory that was large and is small keeps no more free pages than a small one, and what it has touched ahead takes
+// no memory any more, whether that was made before it shrank or is made afterwards.
 func TestAMemoryThatShrinksKeepsLittle(t *testing.T) {
 	m := New()
 	pages := make([]*shard.Page, 3*hugeFrom/shard.PageBytes)

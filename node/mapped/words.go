@@ -2,8 +2,9 @@ package mapped
 
 import "unsafe"
 
-// The only unsafe code of the repository: mapped memory comes as bytes, bins are words, and huge pages begin at boundaries. Reading words byte by byte
-// would cost every increment some nanoseconds for each of its bins. Mappings begin at pages, so the alignment is right.
+// The only unsafe code of the repository: mapped memory comes as bytes, bins are words, and huge pages begin at
+// boundaries. Reading words byte by byte would cost every increment some nanoseconds for each of its bins. Mappings
+// begin at pages, so the alignment is right.
 
 func wordsOf(b []byte) []uint64 { return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8) }
 

@@ -13,12 +13,14 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// partName is the file of what has arrived of a snapshot from elsewhere. It stays when the rest does not come, also over a restart:
+// partName is the file of what has arrived of a snapshot from elsewhere. It stays when the rest does not come, also
+// over a restart:
 //
 //	header   as of every file
 //	chunks   hash 20 | length 4 | the chunk
 //
-// It ends at the first chunk that does not verify. The list is written behind it when all are there, and it gets the snapshot's name.
+// It ends at the first chunk that does not verify. The list is written behind it when all are there, and it gets the
+// snapshot's name.
 const (
 	partName  = "arriving.part"
 	recordLen = hashLen + 4
@@ -30,7 +32,8 @@ type Item struct {
 	Length uint32
 }
 
-// signMagic begins what raft writes of a snapshot that has arrived, and no content: the sink of another snapshot refuses it.
+// signMagic begins what raft writes of a snapshot that has arrived, and no content: the sink of another snapshot
+// refuses it.
 const signMagic = "\x00this snapshot has arrived: "
 
 // missing is the place of a chunk that is not here.
@@ -102,8 +105,9 @@ func (a *Arrival) begin() error {
 	return nil
 }
 
-// resume reads the chunks that are in the file, and cuts off what follows them. What it keeps it writes once more: a sync of it may have failed, of this process or
-// of one before, and then it can be read, and the next sync succeeds, though it is not on the disk.
+// resume reads the chunks that are in the file, and cuts off what follows them. What it keeps it writes once more: a
+// sync of it may have failed, of this process or of one before, and then it can be read, and the next sync succeeds,
+// though it is not on the disk.
 func (k *Sink) resume() (map[Hash]place, error) {
 	size, err := k.file.Size()
 	if err != nil {
@@ -222,7 +226,8 @@ func (a *Arrival) Whole() (*Content, error) {
 	return c, nil
 }
 
-// Ready has the next Create of this snapshot take what is here, once Whole has returned it. What raft then writes, instead of the content, is what Ready returns.
+// Ready has the next Create of this snapshot take what is here, once Whole has returned it. What raft then writes,
+// instead of the content, is what Ready returns.
 func (a *Arrival) Ready() []byte {
 	s := a.sink.store
 	s.mu.Lock()

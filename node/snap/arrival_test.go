@@ -190,7 +190,8 @@ func TestFailedSyncOfAnArrival(t *testing.T) {
 	}
 }
 
-// TestArrivalLetGoBeforeItIsTaken: what raft was told to write in place of the content is no content, if by then there is nothing that it stands for.
+// TestArrivalLetGoBeforeItIsTaken: what raft was told to write in place of the content is no content, if by then there
+// is nothing that it stands for.
 func TestArrivalLetGoBeforeItIsTaken(t *testing.T) {
 	s := open(t, fs.NewMem())
 	a, err := s.Arrive(12, 2, itemsOf(chunksOf(12)))
@@ -266,7 +267,8 @@ func TestDamagedArrivals(t *testing.T) {
 	t.Logf("%d flips of what has arrived of a snapshot: the chunks came again each time", info.Size)
 }
 
-// TestKillWhileArriving: whatever the moment, what has arrived is whole or comes again, and snapshots that were there stay.
+// TestKillWhileArriving: whatever the moment, what has arrived is whole or comes again, and snapshots that were there
+// stay.
 func TestKillWhileArriving(t *testing.T) {
 	story := func(s *snap.Store) (acked uint64) {
 		if take(s, 12) == nil {

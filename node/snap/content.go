@@ -11,10 +11,12 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// windowLen is how much is read of a file at a time: chunks follow each other there in the order of the list, with gaps.
+// windowLen is how much is read of a file at a time: chunks follow each other there in the order of the list, with
+// gaps.
 const windowLen = 256 << 10
 
-// Content is an open snapshot. A chunk is verified before the first byte of it is read; one that is damaged is proto.ErrCorrupt, and sets the snapshot aside.
+// Content is an open snapshot. A chunk is verified before the first byte of it is read; one that is damaged is
+// proto.ErrCorrupt, and sets the snapshot aside.
 type Content struct {
 	store *Store
 	id    string

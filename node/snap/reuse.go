@@ -58,7 +58,8 @@ func (s *Store) newBase(l *listed) (*base, error) {
 	return b, nil
 }
 
-// leave notes which files are sparse, and forgets the chunks of those that are too many, the emptiest ones. live is how many bytes of each are named.
+// leave notes which files are sparse, and forgets the chunks of those that are too many, the emptiest ones. live is how
+// many bytes of each are named.
 func (b *base) leave(live []int64, files int) {
 	order := make([]int, len(live)) // the fullest first
 	for i := range order {

@@ -165,8 +165,9 @@ func (s *Store) scan() error {
 	return s.cfg.FS.SyncDir(s.cfg.Dir)
 }
 
-// list takes the snapshots among the files found, which are those that have all that they name. A file that lacks some, and is older than one that does
-// not, was a snapshot once and may hold chunks; one that is newer has been damaged, as those have that do not say what they are.
+// list takes the snapshots among the files found, which are those that have all that they name. A file that lacks some,
+// and is older than one that does not, was a snapshot once and may hold chunks; one that is newer has been damaged, as
+// those have that do not say what they are.
 func (s *Store) list(found []listed, damaged map[string]error) {
 	sortListed(found)
 	for _, l := range found {
@@ -225,8 +226,8 @@ func sortListed(l []listed) {
 	})
 }
 
-// quarantine sets a damaged snapshot aside. Its file keeps its name if others have chunks there. What they share may be what is damaged, so
-// nothing is built on them before they have been read.
+// quarantine sets a damaged snapshot aside. Its file keeps its name if others have chunks there. What they share may be
+// what is damaged, so nothing is built on them before they have been read.
 func (s *Store) quarantine(id string, why error) {
 	s.cfg.Logger.Error("set a damaged snapshot aside", "id", id, "error", why)
 	if s.cfg.OnDamage != nil {
@@ -308,7 +309,8 @@ func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	return metas, nil
 }
 
-// Open returns a snapshot's content, a *Content, which is verified as it is read. One whose list is damaged or that lacks a file is set aside and is proto.ErrCorrupt.
+// Open returns a snapshot's content, a *Content, which is verified as it is read. One whose list is damaged or that
+// lacks a file is set aside and is proto.ErrCorrupt.
 func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if _, ok := parseID(id); !ok {
 		return nil, nil, fmt.Errorf("open snapshot %q: %w", id, iofs.ErrNotExist)
@@ -323,7 +325,8 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return m.raft(id), c, nil
 }
 
-// Create starts a snapshot of the state up to index, an entry of term. If all of it has arrived, that is taken: see Arrival.Ready.
+// Create starts a snapshot of the state up to index, an entry of term. If all of it has arrived, that is taken: see
+// Arrival.Ready.
 func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {

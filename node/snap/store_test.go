@@ -179,8 +179,9 @@ func TestFullDiskLeavesNothing(t *testing.T) {
 	must(t, take(s, 100))
 }
 
-// TestEveryFlippedByteIsFound flips each byte of each section of each file in turn, all 8 bits of it with EBB_FLIPS=all and else one. The oldest file is there only for the chunks
-// that newer snapshots have of it: a snapshot that is not as it was written is never served, the ones that do not need the byte are, and the next snapshot is sound.
+// TestEveryFlippedByteIsFound flips each byte of each section of each file in turn, all 8 bits of it with EBB_FLIPS=all
+// and else one. The oldest file is there only for the chunks that newer snapshots have of it: a snapshot that is not as
+// it was written is never served, the ones that do not need the byte are, and the next snapshot is sound.
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	disk := fs.NewMem()
 	s := open(t, disk)
@@ -298,7 +299,8 @@ func exists(t *testing.T, disk fs.FS, name string) bool {
 	return ok
 }
 
-// TestOnlyWhatIsNewIsWritten: a snapshot writes the chunks that the one before has not, and is whole when all others are gone but those it names.
+// TestOnlyWhatIsNewIsWritten: a snapshot writes the chunks that the one before has not, and is whole when all others
+// are gone but those it names.
 func TestOnlyWhatIsNewIsWritten(t *testing.T) {
 	var count snap.Counts
 	disk := fs.NewMem()
@@ -400,7 +402,8 @@ func TestBuiltOnWhatGoes(t *testing.T) {
 	}
 }
 
-// TestDamageIsNotPassedOn: what was found damaged is written again by the next snapshot, and one that was begun before fails.
+// TestDamageIsNotPassedOn: what was found damaged is written again by the next snapshot, and one that was begun before
+// fails.
 func TestDamageIsNotPassedOn(t *testing.T) {
 	disk := fs.NewMem()
 	s := open(t, disk)

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Verify reads the newest snapshot. wait is called before each chunk with its length; its error ends the reading and is returned. Damage sets the snapshot
-// aside, as for every reader, and is proto.ErrCorrupt.
+// Verify reads the newest snapshot. wait is called before each chunk with its length; its error ends the reading and is
+// returned. Damage sets the snapshot aside, as for every reader, and is proto.ErrCorrupt.
 func (s *Store) Verify(wait func(bytes int) error) (err error) {
 	metas, err := s.List()
 	if err != nil || len(metas) == 0 {

@@ -19,8 +19,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A connection in the clear between nodes is checked: it carries what gRPC says in records, and nothing of a record is handed on before its checksum is right.
-// TLS does the same with records of its own.
+// A connection in the clear between nodes is checked: it carries what gRPC says in records, and nothing of a record is
+// handed on before its checksum is right. TLS does the same with records of its own.
 //
 //	client   preface              server   preface, then records both ways
 //	preface  24 bytes, as many as the preface of HTTP/2, which it replaces
@@ -102,7 +102,8 @@ func exchangePreface(conn net.Conn) error {
 	return nil
 }
 
-// Credentials are those of a server in the clear: it hears nodes, whose connections are checked, and clients and older nodes, whose are not.
+// Credentials are those of a server in the clear: it hears nodes, whose connections are checked, and clients and older
+// nodes, whose are not.
 func (c *Checks) Credentials() credentials.TransportCredentials {
 	return checkedCredentials{insecure.NewCredentials(), c}
 }

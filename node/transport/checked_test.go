@@ -147,7 +147,8 @@ func checkedWorld(t *testing.T, server func(*Checks) []grpc.ServerOption, checks
 
 func checking(c *Checks) []grpc.ServerOption { return []grpc.ServerOption{grpc.Creds(c.Credentials())} }
 
-// Sessions whose connections are damaged, wherever it is, end, and the next one brings what was asked: no entry arrives with another bit.
+// Sessions whose connections are damaged, wherever it is, end, and the next one brings what was asked: no entry arrives
+// with another bit.
 func TestDamagedSessionsAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		checks := quietChecks()
@@ -222,7 +223,8 @@ func TestUncheckedPeers(t *testing.T) {
 	})
 }
 
-// FuzzChecked: whatever comes on a connection is refused, or is what records say, and a reader never has more than was sent.
+// FuzzChecked: whatever comes on a connection is refused, or is what records say, and a reader never has more than was
+// sent.
 func FuzzChecked(f *testing.F) {
 	for _, b := range [][]byte{
 		[]byte(checkedPreface), []byte(http2Preface + "and a frame"), appendRecord([]byte(checkedPreface), []byte("x")),

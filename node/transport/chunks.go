@@ -13,7 +13,8 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Listed is a snapshot that says what chunks it has, before they are read. What InstallSnapshot is given is one, unless it comes from elsewhere than a snap.Store.
+// Listed is a snapshot that says what chunks it has, before they are read. What InstallSnapshot is given is one, unless
+// it comes from elsewhere than a snap.Store.
 type Listed interface {
 	Items() []snap.Item
 	// Next returns the next chunk, good until the next call, and Skip leaves it out.

@@ -151,7 +151,8 @@ func holds(t *testing.T, s *snap.Store, index uint64) {
 	}
 }
 
-// Of a snapshot only those chunks travel that the other side does not have, of an older one or of an attempt that broke off.
+// Of a snapshot only those chunks travel that the other side does not have, of an older one or of an attempt that broke
+// off.
 func TestOnlyMissingChunksTravel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, "a", "b")

@@ -17,7 +17,8 @@ import (
 // FrameBytesMax bounds the body of every frame on every stream.
 const FrameBytesMax = 512 << 10
 
-// EntryBytesMax bounds the data of an entry: a longer one fits into no frame, alone as it may be, and would never reach a follower.
+// EntryBytesMax bounds the data of an entry: a longer one fits into no frame, alone as it may be, and would never reach
+// a follower.
 const EntryBytesMax = FrameBytesMax - requestHead - logOverhead
 
 // Config says who this node is and how it reaches the others. Node and Dial

@@ -137,7 +137,8 @@ func (m *Mux) peer(node string) *peer {
 	return p
 }
 
-// Forget ends what connects this node to others that are not known, which it has not asked, and whose replicas have not asked it, for a minute. Whoever asks such a node again, or is asked by it, begins anew.
+// Forget ends what connects this node to others that are not known, which it has not asked, and whose replicas have not
+// asked it, for a minute. Whoever asks such a node again, or is asked by it, begins anew.
 func (m *Mux) Forget(known func(node string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

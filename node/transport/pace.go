@@ -24,8 +24,8 @@ func newPace(bytes int64, longest time.Duration) *pace {
 	return p
 }
 
-// wait returns when a frame of so many bytes may go, or else the cause for which ctx has ended. Frames go in the order in which they come. One
-// that would have to wait for longer than it may goes then, and is not counted.
+// wait returns when a frame of so many bytes may go, or else the cause for which ctx has ended. Frames go in the order
+// in which they come. One that would have to wait for longer than it may goes then, and is not counted.
 func (p *pace) wait(ctx context.Context, bytes int) error {
 	if p.limiter == nil {
 		return nil

@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Applied says up to which entry a replica has applied its group's log. These entries are committed, and every leader has
-// them, so that a leader which sends them, or a snapshot of them, sends what the replica has: also where its log does not
-// hold them any more. Raft does not see that in two cases (hashicorp/raft v1.8.0):
+// Applied says up to which entry a replica has applied its group's log. These entries are committed, and every leader
+// has them, so that a leader which sends them, or a snapshot of them, sends what the replica has: also where its log
+// does not hold them any more. Raft does not see that in two cases (hashicorp/raft v1.8.0):
 //
 //	log of the follower      [ snapshot up to 135 ]          it refuses whatever follows upon an entry before 135
 //	the leader sends             ... 122 | 123 124 ...       and upon 135 itself, if its log begins behind that
@@ -31,7 +31,8 @@ func (g *Group) applied() uint64 {
 }
 
 // beyond returns what of a request is behind the entries that the replica has applied, if Raft has refused it for what
-// came before; nil of any other. In what it returns nothing stands before the first entry, so Raft does not look for it.
+// came before; nil of any other. In what it returns nothing stands before the first entry, so Raft does not look for
+// it.
 func (g *Group) beyond(command, answer any) *raft.AppendEntriesRequest {
 	r, ok := command.(*raft.AppendEntriesRequest)
 	if !ok || r.PrevLogEntry == 0 {
@@ -54,13 +55,14 @@ func (g *Group) beyond(command, answer any) *raft.AppendEntriesRequest {
 	if n := len(rest.Entries); n > 0 {
 		last = rest.Entries[n-1].Index
 	}
-	// Raft takes all that its log holds up to the leader's commit index for committed: what is behind last was not compared.
+	// Raft takes all that its log holds up to the leader's commit index for committed: what is behind last was not
+	// compared.
 	rest.LeaderCommitIndex = min(r.LeaderCommitIndex, last)
 	return &rest
 }
 
-// hasAll reports whether a snapshot brings nothing new, and returns the answer to its sender. Raft hears of a leader, and
-// of its term, as by an append of nothing.
+// hasAll reports whether a snapshot brings nothing new, and returns the answer to its sender. Raft hears of a leader,
+// and of its term, as by an append of nothing.
 func (g *Group) hasAll(r *raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, bool) {
 	if r.LastLogIndex == 0 || r.LastLogIndex > g.applied() {
 		return nil, false

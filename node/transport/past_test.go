@@ -43,7 +43,8 @@ func newPupil(t *testing.T, contained bool) *pupil {
 	return p
 }
 
-// append sends the entries behind prev up to last, in the leader's term 5; prev and all before it are of a term of their own.
+// append sends the entries behind prev up to last, in the leader's term 5; prev and all before it are of a term of
+// their own.
 func (p *pupil) append(prev, prevTerm, last, commit uint64) (resp raft.AppendEntriesResponse) {
 	p.t.Helper()
 	args := &raft.AppendEntriesRequest{
@@ -294,7 +295,8 @@ type appliedUpTo uint64
 
 func (a appliedUpTo) Applied() uint64 { return uint64(a) }
 
-// What a follower has not applied may differ from what a leader has: it is compared as ever, and not committed untested.
+// What a follower has not applied may differ from what a leader has: it is compared as ever, and not committed
+// untested.
 func TestEntriesBehindTheSnapshotAreCompared(t *testing.T) {
 	bothWays(t, func(t *testing.T, contained bool) (struck bool) {
 		p := newPupil(t, contained)

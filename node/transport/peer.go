@@ -92,7 +92,8 @@ func (p *peer) session(timer <-chan time.Time, done <-chan struct{}) (*session, 
 	}
 }
 
-// forgetAfter is how long a node that is to be forgotten must not have been asked, nor have asked: calls that take longer, of snapshots, are between nodes of the table, and need not end well when one was removed.
+// forgetAfter is how long a node that is to be forgotten must not have been asked, nor have asked: calls that take
+// longer, of snapshots, are between nodes of the table, and need not end well when one was removed.
 const forgetAfter = time.Minute
 
 // idle is how long no caller has asked for the peer, and nothing has come from its replicas.

@@ -75,8 +75,8 @@ func TestEndOfTheLogIsRemembered(t *testing.T) {
 	refusesLog(t, "no log", fresh, "is not the one that was written here")
 }
 
-// Of the two records one may be torn or damaged: the other, which is older, is believed. A file that is missing, or says
-// nothing, is as that of a build that wrote none.
+// Of the two records one may be torn or damaged: the other, which is older, is believed. A file that is missing, or
+// says nothing, is as that of a build that wrote none.
 func TestEndFileThatIsDamaged(t *testing.T) {
 	whole := filled(t, 40)
 	for _, at := range []int64{0, 9, 20, 512, 521, 532} {

@@ -85,8 +85,9 @@ func failStop(t *testing.T, seed uint64) {
 	must(t, l.Close())
 }
 
-// TestFailedSyncBeforeARestart: a sync fails, and the process dies. What it has written can still be read, by the next process as well, which therefore takes it for
-// its log and builds on it. It has to be there when the power goes then, though every sync of the next process succeeds.
+// TestFailedSyncBeforeARestart: a sync fails, and the process dies. What it has written can still be read, by the next
+// process as well, which therefore takes it for its log and builds on it. It has to be there when the power goes then,
+// though every sync of the next process succeeds.
 func TestFailedSyncBeforeARestart(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, more := range []bool{false, true} {
@@ -176,7 +177,8 @@ func TestTermEndsItsGoroutine(t *testing.T) {
 	}
 }
 
-// TestFailedReadIsFailStop: raft panics when it cannot read an entry that it is to apply, which would take other nodes of the process with it.
+// TestFailedReadIsFailStop: raft panics when it cannot read an entry that it is to apply, which would take other nodes
+// of the process with it.
 func TestFailedReadIsFailStop(t *testing.T) {
 	disk := fs.NewMem()
 	fatal := make(chan error, 2)

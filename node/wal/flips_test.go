@@ -63,7 +63,8 @@ func newFlipLog(t testing.TB) *flipLog {
 	return f
 }
 
-// open opens the log with other bytes in one of its files. It is refused as CORRUPT, and nothing is changed on disk; or all is there.
+// open opens the log with other bytes in one of its files. It is refused as CORRUPT, and nothing is changed on disk; or
+// all is there.
 func (f *flipLog) open(t *testing.T, name string, b []byte) (refused error) {
 	t.Helper()
 	disk := fs.NewMem()
@@ -139,7 +140,8 @@ func TestEveryBitOfEverySection(t *testing.T) {
 	}
 }
 
-// FuzzDamage: whatever one byte of a log becomes, or however much of a file is gone, the log is refused or all of it is there.
+// FuzzDamage: whatever one byte of a log becomes, or however much of a file is gone, the log is refused or all of it is
+// there.
 func FuzzDamage(f *testing.F) {
 	log := newFlipLog(f)
 	f.Add(byte(0), uint16(3), byte(1), uint16(0))

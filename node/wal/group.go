@@ -90,11 +90,11 @@ func (g *Group) Bytes() int64 {
 // whenever it installs a snapshot.
 func (g *Group) IsMonotonic() bool { return false }
 
-// GetLog reads an entry, from memory if it is recent. Its bytes must not be
-// changed, and share a buffer of up to 1 MiB: copy what is to be kept for long. At the boundary, when the entry itself is gone, it answers a
-// synthetic one with the snapshot's term, which is all that raft asks there. It
-// returns raft.ErrLogNotFound itself, which raft compares with ==. When the disk
-// cannot read it, raft would panic, and with it every other node in the process: the log fails, and the calling goroutine, which is raft's, ends.
+// GetLog reads an entry, from memory if it is recent. Its bytes must not be changed, and share a buffer of up to 1 MiB:
+// copy what is to be kept for long. At the boundary, when the entry itself is gone, it answers a synthetic one with the
+// snapshot's term, which is all that raft asks there. It returns raft.ErrLogNotFound itself, which raft compares with
+// ==. When the disk cannot read it, raft would panic, and with it every other node in the process: the log fails, and
+// the calling goroutine, which is raft's, ends.
 func (g *Group) GetLog(index uint64, to *raft.Log) error {
 	l := g.log
 	l.index.RLock()

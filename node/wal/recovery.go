@@ -167,7 +167,8 @@ type recovery struct {
 	buf   []byte // of the segment being read
 	bytes int64
 	spare *segment
-	// last is where the last batch of the segment read last starts; 0 if it has none, or a mark says that it is durable.
+	// last is where the last batch of the segment read last starts; 0 if it has none, or a mark says that it is
+	// durable.
 	last int64
 }
 
@@ -402,8 +403,9 @@ func (l *Log) later(b []byte) int {
 	return -1
 }
 
-// repeat writes the last batch of a segment, which ends at end, once more. The process may have died since its sync failed: it can be read then, and
-// another sync succeeds without writing it, until the power goes. Those before it were synced before it was written.
+// repeat writes the last batch of a segment, which ends at end, once more. The process may have died since its sync
+// failed: it can be read then, and another sync succeeds without writing it, until the power goes. Those before it were
+// synced before it was written.
 func (r *recovery) repeat(s *segment, end int64) error {
 	if r.last == 0 || r.last >= end {
 		return nil

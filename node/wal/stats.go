@@ -25,7 +25,8 @@ func (c *counters) synced(took time.Duration, bytes int) {
 	}
 }
 
-// LongestSync returns how long the slowest batch took to be durable of those that have become so since the last call; 0 if none has. It is for one caller.
+// LongestSync returns how long the slowest batch took to be durable of those that have become so since the last call; 0
+// if none has. It is for one caller.
 func (l *Log) LongestSync() time.Duration { return time.Duration(l.counters.syncLately.Swap(0)) }
 
 // Stats describes a log.

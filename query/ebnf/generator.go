@@ -4,8 +4,8 @@ package ebnf
 type Generator struct {
 	Pick  func(n int) int          // 0 to n-1
 	Class func(name string) string // a token of a class
-	// Depth is how deep rules stand in each other at most, about: below, the last of a choice is taken, and nothing of what may be left out. The last
-	// ones must lead to an end.
+	// Depth is how deep rules stand in each other at most, about: below, the last of a choice is taken, and nothing of
+	// what may be left out. The last ones must lead to an end.
 	Depth int
 	// Words is after how many the same holds.
 	Words int

@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Railroad draws a rule: whoever follows the line from left to right says a sentence of it. Lines with arrows lead back.
+// Railroad draws a rule: whoever follows the line from left to right says a sentence of it. Lines with arrows lead
+// back.
 //
 //	──top──INTEGER──<merged>──┬──────────────────┬──
 //	                          ╰──by──<halflives>─╯
@@ -80,7 +81,8 @@ func beside(parts []drawing) drawing {
 	return out
 }
 
-// below draws one below the other, with switches at both sides; mark is what the tracks of all but the first begin and end with.
+// below draws one below the other, with switches at both sides; mark is what the tracks of all but the first begin and
+// end with.
 func below(parts []drawing, mark string) drawing {
 	width := 0
 	for _, p := range parts {

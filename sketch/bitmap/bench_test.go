@@ -8,8 +8,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 )
 
-// The goal: of 128 million ids those that are in any of 1, 7 or 30 days and in one bitmap more, counted. Nothing is in a cache: of 31 bitmaps, each turn takes those that were
-// read longest ago.
+// The goal: of 128 million ids those that are in any of 1, 7 or 30 days and in one bitmap more, counted. Nothing is in
+// a cache: of 31 bitmaps, each turn takes those that were read longest ago.
 
 const (
 	benchSlices = 2048

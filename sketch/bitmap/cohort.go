@@ -6,14 +6,15 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// Cohorts counts tables of periods, slice by slice. A row is the lows of its period that are within some set and, unless it is of everyone, in no earlier period; it is counted
-// with each later period:
+// Cohorts counts tables of periods, slice by slice. A row is the lows of its period that are within some set and,
+// unless it is of everyone, in no earlier period; it is counted with each later period:
 //
 //	row(i)      = period(i) & within - (period(0) | ... | period(i-1))
 //	again(i, j) = row(i) & period(j)    j > i
 //
-// That is half the square of the periods in counts, so what is read in them is the best that a slice can be: few lows as a list, which is looked up, and everything else as a
-// block, made once. The zero Cohorts is ready. Its memory, up to 8 KiB a period, is used again for the next slice.
+// That is half the square of the periods in counts, so what is read in them is the best that a slice can be: few lows
+// as a list, which is looked up, and everything else as a block, made once. The zero Cohorts is ready. Its memory, up
+// to 8 KiB a period, is used again for the next slice.
 type Cohorts struct {
 	periods      []cohortPeriod
 	row          kernel.Block

@@ -7,7 +7,8 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// Form is how the lows of a container are written. The zero Form is that of an absent container. Forms are stored: their numbers stay.
+// Form is how the lows of a container are written. The zero Form is that of an absent container. Forms are stored:
+// their numbers stay.
 type Form uint8
 
 // The forms. See the package comment.
@@ -39,8 +40,8 @@ const (
 	RunMax   = 1024
 )
 
-// Container is a view of the lows of one slice. The zero Container is an absent, empty one. Whoever makes one up of words from outside calls Validate; everything else takes it
-// to be valid.
+// Container is a view of the lows of one slice. The zero Container is an absent, empty one. Whoever makes one up of
+// words from outside calls Validate; everything else takes it to be valid.
 type Container struct {
 	Form  Form
 	Count uint32   // lows, 1 to 65,536; 0 only in the zero Container
@@ -76,8 +77,9 @@ func WordsFor(f Form, n, runs int) int {
 	return 0
 }
 
-// View is the container of count lows that begins a block of words, which may be longer than needed. Behind the words of a run container all words of the block must be 0, as
-// EditInPlace leaves them. The container's capacity ends with the block.
+// View is the container of count lows that begins a block of words, which may be longer than needed. Behind the words
+// of a run container all words of the block must be 0, as EditInPlace leaves them. The container's capacity ends with
+// the block.
 func View(f Form, count uint32, block []uint64) Container {
 	n := 0
 	switch f {

@@ -28,11 +28,13 @@ func (op Op) String() string {
 	return "unknown"
 }
 
-// ScratchWords is how many words an edit wants as scratch: a block, and behind it room for what is written in another form.
+// ScratchWords is how many words an edit wants as scratch: a block, and behind it room for what is written in another
+// form.
 const ScratchWords = DenseWords + DenseWords/2
 
-// Edit answers c after an edit, and how many lows it changed. The lows are sorted and each is there once. The words of out lie in dst, of ScratchWords words, or are those of c
-// when nothing changed; those of c are not written to, and may not lie in dst.
+// Edit answers c after an edit, and how many lows it changed. The lows are sorted and each is there once. The words of
+// out lie in dst, of ScratchWords words, or are those of c when nothing changed; those of c are not written to, and may
+// not lie in dst.
 func Edit(dst []uint64, c Container, op Op, lows []uint16) (out Container, changed int) {
 	switch {
 	case len(lows) == 0 || c.Count == 0 && op == Clear || c.Full() && op == Set:
@@ -51,7 +53,8 @@ func Edit(dst []uint64, c Container, op Op, lows []uint16) (out Container, chang
 	return out, changed
 }
 
-// EditRange answers c after an edit of all lows from lo to hi, both included, and how many it changed. Words are treated as Edit does. Where lo is above hi it does nothing.
+// EditRange answers c after an edit of all lows from lo to hi, both included, and how many it changed. Words are
+// treated as Edit does. Where lo is above hi it does nothing.
 func EditRange(dst []uint64, c Container, op Op, lo, hi uint16) (out Container, changed int) {
 	changed = c.rangeChanges(op, lo, hi)
 	if changed == 0 {
@@ -85,9 +88,11 @@ func (c Container) rangeChanges(op Op, lo, hi uint16) int {
 	return all
 }
 
-// EditInPlace edits c in its own words, which the caller must be free to write to, up to their capacity. Where it cannot, because c becomes longer than that, takes another form
-// or less than half of the capacity, the result lies in dst and moved is true: the caller finds a place for c.Words, copies them, and may use the place of the old ones, whose
-// content is lost. Words that are no longer needed are 0 afterwards. When the last low goes, c is the zero Container.
+// EditInPlace edits c in its own words, which the caller must be free to write to, up to their capacity. Where it
+// cannot, because c becomes longer than that, takes another form or less than half of the capacity, the result lies in
+// dst and moved is true: the caller finds a place for c.Words, copies them, and may use the place of the old ones,
+// whose content is lost. Words that are no longer needed are 0 afterwards. When the last low goes, c is the zero
+// Container.
 func EditInPlace(dst []uint64, c *Container, op Op, lows []uint16) (changed int, moved bool) {
 	switch {
 	case len(lows) == 0:
@@ -122,7 +127,8 @@ func (c *Container) replace(dst []uint64, op Op, lows []uint16) (changed int, mo
 	return changed, changed > 0 && c.bring(out)
 }
 
-// bring takes over a result that lies elsewhere: into the words of c when they are the right size for it, and as it is otherwise, which is true.
+// bring takes over a result that lies elsewhere: into the words of c when they are the right size for it, and as it is
+// otherwise, which is true.
 func (c *Container) bring(out Container) (moved bool) {
 	n, room := len(out.Words), cap(c.Words)
 	if n == 0 {
@@ -161,8 +167,9 @@ type difference struct {
 	unknown     bool // runs were not looked at
 }
 
-// settleDense gives a dense container that had this many lows the form that it must have, as reform does. A container that was rightly dense had more than runLimit runs, so an
-// edit that does not join many leaves it so, and nothing is counted.
+// settleDense gives a dense container that had this many lows the form that it must have, as reform does. A container
+// that was rightly dense had more than runLimit runs, so an edit that does not join many leaves it so, and nothing is
+// counted.
 func (c *Container) settleDense(dst []uint64, was int, more difference) (moved bool) {
 	n := int(c.Count)
 	if n > ArrayMax && !more.unknown && runLimit(was)+1+more.runs > runLimit(n) {
@@ -222,7 +229,8 @@ func United(a, b Container) Container {
 	return Settle(words)
 }
 
-// Settle is the container of the lows in the block that begins dst, of ScratchWords words. Its words lie in dst: the block itself if it stays dense, behind it otherwise.
+// Settle is the container of the lows in the block that begins dst, of ScratchWords words. Its words lie in dst: the
+// block itself if it stays dense, behind it otherwise.
 func Settle(dst []uint64) Container {
 	block := (*kernel.Block)(dst)
 	n := kernel.Count(block[:])
@@ -339,7 +347,8 @@ func fillRange(block *kernel.Block, op Op, lo, hi uint16) {
 	}
 }
 
-// manyLows is from how many lows on the runs of a block are counted afterwards in place of looking at the neighbours of each.
+// manyLows is from how many lows on the runs of a block are counted afterwards in place of looking at the neighbours of
+// each.
 const manyLows = 64
 
 // editBlock edits the bits of lows.
@@ -461,7 +470,8 @@ func joinLows(words, lows []uint64, n int) int {
 	return p.end()
 }
 
-// editOne edits one low of an array or run container in place. If it cannot, because the form or the size of the block must change, ok is false and nothing is changed.
+// editOne edits one low of an array or run container in place. If it cannot, because the form or the size of the block
+// must change, ok is false and nothing is changed.
 func (c *Container) editOne(op Op, low uint16) (ok, did bool) {
 	if c.Count == 0 {
 		return false, false
@@ -510,7 +520,8 @@ func (c *Container) editArray(op Op, low uint16) (ok, did bool) {
 	return true, true
 }
 
-// resize makes the words of c this many, where that is a good use of their capacity. before is called, if so, while they still have their old length.
+// resize makes the words of c this many, where that is a good use of their capacity. before is called, if so, while
+// they still have their old length.
 func (c *Container) resize(n int, before func()) bool {
 	if n > cap(c.Words) || n < len(c.Words) && 2*n < cap(c.Words) {
 		return false
@@ -610,8 +621,8 @@ func (c *Container) addToRuns(i int, low uint16, n, r int) (ok, did bool) {
 
 func pair(first, last uint16) uint64 { return uint64(last)<<16 | uint64(first) }
 
-// putLane puts v at position i of a row of numbers of width bits that are packed into words from the lowest bits on, and moves those behind it; the last of the row, which must
-// be 0, falls out.
+// putLane puts v at position i of a row of numbers of width bits that are packed into words from the lowest bits on,
+// and moves those behind it; the last of the row, which must be 0, falls out.
 func putLane(words []uint64, i int, width uint, v uint64) {
 	at, shift := place(i, width)
 	for j := len(words) - 1; j > at; j-- {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestEdit: edits do what they do to the oracle, whichever way they go, and a container's words depend on its content alone.
+// TestEdit: edits do what they do to the oracle, whichever way they go, and a container's words depend on its content
+// alone.
 func TestEdit(t *testing.T) {
 	eachShape(t, func(t *testing.T, o *oracle, c Container, r *rand.Rand) {
 		dst, other := make([]uint64, ScratchWords), make([]uint64, ScratchWords)
@@ -85,7 +86,8 @@ func TestEditsOfFewRuns(t *testing.T) {
 	}
 }
 
-// TestEditsAtTheEdgeOfForms: of containers with as many runs as runs may be, give or take a few, each single edit leaves the form that the content must have.
+// TestEditsAtTheEdgeOfForms: of containers with as many runs as runs may be, give or take a few, each single edit
+// leaves the form that the content must have.
 func TestEditsAtTheEdgeOfForms(t *testing.T) {
 	dst := make([]uint64, ScratchWords)
 	for _, c := range []struct{ limit, step, length int }{
@@ -151,7 +153,8 @@ func TestEditRange(t *testing.T) {
 	})
 }
 
-// editPlaced edits in place as whoever keeps the words does: what moved gets a block of its own, and what stayed is found again in its block.
+// editPlaced edits in place as whoever keeps the words does: what moved gets a block of its own, and what stayed is
+// found again in its block.
 func editPlaced(t *testing.T, scratch []uint64, c Container, want int, edit func(c *Container) (int, bool)) Container {
 	t.Helper()
 	poison(scratch)

@@ -6,16 +6,17 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// Scratch is what evaluations write to. It grows to what programs need, 8 KiB for each level of an expression that its leaves alone do not answer, and is used again by the next
-// evaluation, which allocates nothing then. The zero Scratch is ready. Only one evaluation at a time may use it.
+// Scratch is what evaluations write to. It grows to what programs need, 8 KiB for each level of an expression that its
+// leaves alone do not answer, and is used again by the next evaluation, which allocates nothing then. The zero Scratch
+// is ready. Only one evaluation at a time may use it.
 type Scratch struct {
 	free   []*kernel.Block
 	list   []*kernel.Block // dense leaves being gathered, as a stack
 	result [DenseWords / 2]uint64
 }
 
-// Inputs are what a program is evaluated on: a slice's containers of its bitmaps, absent ones being zero Containers, and the universe in this slice, which only Not and Universe
-// ask for.
+// Inputs are what a program is evaluated on: a slice's containers of its bitmaps, absent ones being zero Containers,
+// and the universe in this slice, which only Not and Universe ask for.
 type Inputs struct {
 	Leaves   []Container
 	Universe Container
@@ -41,7 +42,8 @@ func (p *Program) CountRange(s *Scratch, in Inputs, lo, hi uint16) int {
 	return v.CountRange(lo, hi)
 }
 
-// Eval is the program's result in a slice. Its words lie in the scratch, until that is used again, or are those of a leaf.
+// Eval is the program's result in a slice. Its words lie in the scratch, until that is used again, or are those of a
+// leaf.
 func (p *Program) Eval(s *Scratch, in Inputs) Container {
 	e := evaluation{p: p, s: s, in: in}
 	v := e.eval(p.root)
@@ -49,7 +51,8 @@ func (p *Program) Eval(s *Scratch, in Inputs) Container {
 	return s.settle(v)
 }
 
-// CountEach adds to counts, for each container of by, how many lows it has in common with the program's result: one row of a cohort table, or the groups of a count by group.
+// CountEach adds to counts, for each container of by, how many lows it has in common with the program's result: one row
+// of a cohort table, or the groups of a count by group.
 func (p *Program) CountEach(s *Scratch, in Inputs, by []Container, counts []uint64) {
 	e := evaluation{p: p, s: s, in: in}
 	v := e.eval(p.root)
@@ -148,8 +151,9 @@ func (e *evaluation) count(at int) int {
 	return c
 }
 
-// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that, up to so many are left over, in rest, if there is something
-// else to unite them with. They stay until the next evaluation.
+// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that,
+// up to so many are left over, in rest, if there is something else to unite them with. They stay until the next
+// evaluation.
 func (e *evaluation) or(n *node, left int) (v value, rest []*kernel.Block) {
 	s, from := e.s, len(e.s.list)
 	defer func() { s.list = s.list[:from] }()
@@ -210,11 +214,12 @@ func (e *evaluation) or(n *node, left int) (v value, rest []*kernel.Block) {
 	return v, rest
 }
 
-// probeMax is up to how many lows an array is looked up in an expression, low by low, in place of evaluating that: they touch fewer lines of memory than a container has.
+// probeMax is up to how many lows an array is looked up in an expression, low by low, in place of evaluating that: they
+// touch fewer lines of memory than a container has.
 const probeMax = 32
 
-// and intersects the arguments of a node and takes out those that it takes out, but for the last of either kind. When there is an array among them, only its lows are looked up
-// in the others.
+// and intersects the arguments of a node and takes out those that it takes out, but for the last of either kind. When
+// there is an array among them, only its lows are looked up in the others.
 func (e *evaluation) and(n *node) (v, last value, out bool) {
 	least := fullValue().Container
 	for _, arg := range n.args {
@@ -246,7 +251,8 @@ func (e *evaluation) and(n *node) (v, last value, out bool) {
 	return w.v, w.last, w.out
 }
 
-// restrictByLeaves restricts by all leaves of a node but one array that is in already. First come those that intersect and are not dense.
+// restrictByLeaves restricts by all leaves of a node but one array that is in already. First come those that intersect
+// and are not dense.
 func (e *evaluation) restrictByLeaves(w *restriction, n *node, least Container) {
 	for _, dense := range []bool{false, true} {
 		for c := range e.leaves(n.args) {
@@ -275,8 +281,8 @@ func (e *evaluation) restrictByInner(w *restriction, args []int, out bool) {
 	}
 }
 
-// restriction is an intersection that always owes its last step, so that it may be counted and not written. Before that, it may owe several of one kind by blocks, to be taken
-// together.
+// restriction is an intersection that always owes its last step, so that it may be counted and not written. Before
+// that, it may owe several of one kind by blocks, to be taken together.
 type restriction struct {
 	s       *Scratch
 	v, last value
@@ -362,7 +368,8 @@ func (e *evaluation) xor(n *node) value {
 	return v
 }
 
-// atLeast counts in how many arguments each low is, in bits of blocks: the dense leaves eight at a time, the others written as blocks, eight at a time as well.
+// atLeast counts in how many arguments each low is, in bits of blocks: the dense leaves eight at a time, the others
+// written as blocks, eight at a time as well.
 func (e *evaluation) atLeast(n *node) value {
 	s, t, from := e.s, n.t, len(e.s.list)
 	defer func() { s.list = s.list[:from] }()

@@ -10,7 +10,8 @@ import (
 	"github.com/ebbdb/ebb/internal/kernel"
 )
 
-// The portable format of roaring bitmaps (github.com/RoaringBitmap/RoaringFormatSpec), of up to 65,536 slices. All numbers are little endian.
+// The portable format of roaring bitmaps (github.com/RoaringBitmap/RoaringFormatSpec), of up to 65,536 slices. All
+// numbers are little endian.
 //
 //	cookie      4 bytes: 12346, and then 4 bytes with the number n of containers; or 12347 | (n-1) << 16 where some are runs
 //	runs        (n+7)/8 bytes, where some are: bit i says that container i is runs
@@ -18,7 +19,8 @@ import (
 //	offsets     n x 4 bytes: where each container begins; left out where some are runs and n is below 4
 //	containers  runs: 2 bytes r, r x 2 + 2 bytes: first, last less first. Others: up to 4,096 lows of 2 bytes each, more as 1,024 words of 8 bytes
 //
-// Its extension to 64 bits is a number of buckets (8 bytes), and for each the high half of its ids (4 bytes) and a bitmap as above of their low halves.
+// Its extension to 64 bits is a number of buckets (8 bytes), and for each the high half of its ids (4 bytes) and a
+// bitmap as above of their low halves.
 
 const (
 	portablePlain   = 12346
@@ -31,7 +33,8 @@ const (
 // ErrWide is what WritePortable32 says of ids that do not go into 32 bits.
 var ErrWide = errors.New("the portable format of 32 bits has no ids of 2^32 and above: use that of 64 bits")
 
-// WritePortable32 writes a bitmap of ids below 2^32 in the portable format of roaring bitmaps. It allocates 16 bytes a container; its writes are short, so w should have a buffer.
+// WritePortable32 writes a bitmap of ids below 2^32 in the portable format of roaring bitmaps. It allocates 16 bytes a
+// container; its writes are short, so w should have a buffer.
 func WritePortable32(w io.Writer, d Directory) error {
 	if n := d.Len(); n > 0 && d.Slice(n-1) >= portableBucket {
 		return ErrWide
@@ -39,7 +42,8 @@ func WritePortable32(w io.Writer, d Directory) error {
 	return writeBucket(w, d, 0, d.Len())
 }
 
-// WritePortable64 writes a bitmap in the portable format of roaring bitmaps of 64 bits, as CRoaring, roaring64 and Java's Roaring64NavigableMap read it.
+// WritePortable64 writes a bitmap in the portable format of roaring bitmaps of 64 bits, as CRoaring, roaring64 and
+// Java's Roaring64NavigableMap read it.
 func WritePortable64(w io.Writer, d Directory) error {
 	var ends []int
 	for i := range d.Len() {
@@ -150,8 +154,9 @@ func appendPortable(b []byte, c Container) []byte {
 	return b
 }
 
-// ReadPortable32 reads a bitmap that is written in the portable format of roaring bitmaps, and yields its containers in order; their words stay until yield returns. It reads no
-// byte beyond the bitmap, keeps half a MiB at most, and ends at the first error of yield. Bytes that are no such bitmap are refused with ErrCorrupt and the offset, but what came
+// ReadPortable32 reads a bitmap that is written in the portable format of roaring bitmaps, and yields its containers in
+// order; their words stay until yield returns. It reads no byte beyond the bitmap, keeps half a MiB at most, and ends
+// at the first error of yield. Bytes that are no such bitmap are refused with ErrCorrupt and the offset, but what came
 // before them has been yielded. Reads are short, so r should have a buffer.
 func ReadPortable32(r io.Reader, yield func(slice uint64, c Container) error) error {
 	p := portableReader{r: r, yield: yield}

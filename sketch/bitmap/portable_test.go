@@ -53,7 +53,8 @@ func (s shelf) equal(t *testing.T, want shelf) {
 	}
 }
 
-// TestPortable32: roaring reads what we write, we read what roaring writes, with runs and without, and both have the same ids.
+// TestPortable32: roaring reads what we write, we read what roaring writes, with runs and without, and both have the
+// same ids.
 func TestPortable32(t *testing.T) {
 	all := shapely(3)
 	for _, d := range []shelf{nil, all, all[:1], all[:3], all[8:10], all[8:13], {{65535, all[0].c}}} {
@@ -201,7 +202,8 @@ func TestPortableRefuses(t *testing.T) {
 	}
 }
 
-// FuzzPortable: whatever is read is a bitmap that roaring reads as well, and that comes back the same when it is written.
+// FuzzPortable: whatever is read is a bitmap that roaring reads as well, and that comes back the same when it is
+// written.
 func FuzzPortable(f *testing.F) {
 	for _, d := range []shelf{nil, shapely(0)[:2], shapely(0)[9:10], {{3, shapely(0)[0].c}, {1 << 20, Full()}}} {
 		var b bytes.Buffer

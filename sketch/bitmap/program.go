@@ -16,8 +16,9 @@ type Expr struct {
 // Logic is what an expression does with its arguments.
 type Logic uint8
 
-// The operations. Not is what is in the universe and not in its argument; AndNot what is in the first argument and in no other; AtLeast what is in T arguments or more, one that
-// is there twice counting twice; Xor what is in an odd number of them.
+// The operations. Not is what is in the universe and not in its argument; AndNot what is in the first argument and in
+// no other; AtLeast what is in T arguments or more, one that is there twice counting twice; Xor what is in an odd
+// number of them.
 const (
 	Leaf Logic = iota
 	Universe
@@ -45,14 +46,16 @@ const (
 // ErrExpr is wrapped by what is said of an expression that cannot be compiled.
 var ErrExpr = errors.New("expression over bitmaps")
 
-// Program is an expression that is ready to be evaluated on one slice after the other. It is not written to by evaluating it.
+// Program is an expression that is ready to be evaluated on one slice after the other. It is not written to by
+// evaluating it.
 type Program struct {
 	nodes  []node
 	root   int
 	leaves int
 }
 
-// node is an operation of a program. Not and AndNot have become And with arguments that are taken out; nested unions have become one, and nested intersections.
+// node is an operation of a program. Not and AndNot have become And with arguments that are taken out; nested unions
+// have become one, and nested intersections.
 type node struct {
 	op     Logic // Leaf, Or, And, Xor, AtLeast
 	leaf   int   // the universe is the leaf behind the last one
@@ -172,7 +175,8 @@ func (c *compiler) flat(op Logic, args []int) []int {
 	return out
 }
 
-// and intersects args and takes out those of out: unions among them one by one, and those that an argument takes out itself as well.
+// and intersects args and takes out those of out: unions among them one by one, and those that an argument takes out
+// itself as well.
 func (c *compiler) and(args, out []int) int {
 	if len(args) == 1 && len(out) == 0 {
 		return args[0]

@@ -220,7 +220,8 @@ func TestFlatPrograms(t *testing.T) {
 	}
 }
 
-// TestPartsThatAreLeaves: a part of an expression may come to one of its leaves, an array or runs, or to nothing or all lows.
+// TestPartsThatAreLeaves: a part of an expression may come to one of its leaves, an array or runs, or to nothing or all
+// lows.
 func TestPartsThatAreLeaves(t *testing.T) {
 	const empty, few, array, half, full, run = 0, 3, 4, 8, 10, 12
 	stocked, oracles := stock()

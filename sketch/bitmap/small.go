@@ -11,8 +11,9 @@ import (
 // 4 bytes, and a bitmap half a word more at most. The zero Small is an empty bitmap. A look is a binary search, an edit
 // moves 8 KiB at most.
 //
-// A bitmap leaves Small for containers when Leaves says so. It may come back when it has SmallAgain ids or fewer (FromContainers): by then most containers hold one or two, so
-// which of the two it is depends on the edits and not on the content alone, but on nothing else.
+// A bitmap leaves Small for containers when Leaves says so. It may come back when it has SmallAgain ids or fewer
+// (FromContainers): by then most containers hold one or two, so which of the two it is depends on the edits and not on
+// the content alone, but on nothing else.
 type Small struct {
 	Wide  bool   // one id to a word: the last one is 2^32 or above
 	Count uint32 // ids
@@ -119,8 +120,9 @@ func (s Small) Slices() int {
 	return n
 }
 
-// Leaves says whether a bitmap that had this many ids before the last edit should be kept as containers from now on: because it fills SmallWords, or because it has twice as many
-// ids as when it was last looked at (64, 128, 256, ...) and more than 12 in a slice on average.
+// Leaves says whether a bitmap that had this many ids before the last edit should be kept as containers from now on:
+// because it fills SmallWords, or because it has twice as many ids as when it was last looked at (64, 128, 256, ...)
+// and more than 12 in a slice on average.
 func (s Small) Leaves(was uint32) bool {
 	if len(s.Words) >= SmallWords {
 		return true
@@ -128,7 +130,8 @@ func (s Small) Leaves(was uint32) bool {
 	return s.Count >= smallCrowd && bits.Len32(s.Count) > bits.Len32(was) && int(s.Count) > slicePrice*s.Slices()
 }
 
-// Containers yields the slices and their containers in order, until yield answers false. Words of containers lie in dst, of SmallScratch words, until the next one.
+// Containers yields the slices and their containers in order, until yield answers false. Words of containers lie in
+// dst, of SmallScratch words, until the next one.
 func (s Small) Containers(dst []uint64, yield func(slice uint64, c Container) bool) {
 	for i := 0; i < int(s.Count); {
 		slice, end := s.at(i)>>16, i+1
@@ -182,8 +185,9 @@ func ValidateSmall(s Small) error {
 	return nil
 }
 
-// EditSmall answers s after an edit, and how many ids it changed. The ids are sorted and each is there once. The words of out lie in dst, of SmallWords words, or are those of s
-// when nothing changed. When the result does not go into SmallWords, ok is false: the bitmap must become containers first.
+// EditSmall answers s after an edit, and how many ids it changed. The ids are sorted and each is there once. The words
+// of out lie in dst, of SmallWords words, or are those of s when nothing changed. When the result does not go into
+// SmallWords, ok is false: the bitmap must become containers first.
 func EditSmall(dst []uint64, s Small, op Op, ids []uint64) (out Small, changed int, ok bool) {
 	if len(ids) == 0 || s.Count == 0 && op == Clear {
 		return s, 0, true
@@ -257,8 +261,9 @@ func (w *idWriter) add(id uint64) {
 	}
 }
 
-// EditSmallInPlace edits s in its own words, which the caller must be free to write to, up to their capacity. Where it cannot, because s becomes longer than that, less than half
-// of it, or needs ids of another width, the result lies in dst, of SmallWords words, and moved is true. ok is that of EditSmall: if it is false, s is as it was.
+// EditSmallInPlace edits s in its own words, which the caller must be free to write to, up to their capacity. Where it
+// cannot, because s becomes longer than that, less than half of it, or needs ids of another width, the result lies in
+// dst, of SmallWords words, and moved is true. ok is that of EditSmall: if it is false, s is as it was.
 func EditSmallInPlace(dst []uint64, s *Small, op Op, ids []uint64) (changed int, moved, ok bool) {
 	if len(ids) == 1 && s.Count > 0 && s.editOne(op, ids[0], &changed) {
 		return changed, false, true
@@ -315,8 +320,8 @@ func (s *Small) editOne(op Op, id uint64, changed *int) bool {
 	return true
 }
 
-// FromContainers is the bitmap of the containers that next yields with their slices, in order, until ok is false; words in dst, of SmallWords words. ok is false when they do not
-// go in.
+// FromContainers is the bitmap of the containers that next yields with their slices, in order, until ok is false; words
+// in dst, of SmallWords words. ok is false when they do not go in.
 func FromContainers(dst []uint64, next func() (slice uint64, c Container, ok bool)) (s Small, ok bool) {
 	n, last := 0, uint64(0)
 	for {

@@ -66,7 +66,8 @@ func drawIDs(r *rand.Rand, draw func(r *rand.Rand) uint64, n int) []uint64 {
 	return o.sorted()
 }
 
-// TestSmall: edits of small bitmaps do what they do to the oracle, in place and elsewhere, and all questions are answered as the sorted ids say.
+// TestSmall: edits of small bitmaps do what they do to the oracle, in place and elsewhere, and all questions are
+// answered as the sorted ids say.
 func TestSmall(t *testing.T) {
 	for i, w := range wheres {
 		t.Run(w.name, func(t *testing.T) {

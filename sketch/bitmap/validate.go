@@ -10,8 +10,9 @@ import (
 // ErrCorrupt is wrapped by what is said of words that are no container, or of bytes that are no bitmap.
 var ErrCorrupt = errors.New("corrupt bitmap")
 
-// Validate says what is wrong with a container that came from outside: a form that is none or not the one that its lows must have, a count or length that is not that of the
-// words, lows or runs out of order. It takes a microsecond for a dense one and a few for the longest of the others.
+// Validate says what is wrong with a container that came from outside: a form that is none or not the one that its lows
+// must have, a count or length that is not that of the words, lows or runs out of order. It takes a microsecond for a
+// dense one and a few for the longest of the others.
 func Validate(c Container) error {
 	if c.Count == 0 || c.Count > SliceLen {
 		return fmt.Errorf("%w: %d lows in a container", ErrCorrupt, c.Count)
@@ -32,7 +33,8 @@ func Validate(c Container) error {
 	return nil
 }
 
-// measure counts lows and runs, of a dense container no more runs than it takes to know that there are too many for runs.
+// measure counts lows and runs, of a dense container no more runs than it takes to know that there are too many for
+// runs.
 func (c Container) measure() (n, runs int, err error) {
 	switch c.Form {
 	case Array:

@@ -4,7 +4,8 @@ import "slices"
 
 // Cursor goes through the slices of a bitmap.
 type Cursor interface {
-	// Seek goes to the first slice that is not below this one; often, but not always, one further on than it is. ok is false if there is none.
+	// Seek goes to the first slice that is not below this one; often, but not always, one further on than it is. ok is
+	// false if there is none.
 	Seek(slice uint64) (at uint64, ok bool)
 	// Container is that of the slice that Seek went to. It stays until the next Seek.
 	Container() Container
@@ -13,7 +14,8 @@ type Cursor interface {
 // SliceMax is the highest slice that ids have.
 const SliceMax = 1<<48 - 1
 
-// Directory is a whole bitmap as whoever keeps it can tell: containers, none of them empty, in the order of their slices.
+// Directory is a whole bitmap as whoever keeps it can tell: containers, none of them empty, in the order of their
+// slices.
 type Directory interface {
 	Len() int
 	Slice(i int) uint64
@@ -30,7 +32,8 @@ type DirectoryCursor struct {
 // NewDirectoryCursor is at the first slice of a directory.
 func NewDirectoryCursor(d Directory) *DirectoryCursor { return &DirectoryCursor{d: d} }
 
-// Seek looks ahead in steps that double: it costs little for a slice that is near, and no more than twice a binary search.
+// Seek looks ahead in steps that double: it costs little for a slice that is near, and no more than twice a binary
+// search.
 func (c *DirectoryCursor) Seek(slice uint64) (at uint64, ok bool) {
 	n, from := c.d.Len(), c.at
 	if from == n || c.d.Slice(from) > slice {
@@ -104,7 +107,8 @@ type Walker struct {
 // leafNode is a node of a program that is a leaf, and which.
 type leafNode struct{ node, leaf int }
 
-// NewWalker goes through whole bitmaps. Cursors are those of the leaves, and of the universe, which may be nil when the program asks for none.
+// NewWalker goes through whole bitmaps. Cursors are those of the leaves, and of the universe, which may be nil when the
+// program asks for none.
 func (p *Program) NewWalker(cursors []Cursor, universe Cursor) *Walker {
 	if universe == nil {
 		universe = NewRangeCursor(1, 0)
@@ -131,8 +135,9 @@ func (w *Walker) rewind(slice uint64) {
 	}
 }
 
-// Seek goes to the first slice from this one on in which the program may have lows, and answers what to evaluate it on, until the next Seek. ok is false if there is none. A
-// slice that an intersection has in some of its arguments only is passed over by their cursors alone. It may go back, which costs a look at each bitmap.
+// Seek goes to the first slice from this one on in which the program may have lows, and answers what to evaluate it on,
+// until the next Seek. ok is false if there is none. A slice that an intersection has in some of its arguments only is
+// passed over by their cursors alone. It may go back, which costs a look at each bitmap.
 func (w *Walker) Seek(slice uint64) (at uint64, in Inputs, ok bool) {
 	if slice < w.from {
 		w.rewind(slice)

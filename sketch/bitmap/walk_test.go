@@ -100,7 +100,8 @@ func total(p *Program, s *Scratch, cursors []Cursor, universe Cursor, from, to u
 	return n
 }
 
-// TestWalk: programs over whole bitmaps, as directories or small ones, have the ids that the oracle says, and intersections do not look at slices that cannot matter.
+// TestWalk: programs over whole bitmaps, as directories or small ones, have the ids that the oracle says, and
+// intersections do not look at slices that cannot matter.
 func TestWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 0))
 	var s Scratch
@@ -179,7 +180,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestWalkPassesOver: an intersection with a bitmap of few slices visits these only, and a count of two of three those where two are.
+// TestWalkPassesOver: an intersection with a bitmap of few slices visits these only, and a count of two of three those
+// where two are.
 func TestWalkPassesOver(t *testing.T) {
 	few, many, other := ids{}, ids{}, ids{}
 	for slice := range uint64(1000) {
@@ -225,7 +227,8 @@ func (c counted) Seek(slice uint64) (at uint64, ok bool) {
 	return c.Cursor.Seek(slice)
 }
 
-// TestWalkerAsksLittle: behind the end of a walk nothing is looked for, though two bitmaps never meet; and in a union a bitmap is not asked about slices before its next one.
+// TestWalkerAsksLittle: behind the end of a walk nothing is looked for, though two bitmaps never meet; and in a union a
+// bitmap is not asked about slices before its next one.
 func TestWalkerAsksLittle(t *testing.T) {
 	even, odd := ids{}, ids{}
 	for slice := uint64(0); slice < 2000; slice += 2 {

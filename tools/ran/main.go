@@ -1,5 +1,5 @@
-// Command ran reads what `go test -json` prints and holds it against a manifest of what must run: how many tests of each
-// package pass at least, and which tests may be left out, and why. A test that is left out and not in the manifest
+// Command ran reads what `go test -json` prints and holds it against a manifest of what must run: how many tests of
+// each package pass at least, and which tests may be left out, and why. A test that is left out and not in the manifest
 // fails, and so does a package in which fewer tests ran. It prints what `go test` prints without -json: a line for each
 // package, and all that a test said that failed.
 //

@@ -206,8 +206,8 @@ func (n *node) refused(t *testing.T) map[string]int {
 	return out
 }
 
-// resolver stands for a name that its owner makes resolve to one address and later to another: all connections to the name
-// come here, and go on to where it points at the time.
+// resolver stands for a name that its owner makes resolve to one address and later to another: all connections to the
+// name come here, and go on to where it points at the time.
 type resolver struct {
 	listener net.Listener
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A page in a browser on the node's own machine reads nothing of a default node and writes nothing to it: not from another
-// origin, not from another port of localhost, and not under a name that resolves to the page's server first and to the node
-// later. The same page under a name that the node was told of (--http-host) reads and writes.
+// A page in a browser on the node's own machine reads nothing of a default node and writes nothing to it: not from
+// another origin, not from another port of localhost, and not under a name that resolves to the page's server first and
+// to the node later. The same page under a name that the node was told of (--http-host) reads and writes.
 func TestPages(t *testing.T) {
 	r, server := newResolver(t), attacker(t)
 	browser := browse(t, r)
