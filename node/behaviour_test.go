@@ -30,16 +30,7 @@ func TestBackupOfANewerVersionWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	newer.Apply(1, entry, nil)
-	var raw bytes.Buffer
-	if _, err := newer.WriteTo(&raw); err != nil {
-		t.Fatal(err)
-	}
-	begin := &ebbv1.RestoreBegin{Bytes: uint64(raw.Len()), Checksum: xxh3.Hash(raw.Bytes())}
-	steps := []*ebbv1.RestoreShard{
-		{Name: "r", Step: &ebbv1.RestoreShard_Begin{Begin: begin}},
-		{Name: "r", Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{Data: raw.Bytes()}}},
-		{Name: "r", Step: &ebbv1.RestoreShard_Commit{Commit: &ebbv1.RestoreCommit{}}},
-	}
+	steps := restoreSteps(t, newer)
 	inBubble(t, 1, 1, func(b *bubble) {
 		b.config[0].Storage = proto.Versions{Oldest: 1, Newest: proto.VersionNamespaces - 1}
 		b.openAll()
@@ -67,6 +58,39 @@ func TestBackupOfANewerVersionWaits(t *testing.T) {
 		}
 		if !last.GetDone() || b.table(0).Version() != proto.StorageVersion {
 			t.Errorf("the restore says %v, under storage version %d", last, b.table(0).Version())
+		}
+	})
+}
+
+// restoreSteps are the steps of a restore of a state, named r.
+func restoreSteps(t *testing.T, state *shard.State) []*ebbv1.RestoreShard {
+	t.Helper()
+	var raw bytes.Buffer
+	if _, err := state.WriteTo(&raw); err != nil {
+		t.Fatal(err)
+	}
+	begin := &ebbv1.RestoreBegin{Bytes: uint64(raw.Len()), Checksum: xxh3.Hash(raw.Bytes())}
+	return []*ebbv1.RestoreShard{
+		{Name: "r", Step: &ebbv1.RestoreShard_Begin{Begin: begin}},
+		{Name: "r", Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{Data: raw.Bytes()}}},
+		{Name: "r", Step: &ebbv1.RestoreShard_Commit{Commit: &ebbv1.RestoreCommit{}}},
+	}
+}
+
+// A shard of a restore that ended there, and was given up in others, takes writes. Its state knows the namespaces of
+// its backup only, and those of before are defined anew.
+func TestWritesAfterARestoreThatWasGivenUp(t *testing.T) {
+	inBubble(t, 1, 1, func(b *bubble) {
+		b.openAll()
+		b.ready(0)
+		c, ctx := b.client(), context.Background()
+		for _, step := range restoreSteps(t, shard.New(1, shard.Heap{})) {
+			if _, err := c.RestoreStep(ctx, 1, step); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.add(c, "default", "key"); err != nil {
+			t.Error(err)
 		}
 	})
 }

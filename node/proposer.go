@@ -657,7 +657,11 @@ func (p *proposer) deliver(batch []waiting, definitions []definition, future raf
 		}
 	}
 	for i, w := range batch {
-		w.call.finish(w.at, results[len(definitions)+i])
+		result := results[len(definitions)+i]
+		if result.GetRestore().GetDone() {
+			p.forget() // the restored state has the definitions of its backup
+		}
+		w.call.finish(w.at, result)
 	}
 }
 

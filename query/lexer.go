@@ -160,7 +160,7 @@ func (l *lexer) elsewhere(t *token) {
 	rest := l.text[l.at.offset+1:]
 	name, _, found := strings.Cut(rest, "/")
 	if !found || proto.CheckNamespaceName(name) != nil {
-		t.class, t.value = broken, "an @ without a namespace: a key of another namespace is written @namespace/key"
+		t.class, t.value = broken, "an @ without a namespace: a key of another namespace is written @namespace/key, a key with an @ in double quotes"
 		return
 	}
 	begin := *l

@@ -473,3 +473,41 @@ func TestMergeEventClocks(t *testing.T) {
 		t.Error("a time before 1970 is taken")
 	}
 }
+
+// An event that its key cannot take moves the clock; one that is refused for its time, its amount or its name does not.
+func TestRefusedEventsAndTheClock(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(in *ebbv1.Increment)
+		code   ebbv1.Code
+		moves  bool
+	}{
+		{"another kind", func(in *ebbv1.Increment) { in.Kind = ebbv1.Kind_KIND_SET }, ebbv1.Code_CODE_WRONG_KIND, true},
+		{"no room for a bin", func(in *ebbv1.Increment) { in.Bin = []byte("b") }, ebbv1.Code_CODE_TOO_MANY_BINS, true},
+		{"a jump", func(in *ebbv1.Increment) { in.TimeUs += 300 * day }, ebbv1.Code_CODE_TIME_JUMP, false},
+		{"a negative amount", func(in *ebbv1.Increment) { in.Amount = new(-1.0) }, ebbv1.Code_CODE_NEGATIVE_AMOUNT, false},
+		{"no key", func(in *ebbv1.Increment) { in.Key = nil }, ebbv1.Code_CODE_BAD_KEY, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newClockShard(t, func(def *ebbv1.Namespace) { def.BinsMax, def.HalfLifeUs = 1, 10*day })
+			f.behave(BehaviourMax)
+			event := func(at int64, change func(in *ebbv1.Increment)) *ebbv1.CommandResult {
+				in := &ebbv1.Increment{Key: []byte("k"), Bin: []byte("a"), TimeUs: clockEra + at}
+				change(in)
+				all := &ebbv1.Increments{Increments: []*ebbv1.Increment{in}}
+				return f.apply(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: all}})[0]
+			}
+			event(0, func(*ebbv1.Increment) {})
+			if codes := codesOf(event(10*day, c.change)); len(codes) != 1 || codes[0] != c.code {
+				t.Fatalf("refused with %v, want %v", codes, c.code)
+			}
+			want := int64(0)
+			if c.moves {
+				want = 10 * day
+			}
+			if _, at := f.clock(); at != want {
+				t.Errorf("the clock is at %v days, want %v", at/day, want/day)
+			}
+		})
+	}
+}

@@ -106,7 +106,7 @@ func Compare(r, baseline Reading) Comparison {
 	if rest, restBase = max(0, rest), max(0, restBase); both(rest, restBase)*min(n, m) >= restLeast {
 		test(rest, restBase)
 	}
-	c.G = max(0, c.G)
+	c.G, c.JensenShannon = max(0, c.G), max(0, c.JensenShannon) // rounding may leave less
 	c.Freedom = max(0, cells-1)
 	c.P, c.Single = min(1, singly(rows, n, m, both)), true
 	if c.Freedom > 0 {

@@ -186,6 +186,29 @@ func TestCompareIsADistance(t *testing.T) {
 	}
 }
 
+// Of the same proportions in another size the distance is 0, never less by rounding.
+func TestCompareIsNeverBelowZero(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 0x7a65726f))
+	p := plainParams()
+	below := 0
+	for range 300 {
+		scale := 0.1 + rng.ExpFloat64()
+		a, b := new(Distribution), new(Distribution)
+		for bin := range uint32(30) {
+			n := rng.ExpFloat64() + 0.01
+			if a.Add(p, epoch, epoch, bin, n) != nil || b.Add(p, epoch, epoch, bin, n*scale) != nil {
+				t.Fatal("cannot add")
+			}
+		}
+		if c := Compare(a.At(p, epoch), b.At(p, epoch)); c.JensenShannon < 0 || c.JensenShannon > 1e-12 {
+			below++
+		}
+	}
+	if below > 0 {
+		t.Errorf("%d of 300 distances are not 0", below)
+	}
+}
+
 // A known table: 2 x 2 with counts 30 70 and 50 50 has G = 8.4028 with 1 degree, P = 0.003746 (by hand, and by R's
 // chi-square).
 func TestCompareKnownTable(t *testing.T) {

@@ -96,7 +96,7 @@ repeated; --cancel gives it up.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cancel && len(args) > 0:
-				return usagef("--cancel takes no store: it gives up the restore that is under way")
+				return usagef("--cancel takes no store: it gives up the restore that is under way (ebb restore --cancel)")
 			case cancel:
 				return s.cancelRestore(cmd)
 			case len(args) == 0:

@@ -15,7 +15,8 @@ func newNamespaceClock(s *session) *cobra.Command {
 	var set string
 	cmd := &cobra.Command{
 		Use: "clock NAME", Short: "Show or set the event clock of a namespace", Args: argsBetween(1, 1, "NAME"),
-		Long: `The event clock of a namespace is the latest time of its events, in any shard. Answers are
+		Long: `The event clock of a namespace is the latest time of its events, in any shard,
+also of those that their key refused (EBB-2015, EBB-2016). Answers are
 of that time, and events age by it. An event that is dated more than max_jump ahead of it is
 refused, since one wrong date would make all others look old (ebb namespace set --max-jump).
 
