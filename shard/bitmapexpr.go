@@ -12,7 +12,7 @@ import (
 // bitmapNames finds bitmaps for expressions.
 type bitmapNames struct {
 	of  func(key []byte) (bitmap.Cursor, error)
-	own func(all bitmap.Cursor, shards uint32) bitmap.Cursor // what of it lies in this shard; nil where no shard evaluates
+	own func(all bitmap.Cursor, shards uint32) bitmap.Cursor // the part of all in this shard; nil outside of a shard
 	// united returns unions that replace some of the arguments of a union, and the other arguments; nil if there are
 	// none.
 	united func(of []*ebbv1.BitmapExpr) (unions []bitmap.Cursor, rest []*ebbv1.BitmapExpr)
