@@ -447,7 +447,7 @@ var floorNames = [...]ebbv1.Floor{
 	sketch.Prior: ebbv1.Floor_FLOOR_PRIOR,
 }
 
-// absent answers listed bins of a key that is not there.
+// absent answers the listed bins of a missing key.
 func absent(q *ebbv1.DistributionQuestion) []*ebbv1.Bin {
 	var out []*ebbv1.Bin
 	for _, name := range q.GetBins().GetBins() {

@@ -11,8 +11,8 @@ func (f *frame) askOverlap(q *ebbv1.ShardQuestion, ask *ebbv1.OverlapQuestion, a
 	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, small)
 }
 
-// overlapThings is how many members of a set are sent to the node that compares it with others, where a shard has of
-// such sets: all, or as many as fit into the part.
+// overlapThings is how many members of a set fit into a part with of sets. The node that compares the sets gets so many
+// of the set, or all if there are fewer.
 func overlapThings(b body, of int) int {
 	bytes := overlapBytes / max(of, 1)
 	if _, plain := b.(*set); plain {
@@ -188,7 +188,7 @@ func (a *alike) overlap(exprs []sketch.SetExpr, at sketch.Tick) (sketch.SetsOver
 	if len(a.ebbing) > 0 {
 		return sketch.OverlapOfDecayed(a.ebbing, exprs, at)
 	}
-	if len(a.plain) == 0 { // no set is there
+	if len(a.plain) == 0 { // there are no sets
 		return sketch.SetsOverlap{}, nil
 	}
 	return sketch.OverlapOf(a.plain, exprs)

@@ -18,7 +18,7 @@ import (
 //	a period counts if it has at least a 64th of the events that came after it
 //
 // Counting began with the earliest period that counts. Each period is more than twice as far from now as the one after
-// it, so there are few. Now only moves forward. So a gap that divides nothing at a time divides nothing later, and the
+// it, so there are few. Now only moves forward, so a gap that divides nothing at a time divides nothing later. So
 // periods that are joined as events come are the periods of all events together.
 
 // activePeriod is a stretch of event time without a long gap.

@@ -48,7 +48,7 @@ type slabEntry []uint64
 
 func entryAt(words []uint64, i int) slabEntry { return slabEntry(words[2*i : 2*i+2 : 2*i+2]) }
 
-// slice is the first slice of a leaf, or that of a container.
+// slice is the first slice of a leaf, or the slice of a container.
 func (e slabEntry) slice() uint64 { return e[0] >> sliceBits }
 
 // count is how many slices a leaf has, or how many ids a container.

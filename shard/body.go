@@ -485,10 +485,10 @@ func fits(f form, in *proto.IncrementWire) ebbv1.Code {
 // and how many numbers were drawn before in the same entry.
 //
 // It is a function of the log, so that all replicas draw the same numbers, also a replica that starts from a snapshot.
-// It is not a function of the event. Events that are equal in all, even in their time, must not be rounded alike, or a
-// thousand of them in one entry would all be rounded up or all down. Shards draw different numbers, or the errors of
-// counters with the same writes would add up when they are merged. The seed of the namespace makes the numbers
-// unpredictable.
+// It is not a function of the event. Events that are equal in all, even in their time, must not be rounded alike.
+// Otherwise a thousand of them in one entry would all be rounded up or all down. Shards draw different numbers, or the
+// errors of counters with the same writes would add up when they are merged. The seed of the namespace makes the
+// numbers unpredictable.
 func (s *State) chance(ns *namespace) uint64 {
 	var b [20]byte
 	binary.LittleEndian.PutUint32(b[:], uint32(s.id))
@@ -520,7 +520,8 @@ func deathOf(b body, p *sketch.Params) sketch.Tick {
 }
 
 // lapsed says whether nothing is left of a body that was last touched in an era. If nothing was left when settings
-// changed, later settings do not bring it back. The same holds if the clock was set back, see rewound.
+// changed, it stays so: later settings do not bring the body back. Nothing is left either if the clock was set back,
+// see rewound.
 func (ns *namespace) lapsed(b body, touched uint32) bool {
 	if b == nil || ns.rewound(b, touched) {
 		return b != nil

@@ -224,7 +224,7 @@ func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *eb
 
 func answerBloom(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
 	out.Total, out.Over = about(q, s.Keys, s.KeysError), s.Over
-	if s.FalseRate > 1-1e-9 { // so full that the bits no longer tell how many there are
+	if s.FalseRate > 1-1e-9 { // so full that the bits no longer show how many keys there are
 		out.Total = atLeast(q, s.Keys)
 	}
 }

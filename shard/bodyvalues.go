@@ -42,7 +42,7 @@ func (d *quantile) answerWithout(q *ebbv1.SummaryQuestion, at sketch.Tick, missi
 		return // every value has faded: there is nothing to answer
 	}
 	for _, part := range q.GetQuantiles() {
-		// a value v stands for those of its bucket: v/(1+a) to v/(1-a)
+		// a value v stands for the values of its bucket: v/(1+a) to v/(1-a)
 		v := r.Quantile(part)
 		from, to := r.Bracket(part)
 		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{

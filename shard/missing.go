@@ -38,7 +38,7 @@ func foundAll(q *ebbv1.Question, a *ebbv1.Answer) bool {
 func (f *frame) missing(q *ebbv1.Question, at sketch.Tick) (positions []uint32) {
 	ns := f.lookup([]byte(q.GetNamespace()))
 	if ns != nil && proto.BySlice(ns.definition) && len(proto.BitmapExprs(q)) > 0 {
-		return nil // few shards have a part of a small bitmap, and its number alone says that it is not there
+		return nil // few shards have a part of a small bitmap; only its generation shows whether the bitmap exists
 	}
 	for i, name := range proto.QuestionKeys(q) {
 		if ns != nil {

@@ -8,10 +8,10 @@ import (
 
 // pattern is what the names of keys are matched with, byte by byte:
 //
+//	c    the byte c
+//	\c   the byte c, whatever it is
 //	*    any bytes but '/', also none
 //	**   any bytes, also none
-//	\c   the byte c, whatever it is
-//	c    the byte c
 //
 // So link/* is every key of the directory link, link/** whatever lies below it at any depth, and ** every key.
 type pattern struct {

@@ -16,7 +16,7 @@ const prefetchLines = 4
 
 // prefetcher reads the next increments of a batch, and the memory of their keys, before they are applied. An increment
 // reads index, directory and record, and each read depends on the one before. With millions of keys none of these is in
-// a cache of the processor, so increments that are applied one after the other wait for memory at each step. The
+// a cache of the processor. Increments that are applied one after the other wait for memory at each step. The
 // prefetcher reads each step for all increments together, so that they wait together.
 type prefetcher struct {
 	increments [prefetchLen]incoming

@@ -262,7 +262,7 @@ func (r record) begin(head int, space uint16, length int) {
 	r[0] = uint64(length)<<nameShift | uint64(space)<<spaceShift
 }
 
-// common stores what stands in the first word of every form.
+// common stores the fields that the first word of every form has.
 func (r record) common(sum *summary, form uint64) {
 	const kept = nameMask<<nameShift | math.MaxUint16<<spaceShift
 	r[0] = r[0]&kept | form | uint64(sum.era&eraMask)<<eraShift
@@ -391,7 +391,7 @@ func (p *directory) setCleanupAt(key, place, epoch uint32) {
 	*w = *w&math.MaxUint32 | uint64(place)<<32
 }
 
-// alive says whether a number is that of a key with a record.
+// alive says whether a number belongs to a key with a record.
 func (p *directory) alive(key uint32) bool { return key < p.slots && p.block(key) != 0 }
 
 // all yields the keys with a record, in order.

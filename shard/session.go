@@ -26,8 +26,7 @@ type session struct {
 
 	top uint64 // the largest sequence applied
 	low uint64 // sequences up to this one are too old, whatever the window
-	// used is the shard time of the last command, and due that of the next
-	// look at whether the session has expired.
+	// used is the shard time of the last command. due is the time of the next check whether the session has expired.
 	used, due sketch.Tick
 	// ring holds, at sequence % len, 1 + the result's count for a sequence that has been applied; the high bit is set
 	// if extras has more of its result. 0 is for a sequence never seen. It grows up to the window; its length is a

@@ -62,8 +62,8 @@ const (
 	classCount = 70
 )
 
-// classes are the size classes from the smallest on, and classOf the class of
-// each number of words. Class 0 stands for blocks with runs of their own.
+// classes are the size classes from the smallest on, and classOf the class of each number of words. Class 0 is for
+// blocks with runs of their own.
 var classes, classOf = makeClasses()
 
 func makeClasses() (list [classCount]blockClass, of [largeMax + 1]uint8) {

@@ -45,11 +45,11 @@ import (
 // Reference counts, indexes, heaps and positions of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	formatOldest   = 5  // small bitmaps stand with their keys
-	formatOwners   = 6  // sessions, sources and idempotency keys say whose they are
-	formatDeletion = 7  // definitions say whether they are of deleted namespaces
-	formatUploads  = 8  // large images are on their way
-	formatGone     = 9  // namespaces say what keys that are gone may have held
+	formatOldest   = 5  // small bitmaps are stored with their keys
+	formatOwners   = 6  // sessions, sources and idempotency keys have a namespace
+	formatDeletion = 7  // definitions say whether their namespace is deleted
+	formatUploads  = 8  // with large images that are on their way
+	formatGone     = 9  // namespaces have what keys that are gone may have held
 	formatGoneBack = 10 // and what that is when the clock is set back
 	snapshotFormat = formatGoneBack
 )

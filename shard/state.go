@@ -20,10 +20,10 @@ func (id ID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
 // Behaviour versions. Each changes what Apply does, from the entry on that switches it on.
 const (
-	// BehaviourNamespaces is the version since which a session, an ordered source and an idempotency key belong to the
-	// namespace of the command that created them, and a session has a secret. Older ones have no namespace and keep the
-	// old rule: a session until it expires or a command shows a secret, a key until it is too old, a source until it is
-	// dropped (see openSource).
+	// BehaviourNamespaces is the version since which sessions, ordered sources and idempotency keys belong to the
+	// namespace of the command that created them. A session also has a secret. Older ones have no namespace and keep
+	// the old rule: a session until it expires or a command shows a secret, a key until it is too old, a source until
+	// it is dropped (see openSource).
 	BehaviourNamespaces = 2
 
 	// BehaviourDeletion is the version since which a namespace can be deleted and purged. The limit on bodies applies
@@ -34,12 +34,12 @@ const (
 	// the loss that they report (see sketch.Params.OrderFree). The floors clamp and prior keep bins for good.
 	BehaviourOrderFree = 4
 
-	// BehaviourWindows is the version since which a new distinct of a namespace with a window records when each of its
-	// parts was last seen, and a new bloom that forgets grows with bursts. Older keys stay as they are.
+	// BehaviourWindows is the version since which a new distinct with a window records when each of its parts was last
+	// seen. A new bloom that forgets grows with bursts. Older keys stay as they are.
 	BehaviourWindows = 5
 
 	// BehaviourSets is the version since which all nodes can read the sets of more than sketch.SetDecayedKMax members
-	// that a question makes of several sets. They can also read parts of such sets that state what missing sets may
+	// that a question makes of several sets. They can also read parts of its answer that state what missing sets may
 	// have held.
 	BehaviourSets = BehaviourWindows
 
@@ -56,8 +56,8 @@ const (
 	// BehaviourEventClocks is the version since which the event clocks of shards follow each other, and events dated
 	// too far ahead are refused.
 	BehaviourEventClocks = BehaviourWindows
-	// BehaviourSetHash is the version since which a namespace may hash the members of its sets by murmur3, and hashes
-	// can be written to sets and read from them.
+	// BehaviourSetHash is the version since which a namespace may hash the members of its sets by murmur3. Hashes can
+	// be written to sets and read from them.
 	BehaviourSetHash = BehaviourWindows
 
 	// BehaviourBeginnings is the version since which a rate does not depend on the order of events: see activePeriods.
@@ -94,7 +94,7 @@ const (
 	BehaviourFullQuantiles = BehaviourImages
 
 	// BehaviourGoneBack is the version since which a namespace records what keys may have held that were gone when its
-	// event clock was set back, and the shortest half-life that keys may have had.
+	// event clock was set back. It also records the shortest half-life that keys may have had.
 	BehaviourGoneBack = 8
 
 	// BehaviourAdds is the version since which an image that is merged into a key is added to what the key may have
@@ -193,7 +193,7 @@ type State struct {
 	removedBins     []uint32      // scratch: bins that a summary is removing
 	applying        uint64        // the index of the entry that is being applied
 	drawn           uint64        // how many chances the entry has drawn
-	paid            int           // keys to look at in gather, paid for by commands other than increments
+	paid            int           // commands other than increments pay for gather as much as so many increments
 	compared        int           // bytes of keys that the entry's commands have compared with checksums
 	looked          int           // bins that the entry has looked through to make room in full distributions
 	successor       *State        // see Successor

@@ -22,7 +22,7 @@ type summary struct {
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
 	// A summary is searched for faded bins when it has more than pruneAt bins, a power of two, and when there is no
-	// room for another bin, but not twice in one moment; see moment.
+	// room for another bin. It is not searched twice in one moment; see moment.
 	pruneAt uint32
 	pruned  uint16
 	space   uint16

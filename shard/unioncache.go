@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// UnionCache keeps unions of periods that questions ask for. It has the bitmaps of any number of states, and is not
+// UnionCache keeps unions of periods that questions ask for, over the bitmaps of any number of states. It is not
 // replicated. It keeps one union that begins where a window begins, and one that ends where the window ends. Each has
 // as many periods as the largest power of two that fits. Where they overlap nothing is lost, since it is a union:
 //

@@ -8,7 +8,7 @@ package shard
 // that exists (see addExisting) costs nothing.
 type holding struct {
 	name      string // of the namespace
-	owner     uint16 // whose keys these are: the space itself, or for a slow namespace that of its namespace
+	owner     uint16 // where its keys are charged: the space itself, for a slow namespace the space of its namespace
 	records   uint32 // of keys, with those of its slow namespace
 	keys      uint32 // its own
 	words     int    // of blocks: records, and the blocks of large bitmaps

@@ -96,7 +96,7 @@ type periods struct {
 	f      *frame
 	ns     *namespace
 	at     sketch.Tick
-	unions map[windowID][]*CachedUnion // that stand for their bitmaps
+	unions map[windowID][]*CachedUnion // used in place of their bitmaps
 
 	last struct { // the last format seen: most keys of an expression have the same
 		of   query.KeyFormat
