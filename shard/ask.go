@@ -22,9 +22,9 @@ const (
 	// as much to read or merge as a bin.
 	bodyCost     = 16
 	bytesPerCost = 8
-	// compareCost is what it takes to compare a bin with a baseline, in bins read.
+	// compareCost is the cost to compare a bin with a baseline, in bins read.
 	compareCost = 64
-	// matchCost is what it takes to look for phrases in a byte of text.
+	// matchCost is the cost to look for phrases in a byte of text.
 	matchCost = 16
 )
 
@@ -175,9 +175,8 @@ func (f *frame) findKey(ns *namespace, name []byte) (key uint32, ok bool) {
 	return f.keys.find(tagOf(name, ns.seed), ns.space, name)
 }
 
-// present returns what a key holds at a time, in terms of the present settings;
-// nil if there is nothing. A key that was last touched under older ones is
-// converted on a copy.
+// present returns the distribution of a key at a time, under the present settings; nil if there is nothing. A key that
+// was last touched under older settings is converted on a copy.
 func (f *frame) present(ns *namespace, sum *summary, at sketch.Tick) *sketch.Distribution {
 	if sum.rewound {
 		return nil
@@ -371,7 +370,7 @@ type total struct {
 	dist     *sketch.Distribution // nil: nothing found
 	owned    bool                 // dist is our own, and not a key's
 	matched  uint64               // how many keys the patterns found
-	missed   float64              // what named keys that are not there may have held; see sketch.Params.LostAtBirth
+	missed   float64              // what missing keys that were named may have held; see sketch.Params.LostAtBirth
 	binNames binNames
 }
 
@@ -508,8 +507,8 @@ func (t *total) orderTies(bins []sketch.Bin) {
 	}
 }
 
-// write makes the bins of an answer, with a copy of their names: the answer
-// outlives the moment in which the state may be read.
+// write makes the bins of an answer, with a copy of their names: the answer is still used when the state may no longer
+// be read.
 func (t *total) write(bins []sketch.Bin, confidence float64, r sketch.Reading) ([]*ebbv1.Bin, *proto.Error) {
 	const overhead = 2 + 4*9 + 4 // of a bin in a message
 	size := 0

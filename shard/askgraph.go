@@ -41,7 +41,7 @@ func GraphRooms(answers []*ebbv1.ShardAnswer) []uint32 {
 	for i, a := range answers {
 		_, sets, ok := decodeSets(partGraph, a.GetPart())
 		if !ok {
-			return nil // to merge them fails, and says why
+			return nil // merging them fails, and returns the reason
 		}
 		parts[i] = sets
 		for _, s := range sets {

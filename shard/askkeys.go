@@ -238,7 +238,7 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 	cost := 0
 	if ns := f.lookup([]byte(q.GetNamespace())); ns != nil {
 		for _, name := range proto.QuestionKeys(q) {
-			if slow := f.slowOf(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
+			if slow := f.slowOf(ns); slow != nil && q.GetExport().GetBoth() { // an image with both counts has it too
 				if other, ok := f.findKey(slow, name); ok {
 					cost += describeBin * f.totalCost(other)
 				}
@@ -277,7 +277,7 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 		out.HalfLifeUs = int64(p.HalfLife)
 	}
 	if proto.BySlice(ns.definition) {
-		return // what there is to say of it is in all shards
+		return // sizes and accuracy depend on all shards
 	}
 	out.MemoryBytes = uint64(f.memoryOf(ns, key))
 	if sum.body == nil {
@@ -286,7 +286,7 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 		return
 	}
 	if v := sum.bitmap(); v != nil {
-		out.Bytes = uint64(v.size()) // which may be too long to write down
+		out.Bytes = uint64(v.size()) // an encoded bitmap may be too long
 	} else {
 		out.Bytes = uint64(len(sum.body.appendBinary(nil)))
 	}

@@ -95,7 +95,7 @@ type summaryMerger struct {
 	decayed *sketch.SetDecayedUnion
 
 	matched uint64  // how many keys the patterns found
-	missed  float64 // what named keys that are not there may have held; see sketch.Params.LostAtBirth
+	missed  float64 // what missing keys that were named may have held; see sketch.Params.LostAtBirth
 }
 
 // add merges a body, and does not change that body.

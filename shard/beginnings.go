@@ -30,7 +30,7 @@ type activePeriod struct {
 const (
 	// gapMin is a gap that never divides periods.
 	gapMin = sketch.Tick(60e6)
-	// activeShare: a period counts if it has one event for so many later ones.
+	// activeShare: a period counts if it has at least one event for activeShare later ones.
 	activeShare = 64
 	// activeMax is more than the number of periods that are possible once they are joined: the time since 1970 and a
 	// minute differ by 2^28.

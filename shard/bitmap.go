@@ -65,7 +65,7 @@ func (e slabEntry) ids() uint64 { return e[1] & (1<<32 - 1) }
 
 func (e slabEntry) form() bitmap.Form { return bitmap.Form(e[1] & containerForm) }
 
-// inline says that a container lies in the entry itself.
+// inline says whether a container lies in the entry itself.
 func (e slabEntry) inline() bool { return e.form() == 0 }
 
 // container returns the container of an entry of a leaf. If it lies in the entry, its words are copied to room.
@@ -478,8 +478,8 @@ func (b *slab) dropBitmap(head bitmapHead, epoch uint32) {
 	})
 }
 
-// eachBlock visits the blocks of a bitmap except its record, until visit says no. Each comes before the block that says
-// where it is.
+// eachBlock visits the blocks of a bitmap except its record, until visit returns false. It visits a block before the
+// block that refers to it.
 func (b *slab) eachBlock(head bitmapHead, visit func(ref blockRef) bool) {
 	for leaf := range int(head.leaves) {
 		r := entryAt(b.at(head.root), leaf)
@@ -497,13 +497,13 @@ func (b *slab) eachBlock(head bitmapHead, visit func(ref blockRef) bool) {
 	}
 }
 
-// bitmapCursor goes through the slices of a bitmap in order.
+// bitmapCursor visits the slices of a bitmap in order.
 type bitmapCursor struct {
 	pages *slab
 	head  bitmapHead
 	leaf  int      // -1 before the first look
 	words []uint64 // of the leaf
-	n, at int      // its slices, and which of them
+	n, at int      // how many slices it has, and the position among them
 	room  [1]uint64
 	small bitmap.Small
 	wide  []uint64 // room for a container of a small bitmap
@@ -515,7 +515,7 @@ func (b *slab) cursor(head bitmapHead) bitmapCursor {
 	return c
 }
 
-// Seek goes to the first slice that is not below this one, and answers which that is.
+// Seek moves to the first slice that is not below this one, and returns it.
 func (c *bitmapCursor) Seek(slice uint64) (at uint64, ok bool) {
 	if slice > sliceMax {
 		return 0, false

@@ -86,7 +86,7 @@ func (f *frame) bitmapWorkTo(q *ebbv1.Question, enough int) *bitmapWork {
 		slices = int64(len(s.Contains.GetIds()))
 	case *ebbv1.BitmapQuestion_Count, *ebbv1.BitmapQuestion_Rank, *ebbv1.BitmapQuestion_Position, *ebbv1.BitmapQuestion_Ends:
 		if soleKey(ask.GetExpr()) != nil {
-			slices = 2 // what is between, directories say
+			slices = 2 // root and leaves have the counts of the slices between
 		}
 	case *ebbv1.BitmapQuestion_Part:
 		w.first, w.last = max(w.first, s.Part.GetFrom()), min(w.last, s.Part.GetTo())

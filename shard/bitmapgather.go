@@ -39,7 +39,7 @@ type BitmapGather struct {
 	fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)
 	size  uint64 // bytes of all terms that have been fetched
 	work  bitmapWork
-	err   error // the first, which ends the evaluation
+	err   error // the first error, which ends the evaluation
 	at    sketch.Tick
 }
 
@@ -253,7 +253,7 @@ func (g *BitmapGather) Containers(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswe
 	return c, ids, next, next <= g.last, err
 }
 
-// AsOf is the latest time of what was fetched.
+// AsOf is the latest as-of time of the parts that were fetched, in microseconds.
 func (g *BitmapGather) AsOf() int64 { return int64(g.at) }
 
 // Seek implements bitmap.Cursor. After an error it finds nothing.

@@ -139,7 +139,7 @@ type blockReader struct {
 	kind  byte
 	buf   []byte // of the present block
 	rest  []byte
-	spill []byte // of a text that runs over
+	spill []byte // of a text that continues in the next block
 
 	format byte // of the snapshot, once its header is read
 }

@@ -74,7 +74,7 @@ func lostBodies(p *sketch.Params, at sketch.Tick) float64 {
 	return as.LostAtBirth(at)
 }
 
-// bodyParams are settings with the threshold below which bodies die.
+// bodyParams returns settings with the threshold below which bodies die.
 func bodyParams(p *sketch.Params) sketch.Params {
 	as := *p
 	as.Threshold = lifeline(p)
@@ -347,7 +347,7 @@ func mustBody(b body, err error) body {
 	return b
 }
 
-// kind is what a key holds.
+// kind returns the kind of what a key holds.
 func (sum *summary) kind() ebbv1.Kind {
 	if sum.body == nil {
 		return ebbv1.Kind_KIND_DISTRIBUTION
@@ -355,7 +355,7 @@ func (sum *summary) kind() ebbv1.Kind {
 	return sum.body.form().kind()
 }
 
-// kind is what a key holds, without reading it.
+// kind returns the kind of what a key holds, without loading it.
 func (f *frame) kind(key uint32) ebbv1.Kind {
 	r := f.summaries.record(key)
 	switch {

@@ -58,7 +58,7 @@ func (s *State) setsClock(ns *namespace, def *ebbv1.Namespace) bool {
 		def.GetClockSetting().GetTimeUs() > 0
 }
 
-// settingOf is the time to which a definition sets the clock: no later than the shard's own.
+// settingOf returns the time to which a definition sets the clock, but no later than the shard's own clock.
 func (s *State) settingOf(def *ebbv1.Namespace) sketch.Tick {
 	return min(sketch.Tick(def.GetClockSetting().GetTimeUs()), s.now)
 }
@@ -85,7 +85,7 @@ func (ns *namespace) setClock(to sketch.Tick, behaviour uint32) {
 	ns.eventTime = to
 }
 
-// timed is a body to which times mean something.
+// timed is a body whose content depends on times.
 type timed interface {
 	// Reached is the latest time that was written to it.
 	Reached() sketch.Tick
@@ -106,7 +106,7 @@ func (ns *namespace) rewound(b body, touched uint32) bool {
 	return false
 }
 
-// advance brings the event clock of a namespace to a time that it has reached elsewhere.
+// advance moves the event clock of a namespace to a time that it has reached in another shard.
 func (s *State) advance(c *command) *ebbv1.CommandResult {
 	if s.behaviour < BehaviourEventClocks {
 		return failed(

@@ -33,7 +33,7 @@ func (s *State) faded(ns *namespace, in *proto.IncrementWire) bool {
 	case kind == ebbv1.Kind_KIND_STRING || kind == ebbv1.Kind_KIND_PHRASES:
 		return false
 	case kind == ebbv1.Kind_KIND_LINEAR:
-		return !there // it counts all that comes while it lives
+		return !there // as long as it lives, it counts all that comes
 	case kind == ebbv1.Kind_KIND_DISTINCT && window > 0:
 		return age > window
 	case p.Decay == sketch.None:

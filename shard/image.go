@@ -55,7 +55,7 @@ type image struct {
 	other    *imageOther
 }
 
-// imageOther is what an image of version 2 has of the second half-life.
+// imageOther is the part of a version 2 image that is about the second half-life.
 type imageOther struct {
 	own, slow watched
 	counts    image  // of the slow namespace

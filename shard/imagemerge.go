@@ -178,7 +178,7 @@ func (s *State) mergeCounts(ns *namespace, name []byte, held *summary, img *imag
 	ids := sortedBins(own)
 	all := slices.Clone(img.names)
 	for _, bin := range ids {
-		all = append(all, slices.Clone(s.binName(bin))) // the key is forgotten before the image becomes one
+		all = append(all, slices.Clone(s.binName(bin))) // copied: the key is dropped before the image becomes one
 	}
 	slices.SortFunc(all, bytes.Compare)
 	all = slices.CompactFunc(all, bytes.Equal)

@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// keysCommand applies a command about keys themselves, whatever they hold.
+// keysCommand applies a command about keys of any kind.
 func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 	ns := s.lookup(c.namespace)
 	if ns == nil {
@@ -191,7 +191,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 	if s.behaviour >= BehaviourDeletion {
 		newest = imageBothVersion
 	}
-	c.Merge = c.Merge && s.behaviour >= BehaviourSketches // shards of before do not know it
+	c.Merge = c.Merge && s.behaviour >= BehaviourSketches // earlier behaviour versions do not have it
 	raw := c.GetImage()
 	if kmv, given := c.What.(*ebbv1.PutKey_Kmv); given {
 		if raw, err = s.imageOfKMV(ns, c, kmv.Kmv); err != nil {
@@ -218,7 +218,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 		}
 	}
 	img, ok := decodeImage(raw, newest, ns.room)
-	ok = ok && (s.behaviour >= BehaviourSetHash || !img.byMurmur3()) // shards of before do not decode that
+	ok = ok && (s.behaviour >= BehaviourSetHash || !img.byMurmur3()) // earlier versions do not decode that
 	ok = ok && (s.behaviour >= BehaviourAdds || !ofMergedBloom(img.body))
 	if !ok {
 		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
@@ -295,7 +295,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 		}
 	}
 	s.mayLack(ns, img, clock)
-	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
+	ns.signed = ns.signed || img.signed // its namespace allowed them once, which this shard may not have seen
 	s.forgetSlow(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)
 	return 1, nil

@@ -55,7 +55,7 @@ func (k *keyIndex) rename(key, tag, newTag uint32, b []byte, epoch uint32) {
 	k.index.insert(newTag, key, epoch)
 }
 
-// frozen returns what a view keeps with the summaries.
+// frozen returns the index for a view, with the view's summaries.
 func (k *keyIndex) frozen(of *summaries) keyIndex {
 	return keyIndex{of: of, index: k.index.frozen()}
 }

@@ -16,7 +16,7 @@ import (
 // known: the name of each is ~ and the hash, which is replaced by a name that sorts before it.
 func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte, *proto.Error) {
 	if s.behaviour < BehaviourSetHash {
-		return nil, errMalformedCommand() // as shards of before
+		return nil, errMalformedCommand() // as in earlier versions
 	}
 	if err := checkMurmur3(ns); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte
 		p := b.Params()
 		p.K = min(p.K, int(k)-1)
 		if held := s.setHeld(ns, c.Key); c.Merge && held != nil && uint64(n) < k {
-			p.K = held.Params().K // a few members that are all there are make no sample of what the key holds
+			p.K = held.Params().K // a small set that is complete must not cut what the key holds to a sample
 		}
 		plain, err := sketch.NewSet(p)
 		if err != nil {

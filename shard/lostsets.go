@@ -28,7 +28,7 @@ func widenOverlap(out *ebbv1.Overlap, exprs []sketch.SetExpr, sets []namedSet, a
 	all.widenShare(out.Jaccard, out.Union.GetValue())
 	all.widen(out.Union)
 	all.widen(out.Intersection)
-	all.grows = false // what others lack would be no part of the difference
+	all.grows = false // members that other sets lack would not be in the difference
 	all.widen(out.Difference)
 }
 

@@ -86,7 +86,7 @@ func (p *pages) free() {
 	p.pages, p.epochs = nil, nil
 }
 
-// frozen returns what a view keeps.
+// frozen returns the pages for a view.
 func (p *pages) frozen() pages {
 	return pages{pages: append([]*Page(nil), p.pages...)}
 }

@@ -54,7 +54,7 @@ func (u *summaryMerger) merged() body {
 	return u.body
 }
 
-// held bounds what the union takes in memory.
+// held bounds the memory of the union.
 func (u *summaryMerger) held() int {
 	switch {
 	case u.sets != nil:

@@ -138,7 +138,7 @@ func (f *frame) nameOf(ns *namespace, id uint64) []byte {
 	return l.append(nil, uint32(id/parts))
 }
 
-// nameCost is what it takes to look a string up, in bins read.
+// nameCost is the cost to look a string up, in bins read.
 const nameCost = 16
 
 // askNames looks strings and ids up, as far as this shard has them.

@@ -168,7 +168,7 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
 	version := uint32(proto.VersionAdds)
 	if s.behaviour < BehaviourAdds {
-		version-- // as shards of before
+		version-- // as earlier behaviour versions do
 	}
 	if err := proto.CheckNamespaceAt(def, version); err != nil {
 		return failed(err)

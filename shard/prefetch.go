@@ -20,7 +20,7 @@ const prefetchLines = 4
 // prefetcher reads each step for all increments together, so that they wait together.
 type prefetcher struct {
 	increments [prefetchLen]incoming
-	// now is the clock of the namespace that the batch goes to, for its distributions.
+	// now is the clock of the batch's namespace, for its distributions.
 	now sketch.Now
 	// seen is a sum of what was read. It has no use, but the compiler leaves out a read without a use.
 	seen uint64

@@ -85,7 +85,7 @@ func distributionAccuracy(p *sketch.Params, lost float64) string {
 	return text + sampled
 }
 
-// lostText says how much is lost at most.
+// lostText writes the most that may be lost.
 func lostText(lost float64) string { return fmt.Sprintf("%.2g, whatever order events came in", lost) }
 
 // sumText describes the error of the sum of a body.

@@ -121,12 +121,12 @@ type purger struct {
 	dropped  uint64
 }
 
-// empty says whether the shard has no keys and strings of the namespace.
+// empty says whether the shard has no keys and no strings of the namespace.
 func (p *purger) empty() bool {
 	return p.ns.keys == 0 && len(p.ns.dictPartitions) == 0 && (p.slow == nil || p.slow.keys == 0)
 }
 
-// stage continues a stage at a slot, and returns the one at which it has stopped; 0 if it is at its end.
+// stage continues a stage at a slot. It returns the slot at which it has stopped, or 0 at the end of the stage.
 func (p *purger) stage(stage uint64, slot uint32) uint32 {
 	switch stage {
 	case purgeKeys:

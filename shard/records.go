@@ -113,10 +113,10 @@ func (r record) nameIn() []uint64 {
 	return r[head : head+nameWords(r.nameLen())]
 }
 
-// room is what is left for what the key holds.
+// room returns the words after the name, for what the key holds.
 func (r record) room() []uint64 { return r[r.head()+nameWords(r.nameLen()):] }
 
-// is says whether this is the record of a name in a namespace.
+// is says whether the record has this name and this namespace.
 func (r record) is(space uint16, name []byte) bool {
 	if r.space() != space || r.nameLen() != len(name) {
 		return false
@@ -208,7 +208,7 @@ func (r record) bitmap() bitmapHead {
 	return bitmapHead{ids: room[0], leaves: uint32(room[1]), root: blockRef(room[1] >> 32)}
 }
 
-// setRoot says where the root of a large bitmap lies.
+// setRoot stores the position of the root of a large bitmap.
 func (r record) setRoot(root blockRef) {
 	room := r.room()
 	room[1] = room[1]&math.MaxUint32 | uint64(root)<<32
@@ -232,7 +232,7 @@ func (r record) header(h *sketch.Header) {
 	}
 }
 
-// setSums stores what addExisting changes of a header.
+// setSums stores the fields of a header that addExisting changes.
 func (r record) setSums(z, z2 float64, last sketch.Tick) {
 	r[4], r[5] = math.Float64bits(z), math.Float64bits(z2)
 	r[2] = r[2]&^tickMask | uint64(last)
@@ -403,7 +403,7 @@ func (p *directory) all(yield func(key uint32) bool) {
 	}
 }
 
-// add returns a number, for which the caller makes a key.
+// add returns the number of a new key; the caller makes its record.
 func (p *directory) add(epoch uint32) uint32 {
 	p.live++
 	if p.free == 0 {

@@ -155,7 +155,7 @@ func (h *rehash) take(old *State) error {
 		}
 		if spaces[i] = h.find([]byte(ns.definition.GetName())); spaces[i] == nil {
 			if ns.emptied {
-				continue // the control group has forgotten it as well
+				continue // the control group has dropped it as well
 			}
 			return namespaceNotFound([]byte(ns.definition.GetName()))
 		}

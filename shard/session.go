@@ -153,7 +153,7 @@ func (s *State) editSession(slot uint32) *session {
 	return w
 }
 
-// expireSessions looks at up to budget sessions whose time may be over.
+// expireSessions checks up to budget sessions that may have expired.
 func (s *State) expireSessions(budget int) {
 	for ; budget > 0; budget-- {
 		next, ok := s.sessionExpiries.top()
@@ -195,7 +195,7 @@ func (w *session) recall(sequence, window uint64) (m dedupResult, seen bool) {
 	return m, true
 }
 
-// remember keeps the result of a sequence above the floor.
+// remember keeps the result of a sequence that is above the floor.
 func (w *session) remember(sequence uint64, m dedupResult, limits *Limits) {
 	if sequence > w.top {
 		w.advance(sequence, limits.SessionWindow)

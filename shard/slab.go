@@ -13,7 +13,7 @@ type slab struct {
 	runs []run
 	// The rest is for writing, and absent in a view.
 	usage []usage
-	lists [classCount]uint32 // runs with room by class: the first one, plus one, which is filled before the others
+	lists [classCount]uint32 // the first run with room of each class, plus one; it is filled before the others
 	empty []uint32           // numbers without a run
 	taken int                // words of all runs
 	used  int                // words of all blocks

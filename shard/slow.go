@@ -75,7 +75,7 @@ func (s *State) openSlow(ns, slow *namespace) {
 	slow.eventTime = max(slow.eventTime, ns.eventTime)
 	clock := slow.clock(s.now)
 	if len(slow.eras) > 0 {
-		slow.present().params.Gone = sketch.Gone{} // what it held does not count any more
+		slow.present().params.Gone = sketch.Gone{} // what it held no longer counts
 	}
 	slow.eras = append(slow.eras, era{params: s.paramsOf(slow.definition), from: clock, fresh: true})
 	slow.began, slow.exposure, slow.active = clock, sketch.Exposure{From: clock}, nil
@@ -197,7 +197,7 @@ func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float6
 	s.put(w.key, &sum)
 }
 
-// findSlow finds the key of a name in the slow namespace; slow is nil where there is none.
+// findSlow finds the key of a name in the slow namespace; slow is nil if there is no such key.
 func (s *State) findSlow(ns *namespace, name []byte) (slow *namespace, key uint32) {
 	if slow = s.editSlow(ns); slow == nil {
 		return nil, 0
@@ -313,7 +313,7 @@ func (s *State) watch(ns *namespace, w *watched, p *sketch.Params, at, clock ske
 	}
 }
 
-// drop remembers a slow namespace whose keys are to be dropped.
+// drop marks a slow namespace whose keys are to be dropped.
 func (s *State) drop(slow *namespace) {
 	if !slices.Contains(s.dropping, slow.space) {
 		s.dropping = append(s.dropping, slow.space)

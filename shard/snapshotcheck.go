@@ -149,7 +149,7 @@ func (sum *summary) late(p *sketch.Params, kept bool) bool {
 // bodyBytesOver is more than all bodies of a shard can hold under a limit, including what one event adds to them.
 func bodyBytesOver(limit int) int { return limit + limit/8 + 2*sketch.BloomBytesMax }
 
-// valid reports whether what a restored key holds may have been written in its namespace by now.
+// valid reports whether the content of a restored key may have been written in its namespace by now.
 func (sum *summary) valid(ns *namespace, now sketch.Tick) bool {
 	if sum.body != nil {
 		return sum.body.last() <= now && sum.body.suits(ns)

@@ -31,7 +31,7 @@ func (l *keyLoader) read(key uint32) {
 	l.name = append(l.name[:0], b.text(proto.KeyLenMax)...)
 	*sum = summary{era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), space: uint16(space)}
 	if sum.due > clockMax {
-		sum.due = sketch.MaxTick // no clock comes that far; records have it so
+		sum.due = sketch.MaxTick // no clock comes that far, and records store it so
 	}
 	sum.readPruned(b)
 	f, raw := form(b.byte()), b.text(distributionBytesMax)

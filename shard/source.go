@@ -76,7 +76,7 @@ func (s *State) newName(c *command, name []byte) sourceName {
 	return sourceName{s.namespaceName(c.namespace), string(name)}
 }
 
-// findSource returns a source of a namespace or, if there is none, one of that name which has no namespace.
+// findSource returns a source of a namespace or, if there is none, the source of that name without a namespace.
 func (s *State) findSource(namespace, name []byte) (slot uint32, ok bool) {
 	if len(namespace) == 0 {
 		namespace = defaultNamespace

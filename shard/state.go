@@ -158,7 +158,7 @@ type frame struct {
 	answered slotTable[answered]
 	orphans  slotTable[orphan]
 
-	staged   staging // what a restore has brought so far
+	staged   staging // the pieces of a restore so far
 	uploads  uploads // large images that are on their way
 	restored string  // the name of the restore that this state began with; "" for none
 
@@ -315,8 +315,7 @@ func (s *State) expire(budget int) {
 	s.uploads.expire(s.now)
 }
 
-// command applies one command, unless its identity says that it has been
-// applied before.
+// command applies one command, unless its identity shows that it was applied before.
 func (s *State) command(raw []byte) *ebbv1.CommandResult {
 	c, ok := parseCommand(raw)
 	if !ok {

@@ -2,8 +2,8 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// summaries keeps what keys hold: their records, with bins or ids, in blocks of pages without
-// pointers, and bodies, of the keys that hold another kind, as Go values.
+// summaries stores what keys hold: their records, with bins or ids, in blocks of pages without pointers; and bodies,
+// for keys of other kinds, as Go values.
 type summaries struct {
 	keys      directory
 	bins      slab
@@ -70,8 +70,7 @@ func (s *summaries) rename(key uint32, name []byte, epoch uint32) {
 	s.store(key, &sum, &packedName{words: packName(&room, name), length: len(name)}, epoch)
 }
 
-// load fills in what a key holds, to be read. The upper part of its era is for
-// the caller to fill in.
+// load fills in what a key holds, for reading. The caller fills in the upper part of its era.
 func (s *summaries) load(key uint32, sum *summary) {
 	r := s.record(key)
 	r.load(sum)

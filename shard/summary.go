@@ -38,7 +38,7 @@ const pruneMin = 32
 // pruneMost is the largest pruneAt: no distribution has more bins.
 const pruneMost = 1 << 25
 
-// summary returns what a key holds, to be read.
+// summary returns what a key holds, for reading. If nothing is left of a body, it is nil and rewound is set.
 func (f *frame) summary(key uint32) (sum summary) {
 	f.load(key, &sum)
 	if sum.body == nil {
@@ -50,7 +50,7 @@ func (f *frame) summary(key uint32) (sum summary) {
 	return sum
 }
 
-// stored returns what a key holds as it is stored.
+// stored returns what a key holds, as it is stored.
 func (f *frame) stored(key uint32) (sum summary) {
 	f.load(key, &sum)
 	return sum
@@ -63,7 +63,7 @@ func (f *frame) load(key uint32, sum *summary) {
 	sum.era = base + (sum.era-base)&eraMask
 }
 
-// loadForWrite returns what a key holds, to be changed and put back.
+// loadForWrite returns what a key holds, for writing: the caller changes it and puts it back.
 func (s *State) loadForWrite(key uint32) (sum summary) {
 	s.summaries.makePrivate(key, s.epoch)
 	s.load(key, &sum)
@@ -118,7 +118,7 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 	if sum.era == ns.presentEra() {
 		return true
 	}
-	if sum.body != nil { // which keeps the half-life that it was made with
+	if sum.body != nil { // a body keeps the half-life with which it was made
 		alive = !ns.lapsed(sum.body, sum.era)
 	} else {
 		alive = ns.convert(&sum.dist, sum.era)

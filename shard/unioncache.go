@@ -117,7 +117,7 @@ func (u *UnionCache) remember(id windowID, versions []BitmapVersion) {
 	u.seenOnce[id] = digestOf(versions)
 }
 
-// remembers says whether a span was asked for once, with these versions.
+// remembers says whether a span was asked for before, with these versions.
 func (u *UnionCache) remembers(id windowID, versions []BitmapVersion) bool {
 	digest, known := u.seenOnce[id]
 	return known && digest == digestOf(versions)

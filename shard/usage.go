@@ -73,10 +73,10 @@ func (d *binTable) memory() int {
 	return int(d.bytes.pages.len()+d.index.slots.len())*PageBytes + int(d.names.live)*binSlotBytes
 }
 
-// Usage is what a namespace takes in a shard.
+// Usage is how many keys and bytes a namespace has in a shard.
 type Usage struct {
 	Keys  uint64 // including faded ones that are not removed yet
-	Bytes uint64 // about
+	Bytes uint64 // an estimate
 }
 
 // Usage visits the namespaces that hold anything here. space is the number of the namespace in this state; after a

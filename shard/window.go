@@ -38,7 +38,7 @@ type windowID struct {
 // BitmapVersion identifies a state of a bitmap in one shard: each change of the bitmap changes it. It is zero for a
 // bitmap that does not exist.
 type BitmapVersion struct {
-	Generation uint64 // under which it was made, if its namespace places bitmaps by slice
+	Generation uint64 // under which the bitmap was made, if its namespace places bitmaps by slice
 	Edited     uint64 // the index of the entry that changed it last
 }
 
@@ -107,7 +107,7 @@ type periods struct {
 // stretch is consecutive periods among the arguments of a union.
 type stretch struct {
 	windowID
-	args []int // which arguments they are
+	args []int // their positions among the arguments
 	keys [][]byte
 }
 
