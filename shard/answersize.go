@@ -97,7 +97,7 @@ func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 	return answerLeast
 }
 
-// distributionBytes bounds the memory of an answer made of bins bins, without room for messages around it. merged says
+// distributionBytes bounds the memory of an answer with so many bins, without room for messages around it. merged says
 // that the bins are copied and added up.
 func distributionBytes(q *ebbv1.ShardQuestion, bins int, merged bool) int {
 	n := 0
@@ -117,12 +117,12 @@ func distributionBytes(q *ebbv1.ShardQuestion, bins int, merged bool) int {
 	return n + bins*sortBinBytes + min(written, binsMost)*binBytes + namesMax(written)
 }
 
-// comparisonBytes bounds the memory to compare bins bins, and to send them.
+// comparisonBytes bounds the memory to compare so many bins, and to send them.
 func comparisonBytes(bins int) int {
 	return bins*(2*mergeBinBytes+changeBytes) + 2*namesMax(bins)
 }
 
-// summaryBytes bounds the memory to merge summaries that hold held bytes together, and to answer the question about
+// summaryBytes bounds the memory to merge summaries that hold so many bytes together, and to answer the question about
 // them.
 func summaryBytes(q *ebbv1.SummaryQuestion, held int) int {
 	return heldCopies*held + (len(q.GetBins())+len(q.GetQuantiles()))*2*estimateBytes + min(int(q.GetTop()),

@@ -11,8 +11,8 @@ func (f *frame) askOverlap(q *ebbv1.ShardQuestion, ask *ebbv1.OverlapQuestion, a
 	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, small)
 }
 
-// overlapThings is how many members of a set fit into a part with of sets. The node that compares the sets gets so many
-// of the set, or all if there are fewer.
+// overlapThings is how many members of a set fit into a part, where a shard has so many sets. The node that compares
+// the sets gets that many, or all if there are fewer.
 func overlapThings(b body, of int) int {
 	bytes := overlapBytes / max(of, 1)
 	if _, plain := b.(*set); plain {

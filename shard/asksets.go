@@ -35,7 +35,7 @@ type namedSet struct {
 }
 
 // askSets answers with a part, or with the answer that is computed from the part alone. small makes a body small enough
-// for a part with of bodies.
+// for a part with so many bodies.
 func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch.Tick, room int, small func(b body, of int) body) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(asOf), at)

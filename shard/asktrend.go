@@ -166,7 +166,7 @@ func changesOf(t *sketch.Trend, now, usual sketch.Reading, names binNames, confi
 	return out
 }
 
-// firstOf returns the changes for which by is negative: the least n by by, and then by name.
+// firstOf returns the changes for which by is negative, at most n: the smallest by by first, and then by name.
 func firstOf(changes []*ebbv1.Change, n int, by func(*ebbv1.Change) float64) []*ebbv1.Change {
 	var out []*ebbv1.Change
 	for _, c := range changes {

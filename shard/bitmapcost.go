@@ -32,7 +32,7 @@ type bitmapWork struct {
 	periods     int    // of a cohort table, each counted with each
 }
 
-// add adds a term that has up to slices slices, between from and to, and words words to be read.
+// add adds a term that has up to so many slices, between from and to, and so many words to be read.
 func (w *bitmapWork) add(from, to uint64, slices int64, words int) {
 	w.words, w.terms = w.words+words, w.terms+1
 	from, to = max(from, w.first), min(to, w.last)
@@ -102,7 +102,7 @@ func (f *frame) bitmapWorkTo(q *ebbv1.Question, enough int) *bitmapWork {
 	return w
 }
 
-// costing adds up the work of expressions. Up to slices slices of each term are asked about.
+// costing adds up the work of expressions. It counts up to so many slices of each term.
 type costing struct {
 	f       *frame
 	ns      *namespace // nil: there are no keys
@@ -154,8 +154,8 @@ func (c *costing) members(keys [][]byte) {
 	}
 }
 
-// read returns about how many words it takes to read up to slices slices of a key, how many slices there are, and
-// between which.
+// read returns about how many words it takes to read a key, but no more than so many slices of it. It also returns how
+// many slices these are, and between which.
 func (c *costing) read(name []byte, slices int64) (from, to uint64, n int64, words int) {
 	if c.ns == nil {
 		return 0, 0, 0, bodyCost
@@ -214,8 +214,8 @@ func (b *slab) extent(h bitmapHead) (from, to uint64, slices int64) {
 	return entryAt(root, 0).slice(), end.slice(), int64(h.leaves) * leafSlices
 }
 
-// full says whether a bitmap would take more than words words if none of its slices were runs. This depends only on its
-// ids, and not on where they lie, so that replicas agree.
+// full says whether a bitmap would take more than so many words if none of its slices were runs. This depends only on
+// its ids, and not on where they lie, so that replicas agree.
 func (b *slab) full(h bitmapHead, words uint64) bool {
 	if h.ids <= max(words/(sliceCost+1), 2*bitmap.SmallWords) {
 		return false // though each id had a slice of its own; whether so few are small, does not matter

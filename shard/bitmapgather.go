@@ -49,7 +49,8 @@ type BitmapFetch struct {
 	Question *ebbv1.BitmapQuestion
 }
 
-// gatherTerm is a term, as a cursor over its slices that have been fetched, from the slice from to the slice to.
+// gatherTerm is a term, as a cursor over its slices that have been fetched. These are the slices of the closed interval
+// [from, to].
 type gatherTerm struct {
 	g        *BitmapGather
 	shard    uint32

@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// bloomLives is the largest number of half-lives after its last event for which a bloom finds a bin.
+// bloomLives is for how many half-lives after its last event a bloom finds a bin, at most.
 const bloomLives = 1.2
 
 // faded reports whether an increment that was just applied no longer counts for its namespace. At the clock of the

@@ -87,8 +87,7 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 }
 
 // exportBoth returns the image of a key with the count under the second half-life. It returns nil if there is no second
-// half-life, or if the image is larger than most. Without since, the image has no time since when was counted, and
-// brings no beginning.
+// half-life, or if the image is larger than most. Without since, the image does not say when counting began.
 func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int, since bool) []byte {
 	slow := f.slowOf(ns)
 	if slow == nil {

@@ -31,7 +31,7 @@ func (x *index) after(i uint32) uint32 {
 	return i
 }
 
-// from is how many slots there are from i to to.
+// from is how many slots there are from one slot to another.
 func (x *index) from(i, to uint32) uint32 {
 	if to < i {
 		to += x.size
@@ -87,7 +87,7 @@ func (x *index) insert(tag, id, epoch uint32) {
 // slotOf returns the slot of an id.
 func slotOf(tag, id uint32) uint64 { return uint64(tag)<<32 | uint64(id+1) }
 
-// full says whether the index must grow before an insert, with ids ids in pages pages.
+// full says whether an index of so many pages must grow before another id is added to so many.
 func (x *index) full(ids, pages uint32) bool { return ids >= pages*slotsPerPage/4*3 }
 
 // grown is the number of pages to which the index grows.

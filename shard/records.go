@@ -256,7 +256,7 @@ func (r record) load(sum *summary) {
 	sum.onEvent = r[1]&lateBit != 0
 }
 
-// begin clears a head of head words, and stores the namespace and the length of the name.
+// begin clears a head of so many words, and stores the namespace and the length of the name.
 func (r record) begin(head int, space uint16, length int) {
 	clear(r[:head])
 	r[0] = uint64(length)<<nameShift | uint64(space)<<spaceShift

@@ -119,7 +119,7 @@ func (b *slab) own(number, epoch uint32) {
 	}
 }
 
-// put returns a new block of at least words words, whose contents are undefined.
+// put returns a new block of at least so many words, whose contents are undefined.
 func (b *slab) put(words int, epoch uint32) blockRef {
 	if words > largeMax {
 		pages := (words + PageWords - 1) / PageWords

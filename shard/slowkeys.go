@@ -89,7 +89,8 @@ func (f *frame) counted(ns *namespace, key uint32) summary {
 	return f.summary(key)
 }
 
-// fades returns from when on a key is gone if nothing is added; MaxTick for never. death is when its first count dies.
+// fades returns the time from which on a key is gone if nothing is added; MaxTick for never. death is when its first
+// count dies.
 func (f *frame) fades(ns *namespace, name []byte, death, at sketch.Tick) sketch.Tick {
 	slow := f.slowKeys(ns)
 	if slow == nil {

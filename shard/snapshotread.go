@@ -13,7 +13,7 @@ import (
 )
 
 // Restore reads a snapshot of a shard. Bytes that WriteTo cannot have written are refused with CORRUPT, a snapshot by a
-// newer version with NEWER_VERSION; nothing may follow the snapshot. Memory is never allocated by a length before that
+// newer version with NEWER_VERSION; nothing may follow the snapshot. No memory is allocated for a length before that
 // many bytes have come. All that Apply and Ask rely on is checked.
 func Restore(id ID, mem Memory, r io.Reader) (*State, error) {
 	return RestoreUnder(DefaultLimits(), id, mem, r)

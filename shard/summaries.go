@@ -33,7 +33,7 @@ func (s *summaries) record(key uint32) record { return s.bins.at(s.keys.block(ke
 // edit returns the record of a key for writing. The record does not move until something is put.
 func (s *summaries) edit(key, epoch uint32) record { return s.bins.edit(s.keys.block(key), epoch) }
 
-// begin makes a record for a key that has none, with a head of head words and room for words or more. It fills in the
+// begin makes a record for a key that has none. Its head has head words, its room has words or more. It fills in the
 // name and the namespace. The contents of the room are undefined.
 func (s *summaries) begin(key uint32, space uint16, name []byte, head, words int, epoch uint32) (r record, into []uint64) {
 	var room [nameLenMax / 8]uint64
@@ -149,7 +149,7 @@ func (s *summaries) release(r record, epoch uint32) {
 	}
 }
 
-// roomFor is for how many bins to make room when there are n, so that more can be added.
+// roomFor returns how many bins to make room for when there are n, so that more can be added.
 func roomFor(n int) int { return n + max(1, n/16) }
 
 func (s *summaries) storeDistribution(key uint32, r record, sum *summary, name *packedName, epoch uint32) {
@@ -209,9 +209,9 @@ func (s *summaries) storeBitmap(key uint32, r record, sum *summary, bits *bitmap
 	s.bins.drop(had, epoch)
 }
 
-// move gives a key a new block, for a record with a head of head words and a room of words or more. The head has only
-// the name and the namespace, and the contents of the room are undefined. The caller drops the old block, since what
-// goes into the room may lie there.
+// move gives a key a new block, for a record whose head has head words, and whose room has words or more. The head has
+// only the name and the namespace, and the contents of the room are undefined. The caller drops the old block, since
+// what goes into the room may lie there.
 func (s *summaries) move(key uint32, head, words int, name *packedName, epoch uint32) (r record, room []uint64, had blockRef) {
 	had = s.keys.block(key)
 	old := record(s.bins.at(had))

@@ -158,9 +158,9 @@ func (s *State) cleanupsOf(sum *summary) *cleanupQueue {
 	return s.cleanups
 }
 
-// cleanUpBy cleans up keys of a namespace and its slow namespace that are due: a budget that grows with the increments
-// that the command applied. From BehaviourAdds on, keys are due by the clock before the command. So a wrong date
-// removes nothing by itself: if the clock is set back at once, no key is missing.
+// cleanUpBy cleans up keys of a namespace and its slow namespace that are due, within a budget that grows with the
+// increments that the command applied. From BehaviourAdds on, keys are due by the clock before the command. So a wrong
+// date removes nothing by itself: if the clock is set back at once, no key is missing.
 func (s *State) cleanUpBy(ns *namespace, before sketch.Tick, applied int) {
 	if s.behaviour < BehaviourAdds {
 		before = clockMax

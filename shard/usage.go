@@ -12,7 +12,7 @@ type holding struct {
 	records   uint32 // of keys, with those of its slow namespace
 	keys      uint32 // its own
 	words     int    // of blocks: records, and the blocks of large bitmaps
-	bodies    int    // bytes that bodies hold, see State.held
+	bodies    int    // bytes that bodies hold, see frame.held
 	bins      int    // references to names of bins
 	dictPages int    // pages of its dictionary of ids
 }
