@@ -295,7 +295,7 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 		}
 	}
 	s.mayLack(ns, img, clock)
-	ns.signed = ns.signed || img.signed // its namespace allowed negative amounts once, which this shard may not have seen
+	ns.signed = ns.signed || img.signed // its namespace once allowed negative amounts, maybe unknown to this shard
 	s.forgetSlow(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)
 	return 1, nil
