@@ -2,9 +2,9 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// addExisting is add for the most common increment, of the present and to a bin that is there, without taking the
-// summary out of its record and putting it back. It says whether it was one; if not, nothing has changed, and add has
-// more to look at.
+// addExisting is add for the most common increment: one of the present time, to a bin that exists. It does not load the
+// summary from its record and store it again. It returns false, and changes nothing, if the increment is not of this
+// sort; then add must be called.
 func (s *State) addExisting(ns *namespace, now *sketch.Now, in *incoming) bool {
 	if in.found == 0 || in.changes != s.keys.index.changes || in.Kind != 0 || ns.slow != 0 || ns.signed {
 		return false

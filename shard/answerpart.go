@@ -10,8 +10,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A part is what one shard contributes to an answer, in bytes that explain
-// themselves: bins travel with their names, for ids differ between shards.
+// A part is what one shard contributes to an answer, in bytes that need no state to be read: bins have their names,
+// since ids differ between shards.
 //
 //	count         'c'  uvarint(keys)
 //	distribution  'd'  uvarint(version)                    0: namespace unknown, and no more
@@ -190,13 +190,12 @@ func (v *mergedBinNames) add(name []byte) uint32 {
 	return bin
 }
 
-// Merge folds the parts of shards into the answer, in the order given: that of
-// the shards, so that equal parts give equal answers. It is the same fold that
-// a shard does over its keys. Parts evaluated at different times are scaled to
-// the latest; parts under different settings, at their own time, to the newest.
+// Merge folds the parts of shards into the answer. The parts are in the order of shards, so that equal parts give equal
+// answers. A shard folds its keys in the same way. Parts evaluated at different times are scaled to the latest time.
+// Parts under different settings are converted, at their own time, to the newest settings.
 //
-// An answer that carries an error makes the whole an error, and so does a part
-// that does not decode (CORRUPT). Coverage is the caller's to fill.
+// If an answer carries an error, the result is that error. A part that does not decode is an error too (CORRUPT). The
+// caller fills in the coverage.
 func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	for _, a := range answers {
 		if a.GetError() != nil {
@@ -281,7 +280,7 @@ func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAns
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}, nil
 }
 
-// latest gives a part of a shard that does not know the namespace the time of its answer.
+// latest sets the time of a part to the time of its answer, if the shard does not know the namespace.
 func (p *distributionPart) latest(a *ebbv1.ShardAnswer) {
 	if p.version == 0 {
 		p.at = sketch.Tick(a.GetAsOfUs())
@@ -315,8 +314,8 @@ func foldParts(parts []*distributionPart, names *mergedBinNames) (*total, *proto
 	return &t, nil
 }
 
-// finite reports whether an answer is made of numbers. Those that Apply wrote
-// are bounded; a part from elsewhere may not be.
+// finite reports whether all numbers of an answer are finite. Numbers that Apply wrote are bounded; those in a part
+// from elsewhere may not be.
 func finite(d *ebbv1.Distribution) bool {
 	if !number(d.Z) || !number(d.Z2) || !number(d.EffectiveN) {
 		return false

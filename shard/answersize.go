@@ -11,15 +11,15 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// What an answer takes is bounded before it is built, so that whoever asks can keep a budget. Two functions say it in
-// bytes of memory:
+// The memory of an answer is bounded before the answer is built, so that the caller can keep a budget. Two functions
+// return it in bytes:
 //
 //	AnswerBytes  before: at most what it takes to build the answer and to hold it
 //	AnswerHeld   after: about what the answer holds
 //
-// A bound of the first kind comes from the question and from the records of the keys that it names; nothing is copied
-// for it. How many keys match a pattern is not known before all names were read: such questions begin with room for a
-// few, and are not answered when it is too small.
+// AnswerBytes uses the question and the records of the keys that it names; it copies nothing. How many keys match a
+// pattern is not known before all names were read. Such questions begin with room for a few keys, and are not answered
+// if the room is too small.
 const (
 	answerLeast    = 1 << 10         // messages around an answer
 	binNameBytes   = proto.BinLenMax // the longest name of a bin
@@ -53,13 +53,13 @@ func imageMost(ask any) int {
 // namesMax bounds the names of an answer: more than that is refused before it is copied.
 func namesMax(bins int) int { return min(bins*binNameBytes, answerBytesMax) }
 
-// mergedBytes bounds what a body adds to the memory of one that it is merged into. A merge of sparse bodies may be
-// dense, which takes up to four times what they hold together, and never more than one that is full.
+// mergedBytes bounds how much memory a body adds to the body that it is merged into. A merge of sparse bodies may be
+// dense: it takes up to four times what they hold together, and never more than a full body.
 func mergedBytes(b body) int { return max(b.Held(), min(b.Reserved(), 4*b.Held())) }
 
 // AnswerBytes returns how many bytes of memory it takes at most to answer a question and to hold its answer. cost is
-// the question's, or the limit above which it was not looked into. Of a question with patterns it is what to begin
-// with, see AskWithin.
+// the cost of the question, or the limit above which it was not computed. For a question with patterns it returns the
+// room to begin with, see AskWithin.
 func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 	if len(proto.QuestionPatterns(q.GetQuestion())) > 0 {
 		return answerLeast + patternRoom + len(proto.QuestionKeys(q.GetQuestion()))*16
@@ -97,7 +97,8 @@ func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 	return answerLeast
 }
 
-// distributionBytes bounds what an answer made of so many bins takes. merged says that they are copied and added up.
+// distributionBytes bounds the memory of an answer with so many bins, without room for messages around it. merged says
+// that the bins are copied and added up.
 func distributionBytes(q *ebbv1.ShardQuestion, bins int, merged bool) int {
 	n := 0
 	if merged {
@@ -116,12 +117,13 @@ func distributionBytes(q *ebbv1.ShardQuestion, bins int, merged bool) int {
 	return n + bins*sortBinBytes + min(written, binsMost)*binBytes + namesMax(written)
 }
 
-// comparisonBytes bounds what it takes to compare so many bins, and to send them.
+// comparisonBytes bounds the memory to compare so many bins, and to send them.
 func comparisonBytes(bins int) int {
 	return bins*(2*mergeBinBytes+changeBytes) + 2*namesMax(bins)
 }
 
-// summaryBytes bounds what it takes to merge summaries that hold so many bytes together, and to say what is asked.
+// summaryBytes bounds the memory to merge summaries that hold so many bytes together, and to answer the question about
+// them.
 func summaryBytes(q *ebbv1.SummaryQuestion, held int) int {
 	return heldCopies*held + (len(q.GetBins())+len(q.GetQuantiles()))*2*estimateBytes + min(int(q.GetTop()),
 		held/bytesPerCost)*(estimateBytes+binNameBytes)
@@ -154,7 +156,7 @@ func (f *frame) answerWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *
 	if err := f.refuseOlder(name, q); err != nil {
 		return f.unanswered(err)
 	}
-	// Nothing is known of an emptied namespace. If it exists, it is a new one that this shard has not heard of yet.
+	// An emptied namespace is treated as unknown. If it exists, it is a new one that this shard does not know yet.
 	if err := f.refuseDeleted(name); err != nil && !f.find(name).emptied {
 		return f.unanswered(err)
 	}
@@ -171,9 +173,9 @@ func (f *frame) answerWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *
 	return f.ask(q, at)
 }
 
-// refuseOlder refuses a question of a coordinator that has not heard that its namespace was purged and made anew. Such
-// a question has ids of the older namespace, and goes to where the keys of that were. A namespace that was made anew
-// has another hash seed, unless its maker chose the same.
+// refuseOlder refuses a question of a coordinator that does not know yet that its namespace was purged and made anew.
+// Such a question has ids of the older namespace, and goes to the shards of that namespace's keys. A namespace that was
+// made anew has another hash seed, unless its maker chose the same.
 func (f *frame) refuseOlder(name []byte, q *ebbv1.ShardQuestion) *proto.Error {
 	if q.GetNamespaceVersion() == 0 {
 		return nil
@@ -187,10 +189,11 @@ func (f *frame) refuseOlder(name []byte, q *ebbv1.ShardQuestion) *proto.Error {
 		ns.definition.GetName(), q.GetNamespaceVersion(), ns.definition.GetVersion()).WithHint("try again")
 }
 
-// unlimited is the room of who keeps no budget.
+// unlimited is the room of a caller that keeps no budget.
 const unlimited = math.MaxInt
 
-// errNoRoom says that what matches takes more than there is room for. It never leaves the package: see unanswered.
+// errNoRoom means that the keys that match take more memory than there is room for. It never leaves the package: see
+// unanswered.
 var errNoRoom = proto.ErrResponseTooLarge.Errorf("the keys that match take more memory than there is room for")
 
 // AnswerHeld returns about how many bytes of memory an answer of a shard holds.
@@ -248,5 +251,5 @@ func MergeBytes(answers []*ebbv1.ShardAnswer) int {
 	return n
 }
 
-// binsMost is above how many bins an answer never lists: each takes 40 bytes of a message at least.
+// binsMost is the largest number of bins that an answer lists: each takes 40 bytes of a message at least.
 const binsMost = answerBytesMax / 40

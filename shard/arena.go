@@ -9,13 +9,13 @@ const (
 	cellsMax   = (nameLenMax + 2 + cellBytes - 1) / cellBytes
 	// pageCells is how many cells a page has.
 	pageCells = PageBytes / cellBytes
-	// arenaPagesMax is how many pages a place tells apart.
+	// arenaPagesMax is how many pages a place can address.
 	arenaPagesMax = 1 << 32 / pageCells
 )
 
-// arena keeps the bytes of names in pages of one size class each. A name, after
-// its length as a uvarint, takes whole cells of 16 bytes; free places of a page are chained through their
-// first two bytes, and a page without names may take any class again.
+// arena keeps the bytes of names in pages of one size class each. A name, after its length as a uvarint, takes whole
+// cells of 16 bytes. Free places of a page are chained through their first two bytes. A page without names may take any
+// class again.
 //
 //	page of class 3:  | length, name; 48 bytes | name | free -+ | name | free -> 0 | never used
 //	                                                          +--------^
@@ -37,7 +37,7 @@ type class struct {
 	prev, next uint32 // pages with room of the same class, plus one
 }
 
-// place says where a name lies: the number of its first cell in all pages.
+// place is the position of a name: the number of its first cell in all pages.
 type place uint32
 
 // lengthBytes is how many bytes the length of a name of n bytes takes.
@@ -51,8 +51,8 @@ func lengthBytes(n int) int {
 // cells is how many cells a name of n bytes takes.
 func cells(n int) uint16 { return uint16((lengthBytes(n) + n + cellBytes - 1) / cellBytes) }
 
-// bytes returns a name where it lies: whoever keeps it copies it before the
-// state is written again, or its view goes.
+// bytes returns a name without a copy. To keep it, a caller must copy it before the state is written again, or its view
+// is released.
 func (a *arena) bytes(p place) []byte {
 	b := a.pages.at(uint32(p / pageCells))[p%pageCells*cellBytes:]
 	if n := int(b[0]); n < 0x80 {

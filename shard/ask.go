@@ -13,18 +13,18 @@ import (
 const (
 	// costMax is the most bins that one question may visit in one shard.
 	costMax = 1 << 23
-	// briefAbove is the most bins of a key whose top is answered together with what takes a visit to each bin: a fifth
-	// of a millisecond.
+	// briefAbove is how many bins a key may have for its top to be answered together with what needs a visit to each
+	// bin. So many visits take a fifth of a millisecond.
 	briefAbove = 1 << 14
 	// answerBytesMax leaves some room in a message for what surrounds an answer.
 	answerBytesMax = proto.MessageBytesMax - 64<<10
-	// bodyCost is what a summary of another kind takes to be found, in bins, and
-	// bytesPerCost how many of its bytes are read or merged like a bin.
+	// bodyCost is what it costs to find a summary of another kind, in bins. bytesPerCost is how many of its bytes cost
+	// as much to read or merge as a bin.
 	bodyCost     = 16
 	bytesPerCost = 8
-	// compareCost is what it takes to compare a bin with a baseline, in bins read.
+	// compareCost is the cost to compare a bin with a baseline, in bins read.
 	compareCost = 64
-	// matchCost is what it takes to look for phrases in a byte of text.
+	// matchCost is the cost to look for phrases in a byte of text.
 	matchCost = 16
 )
 
@@ -37,8 +37,8 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 	return f.namedCost(q)
 }
 
-// CostTo returns the cost of a question, and whether it is above a limit. Of a question about bitmaps that costs more
-// it does not find out how much.
+// CostTo returns the cost of a question, and whether it is above a limit. For a question about bitmaps that costs more
+// than limit, the cost is not computed further.
 func (f *frame) CostTo(q *ebbv1.ShardQuestion, limit int) (cost int, more bool) {
 	switch q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
@@ -55,7 +55,7 @@ func (f *frame) CostsMore(q *ebbv1.ShardQuestion, than int) bool {
 	return more
 }
 
-// namedCost is that of the keys that a question names, or of all keys if it is about a namespace.
+// namedCost is the cost of the keys that a question names, or of all keys if the question is about a namespace.
 func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 	switch ask := q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Distribution, *ebbv1.Question_Surprise, *ebbv1.Question_Trend:
@@ -97,7 +97,7 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 	return 0
 }
 
-// bodyCost is what summaries of other kinds than distributions take to read, by what they hold.
+// bodyCost is the cost to read the summaries of keys of other kinds than distributions, by what they hold.
 func (f *frame) bodyCost(namespace string, keys [][]byte) int {
 	cost := bodyCost * len(keys)
 	ns := f.lookup([]byte(namespace))
@@ -114,16 +114,15 @@ func (f *frame) bodyCost(namespace string, keys [][]byte) int {
 	return cost
 }
 
-// Ask answers one question; it never writes. at is the time at which to
-// evaluate when the question does not say: a shard or namespace whose clock is
-// ahead evaluates at its own, and one on event time at its own unless the
-// question names a later time. The answer says which time it was. With
-// q.Partial set it is a part for Merge.
+// Ask answers one question; it never writes. at is the time of the answer if the question names none. A shard or
+// namespace whose clock is ahead of that time answers as of its own clock. A namespace on event time answers as of its
+// own clock unless the question names a later time. The answer has the time that was used. With q.Partial set it is a
+// part for Merge.
 func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	return f.AskWithin(q, at, unlimited)
 }
 
-// ask answers a question that no pattern makes larger than it looks.
+// ask answers a question whose size does not depend on patterns.
 func (f *frame) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	switch ask := q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Overlap:
@@ -152,7 +151,7 @@ func (f *frame) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	return f.unanswered(proto.ErrUnknownQuestion())
 }
 
-// unanswered is the answer that says why there is none; nil when there was no room for one, see AskWithin.
+// unanswered returns an answer with the error; nil when there was no room for an answer, see AskWithin.
 func (f *frame) unanswered(err *proto.Error) *ebbv1.ShardAnswer {
 	if err == errNoRoom {
 		return nil
@@ -176,9 +175,8 @@ func (f *frame) findKey(ns *namespace, name []byte) (key uint32, ok bool) {
 	return f.keys.find(tagOf(name, ns.seed), ns.space, name)
 }
 
-// present returns what a key holds at a time, in terms of the present settings;
-// nil if there is nothing. A key that was last touched under older ones is
-// converted on a copy.
+// present returns the distribution of a key at a time, under the present settings; nil if there is nothing. A key that
+// was last touched under older settings is converted on a copy.
 func (f *frame) present(ns *namespace, sum *summary, at sketch.Tick) *sketch.Distribution {
 	if sum.rewound {
 		return nil
@@ -237,7 +235,7 @@ func (f *frame) overCost(cost int) *proto.Error {
 	return nil
 }
 
-// fold adds keys up, each once. A single one is read where it lies.
+// fold adds up the distributions of keys, each key once. A single distribution is read without a copy.
 func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *proto.Error {
 	keys = proto.DistinctKeys(keys)
 	for _, name := range keys {
@@ -309,7 +307,7 @@ func (f *frame) answerPart(part []byte, at sketch.Tick) *ebbv1.ShardAnswer {
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: part}, AsOfUs: int64(at)}
 }
 
-// alive says whether a key's time is not over and anything is left of what it holds.
+// alive says whether a key has not expired and anything is left of what it holds.
 func (f *frame) alive(ns *namespace, key uint32, at sketch.Tick) bool {
 	if f.expired(key, at) {
 		return false
@@ -372,7 +370,7 @@ type total struct {
 	dist     *sketch.Distribution // nil: nothing found
 	owned    bool                 // dist is our own, and not a key's
 	matched  uint64               // how many keys the patterns found
-	missed   float64              // what named keys that are not there may have held; see sketch.Params.LostAtBirth
+	missed   float64              // what missing keys that were named may have held; see sketch.Params.LostAtBirth
 	binNames binNames
 }
 
@@ -421,8 +419,7 @@ func (t *total) answer(q *ebbv1.DistributionQuestion) (*ebbv1.Distribution, *pro
 	return d, err
 }
 
-// reading evaluates the total: of a key that was not visited yet, to be added up,
-// no more than is needed for the top of very many bins.
+// reading evaluates the total. For the top of a single key with very many bins, it evaluates only what the top needs.
 func (t *total) reading(q *ebbv1.DistributionQuestion) sketch.Reading {
 	if _, top := q.GetSelect().(*ebbv1.DistributionQuestion_Top); top && !t.owned && t.dist.Len() > briefAbove {
 		return t.dist.Brief(&t.params, t.at)
@@ -449,7 +446,7 @@ var floorNames = [...]ebbv1.Floor{
 	sketch.Prior: ebbv1.Floor_FLOOR_PRIOR,
 }
 
-// absent answers listed bins of a key that is not there.
+// absent answers the listed bins of a missing key.
 func absent(q *ebbv1.DistributionQuestion) []*ebbv1.Bin {
 	var out []*ebbv1.Bin
 	for _, name := range q.GetBins().GetBins() {
@@ -510,8 +507,8 @@ func (t *total) orderTies(bins []sketch.Bin) {
 	}
 }
 
-// write makes the bins of an answer, with a copy of their names: the answer
-// outlives the moment in which the state may be read.
+// write makes the bins of an answer, with a copy of their names: the answer is still used when the state may no longer
+// be read.
 func (t *total) write(bins []sketch.Bin, confidence float64, r sketch.Reading) ([]*ebbv1.Bin, *proto.Error) {
 	const overhead = 2 + 4*9 + 4 // of a bin in a message
 	size := 0

@@ -11,21 +11,21 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Rates of a namespace on event time begin with the events of all its shards, so that they depend neither on where keys
-// lie nor on the number of shards. A shard knows the active periods of its own events. Periods of several shards, put
-// together, are those that all events together have: events in a gap only join what is around it. So the node that is
-// asked for a trend asks every shard for its periods, and decides from their union when rates begin:
+// Rates of a namespace on event time begin with the events of all its shards. So they depend neither on where keys lie
+// nor on the number of shards. A shard knows the active periods of its own events. The united periods of several shards
+// are the periods of all their events together: an event in a gap only joins its neighbours. So the node that is asked
+// for a trend asks every shard for its periods, and decides from their union when rates begin:
 //
 //	shard 1    x          xx xx
 //	shard 2                  xxxx xx x
-//	together   x          xxxxxxxxxx x
+//	together   x          xxxxxxxxxxx x
 //	           2          1                   now
 //
-// A shard that has no periods says a fixed beginning: after a change of the half-life, of a second half-life that was
-// turned on later, or of builds that kept none. Of several fixed ones, and what the periods say, that holds which is of
-// the longest exposure, as everywhere.
+// A shard without periods gives a fixed beginning: after a change of the half-life, after a second half-life was turned
+// on later, or from builds that kept no periods. Among the fixed beginnings, and the one of the periods, the one with
+// the longest exposure holds, as everywhere.
 
-// partBeginnings is what a shard knows of when rates of a namespace begin:
+// partBeginnings is the part in which a shard returns when rates of a namespace begin:
 //
 //	beginnings  'b'  seed side side    of the namespace, and of its slow namespace; seed is that of its hashes, 8 bytes little
 //	                                   endian
@@ -36,7 +36,7 @@ import (
 //	            uvarint(n) { uvarint(first) uvarint(last) uvarint(events) }    active periods, the latest first
 const partBeginnings = 'b'
 
-// sideBegins is what a shard says of one side.
+// sideBegins is when rates begin in one shard, under one half-life.
 type sideBegins struct {
 	version, epoch, seed uint64
 	params               sketch.Params // decay and half-life
@@ -45,7 +45,8 @@ type sideBegins struct {
 	active               activePeriods
 }
 
-// Beginnings are what shards say of when rates of a namespace begin, under its half-life and under the second one.
+// Beginnings are the answers of shards about when rates of a namespace begin, under its half-life and under the second
+// one.
 type Beginnings struct{ sides [2][]sideBegins }
 
 func (f *frame) askBeginnings(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
@@ -78,7 +79,7 @@ func (ns *namespace) appendBeginning(b []byte) []byte {
 	return b
 }
 
-// ReadBeginnings reads the answers of shards. Those of builds that know no such question are left out.
+// ReadBeginnings reads the answers of shards. It leaves out answers of builds that do not know the question.
 func ReadBeginnings(answers []*ebbv1.ShardAnswer) (*Beginnings, error) {
 	out := &Beginnings{}
 	for i, a := range answers {
@@ -104,7 +105,7 @@ func ReadBeginnings(answers []*ebbv1.ShardAnswer) (*Beginnings, error) {
 	newest := slices.MaxFunc(append(slices.Clone(out.sides[0]), sideBegins{}), func(a, b sideBegins) int {
 		return cmp.Compare(a.version, b.version)
 	})
-	for side := range out.sides { // a namespace that was purged does not speak for its successor
+	for side := range out.sides { // data of a namespace that was purged is not for its successor
 		out.sides[side] = slices.DeleteFunc(out.sides[side], func(b sideBegins) bool { return b.seed != newest.seed })
 	}
 	return out, nil
@@ -131,7 +132,7 @@ func (r *reader) sideBegins() (b sideBegins) {
 	return b
 }
 
-// united are the periods of all events of a side, and the time for which they are joined.
+// united returns the periods of all events of a side, and the time for which they are joined.
 func (b *Beginnings) united(side int) (all activePeriods, now sketch.Tick) {
 	epoch := uint64(0)
 	for _, s := range b.sides[side] {
@@ -143,12 +144,12 @@ func (b *Beginnings) united(side int) (all activePeriods, now sketch.Tick) {
 		}
 	}
 	for _, s := range b.sides[side] {
-		all = append(all, s.active.until(now)...) // a shard may not have heard yet that the clock was set back
+		all = append(all, s.active.until(now)...) // a shard may not know yet that the clock was set back
 	}
 	return all.united(now), now
 }
 
-// of is when rates begin on a side, and the exposure under params at a time; false if no shard knows.
+// of returns when rates begin on a side, and the exposure under params at a time; known is false if no shard knows.
 func (b *Beginnings) of(side int, p *sketch.Params, at sketch.Tick) (w watched, known bool) {
 	if b == nil {
 		return w, false
@@ -166,8 +167,8 @@ func (b *Beginnings) of(side int, p *sketch.Params, at sketch.Tick) (w watched, 
 	return w, w.began != 0
 }
 
-// since is a fixed beginning as it is. A shard that had no event when the half-life was changed says that it had
-// counted for ever by then: until storage version 12.
+// since corrects a fixed beginning. Until storage version 12, a shard that had no event when the half-life was changed
+// stored that it had counted for ever by then.
 func (w watched) since() watched {
 	if w.exposure.From <= w.began {
 		w.exposure.Had = 0
@@ -185,8 +186,8 @@ func (w *watched) longer(o watched, p *sketch.Params, at sketch.Tick) {
 	}
 }
 
-// MergeTrend is Merge for a question about a trend, in a namespace whose shards have said when rates begin. Nil
-// Beginnings, or ones that do not know, leave that to the parts.
+// MergeTrend is Merge for a question about a trend, in a namespace whose shards have answered when rates begin. If
+// begin is nil or does not have that time, it comes from the parts.
 func MergeTrend(q *ebbv1.Question, answers []*ebbv1.ShardAnswer, begin *Beginnings) (*ebbv1.Answer, error) {
 	for _, a := range answers {
 		if a.GetError() != nil {
@@ -196,8 +197,8 @@ func MergeTrend(q *ebbv1.Question, answers []*ebbv1.ShardAnswer, begin *Beginnin
 	return mergeTrends(q.GetTrend(), answers, begin)
 }
 
-// Date puts into the image of a key when rates of its namespace begin, in the place of what the shard of the key said.
-// An image of before the rates began says nothing of it then. Other images stay as they are.
+// Date writes into the image of a key when rates of its namespace begin, in place of what the key's shard wrote. If the
+// image is from before the rates began, that time is left empty. Images of other kinds stay as they are.
 func (b *Beginnings) Date(img []byte) []byte {
 	r := reader{rest: img}
 	magic, version := r.byte(), r.byte()

@@ -13,10 +13,10 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// soleKey is the key of an expression that is nothing else; nil otherwise.
+// soleKey returns the key of an expression that is only a key; nil otherwise.
 func soleKey(x *ebbv1.BitmapExpr) []byte { return x.GetKey() }
 
-// askBitmap answers a question about bitmaps: one of an expression, groups or a table.
+// askBitmap answers a question about bitmaps: about an expression, groups or a cohort table.
 func (f *frame) askBitmap(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, 0, at)
@@ -39,7 +39,7 @@ func (f *frame) askBitmap(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAn
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: answer}, AsOfUs: int64(at)}
 }
 
-// evaluateBitmaps answers whatever is asked about bitmaps, but for parts.
+// evaluateBitmaps answers any question about bitmaps, except for parts.
 func evaluateBitmaps(q *ebbv1.Question, named bitmapNames) (*ebbv1.Answer, error) {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_BitmapGroups:
@@ -82,7 +82,7 @@ func evaluatedAt(a *ebbv1.Answer, at sketch.Tick) {
 	}
 }
 
-// bitmapsOf finds bitmaps of a namespace, which is nil if the shard has never heard of it, as they are at a time.
+// bitmapsOf finds bitmaps of a namespace as of a time. ns is nil if the shard does not know the namespace.
 func (f *frame) bitmapsOf(name string, ns *namespace, at sketch.Tick) bitmapNames {
 	find := func(key []byte) (bitmap.Cursor, error) {
 		c, err := f.bitmapOf(ns, key, at)
@@ -101,7 +101,7 @@ func (f *frame) bitmapsOf(name string, ns *namespace, at sketch.Tick) bitmapName
 	return names
 }
 
-// bitmapOf is the bitmap of a key: an empty one if the key is not there.
+// bitmapOf returns the bitmap of a key; an empty one if the key does not exist.
 func (f *frame) bitmapOf(ns *namespace, name []byte, at sketch.Tick) (*bitmapCursor, *proto.Error) {
 	c := f.summaries.bins.cursor(bitmapHead{})
 	if ns == nil {
@@ -128,7 +128,7 @@ func spanOf(r *ebbv1.BitRange) idSpan {
 	return idSpan{r.GetFirst(), r.GetLast()}
 }
 
-// lows are the first and the last low of a slice that are in the span.
+// lows returns the first and the last low of a slice that are in the span.
 func (s idSpan) lows(slice uint64) (lo, hi uint16) {
 	hi = bitmap.SliceLen - 1
 	if slice == s.first>>sliceBits {
@@ -140,7 +140,7 @@ func (s idSpan) lows(slice uint64) (lo, hi uint16) {
 	return lo, hi
 }
 
-// below is the part of the span that is below an id; false if there is none.
+// below returns the part of the span that is below an id; false if there is none.
 func (s idSpan) below(id uint64) (idSpan, bool) {
 	if id <= s.first {
 		return idSpan{}, false
@@ -170,7 +170,7 @@ func (b *bitmapExpr) answer(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
 	return out
 }
 
-// sole is the stored bitmap that the expression is, if it is nothing else.
+// sole returns the stored bitmap, if the expression is only a stored bitmap.
 func (b *bitmapExpr) sole() (*bitmapCursor, bool) {
 	if b.root.Op != bitmap.Leaf {
 		return nil, false
@@ -191,8 +191,8 @@ func (b *bitmapExpr) total(in idSpan) (n uint64) {
 	return n
 }
 
-// eachSlice visits the slices of a span in which there may be ids, with the lows that are in the span, until visit says
-// no.
+// eachSlice visits the slices of a span in which there may be ids, with the lows that are in the span, until visit
+// returns false.
 func (b *bitmapExpr) eachSlice(in idSpan, visit func(slice uint64, lo, hi uint16) bool) {
 	b.walker.Until(in.last >> sliceBits)
 	for slice, ok := b.seek(in.first >> sliceBits); ok; slice, ok = b.seek(slice + 1) {
@@ -251,7 +251,7 @@ func (b *bitmapExpr) contains(in idSpan, ids []uint64) []bool {
 	return out
 }
 
-// position finds the id that has so many below it.
+// position finds the id with position ids below it.
 func (b *bitmapExpr) position(out *ebbv1.BitmapAnswer, in idSpan, position uint64) {
 	if c, ok := b.sole(); ok {
 		before := c.below(in.first)
@@ -276,7 +276,7 @@ func (b *bitmapExpr) position(out *ebbv1.BitmapAnswer, in idSpan, position uint6
 	})
 }
 
-// ends counts, and finds the smallest id and the largest.
+// ends counts the ids, and finds the smallest and the largest.
 func (b *bitmapExpr) ends(out *ebbv1.BitmapAnswer, in idSpan) {
 	if c, ok := b.sole(); ok {
 		before, upTo := c.below(in.first), c.upTo(in.last)
@@ -305,7 +305,7 @@ func (b *bitmapExpr) ends(out *ebbv1.BitmapAnswer, in idSpan) {
 	})
 }
 
-// below is how many ids of a stored bitmap are below this one, whatever the cursor has seen.
+// below is how many ids of a stored bitmap are below this one, wherever the cursor is.
 func (c *bitmapCursor) below(id uint64) uint64 {
 	if c.head.leaves == 0 {
 		return uint64(c.small.Rank(id))
@@ -329,7 +329,7 @@ func (c *bitmapCursor) upTo(id uint64) uint64 {
 	return c.below(id + 1)
 }
 
-// selectID is the id that has so many below it.
+// selectID returns the id with position ids below it.
 func (c *bitmapCursor) selectID(position uint64) (id uint64, ok bool) {
 	if position >= c.head.ids {
 		return 0, false
@@ -365,7 +365,7 @@ func (c *bitmapCursor) selectID(position uint64) (id uint64, ok bool) {
 //	              { slice } 0
 const partBitmap = 'b'
 
-// appendPart writes the containers of as many slices as there is room for, one at least.
+// appendPart writes the containers of as many slices as there is room for, at least one.
 func (b *bitmapExpr) appendPart(p *ebbv1.BitmapPart, at, bytes uint64) []byte {
 	var body []byte
 	next, end := p.GetFrom(), p.GetTo()

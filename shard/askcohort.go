@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// ranged compiles what an expression has in a range of ids, everything if that is nil.
+// ranged compiles the part of an expression in a range of ids; all of it if the range is nil.
 func ranged(x *ebbv1.BitmapExpr, in *ebbv1.BitRange, named bitmapNames) (*bitmapExpr, error) {
 	if in != nil {
 		span := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Range{Range: in}}
@@ -69,7 +69,7 @@ func countGroups(q *ebbv1.BitmapGroupsQuestion, named bitmapNames) (*ebbv1.Bitma
 	return out, nil
 }
 
-// TopGroups puts groups into the order of an answer, and keeps the first of them; all if top is 0.
+// TopGroups sorts groups into the order of an answer, and keeps the first top of them; all if top is 0.
 func TopGroups(g *ebbv1.BitmapGroups, top uint32) {
 	slices.SortFunc(g.Groups, func(a, b *ebbv1.BitmapGroup) int {
 		return cmp.Or(cmp.Compare(b.GetCount(), a.GetCount()), bytes.Compare(a.GetKey(), b.GetKey()))
@@ -87,7 +87,7 @@ type multiCount struct {
 	scratch bitmap.Scratch
 }
 
-// itself is the program of one bitmap.
+// itself is a program that evaluates to its one bitmap.
 var itself = bitmap.MustCompile(bitmap.Expr{Op: bitmap.Leaf}, 1)
 
 func (m *multiCount) begin() { m.which, m.by = m.which[:0], m.by[:0] }
@@ -96,7 +96,7 @@ func (m *multiCount) add(which int, c bitmap.Container) {
 	m.which, m.by = append(m.which, which), append(m.by, c)
 }
 
-// count adds to the counts of those that were added what each has in common with c.
+// count adds to counts, for each container that was added, how many ids it has in common with c.
 func (m *multiCount) count(c bitmap.Container, counts []uint64) {
 	if c.Count == 0 || len(m.by) == 0 {
 		return
@@ -108,8 +108,7 @@ func (m *multiCount) count(c bitmap.Container, counts []uint64) {
 	}
 }
 
-// cohortTable is evaluated slice by slice: see bitmap.Cohorts. Nothing is kept but a container of each period and the
-// counts.
+// cohortTable is evaluated slice by slice: see bitmap.Cohorts. It keeps only a container of each period and the counts.
 type cohortTable struct {
 	periods []*bitmapExpr
 	within  *bitmapExpr // nil: everything
@@ -148,7 +147,7 @@ func countCohort(q *ebbv1.BitmapCohortQuestion, named bitmapNames) (*ebbv1.Bitma
 // noSlice is above all slices.
 const noSlice = sliceMax + 1
 
-// next goes to the first slice from this one on in which there may be a row.
+// next moves to the first slice, from this one on, in which there may be a row.
 func (t *cohortTable) next(slice uint64) (at uint64, ok bool) {
 	for slice <= sliceMax {
 		at = noSlice
@@ -170,7 +169,7 @@ func (t *cohortTable) next(slice uint64) (at uint64, ok bool) {
 	return 0, false
 }
 
-// containers are those of the periods in the slice that next went to.
+// containers are the containers of the periods in the slice to which next has moved.
 func (t *cohortTable) containers(slice uint64) []bitmap.Container {
 	for i, p := range t.periods {
 		t.here[i] = bitmap.Container{}
@@ -181,7 +180,7 @@ func (t *cohortTable) containers(slice uint64) []bitmap.Container {
 	return t.here
 }
 
-// withinHere is what rows are within, in the slice that next went to.
+// withinHere is the container that rows are limited to, in the slice to which next has moved.
 func (t *cohortTable) withinHere() bitmap.Container {
 	if t.within == nil {
 		return bitmap.Full()
@@ -189,7 +188,7 @@ func (t *cohortTable) withinHere() bitmap.Container {
 	return t.within.container()
 }
 
-// containers is ids that came with the question: a bitmap.Directory.
+// containers are ids that came with the question, as a bitmap.Directory.
 type containers []looseSlice
 
 func (c containers) Len() int                         { return len(c) }

@@ -14,35 +14,34 @@ import (
 )
 
 const (
-	// linksDefault is how many links of each set a graph has when the question does not say.
+	// linksDefault is how many links of each set a graph has when the question gives no number.
 	linksDefault = 2
-	// GraphBytes is how many bytes all sets of a graph take together on the way, about; each takes its signature at
-	// least.
+	// GraphBytes is about how many bytes all sets of a graph take together in parts; each takes its signature at least.
 	GraphBytes = 3 << 20
-	// setBytesMax is what one set takes at most.
+	// setBytesMax is the most bytes that one set takes.
 	setBytesMax = 16 << 10
-	// comparedWhole is of how many named sets all links are computed before the strongest are chosen: of the one of
-	// similar, above all.
+	// comparedWhole is for how many named sets all links are computed before the strongest are chosen: above all for
+	// the one set of a question for similar sets.
 	comparedWhole = 16
-	// thingBytes is what a thing of a set that forgets takes on the way: its hash and its age.
+	// thingBytes is what a member of a set that forgets takes in a part: its hash and its age.
 	thingBytes = 14
 )
 
-// askGraph sends of each set what a graph needs: its hashes while it is exact and they take no more than the question
-// says, else its signature; of one that forgets as many things as fit.
+// askGraph sends what a graph needs of each set. For an exact set these are its hashes, if they take no more than the
+// question allows, otherwise its signature. For a set that forgets these are as many members as fit.
 func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sketch.Tick, within int) *ebbv1.ShardAnswer {
 	room := int(cmp.Or(ask.PartBytes, GraphBytes))
 	return f.askSets(q, partGraph, ask.AsOfUs, at, within, func(b body, of int) body { return fitting(b, min(room/of, setBytesMax)) })
 }
 
-// GraphRooms says how many bytes the parts of some shards should have: of those whose sets were cut, and which have
-// more sets than others, so that each set has its part of GraphBytes. It is 0 of the others.
+// GraphRooms returns how many bytes the parts of shards should have, so that each set has its share of GraphBytes. It
+// is 0 for a shard whose sets were not cut, or that has no more sets than others.
 func GraphRooms(answers []*ebbv1.ShardAnswer) []uint32 {
 	parts, total := make([][]namedSet, len(answers)), 0
 	for i, a := range answers {
 		_, sets, ok := decodeSets(partGraph, a.GetPart())
 		if !ok {
-			return nil // to merge them fails, and says why
+			return nil // merging them fails, and returns the reason
 		}
 		parts[i] = sets
 		for _, s := range sets {
@@ -61,7 +60,7 @@ func GraphRooms(answers []*ebbv1.ShardAnswer) []uint32 {
 	return rooms
 }
 
-// cut says whether a set may have come without some of its things.
+// cut says whether a set may have come without some of its members.
 func (s namedSet) cut() bool {
 	plain, ok := s.body.(*set)
 	return s.body != nil && (!ok || !plain.Exact())
@@ -83,7 +82,7 @@ func (g *gathered) inOrder(keys [][]byte) (sets []namedSet) {
 	return sets
 }
 
-// fitting is what of a set takes about so many bytes.
+// fitting reduces a set to about room bytes.
 func fitting(b body, room int) body {
 	s, plain := b.(*set)
 	switch {
@@ -95,7 +94,7 @@ func fitting(b body, room int) body {
 	return nameless(b, sketch.SetKMin)
 }
 
-// tooManySets refuses a graph of at least so many.
+// tooManySets refuses a graph of n sets or more.
 func tooManySets(n int) *proto.Error {
 	return proto.ErrResponseTooLarge.Errorf("%d keys match, or more: the limit of a graph is %d sets", n, proto.GraphKeysMax).WithHint("use a narrower pattern")
 }
@@ -152,8 +151,8 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Graph{Graph: out}}, nil
 }
 
-// linkOf is a link with its interval. The strongest links are chosen among so many, and the intervals hold for all of
-// these together (Bonferroni): else those that chance makes strong would be shown, and their intervals be wrong.
+// linkOf returns a link with its interval. The strongest links are chosen among many, and the intervals hold for all of
+// those together (Bonferroni). Otherwise links that are strong by chance would be shown, with wrong intervals.
 func linkOf(l sketch.SetLink, confidence float64, among int) *ebbv1.GraphLink {
 	e := share(confidence, l.Jaccard)
 	if l.Jaccard.StdErr > 0 {

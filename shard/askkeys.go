@@ -17,7 +17,7 @@ import (
 //	keys   'k'  KeyList, serialised
 const partKeys = 'k'
 
-// listCost is that of looking through all names, and of the totals where they are what keys are listed by.
+// listCost is the cost to look through all names, and to read the totals if keys are listed by total.
 func (f *frame) listCost(q *ebbv1.KeysQuestion) int {
 	cost := f.matchCost()
 	if q.GetOrder() != ebbv1.KeyOrder_KEY_ORDER_TOTAL || cost > 1<<17 {
@@ -29,7 +29,7 @@ func (f *frame) listCost(q *ebbv1.KeysQuestion) int {
 	return cost
 }
 
-// totalCost is that of reading what a key holds.
+// totalCost is the cost to read what a key holds.
 func (f *frame) totalCost(key uint32) int {
 	sum := f.summary(key)
 	if sum.body == nil {
@@ -51,7 +51,7 @@ type shortlist struct {
 	found []candidate
 }
 
-// add takes a key in. Now and then it drops those that are not among the first.
+// add adds a key. From time to time it drops those that are not among the first.
 func (l *shortlist) add(c candidate) {
 	if l.found = append(l.found, c); len(l.found) >= 2*l.n+64 {
 		l.cut()
@@ -134,7 +134,7 @@ func (sum *summary) last() sketch.Tick {
 	return sum.dist.Last()
 }
 
-// info says what is known of a key that is there.
+// info returns what is known of a key that was found.
 func (f *frame) info(ns *namespace, key uint32, at sketch.Tick) *ebbv1.KeyInfo {
 	sum, p := f.summary(key), ns.params()
 	info := &ebbv1.KeyInfo{
@@ -173,7 +173,7 @@ func (f *frame) info(ns *namespace, key uint32, at sketch.Tick) *ebbv1.KeyInfo {
 	return info
 }
 
-// never is 0 for the end of time.
+// never converts a time, MaxTick to 0.
 func never(t sketch.Tick) int64 {
 	if t == sketch.MaxTick {
 		return 0
@@ -181,8 +181,8 @@ func never(t sketch.Tick) int64 {
 	return int64(t)
 }
 
-// mergeKeys takes the first keys of all shards. Totals of shards that were evaluated at different times, as under an
-// event clock, fade to the latest of them.
+// mergeKeys returns the first keys of all shards. Totals of shards that were evaluated at different times, as under an
+// event clock, fade to the latest of these times.
 func mergeKeys(q *ebbv1.KeysQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	out := &ebbv1.KeyList{}
 	lists := make([]*ebbv1.KeyList, len(answers))
@@ -215,7 +215,7 @@ func mergeKeys(q *ebbv1.KeysQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answ
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Keys{Keys: out}}, nil
 }
 
-// validList reports whether a list from elsewhere is made of keys and numbers.
+// validList reports whether a list from elsewhere has valid keys and finite numbers.
 func validList(list *ebbv1.KeyList) bool {
 	return list.AsOfUs >= 0 && list.AsOfUs <= int64(clockMax) && !slices.ContainsFunc(list.Keys, func(info *ebbv1.KeyInfo) bool {
 		t := info.GetTotal()
@@ -233,12 +233,12 @@ func fade(info *ebbv1.KeyInfo, age int64) {
 	t.Value, t.StdError, t.Low, t.High = t.Value*left, t.StdError*left, t.Low*left, t.High*left
 }
 
-// describeCost is that of reading the one key that a question names.
+// describeCost is the cost to read the one key that a question names.
 func (f *frame) describeCost(q *ebbv1.Question) int {
 	cost := 0
 	if ns := f.lookup([]byte(q.GetNamespace())); ns != nil {
 		for _, name := range proto.QuestionKeys(q) {
-			if slow := f.slowOf(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
+			if slow := f.slowOf(ns); slow != nil && q.GetExport().GetBoth() { // an image with both counts has it too
 				if other, ok := f.findKey(slow, name); ok {
 					cost += describeBin * f.totalCost(other)
 				}
@@ -254,7 +254,7 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 	return cost
 }
 
-// describeBin is what it takes to serialise a bin, in bins read.
+// describeBin is the cost to serialise a bin, in bins read.
 const describeBin = 16
 
 func (f *frame) askDescribe(q *ebbv1.ShardQuestion, ask *ebbv1.DescribeQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
@@ -277,7 +277,7 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 		out.HalfLifeUs = int64(p.HalfLife)
 	}
 	if proto.BySlice(ns.definition) {
-		return // what there is to say of it is in all shards
+		return // sizes and accuracy depend on all shards
 	}
 	out.MemoryBytes = uint64(f.memoryOf(ns, key))
 	if sum.body == nil {
@@ -286,7 +286,7 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 		return
 	}
 	if v := sum.bitmap(); v != nil {
-		out.Bytes = uint64(v.size()) // which may be too long to write down
+		out.Bytes = uint64(v.size()) // an encoded bitmap may be too long
 	} else {
 		out.Bytes = uint64(len(sum.body.appendBinary(nil)))
 	}

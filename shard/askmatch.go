@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// askMatch finds the phrases of a key in a text. A key lies whole on its shard, so there are no parts: the one shard
+// askMatch finds the phrases of a key in a text. All of a key is in one shard, so there are no parts: the one shard
 // that is asked has the answer.
 func (f *frame) askMatch(q *ebbv1.ShardQuestion, ask *ebbv1.MatchQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))

@@ -11,8 +11,8 @@ func (f *frame) askOverlap(q *ebbv1.ShardQuestion, ask *ebbv1.OverlapQuestion, a
 	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, small)
 }
 
-// overlapThings is how many things of a set go to the node that compares it with others, where a shard has so many
-// sets: all, or a prefix of as many as fit into the part.
+// overlapThings is how many members of a set fit into a part, where a shard has so many sets. The node that compares
+// the sets gets that many, or all if there are fewer.
 func overlapThings(b body, of int) int {
 	bytes := overlapBytes / max(of, 1)
 	if _, plain := b.(*set); plain {
@@ -24,12 +24,12 @@ func overlapThings(b body, of int) int {
 const (
 	// overlapBytes is how many bytes the sets of one part take together.
 	overlapBytes = answerBytesMax - answerBytesMax/16
-	// setHead is what a set takes on the way besides its things: its name and its parameters.
+	// setHead is what a set takes in a part in addition to its members: its name and its parameters.
 	setHead = proto.KeyLenMax + 128
 )
 
-// mergeOverlaps compares the sets of all parts. One that no shard has told of leaves nothing to say: without it the
-// others say something else.
+// mergeOverlaps compares the sets of all parts. If no part has one of the sets, there is no answer: without it the
+// other sets would give another result.
 func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	g, err := gather(partOverlap, answers)
 	if err != nil {
@@ -77,11 +77,11 @@ func mergeOverlaps(q *ebbv1.OverlapQuestion, answers []*ebbv1.ShardAnswer) (*ebb
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Overlap{Overlap: out}}, nil
 }
 
-// overlapStepsMax bounds what it takes to compare sets, in seconds: a step takes some 10 ns.
+// overlapStepsMax bounds the steps that it takes to compare sets. A step takes some 10 ns, so they take seconds.
 const overlapStepsMax = 1 << 28
 
-// steps is about how many steps it takes to compare sets: each thing of each set, as often as expressions name that and
-// as deep.
+// steps is about how many steps it takes to compare sets: each member of each set, as often as expressions name the
+// set, times its depth there.
 func (a *alike) steps(exprs []sketch.SetExpr, first bool) int {
 	own, all := make([]int, len(exprs)), 0
 	for i := range exprs {
@@ -119,7 +119,7 @@ func (a *alike) len(i int) int {
 	return 0
 }
 
-// compare says what all sets have in common.
+// compare fills in what all sets have in common.
 func (a *alike) compare(out *ebbv1.Overlap, exprs []sketch.SetExpr, at sketch.Tick, confidence float64) error {
 	o, err := a.overlap(exprs, at)
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *alike) compare(out *ebbv1.Overlap, exprs []sketch.SetExpr, at sketch.Ti
 	return nil
 }
 
-// similar is how similar the first set is to each other.
+// similar returns how similar the first set is to each of the others.
 func (a *alike) similar(exprs []sketch.SetExpr, at sketch.Tick, confidence float64) (out []*ebbv1.Estimate, err error) {
 	for i := 1; i < len(exprs); i++ {
 		var j sketch.SetEstimate
@@ -147,7 +147,7 @@ func (a *alike) similar(exprs []sketch.SetExpr, at sketch.Tick, confidence float
 	return out, nil
 }
 
-// overlapExprs are the sets of a question, in terms of its keys.
+// overlapExprs are the sets of a question, as expressions over its keys.
 func overlapExprs(q *ebbv1.OverlapQuestion, keys [][]byte) []sketch.SetExpr {
 	at := make(map[string]int, len(keys))
 	for i, key := range keys {
@@ -163,7 +163,7 @@ func overlapExprs(q *ebbv1.OverlapQuestion, keys [][]byte) []sketch.SetExpr {
 	return out
 }
 
-// setExpr is an expression that proto.CheckQuestion has found right. One without operands is empty.
+// setExpr converts an expression that proto.CheckQuestion has checked. One without operands is empty.
 func setExpr(x *ebbv1.BitmapExpr, at map[string]int) sketch.SetExpr {
 	out := sketch.SetExpr{Op: sketch.SetOr}
 	switch e := x.GetExpr().(type) {
@@ -188,13 +188,13 @@ func (a *alike) overlap(exprs []sketch.SetExpr, at sketch.Tick) (sketch.SetsOver
 	if len(a.ebbing) > 0 {
 		return sketch.OverlapOfDecayed(a.ebbing, exprs, at)
 	}
-	if len(a.plain) == 0 { // no set is there
+	if len(a.plain) == 0 { // there are no sets
 		return sketch.SetsOverlap{}, nil
 	}
 	return sketch.OverlapOf(a.plain, exprs)
 }
 
-// sized are sets that are made of others, as they are answered: a key by its name, any other as it comes.
+// sized returns the sets of exprs with their sizes, as an answer has them: a key with its name, an expression without.
 func (a *alike) sized(
 	sets []namedSet, exprs []sketch.SetExpr, at sketch.Tick, confidence float64,
 ) (out []*ebbv1.SizedSet, err error) {
@@ -218,7 +218,7 @@ func (a *alike) sized(
 	return out, nil
 }
 
-// exprFound says whether any of the sets that an expression is made of is there.
+// exprFound says whether any of the sets in an expression exists.
 func exprFound(e *sketch.SetExpr, sets []namedSet) bool {
 	if e.Op == sketch.SetLeaf {
 		return sets[e.Leaf].body != nil
@@ -231,7 +231,7 @@ func exprFound(e *sketch.SetExpr, sets []namedSet) bool {
 	return false
 }
 
-// share is an estimate of a part of a whole, which is at most 1.
+// share returns the estimate of a part of a whole, which is at most 1.
 func share(confidence float64, e sketch.SetEstimate) *ebbv1.Estimate {
 	out := estimated(confidence, e)
 	if e.StdErr > 0 {

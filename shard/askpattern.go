@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A part of a question with patterns says first how many keys matched: those of the question, and those of its
+// A part of a question with patterns begins with how many keys matched: those of the question, and those of its
 // baseline.
 //
 //	matched   'e'  uvarint(keys) uvarint(keys of the baseline)
@@ -30,13 +30,13 @@ func appendMatched(b []byte, patterns [][]byte, matched ...uint64) []byte {
 	return b
 }
 
-// matchCost is what it takes to look through the names of all keys, in bins.
+// matchCost is the cost to look through the names of all keys, in bins.
 func (f *frame) matchCost() int { return keyCost * int(f.summaries.keys.slots) }
 
-// keyCost is what it takes to match one name, in bins read.
+// keyCost is the cost to match one name, in bins read.
 const keyCost = 16
 
-// matching yields the keys of a namespace that are there and match, in the order of their slots.
+// matching yields the keys of a namespace that are alive and match, in the order of their slots.
 func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(key uint32) *proto.Error) *proto.Error {
 	slow := f.slowKeys(ns)
 	var name []byte
@@ -55,8 +55,8 @@ func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(
 	return p.exhausted()
 }
 
-// foldAll adds up the keys named and the distributions that match, each once. Each bin costs so much. fits says whether
-// there is room for a sum of so many bins.
+// foldAll adds up the keys named and the distributions that match, each once. binCost is the cost of a bin. fits says
+// whether there is room for a sum of so many bins.
 func (f *frame) foldAll(
 	t *total, ns *namespace, keys, texts [][]byte, partial bool, binCost int, fits func(bins int) bool,
 ) *proto.Error {
@@ -86,7 +86,7 @@ func (f *frame) foldAll(
 	})
 }
 
-// addMatching adds to a union the keys that match, distributions apart, and are not named. fits says whether there is
+// addMatching adds to a union the keys that match and are not named, without distributions. fits says whether there is
 // room for a union that holds so many bytes.
 func (f *frame) addMatching(
 	u *summaryMerger, ns *namespace, keys, texts [][]byte, fits func(held int) bool,

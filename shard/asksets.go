@@ -9,20 +9,20 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Parts of the answers to an OverlapQuestion and a GraphQuestion are the sets that a shard holds, each by its name,
+// Parts of the answers to an OverlapQuestion and a GraphQuestion are the sets that a shard holds, each with its name,
 // without members:
 //
 //	sets      'o' or 'g'  uvarint(at) { uvarint(len) name  form  size error  uvarint(len) body }
 //
-// 'O' and 'G' have a double before at: what each key that is not there may have held when it died (see lostBodies).
-// form 0 is a key that is not there, and no more of it; size and its standard error are doubles, 8 bytes little endian.
-// Of a graph the bodies are made as small as the question says. What is said of the whole is always said of such parts,
-// also by a shard that has all the keys.
+// 'O' and 'G' have a double before at: what each missing key may have held when it died (see lostBodies). form 0 is a
+// missing key, without any more fields. size and its standard error are doubles, 8 bytes little endian. The bodies of a
+// graph are made as small as the question says. Answers about all sets are always computed from such parts, also by a
+// shard that has all the keys.
 const (
 	partOverlap = 'o'
 	partGraph   = 'g'
 
-	// partMissed is taken from the letter of a part that says what keys may have held that are not there.
+	// partMissed is subtracted from the letter of a part that has what missing keys may have held.
 	partMissed = 'o' - 'O'
 )
 
@@ -30,11 +30,12 @@ const (
 type namedSet struct {
 	name   []byte
 	size   sketch.SetEstimate
-	body   body    // a set or a setDecayed; nil: not there
-	missed float64 // what one that is not there may have held
+	body   body    // a set or a setDecayed; nil: the key is missing
+	missed float64 // what a missing set may have held
 }
 
-// askSets answers with a part, or with what follows from it alone. small makes a body, one of so many, fit to travel.
+// askSets answers with a part, or with the answer that is computed from the part alone. small makes a body small enough
+// for a part with so many bodies.
 func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch.Tick, room int, small func(b body, of int) body) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(asOf), at)
@@ -83,7 +84,7 @@ func appendMissed(kind byte, sets []namedSet) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{kind - partMissed}, math.Float64bits(missed))
 }
 
-// setsMatching adds to sets those whose keys match the patterns of a question and are not named by it.
+// setsMatching adds to sets those whose keys match the patterns of a question, without the keys that it names.
 func (f *frame) setsMatching(sets []namedSet, ns *namespace, q *ebbv1.Question, at sketch.Tick, room int) ([]namedSet, *proto.Error) {
 	texts := proto.QuestionPatterns(q)
 	if ns == nil || len(texts) == 0 {
@@ -108,7 +109,7 @@ func (f *frame) setsMatching(sets []namedSet, ns *namespace, q *ebbv1.Question, 
 	return sets, err
 }
 
-// setNamed finds a set as it is at a time.
+// setNamed finds a set as of a time.
 func (f *frame) setNamed(ns *namespace, name []byte, at sketch.Tick) (namedSet, *proto.Error) {
 	out := namedSet{name: name}
 	if ns == nil {
@@ -140,7 +141,7 @@ func sizeOf(b body, at sketch.Tick) sketch.SetEstimate {
 	return b.(*setDecayed).Estimate(at)
 }
 
-// nameless is a set of at most k things without their members, to be read at once.
+// nameless returns a copy of a set with at most k hashes and no members.
 func nameless(b body, k int) body {
 	if s, plain := b.(*set); plain {
 		return &set{s.Reduced(k)}
@@ -160,7 +161,7 @@ func (s *namedSet) append(b []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
 }
 
-// gathered are sets of all parts.
+// gathered is the sets of all parts.
 type gathered struct {
 	at   sketch.Tick
 	sets map[string]namedSet
@@ -189,7 +190,7 @@ func gather(kind byte, answers []*ebbv1.ShardAnswer) (*gathered, *proto.Error) {
 	return g, nil
 }
 
-// fade brings the size to a later time.
+// fade scales the size to a later time.
 func (s *namedSet) fade(from, to sketch.Tick) {
 	d, decays := s.body.(*setDecayed)
 	if !decays || from == to {
@@ -235,13 +236,13 @@ func decodeSets(kind byte, raw []byte) (at sketch.Tick, sets []namedSet, ok bool
 	return at, sets, true
 }
 
-// alike is sets of one form; the other list is empty, and both are when no set is there.
+// alike is sets of one form: one of the lists is empty, and both are if there is no set.
 type alike struct {
 	plain  []*sketch.Set
 	ebbing []*sketch.SetDecayed
 }
 
-// sameForm lists sets, with an empty one for each that is not there.
+// sameForm returns the sets, with an empty one for each that is missing. It refuses sets of different forms.
 func sameForm(sets []namedSet) (alike, *proto.Error) {
 	var first body
 	for _, s := range sets {
@@ -269,7 +270,7 @@ func sameForm(sets []namedSet) (alike, *proto.Error) {
 	return out, nil
 }
 
-// addEmpty adds an empty set that compares with another.
+// addEmpty adds an empty set that can be compared with like.
 func (a *alike) addEmpty(like body) {
 	switch b := like.(type) {
 	case *set:
@@ -281,7 +282,7 @@ func (a *alike) addEmpty(like body) {
 	}
 }
 
-// sized is a set as it is answered.
+// sized returns the set with its size, as an answer has it.
 func (s *namedSet) sized(confidence float64) *ebbv1.SizedSet {
 	return &ebbv1.SizedSet{Key: s.name, Found: s.body != nil, Size: estimated(confidence, s.size)}
 }

@@ -22,7 +22,7 @@ func sourcesLimit(q *ebbv1.SourcesQuestion) int {
 	return int(cmp.Or(q.GetLimit(), proto.KeysListDefault))
 }
 
-// askSources lists the ordered sources of a namespace, and those that have none.
+// askSources lists the ordered sources of a namespace, and the sources without a namespace.
 func (f *frame) askSources(q *ebbv1.ShardQuestion, ask *ebbv1.SourcesQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	namespace := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
 	at = f.evaluation(f.lookup([]byte(namespace)), 0, at)
@@ -49,8 +49,8 @@ func (f *frame) askSources(q *ebbv1.ShardQuestion, ask *ebbv1.SourcesQuestion, a
 	}
 }
 
-// sortSources sorts a list by name, takes entries of one name together, each of that many shards at most, and cuts it
-// at a limit.
+// sortSources sorts a list by name, joins entries of the same name, and cuts the list at limit. shards is the most
+// shards that an entry may have.
 func sortSources(list *ebbv1.SourceList, shards uint32, limit int) {
 	slices.SortFunc(list.Sources, func(a, b *ebbv1.SourceInfo) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.NewestOffset, b.NewestOffset))
@@ -70,7 +70,7 @@ func sortSources(list *ebbv1.SourceList, shards uint32, limit int) {
 	list.Sources = kept[:min(len(kept), limit)]
 }
 
-// mergeSources takes the first sources of all shards.
+// mergeSources returns the first sources of all shards.
 func mergeSources(q *ebbv1.SourcesQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	out := &ebbv1.SourceList{}
 	for i, a := range answers {

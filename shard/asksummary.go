@@ -80,7 +80,7 @@ func (f *frame) addSlot(u *summaryMerger, key uint32) *proto.Error {
 	return nil
 }
 
-// union is the merge of bodies, over keys of a shard and then over shards.
+// summaryMerger merges bodies, over keys of a shard and then over shards.
 type summaryMerger struct {
 	at    sketch.Tick
 	body  body // nil: nothing found
@@ -88,17 +88,17 @@ type summaryMerger struct {
 	alone bool // no other key is asked about
 	names int  // how many members of a set are asked for
 
-	merges bool // sets that forget are merged: the node that asks may be of a build that reads no larger ones
+	merges bool // sets that forget are merged: an old build that asks could not read a larger union
 
-	// of the set in body and of others; nil while there are none
+	// the union of the set in body and of others; nil while there are none
 	sets    *sketch.SetUnion
 	decayed *sketch.SetDecayedUnion
 
 	matched uint64  // how many keys the patterns found
-	missed  float64 // what named keys that are not there may have held; see sketch.Params.LostAtBirth
+	missed  float64 // what missing keys that were named may have held; see sketch.Params.LostAtBirth
 }
 
-// add merges a body, which stays as it is.
+// add merges a body, and does not change that body.
 func (u *summaryMerger) add(b body) error {
 	if u.body == nil {
 		u.body = b
@@ -119,7 +119,7 @@ func (u *summaryMerger) add(b body) error {
 	return u.body.merge(b)
 }
 
-// answer evaluates the union. What is asked must be what its kind knows.
+// answer evaluates the union. It refuses a question for something that the kind does not know.
 func (u *summaryMerger) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) {
 	out := &ebbv1.Summary{Keys: q.Keys, AsOfUs: int64(u.at), Confidence: sureness(q)}
 	if u.body == nil {
@@ -153,7 +153,7 @@ func (u *summaryMerger) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto
 	return out, nil
 }
 
-// unknownTo names what a question asks for and a kind does not know; "" if it knows all.
+// unknownTo names what a question asks for and a kind does not know; "" if there is nothing.
 func unknownTo(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) string {
 	switch {
 	case len(q.GetBins()) > 0 && kind != ebbv1.Kind_KIND_COUNTMIN && kind != ebbv1.Kind_KIND_TOPK && kind != ebbv1.Kind_KIND_BLOOM:
@@ -168,7 +168,7 @@ func unknownTo(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) string {
 	return ""
 }
 
-// widen adds to an answer what the keys may have held that are not there.
+// widen adds to an answer what missing keys may have held.
 func (u *summaryMerger) widen(out *ebbv1.Summary) {
 	wider(out.Total, u.missed)
 	for _, e := range out.Bins {
@@ -196,11 +196,11 @@ func (u *summaryMerger) appendPart(b []byte) []byte {
 	return merged.appendBinary(append(b, byte(u.body.form())))
 }
 
-// decodeBody reads what appendBinary wrote, and nothing may follow.
+// decodeBody reads what appendBinary wrote; nothing may follow.
 func decodeBody(f form, raw []byte) (body, bool) { return decodeBodyWithin(f, raw, math.MaxInt) }
 
-// decodeBodyWithin refuses a body as well that takes more memory than room, in bytes, where it is not in proportion to
-// what is written down of it.
+// decodeBodyWithin is decodeBody, and also refuses a body whose sparsely encoded parts take more memory than room, in
+// bytes: see sparse.
 func decodeBodyWithin(f form, raw []byte, room int) (body, bool) {
 	make, known := forms[f]
 	if !known {
@@ -236,7 +236,7 @@ func decodeSummaryPart(raw []byte) (*summaryMerger, bool) {
 	return u, ok
 }
 
-// mergeSummaries folds parts, in the order of shards, evaluated at the latest of their times.
+// mergeSummaries folds parts in the order of shards. The answer is as of the latest of their times.
 func mergeSummaries(q *ebbv1.SummaryQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	sum := summaryMerger{names: namesOf(q)}
 	for i, a := range answers {

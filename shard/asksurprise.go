@@ -14,7 +14,7 @@ import (
 //	               uvarint(len) distribution part     of those of the baseline
 const partSurprise = 'x'
 
-// differencesDefault is how many bins of a difference an answer names when the question does not say.
+// differencesDefault is how many bins of a difference an answer names when the question gives no number.
 const differencesDefault = 10
 
 func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
@@ -54,7 +54,8 @@ func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion,
 	}
 }
 
-// surprise compares two totals whose bins have the same ids: what they have left, also below the threshold.
+// surprise compares two totals whose bins have the same ids. It compares all that is left of them, also below the
+// threshold.
 func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *proto.Error) {
 	out := &ebbv1.Surprise{Keys: q.Keys, Against: q.Against, AsOfUs: int64(t.at), PValue: 1}
 	if base.dist == nil || vanished(&base.params, base.dist, base.at) {
@@ -99,7 +100,7 @@ func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *prot
 	return out, nil
 }
 
-// noBin is no bin's id.
+// noBin is an id that no bin has.
 const noBin = ^uint32(0)
 
 func mergeSurprises(q *ebbv1.SurpriseQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {

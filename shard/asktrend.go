@@ -20,10 +20,10 @@ import (
 //	            uvarint(began) uvarint(from) had        of its exposure; had is a double, 8 bytes little endian
 const partTrend = 't'
 
-// changesDefault is how many rising and falling bins an answer names when the question does not say.
+// changesDefault is how many rising and falling bins an answer names when the question gives no number.
 const changesDefault = 10
 
-// tally is a total, and for how long it has been counted.
+// tally is a total, and the time for which it has been counted.
 type tally struct {
 	total
 	began    sketch.Tick
@@ -80,7 +80,7 @@ func (t *tally) appendTally(b []byte, names binNames) []byte {
 	return appendWatched(b, t.began, t.exposure)
 }
 
-// reading reads a tally for its rates: the bins as they were counted, whatever the floor shows in their place.
+// reading evaluates a tally for its rates: the bins as they were counted, without the effect of the floor.
 func (t *tally) reading() (sketch.Reading, float64) {
 	t.params.Floor = sketch.Prune
 	d := t.dist
@@ -94,7 +94,7 @@ func (t *tally) reading() (sketch.Reading, float64) {
 	return d.At(&t.params, t.at), exposure
 }
 
-// trend compares two tallies whose bins have the same ids, in any order of their half-lives.
+// trend compares two tallies whose bins have the same ids, with half-lives in either order.
 func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Error) {
 	out := &ebbv1.Trend{Keys: q.Keys, AsOfUs: int64(fast.at), Confidence: cmp.Or(q.GetConfidence(), proto.DefaultConfidence), Total: unknownChange(nil)}
 	if fast.version == 0 || slow.version == 0 || fast.params.Decay != sketch.HalfLife || slow.params.Decay != sketch.HalfLife {
@@ -166,7 +166,7 @@ func changesOf(t *sketch.Trend, now, usual sketch.Reading, names binNames, confi
 	return out
 }
 
-// firstOf returns the changes on the side of 0 that by is made for, the least by first and then by name, n at most.
+// firstOf returns the changes for which by is negative, at most n: the smallest by by first, and then by name.
 func firstOf(changes []*ebbv1.Change, n int, by func(*ebbv1.Change) float64) []*ebbv1.Change {
 	var out []*ebbv1.Change
 	for _, c := range changes {
@@ -180,7 +180,7 @@ func firstOf(changes []*ebbv1.Change, n int, by func(*ebbv1.Change) float64) []*
 	return out[:min(n, len(out))]
 }
 
-// unknownChange is what is said of a bin where nothing can be compared.
+// unknownChange is the change of a bin when nothing can be compared.
 func unknownChange(bin []byte) *ebbv1.Change {
 	return changeOf(bin, new(sketch.Trend).Of(0, 0, proto.DefaultConfidence))
 }
@@ -191,7 +191,7 @@ func changeOf(bin []byte, c sketch.Change) *ebbv1.Change {
 	}
 }
 
-// infinite says of a change that one of its numbers is none: no shard counts so much, or for so short a time.
+// infinite says whether a number of a change is not finite: no shard counts so much, or for so short a time.
 func infinite(c *ebbv1.Change) bool {
 	return slices.ContainsFunc([]float64{c.FastRate, c.SlowRate, c.Bits, c.StdErrorBits, c.LowBits, c.HighBits, c.ZScore, c.PValue}, func(v float64) bool { return !number(v) })
 }
@@ -241,13 +241,14 @@ func mergeTrends(
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Trend{Trend: out}}, nil
 }
 
-// valid says whether its numbers are ones that a shard may have written.
+// valid says whether the numbers of a tally are ones that a shard may have written.
 func (t *tally) valid() bool {
 	return t.began >= 0 && t.began <= clockMax && t.exposure.From >= 0 && t.exposure.From <= clockMax && t.exposure.Had >= 0 && t.exposure.Had <= math.MaxFloat64
 }
 
-// longest gives a sum the exposure of the shard that has counted for the longest, of those that know the newest
-// settings: shards begin when they first hear of a namespace, which is the same time for all that are written to.
+// longest gives a sum the exposure of the shard that has counted for the longest time, among those with the newest
+// settings. A shard begins to count when it first learns of a namespace, which is the same time for all that are
+// written to.
 func longest(sum *total, parts []*tally) *tally {
 	t := &tally{total: *sum}
 	for _, p := range parts {
@@ -264,7 +265,7 @@ func longest(sum *total, parts []*tally) *tally {
 	return t
 }
 
-// trendCost is what the slow namespace adds to the bins of a question.
+// trendCost is the cost that the slow namespace adds to a question, in bins.
 func (f *frame) trendCost(ns *namespace, keys [][]byte) int {
 	cost := 0
 	if slow := f.slowOf(ns); slow != nil {

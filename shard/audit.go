@@ -8,14 +8,14 @@ import (
 // Audit is a part of a shard. All replicas compute a checksum of it at the same entry of the log.
 type Audit struct {
 	Index    uint64 // of the entry
-	Part, Of uint32 // Of is 0 of none
+	Part, Of uint32 // Of is 0 if there is no audit
 }
 
-// auditPartsMax is into how many parts a shard is divided at most.
+// auditPartsMax is the largest number of parts of a shard.
 const auditPartsMax = 1 << 16
 
-// audit notes that an entry asks for one. What it asks is not part of the state: a replica that has no time for it
-// holds the same.
+// audit records that an entry asks for an audit. The request is not part of the state: a replica that has no time for
+// it has the same state.
 func (s *State) audit(body []byte) {
 	a := Audit{Index: s.applying}
 	fields(body, func(num protowire.Number, v uint64, _ []byte) {
@@ -37,14 +37,14 @@ func (s *State) Audited() (a Audit, ok bool) {
 	return a, a.Of > 0
 }
 
-// AuditFormat says what PartChecksum is of, and how it is written down: builds whose formats differ compute different
-// checksums of equal states. The low byte is of what a part is made of, the rest that of snapshots, whose writers it
-// uses: the oldest that this build writes, since a newer one comes with a behaviour version, which all replicas have at
+// AuditFormat identifies what PartChecksum covers and how that is encoded: builds whose formats differ compute
+// different checksums of equal states. The low byte is for the content of a part. The rest is the snapshot format that
+// encodes it: the oldest that this build writes. A newer one comes with a behaviour version, which all replicas have at
 // the same entry.
 const AuditFormat = formatOldest<<8 | 1
 
-// PartChecksum returns a hash of a part of what is replicated: of every Of-th of its keys, bins, dictionaries and
-// pieces of a restore, and of all that is small. Replicas that have applied the same entries have the same, or have
+// PartChecksum returns a hash of one of a.Of parts of the replicated state: a share of its keys, bins, dictionaries and
+// pieces of a restore, and all that is small. Replicas that have applied the same entries have the same hash, or have
 // diverged.
 func (f *frame) PartChecksum(a Audit) uint64 {
 	h := xxh3.New()

@@ -7,9 +7,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A rate is a count by the time that was counted, and of a stream on event time only its events say when that began:
-// with the earliest. But one with a wrong date, in 1970 say, would have it that hardly anything has come since. So
-// events are taken in active periods, whatever order they come in:
+// A rate is a count divided by the time that was counted. For a stream on event time only the events show when that
+// time began: with the earliest one. But with one wrong date, in 1970 say, all rates would be almost zero. So events
+// are grouped in active periods, whatever order they come in:
 //
 //	events        x                   x xx x            xxxx xx xxxxxxx xxxx
 //	periods       3                   2                 1                  now
@@ -17,9 +17,9 @@ import (
 //	a gap divides two periods if it is longer than the time from its end until now, and than a minute
 //	a period counts if it has at least a 64th of the events that came after it
 //
-// and counting began with the earliest period that counts. Each period is more than twice as far from now as the one
-// after it, so there are few. Now moves forward only, so a gap that divides nothing at a time divides nothing later,
-// and periods that are joined as events come are those that all events together have.
+// Counting began with the earliest period that counts. Each period is more than twice as far from now as the one after
+// it, so there are few. Now only moves forward, so a gap that divides nothing at a time divides nothing later. So
+// periods that are joined as events come are the periods of all events together.
 
 // activePeriod is a stretch of event time without a long gap.
 type activePeriod struct {
@@ -30,17 +30,18 @@ type activePeriod struct {
 const (
 	// gapMin is a gap that never divides periods.
 	gapMin = sketch.Tick(60e6)
-	// activeShare: a period counts if it has one event for so many later ones.
+	// activeShare: a period counts if it has at least one event for activeShare later ones.
 	activeShare = 64
-	// activeMax is more than there can be once they are joined: the time since 1970 and a minute differ by 2^28.
+	// activeMax is more than the number of periods that are possible once they are joined: the time since 1970 and a
+	// minute differ by 2^28.
 	activeMax = 48
-	// eventsMax is more than come in two years at a thousand million a second.
+	// eventsMax is more events than come in two years at a thousand million a second.
 	eventsMax = 1 << 56
-	// activeEvents is what a period counts for whose events were not counted.
+	// activeEvents is the number of events of a period whose events were not counted.
 	activeEvents = 1 << 16
 )
 
-// activePeriods are those of a namespace, the latest first.
+// activePeriods are the active periods of a namespace, the latest first.
 type activePeriods []activePeriod
 
 // add counts an event, at a time that is no later than now.
@@ -70,7 +71,7 @@ func joined(later, earlier *activePeriod, now sketch.Tick) bool {
 	return later.first-earlier.last <= max(now-later.first, gapMin)
 }
 
-// join joins in place what nothing divides.
+// join joins in place the periods that no gap divides.
 func (s activePeriods) join(now sketch.Tick) activePeriods {
 	out := s[:0]
 	for _, p := range s {
@@ -85,7 +86,7 @@ func (s activePeriods) join(now sketch.Tick) activePeriods {
 	return out
 }
 
-// began is when counting began, as it looks now. It is 0 without events.
+// began is when counting began, by the events so far. It is 0 without events.
 func (s activePeriods) began(now sketch.Tick) (began sketch.Tick) {
 	after := uint64(0)
 	for _, p := range slices.Clone(s).join(now) {
@@ -109,14 +110,14 @@ func (s activePeriods) until(t sketch.Tick) activePeriods {
 	return out
 }
 
-// united are periods of several shards together, which come in any order and may overlap.
+// united joins periods of several shards, which come in any order and may overlap.
 func (s activePeriods) united(now sketch.Tick) activePeriods {
 	slices.SortFunc(s, func(a, b activePeriod) int { return cmp.Compare(b.last, a.last) })
 	return s.join(now)
 }
 
-// bring notes that keys have come whose events were counted since a time, in another namespace, up to another one. What
-// is noted already stays as it is, so that it does not matter how many keys come.
+// bring adds a period for keys that came from another namespace, which had counted their events since a time, until
+// another. A period that has that time already stays as it is, so that it does not matter how many keys come.
 func (s activePeriods) bring(since, until, now sketch.Tick) activePeriods {
 	if slices.ContainsFunc(s, func(p activePeriod) bool { return p.first <= since && since <= p.last }) {
 		return s
@@ -136,7 +137,7 @@ func (s activePeriods) valid(now sketch.Tick) bool {
 	return len(s) <= activeMax
 }
 
-// counted notes an event at a time that the clock has reached.
+// counted records an event at a time that the clock has reached.
 func (s *State) counted(ns *namespace, t sketch.Tick) {
 	switch {
 	case s.behaviour < BehaviourBeginnings || !ns.onEventTime():
@@ -152,13 +153,13 @@ func (s *State) counted(ns *namespace, t sketch.Tick) {
 	ns.active = ns.active.add(t, ns.eventTime)
 }
 
-// beginActive makes a period of a beginning that is known without any: of a build that did not keep them, or of before
-// the clock was set back.
+// beginActive makes a period from a beginning that is known without periods: from a build that kept none, or from
+// before the clock was set back.
 func (ns *namespace) beginActive() {
 	ns.active = activePeriods{{first: ns.began, last: max(ns.began, ns.eventTime), events: activeEvents}}
 }
 
-// bringActive notes that keys have come that another namespace has counted since a time, up to another one.
+// bringActive records that keys have come that another namespace has counted since a time, until another.
 func (ns *namespace) bringActive(since, until, now sketch.Tick) {
 	if len(ns.active) == 0 && ns.began != since {
 		ns.beginActive()
@@ -166,13 +167,13 @@ func (ns *namespace) bringActive(since, until, now sketch.Tick) {
 	ns.active = ns.active.bring(since, min(until, now), now)
 }
 
-// beginsWithEvents reports whether the events of a namespace say when counting began. One that began by its definition,
-// or has changed its half-life, stays as it is.
+// beginsWithEvents reports whether the events of a namespace decide when counting began. A namespace that began by its
+// definition, or has changed its half-life, keeps its beginning.
 func (ns *namespace) beginsWithEvents() bool {
 	return ns.onEventTime() && ns.exposure.From == ns.began && ns.exposure.Had == 0 && ns.present().from != ns.began
 }
 
-// watched is since when a namespace has counted, and its exposure.
+// watched returns the time since when a namespace has counted, and its exposure.
 func (ns *namespace) watched() (began sketch.Tick, exposure sketch.Exposure) {
 	if len(ns.active) == 0 {
 		return ns.began, ns.exposure
@@ -181,7 +182,7 @@ func (ns *namespace) watched() (began sketch.Tick, exposure sketch.Exposure) {
 	return began, sketch.Exposure{From: began}
 }
 
-// rewindActive leaves the periods up to a time that the clock is set back to.
+// rewindActive cuts the periods at the time to which the clock is set back.
 func (ns *namespace) rewindActive(to sketch.Tick) {
 	ns.active = ns.active.until(to)
 	ns.began, ns.exposure = 0, sketch.Exposure{}
@@ -190,7 +191,7 @@ func (ns *namespace) rewindActive(to sketch.Tick) {
 	}
 }
 
-// fixBeginning has what events say about the beginning hold as it is.
+// fixBeginning makes the present beginning a fixed one: later events do not change it.
 func (ns *namespace) fixBeginning() {
 	ns.began, ns.exposure = ns.watched()
 	ns.active = nil

@@ -24,8 +24,7 @@ func newBinTable(mem Memory) binTable {
 	return binTable{bytes: arena{pages: pages{mem: mem}}, index: index{slots: pages{mem: mem}}}
 }
 
-// tagOf hashes a name. The seed keeps those who choose names from choosing
-// where they fall.
+// tagOf hashes a name. The seed keeps clients that choose names from choosing their positions.
 func tagOf(b []byte, seed uint64) uint32 { return uint32(xxh3.HashSeed(b, seed) >> 32) }
 
 func (d *binTable) bytesOf(id uint32) []byte { return d.bytes.bytes(d.names.at(id).place) }
@@ -35,7 +34,7 @@ func (d *binTable) find(tag uint32, b []byte) (id uint32, ok bool) {
 	return d.index.find(tag, func(id uint32) bool { return bytes.Equal(d.bytesOf(id), b) })
 }
 
-// add interns a name that is not there, and that no key uses yet.
+// add interns a new name, which no key uses yet.
 func (d *binTable) add(tag uint32, b []byte, epoch uint32) uint32 {
 	id := d.names.add(epoch)
 	d.adopt(id, tag, b, epoch)
@@ -56,7 +55,7 @@ func (d *binTable) drop(id, tag, epoch uint32) {
 
 func (d *binTable) retain(id, epoch uint32) { d.names.edit(id, epoch).use++ }
 
-// release takes a use of a bin away; a bin without uses goes.
+// release removes one use of a bin, and drops a bin without uses.
 func (d *binTable) release(id, epoch uint32) {
 	n := d.names.edit(id, epoch)
 	n.use--

@@ -7,7 +7,7 @@ import (
 )
 
 // A small bitmap (bitmap.Small) lies in the room of its record. A larger one lies in blocks of the slab, and its record
-// says where the root is:
+// has the position of the root:
 //
 //	root        { leaf }            by slice; a block of its own, or a run when there are more than 512 leaves
 //	  leaf      first slice (48) | slices less 1 (16)    block (32) | ids (32)
@@ -16,7 +16,7 @@ import (
 //	                                                     three ids (48) | 14 unused | 0
 //	container   see package bitmap; with up to three ids it has no block, and lies in its leaf
 //
-// An edit makes private, and so copies when a view shares them, the runs of the root, of one leaf and of one container.
+// An edit makes private the runs of the root, of one leaf and of one container: it copies each that a view shares.
 type bitmapHead struct {
 	root   blockRef // of a large one
 	leaves uint32   // 0: it is small
@@ -28,7 +28,7 @@ type bitmapHead struct {
 // isSmall says whether all of a bitmap lies in its record.
 func (h *bitmapHead) isSmall() bool { return h.ids != 0 && h.leaves == 0 }
 
-// small is a bitmap that is, or that is empty.
+// small returns a small bitmap, or an empty one.
 func (h *bitmapHead) small() bitmap.Small {
 	if !h.isSmall() {
 		return bitmap.Small{}
@@ -48,7 +48,7 @@ type slabEntry []uint64
 
 func entryAt(words []uint64, i int) slabEntry { return slabEntry(words[2*i : 2*i+2 : 2*i+2]) }
 
-// slice is the first slice of a leaf, or that of a container.
+// slice is the first slice of a leaf, or the slice of a container.
 func (e slabEntry) slice() uint64 { return e[0] >> sliceBits }
 
 // count is how many slices a leaf has, or how many ids a container.
@@ -65,10 +65,10 @@ func (e slabEntry) ids() uint64 { return e[1] & (1<<32 - 1) }
 
 func (e slabEntry) form() bitmap.Form { return bitmap.Form(e[1] & containerForm) }
 
-// inline says that a container lies in the entry itself.
+// inline says whether a container lies in the entry itself.
 func (e slabEntry) inline() bool { return e.form() == 0 }
 
-// container is that of an entry of a leaf. The words of one that lies in the entry are copied to room.
+// container returns the container of an entry of a leaf. If it lies in the entry, its words are copied to room.
 func (b *slab) container(e slabEntry, room *[1]uint64) bitmap.Container {
 	if e.inline() {
 		room[0] = e[1] >> sliceBits
@@ -82,7 +82,7 @@ func findEntry(words []uint64, n int, slice uint64) int {
 	return sort.Search(n, func(i int) bool { return words[2*i]>>sliceBits >= slice })
 }
 
-// bitmapEditor edits one bitmap. Its buffers are used again for the next.
+// bitmapEditor edits one bitmap. Its buffers are reused for the next one.
 type bitmapEditor struct {
 	pages   *slab
 	epoch   uint32
@@ -93,12 +93,12 @@ type bitmapEditor struct {
 	lows    []uint16
 }
 
-// begin takes a bitmap up.
+// begin begins to edit a bitmap.
 func (t *bitmapEditor) begin(pages *slab, epoch uint32, head bitmapHead) {
 	t.pages, t.epoch, t.head = pages, epoch, head
 }
 
-// edit edits ids, which ascend, and answers how many it changed.
+// edit applies op to ids, which ascend, and returns how many it changed.
 func (t *bitmapEditor) edit(op bitmap.Op, ids []uint64) (changed int) {
 	if t.head.leaves == 0 {
 		if changed, done := t.editSmall(op, ids); done {
@@ -111,8 +111,8 @@ func (t *bitmapEditor) edit(op bitmap.Op, ids []uint64) (changed int) {
 	return changed
 }
 
-// editSmall edits a bitmap that is small or empty; done is false, and it is as it was, if it would not be small any
-// more.
+// editSmall edits a bitmap that is small or empty. If the result would not be small any more, done is false, and the
+// bitmap is as it was.
 func (t *bitmapEditor) editSmall(op bitmap.Op, ids []uint64) (changed int, done bool) {
 	if op != bitmap.Clear && len(ids) > 2*bitmap.SmallWords {
 		return 0, false
@@ -138,7 +138,7 @@ func (t *bitmapEditor) editSmall(op bitmap.Op, ids []uint64) (changed int, done 
 	return changed, true
 }
 
-// setSmall keeps a small bitmap, whose words are scratch, until it is put.
+// setSmall keeps a small bitmap, whose words are in scratch, until it is put.
 func (t *bitmapEditor) setSmall(s bitmap.Small) {
 	t.kept = append(t.kept[:0], s.Words...)
 	t.head = bitmapHead{wide: s.Wide, ids: uint64(s.Count), words: t.kept}
@@ -154,7 +154,7 @@ func (t *bitmapEditor) enlarge() {
 	})
 }
 
-// shrink makes a bitmap small that has so few ids that it should be.
+// shrink makes a bitmap small if it has few enough ids.
 func (t *bitmapEditor) shrink() {
 	if t.head.ids > bitmap.SmallAgain || t.head.leaves == 0 {
 		return
@@ -193,7 +193,7 @@ func (t *bitmapEditor) editLarge(op bitmap.Op, ids []uint64) (changed int) {
 	return changed
 }
 
-// editRange edits all ids from first to last, and answers how many it changed.
+// editRange applies op to all ids from first to last, and returns how many it changed.
 func (t *bitmapEditor) editRange(op bitmap.Op, first, last uint64) (changed int) {
 	if t.head.leaves == 0 {
 		t.ids = t.ids[:0]
@@ -240,7 +240,7 @@ func (t *bitmapEditor) editLargeRange(op bitmap.Op, first, last uint64) (changed
 	}
 }
 
-// put gives a slice that is not there a container, whose words are copied.
+// put adds a container for a slice that has none. It copies the words.
 func (t *bitmapEditor) put(slice uint64, c bitmap.Container) {
 	t.editSlice(bitmap.Set, slice, func(to *bitmap.Container) (int, bool) {
 		*to = c
@@ -248,8 +248,8 @@ func (t *bitmapEditor) put(slice uint64, c bitmap.Container) {
 	})
 }
 
-// editSlice edits one container. do is given it in words that it may write to, the zero Container when there is none,
-// and does as bitmap.EditInPlace.
+// editSlice edits one container. It passes the container to do in words that may be written, or the zero Container if
+// there is none. do has the contract of bitmap.EditInPlace.
 func (t *bitmapEditor) editSlice(op bitmap.Op, slice uint64, do func(c *bitmap.Container) (changed int, moved bool)) (changed int) {
 	leaf, at, there := t.find(slice)
 	if !there {
@@ -294,7 +294,7 @@ func (t *bitmapEditor) editSlice(op bitmap.Op, slice uint64, do func(c *bitmap.C
 	return changed
 }
 
-// find is where a slice is, or where it is to be put. leaf is -1 when there is no leaf.
+// find returns where a slice is, or where it is to be inserted. leaf is -1 when there is no leaf.
 func (t *bitmapEditor) find(slice uint64) (leaf, at int, there bool) {
 	if t.head.root == 0 {
 		return -1, 0, false
@@ -314,14 +314,14 @@ func (t *bitmapEditor) leafWords(leaf int) []uint64 {
 	return t.pages.edit(entryAt(t.pages.at(t.head.root), leaf).ref(), t.epoch)
 }
 
-// counted notes that a leaf has so many ids more.
+// counted records that a leaf has so many more ids.
 func (t *bitmapEditor) counted(leaf, more int) {
 	entryAt(t.root(), leaf)[1] += uint64(more) // they do not leave their 32 bits: a leaf has 2^25 ids at most
 	t.head.ids += uint64(more)
 }
 
-// settle writes a container, which is not empty, into an entry, and gives back the block that it had, which may hold
-// its words.
+// settle writes a container, which is not empty, into an entry. Then it drops the entry's old block, which may hold the
+// words of the container.
 func (t *bitmapEditor) settle(leaf, at int, had blockRef, c bitmap.Container) {
 	second := uint64(0)
 	switch n := len(c.Words); {
@@ -343,7 +343,7 @@ func (t *bitmapEditor) settle(leaf, at int, had blockRef, c bitmap.Container) {
 	t.counted(leaf, int(c.Count))
 }
 
-// insert makes an entry for a slice, and says where it is: a leaf that is full is split.
+// insert makes an entry for a slice, and returns where it is. It splits a leaf that is full.
 func (t *bitmapEditor) insert(leaf, at int, slice uint64) (int, int) {
 	if leaf < 0 {
 		t.head.root = t.pages.put(2, t.epoch)
@@ -379,7 +379,7 @@ func (t *bitmapEditor) insert(leaf, at int, slice uint64) (int, int) {
 	return leaf, at
 }
 
-// regrow moves a leaf into a block with room for so many slices, if a leaf may have as many.
+// regrow moves a leaf into a block with room for room slices, but for no more than a leaf may have.
 func (t *bitmapEditor) regrow(r slabEntry, n, room int) []uint64 {
 	had := r.ref()
 	ref := t.pages.put(2*min(room, leafSlices), t.epoch)
@@ -413,7 +413,7 @@ func (t *bitmapEditor) addToRoot(at int, first, second uint64) {
 	t.head.leaves++
 }
 
-// split moves the upper half of a full leaf to one of its own.
+// split moves the upper half of a full leaf to a new leaf.
 func (t *bitmapEditor) split(leaf int) {
 	r := entryAt(t.root(), leaf)
 	n := r.count()
@@ -431,7 +431,7 @@ func (t *bitmapEditor) split(leaf int) {
 	t.addToRoot(leaf+1, words[0]>>sliceBits<<sliceBits|uint64(n-half-1), uint64(ref)<<32|ids)
 }
 
-// drop takes an entry out, which had this block and so many ids.
+// drop removes an entry with its block and its number of ids.
 func (t *bitmapEditor) drop(leaf, at int, had blockRef, ids int) {
 	if had != 0 {
 		t.pages.drop(had, t.epoch)
@@ -478,8 +478,8 @@ func (b *slab) dropBitmap(head bitmapHead, epoch uint32) {
 	})
 }
 
-// eachBlock visits the blocks of a bitmap except its record, until visit says no. Each comes before the block that says
-// where it is.
+// eachBlock visits the blocks of a bitmap except its record, until visit returns false. It visits a block before the
+// block that refers to it.
 func (b *slab) eachBlock(head bitmapHead, visit func(ref blockRef) bool) {
 	for leaf := range int(head.leaves) {
 		r := entryAt(b.at(head.root), leaf)
@@ -497,13 +497,13 @@ func (b *slab) eachBlock(head bitmapHead, visit func(ref blockRef) bool) {
 	}
 }
 
-// bitmapCursor goes through the slices of a bitmap in order.
+// bitmapCursor visits the slices of a bitmap in order.
 type bitmapCursor struct {
 	pages *slab
 	head  bitmapHead
 	leaf  int      // -1 before the first look
 	words []uint64 // of the leaf
-	n, at int      // its slices, and which of them
+	n, at int      // how many slices it has, and the position among them
 	room  [1]uint64
 	small bitmap.Small
 	wide  []uint64 // room for a container of a small bitmap
@@ -515,7 +515,7 @@ func (b *slab) cursor(head bitmapHead) bitmapCursor {
 	return c
 }
 
-// Seek goes to the first slice that is not below this one, and answers which that is.
+// Seek moves to the first slice that is not below this one, and returns it.
 func (c *bitmapCursor) Seek(slice uint64) (at uint64, ok bool) {
 	if slice > sliceMax {
 		return 0, false
@@ -540,7 +540,7 @@ func (c *bitmapCursor) Seek(slice uint64) (at uint64, ok bool) {
 	return c.words[2*c.at] >> sliceBits, true
 }
 
-// inLeaf says that what a slice is looked for from is in the leaf at which the cursor is.
+// inLeaf says whether a search for a slice begins in the leaf at which the cursor is.
 func (c *bitmapCursor) inLeaf(slice uint64) bool {
 	if c.leaf < 0 || c.n == 0 || c.words[2*(c.n-1)]>>sliceBits < slice {
 		return false
@@ -548,7 +548,7 @@ func (c *bitmapCursor) inLeaf(slice uint64) bool {
 	return c.leaf == 0 || c.words[0]>>sliceBits <= slice
 }
 
-// seekLeaf goes to the leaf that has the first slice that is not below this one.
+// seekLeaf moves to the leaf with the first slice that is not below this one.
 func (c *bitmapCursor) seekLeaf(slice uint64) bool {
 	if c.head.root == 0 {
 		return false
@@ -567,7 +567,7 @@ func (c *bitmapCursor) seekLeaf(slice uint64) bool {
 	return false
 }
 
-// Container is the one at which the cursor is. It is valid until the cursor moves on.
+// Container is the container at which the cursor is. It is valid until the cursor moves.
 func (c *bitmapCursor) Container() bitmap.Container {
 	if c.head.leaves > 0 {
 		return c.pages.container(entryAt(c.words, c.at), &c.room)
@@ -594,8 +594,8 @@ func (c *bitmapCursor) before() (n uint64) {
 	return n
 }
 
-// gatherBitmap moves blocks of a large bitmap to where they have company, up to so many words. What it leaves is for
-// the next round.
+// gatherBitmap moves blocks of a large bitmap out of sparse runs, budget words at most. The next round continues with
+// the rest.
 func (s *summaries) gatherBitmap(key, epoch uint32, budget int) {
 	t := bitmapEditor{pages: &s.bins, epoch: epoch, head: s.record(key).bitmap()}
 	move := func(had blockRef) (blockRef, bool) {
@@ -608,7 +608,8 @@ func (s *summaries) gatherBitmap(key, epoch uint32, budget int) {
 		}
 		return ref, moved
 	}
-	leafRef := func(leaf int) blockRef { return entryAt(s.bins.at(t.head.root), leaf).ref() } // looked up each time: to make a run private moves it
+	// The leaf is looked up each time, since making a run private moves it.
+	leafRef := func(leaf int) blockRef { return entryAt(s.bins.at(t.head.root), leaf).ref() }
 	for leaf := range int(t.head.leaves) {
 		if ref, moved := move(leafRef(leaf)); moved {
 			entryAt(t.root(), leaf).setRef(ref)

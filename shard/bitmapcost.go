@@ -9,29 +9,30 @@ import (
 )
 
 const (
-	// bitmapCostMax is how many words one question about bitmaps may read in one shard, or what takes as long: 4 GiB.
+	// bitmapCostMax is how many words one question about bitmaps may read in one shard, or the same time spent
+	// otherwise: 4 GiB.
 	bitmapCostMax = 1 << 29
-	// sliceCost is how many words it takes to find a container, and twiceCost into how many parts of what was read once
-	// it costs to read it again, out of a cache.
+	// sliceCost is the cost, in words, to find a container. To read again what was read once, out of a cache, costs one
+	// in twiceCost of the first read.
 	sliceCost = 8
 	twiceCost = 8
-	// lookCost is how many words it takes to find out that a term has nothing in a slice, and to pass it over there.
+	// lookCost is the cost, in words, to find that a term has nothing in a slice, and to skip it there.
 	lookCost = 4
-	// termsExpected is for how many keys of an expression there is room at first: those of a month.
+	// termsExpected is for how many keys of an expression there is room at first: the days of a month.
 	termsExpected = 32
 )
 
-// bitmapWork is what it takes to evaluate expressions, as far as that is known before it begins.
+// bitmapWork is the work to evaluate expressions, as far as it is known before the evaluation.
 type bitmapWork struct {
 	first, last uint64 // the slices that are asked about
 	words       int    // that are read
-	terms       int64  // as often as they are named
+	terms       int64  // counted as often as they are named
 	slices      int64  // of all terms together
 	from, to    uint64 // between which slices the terms are, if there are any slices
-	periods     int    // of a table, each counted with each
+	periods     int    // of a cohort table, each counted with each
 }
 
-// add notes a term that has up to so many slices, from one to another, and so many words to be read.
+// add adds a term that has up to so many slices, between from and to, and so many words to be read.
 func (w *bitmapWork) add(from, to uint64, slices int64, words int) {
 	w.words, w.terms = w.words+words, w.terms+1
 	from, to = max(from, w.first), min(to, w.last)
@@ -47,7 +48,7 @@ func (w *bitmapWork) add(from, to uint64, slices int64, words int) {
 }
 
 // cost is about how many words could be read in the time that the evaluation takes. In each slice that one term has,
-// all terms are looked at. Each period is read again for each other one.
+// all terms are looked at. Each period is read again for each other period.
 func (w *bitmapWork) cost() int {
 	visited := int64(0)
 	if w.slices > 0 {
@@ -58,7 +59,7 @@ func (w *bitmapWork) cost() int {
 	return w.words + int(min(looks+pairs, 1<<40))
 }
 
-// check refuses what takes too much.
+// check refuses work above a limit in words.
 func (w *bitmapWork) check(most int, what string) *proto.Error {
 	const hint = "ask for a range of ids at a time, name fewer keys and ranges, or store parts of it first"
 	switch {
@@ -71,10 +72,10 @@ func (w *bitmapWork) check(most int, what string) *proto.Error {
 	return nil
 }
 
-// bitmapWork is what a question about bitmaps takes.
+// bitmapWork returns the work of a question about bitmaps.
 func (f *frame) bitmapWork(q *ebbv1.Question) *bitmapWork { return f.bitmapWorkTo(q, math.MaxInt) }
 
-// bitmapWorkTo stops counting when it has found that the question reads more than so many words.
+// bitmapWorkTo stops counting when it finds that the question reads more than enough words.
 func (f *frame) bitmapWorkTo(q *ebbv1.Question, enough int) *bitmapWork {
 	ns, ask := f.lookup([]byte(q.GetNamespace())), q.GetBitmap()
 	in := spanOf(proto.BitmapRange(q))
@@ -85,7 +86,7 @@ func (f *frame) bitmapWorkTo(q *ebbv1.Question, enough int) *bitmapWork {
 		slices = int64(len(s.Contains.GetIds()))
 	case *ebbv1.BitmapQuestion_Count, *ebbv1.BitmapQuestion_Rank, *ebbv1.BitmapQuestion_Position, *ebbv1.BitmapQuestion_Ends:
 		if soleKey(ask.GetExpr()) != nil {
-			slices = 2 // what is between, directories say
+			slices = 2 // root and leaves have the counts of the slices between
 		}
 	case *ebbv1.BitmapQuestion_Part:
 		w.first, w.last = max(w.first, s.Part.GetFrom()), min(w.last, s.Part.GetTo())
@@ -101,15 +102,15 @@ func (f *frame) bitmapWorkTo(q *ebbv1.Question, enough int) *bitmapWork {
 	return w
 }
 
-// costing adds up the work of expressions, whose terms have up to so many slices that are asked about.
+// costing adds up the work of expressions. It counts up to so many slices of each term.
 type costing struct {
 	f       *frame
 	ns      *namespace // nil: there are no keys
 	work    *bitmapWork
 	slices  int64
 	known   map[string]bool
-	enough  int  // words: how many more they are need not be known
-	ownFree bool // what an expression holds for this shard alone costs nothing
+	enough  int  // in words: above it, the exact number does not matter
+	ownFree bool // Own expressions, with ids for this shard alone, cost nothing
 }
 
 func (c *costing) expr(x *ebbv1.BitmapExpr) {
@@ -136,7 +137,7 @@ func (c *costing) expr(x *ebbv1.BitmapExpr) {
 	}
 }
 
-// know notes a key that is read.
+// know records a key that is read.
 func (c *costing) know(key []byte) {
 	if c.known == nil {
 		c.known = make(map[string]bool, termsExpected)
@@ -144,7 +145,7 @@ func (c *costing) know(key []byte) {
 	c.known[string(key)] = true
 }
 
-// members are looked at wherever the set is that they are counted with.
+// members adds bitmaps that are counted with a set: each is looked at in all slices of the set.
 func (c *costing) members(keys [][]byte) {
 	for _, key := range keys {
 		_, _, _, words := c.read(key, min(c.slices, c.work.slices))
@@ -153,7 +154,8 @@ func (c *costing) members(keys [][]byte) {
 	}
 }
 
-// read is about how many words it takes to read so many slices of a key at most, how many those are, and between which.
+// read returns about how many words it takes to read a key, but no more than so many slices of it. It also returns how
+// many slices these are, and between which.
 func (c *costing) read(name []byte, slices int64) (from, to uint64, n int64, words int) {
 	if c.ns == nil {
 		return 0, 0, 0, bodyCost
@@ -176,8 +178,8 @@ func (c *costing) read(name []byte, slices int64) (from, to uint64, n int64, wor
 	return from, to, n, bodyCost + int(h.leaves) + int(min(sliceCost*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n))
 }
 
-// addGiven notes ids that an expression holds itself. Of those that lie in this shard alone the others are passed over
-// one slice after the other, so that they cost what all of them do.
+// addGiven adds ids that an expression holds itself. Own ids are the ones in this shard: the slices of other shards are
+// skipped one after the other, so own ids cost as much as all of them.
 func (w *bitmapWork) addGiven(x *ebbv1.BitmapExpr, slices int64) {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Range:
@@ -190,14 +192,15 @@ func (w *bitmapWork) addGiven(x *ebbv1.BitmapExpr, slices int64) {
 	}
 }
 
-// addRange notes a range of ids.
+// addRange adds a range of ids.
 func (w *bitmapWork) addRange(r *ebbv1.BitRange, slices int64) {
 	from, to := r.GetFirst()>>sliceBits, r.GetLast()>>sliceBits
 	n := min(slices, int64(min(to, w.last)-min(from, w.last))+1)
 	w.add(from, to, n, bodyCost+int(sliceCost*n))
 }
 
-// extent is between which slices a bitmap is that is not empty, and about how many it has, no fewer.
+// extent returns the first and the last slice of a bitmap that is not empty, and an upper estimate of the number of its
+// slices.
 func (b *slab) extent(h bitmapHead) (from, to uint64, slices int64) {
 	if h.isSmall() {
 		s := h.small()
@@ -211,8 +214,8 @@ func (b *slab) extent(h bitmapHead) (from, to uint64, slices int64) {
 	return entryAt(root, 0).slice(), end.slice(), int64(h.leaves) * leafSlices
 }
 
-// full says whether a bitmap takes more than so many words, if none of its slices were runs. That follows from its ids
-// alone, and not from where they lie, so that replicas agree.
+// full says whether a bitmap would take more than so many words if none of its slices were runs. This depends only on
+// its ids, and not on where they lie, so that replicas agree.
 func (b *slab) full(h bitmapHead, words uint64) bool {
 	if h.ids <= max(words/(sliceCost+1), 2*bitmap.SmallWords) {
 		return false // though each id had a slice of its own; whether so few are small, does not matter

@@ -12,8 +12,9 @@ import (
 // bitmapNames finds bitmaps for expressions.
 type bitmapNames struct {
 	of  func(key []byte) (bitmap.Cursor, error)
-	own func(all bitmap.Cursor, shards uint32) bitmap.Cursor // what of it lies in this shard; nil where no shard evaluates
-	// united is what stands for some of the arguments of a union, and the others; nil where nothing does.
+	own func(all bitmap.Cursor, shards uint32) bitmap.Cursor // the part of all in this shard; nil outside of a shard
+	// united returns unions that replace some of the arguments of a union, and the other arguments; nil if there are
+	// none.
 	united func(of []*ebbv1.BitmapExpr) (unions []bitmap.Cursor, rest []*ebbv1.BitmapExpr)
 }
 
@@ -27,7 +28,7 @@ type bitmapExpr struct {
 	scratch bitmap.Scratch
 }
 
-// compileBitmap makes an expression ready. A key that is named twice is one term.
+// compileBitmap prepares an expression. A key that is named twice is one term.
 func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNames) (*bitmapExpr, error) {
 	b := &bitmapExpr{terms: make([]bitmap.Cursor, 0, termsExpected)}
 	known := make(map[string]int, termsExpected)
@@ -110,7 +111,7 @@ func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNames) (*bitmapExpr, error) 
 	return b, nil
 }
 
-// givenIDs are ids that an expression holds itself.
+// givenIDs returns the ids that an expression holds itself.
 func givenIDs(x *ebbv1.BitmapExpr) (bitmap.Cursor, error) {
 	if r := x.GetRange(); r != nil {
 		return bitmap.NewRangeCursor(r.GetFirst(), r.GetLast()), nil
@@ -122,7 +123,7 @@ func givenIDs(x *ebbv1.BitmapExpr) (bitmap.Cursor, error) {
 	return bitmap.NewDirectoryCursor(d), nil
 }
 
-// seek goes to the first slice from this one on in which there may be ids, and answers which that is.
+// seek moves to the first slice, from this one on, in which there may be ids, and returns it.
 func (b *bitmapExpr) seek(slice uint64) (at uint64, ok bool) {
 	at, b.in, ok = b.walker.Seek(slice)
 	return at, ok
@@ -133,7 +134,7 @@ func (b *bitmapExpr) countRange(lo, hi uint16) int {
 	return b.program.CountRange(&b.scratch, b.in, lo, hi)
 }
 
-// container is what the expression is in the present slice, until the next is evaluated.
+// container is the value of the expression in the present slice. It is valid until the next slice is evaluated.
 func (b *bitmapExpr) container() bitmap.Container {
 	return b.program.Eval(&b.scratch, b.in)
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// gatherBytesMax is how many bytes of bitmaps one question may bring together from several shards, and gatherTermsMax
-// of how many parts of its expression: each holds a container of 8 KiB at least.
+// gatherBytesMax is how many bytes of bitmaps one question may collect from several shards. gatherTermsMax is the
+// largest number of terms of its expression: each holds a container of 8 KiB at least.
 const (
 	gatherBytesMax = 512 << 20
 	gatherTermsMax = 4096
-	// gatherRoundBytes is about how much the parts of one round take together, and gatherRoundTerms how many they are:
-	// they fit one message, if one node has all of them.
+	// gatherRoundBytes is about how many bytes the parts of one round take together, and gatherRoundTerms how many
+	// parts there are. They fit one message if one node has all of them.
 	gatherRoundBytes = 3 << 20
 	gatherRoundTerms = 256
 )
 
 // BitmapGather is a question about an expression whose bitmaps are in several shards. A term is what one shard can
-// compute of it. The containers of terms are fetched, some slices at a time. The caller computes the rest over those:
+// compute of it. The containers of terms are fetched, some slices at a time. The caller computes the rest from them:
 //
 //	and(a, or(b, c), d)  with a and d in shard 1, b in 2, c in 3:    and(t0, or(t1, t2)),  t0 = and(a, d) of 1, t1 = b of 2, t2 = c of 3
 //
-// Each part is of its own moment, as are the parts of other questions.
+// Each part is as of a time of its own, as are the parts of other questions.
 type BitmapGather struct {
 	ask   *ebbv1.Question // whose expressions are over keys that are numbers of terms
 	terms []*gatherTerm
@@ -39,17 +39,18 @@ type BitmapGather struct {
 	fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)
 	size  uint64 // bytes of all terms that have been fetched
 	work  bitmapWork
-	err   error // the first, which ends the evaluation
+	err   error // the first error, which ends the evaluation
 	at    sketch.Tick
 }
 
-// BitmapFetch is what to ask a shard for: a part of a term.
+// BitmapFetch is a question to one shard: about a part of a term.
 type BitmapFetch struct {
 	Shard    uint32
 	Question *ebbv1.BitmapQuestion
 }
 
-// gatherTerm is a term as a cursor over the slices that have been fetched, from one up to another.
+// gatherTerm is a term, as a cursor over its slices that have been fetched. These are the slices of the closed interval
+// [from, to].
 type gatherTerm struct {
 	g        *BitmapGather
 	shard    uint32
@@ -61,8 +62,8 @@ type gatherTerm struct {
 	at       int
 }
 
-// SpreadBitmaps takes a question apart by the shards of its keys. Of groups it takes the set apart, and not what that
-// is counted by.
+// SpreadBitmaps divides a question by the shards of its keys; home returns the shard of a key. Of a question about
+// groups it divides the set, but not the keys that the set is counted by.
 func SpreadBitmaps(q *ebbv1.Question, home func(key []byte) uint32) (*BitmapGather, *proto.Error) {
 	in := spanOf(proto.BitmapRange(q))
 	g := &BitmapGather{first: in.first >> sliceBits, last: in.last >> sliceBits, ask: pb.CloneOf(q)}
@@ -90,7 +91,7 @@ func SpreadBitmaps(q *ebbv1.Question, home func(key []byte) uint32) (*BitmapGath
 	return g, nil
 }
 
-// ranges refuses a question that takes too long by what needs not be fetched.
+// ranges refuses a question that takes too long because of ids that it holds itself, which are not fetched.
 func (g *BitmapGather) ranges() *proto.Error {
 	g.work = bitmapWork{first: g.first, last: g.last}
 	var visit func(x *ebbv1.BitmapExpr)
@@ -108,7 +109,8 @@ func (g *BitmapGather) ranges() *proto.Error {
 	return g.work.check(bitmapCostMax, "the question")
 }
 
-// soleShard is the shard of all keys of an expression; 0 if it names none, and ok is false if there are several.
+// soleShard is the shard of all keys of an expression; 0 if the expression names none. ok is false if there are
+// several.
 func soleShard(x *ebbv1.BitmapExpr, home func(key []byte) uint32) (shard uint32, ok bool) {
 	for _, key := range proto.ExprKeys(x) {
 		switch s := home(key); {
@@ -121,7 +123,7 @@ func soleShard(x *ebbv1.BitmapExpr, home func(key []byte) uint32) (shard uint32,
 	return shard, true
 }
 
-// spread returns the expression over terms.
+// spread returns the expression with terms in place of keys.
 func (g *BitmapGather) spread(x *ebbv1.BitmapExpr, home func(key []byte) uint32) *ebbv1.BitmapExpr {
 	if s, ok := soleShard(x, home); ok {
 		if s == 0 {
@@ -160,7 +162,7 @@ func xorOf(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: &ebbv1.BitmapExprs{Of: of}}}
 }
 
-// spreadAll makes one term of all that is in one shard.
+// spreadAll makes one term of all arguments that are in one shard.
 func (g *BitmapGather) spreadAll(of []*ebbv1.BitmapExpr, home func(key []byte) uint32, join func([]*ebbv1.BitmapExpr) *ebbv1.BitmapExpr) *ebbv1.BitmapExprs {
 	out, byShard, order := &ebbv1.BitmapExprs{}, map[uint32][]*ebbv1.BitmapExpr{}, []uint32(nil)
 	for _, x := range of {
@@ -180,7 +182,7 @@ func (g *BitmapGather) spreadAll(of []*ebbv1.BitmapExpr, home func(key []byte) u
 	return out
 }
 
-// spreadDifference takes away what is in the shard of the first there.
+// spreadDifference subtracts in the shard of the first argument what lies there, and the rest outside.
 func (g *BitmapGather) spreadDifference(of []*ebbv1.BitmapExpr, home func(key []byte) uint32) *ebbv1.BitmapExpr {
 	first, rest := of[:1:1], []*ebbv1.BitmapExpr(nil)
 	s, sole := soleShard(of[0], home)
@@ -206,8 +208,8 @@ func (g *BitmapGather) term(shard uint32, x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(strconv.Itoa(len(g.terms) - 1))}}
 }
 
-// Answer evaluates the question. fetch asks the shards, all at once, and answers in the order asked; it is called until
-// all slices that matter are there.
+// Answer evaluates the question. fetch asks all shards at once, and returns the answers in the order of the questions.
+// Answer calls it until it has all slices that matter.
 func (g *BitmapGather) Answer(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)) (*ebbv1.Answer, error) {
 	g.fetch = fetch
 	a, err := evaluateBitmaps(g.ask, bitmapNames{of: g.named})
@@ -227,9 +229,8 @@ func (g *BitmapGather) named(name []byte) (bitmap.Cursor, error) {
 	return g.terms[i], nil
 }
 
-// Containers evaluates the one expression of the question from a slice on, as far as containers have room in so many
-// bytes, and says up to which slice that is and how many ids there are in it. next is the slice to go on from; more is
-// false at the end.
+// Containers evaluates the one expression of the question from a slice on, as far as containers fit in room bytes. It
+// returns the containers and the number of their ids. next is the slice to continue with; more is false at the end.
 func (g *BitmapGather) Containers(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error), from uint64, room int) (c *ebbv1.BitmapContainers, ids, next uint64, more bool, err error) {
 	g.fetch = fetch
 	from = max(from, g.first)
@@ -253,10 +254,10 @@ func (g *BitmapGather) Containers(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswe
 	return c, ids, next, next <= g.last, err
 }
 
-// AsOf is the latest time of what was fetched.
+// AsOf is the latest as-of time of the parts that were fetched, in microseconds.
 func (g *BitmapGather) AsOf() int64 { return int64(g.at) }
 
-// Seek implements bitmap.Cursor. After an error nothing is found any more.
+// Seek implements bitmap.Cursor. After an error it finds nothing.
 func (t *gatherTerm) Seek(slice uint64) (at uint64, ok bool) {
 	slice = max(slice, t.g.first)
 	for slice <= t.g.last {
@@ -277,11 +278,11 @@ func (t *gatherTerm) Seek(slice uint64) (at uint64, ok bool) {
 // Container implements bitmap.Cursor.
 func (t *gatherTerm) Container() bitmap.Container { return t.slices[t.at].Container }
 
-// Rounds is how many rounds of questions it takes at most to fetch something of each part.
+// Rounds is the largest number of rounds of questions that it takes to fetch something of each term.
 func (g *BitmapGather) Rounds() int { return (len(g.terms) + gatherRoundTerms - 1) / gatherRoundTerms }
 
-// next are the terms to be fetched from a slice on: the wanted one, and of those after it as many as a round has that
-// will need the same.
+// next returns the terms to fetch from a slice on: the wanted one, and those after it that will need the same slice, as
+// many as fit in a round.
 func (g *BitmapGather) next(wanted *gatherTerm, slice uint64) (terms []*gatherTerm) {
 	for i := range g.terms {
 		t := g.terms[(wanted.number+i)%len(g.terms)]
@@ -295,8 +296,8 @@ func (g *BitmapGather) next(wanted *gatherTerm, slice uint64) (terms []*gatherTe
 	return terms
 }
 
-// load fetches a term from a slice on, and others with it. INVARIANT: the first error stays. What is evaluated after it
-// finds terms empty, and is no answer.
+// load fetches a term from a slice on, and other terms with it. INVARIANT: the first error stays. After an error all
+// terms look empty, and the result is not an answer.
 func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
 	if g.err != nil {
 		return
@@ -314,7 +315,7 @@ func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
 		g.err = err
 		return
 	}
-	fresh := false // whether something is fetched of a term for the first time
+	fresh := false // whether this is the first fetch of a term
 	for i, t := range terms {
 		first := !t.loaded
 		bytes, ok := t.take(slice, answers[i])
@@ -333,7 +334,7 @@ func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
 	}
 }
 
-// within refuses a question that takes too much by what is known of the terms that have been fetched.
+// within refuses a question that takes too much, by what is known of the terms that have been fetched.
 func (g *BitmapGather) within() error {
 	if err := g.work.check(bitmapCostMax, "the question"); err != nil {
 		return err
@@ -353,7 +354,7 @@ func (t *gatherTerm) perSlice(a *ebbv1.ShardAnswer) int64 {
 	return int64(len(a.GetPart()) / max(1, len(t.slices)))
 }
 
-// take reads a part that begins with a slice, and says about how many bytes there are from there on.
+// take reads a part that begins with a slice, and returns about how many bytes there are from there on.
 func (t *gatherTerm) take(from uint64, a *ebbv1.ShardAnswer) (bytes uint64, ok bool) {
 	r := reader{rest: a.GetPart()}
 	kind, at, end := r.byte(), sketch.Tick(r.uvarint()), r.uvarint()
@@ -376,7 +377,7 @@ func (t *gatherTerm) take(from uint64, a *ebbv1.ShardAnswer) (bytes uint64, ok b
 	}
 }
 
-// partBytes is about how many bytes of containers there are for a part at most.
+// partBytes is about the largest number of bytes of containers that there are for a part.
 func (f *frame) partBytes(q *ebbv1.Question) uint64 {
 	return 8 * uint64(cmp.Or(f.bitmapWork(q).words, 1))
 }

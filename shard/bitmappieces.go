@@ -7,11 +7,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// pieceCost is how many words a piece of a question reads at least: 2 MiB, some tenths of a millisecond.
+// pieceCost is how many words a piece of a question reads at least: 2 MiB, which takes some tenths of a millisecond.
 const pieceCost = 1 << 18
 
-// Pieces cuts a question about bitmaps that takes long into up to n, each about a range of ids, to be answered at the
-// same time; JoinPieces makes one answer of theirs. Of what cannot be cut it answers nil.
+// Pieces cuts a question about bitmaps that takes long into up to n pieces, each about a range of ids, to be answered
+// at the same time. JoinPieces makes one answer from their answers. Pieces returns nil for a question that cannot be
+// cut, or is not worth it.
 func (f *frame) Pieces(q *ebbv1.ShardQuestion, n int) []*ebbv1.ShardQuestion {
 	_, counts := q.GetQuestion().GetBitmap().GetSelect().(*ebbv1.BitmapQuestion_Count)
 	if table := q.GetQuestion().GetBitmapCohort(); n < 2 || !counts && table == nil {

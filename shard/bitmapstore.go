@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// storeCostMax is how many words a command may read that stores an expression: 512 MiB. Others wait for it.
+	// storeCostMax is how many words a command that stores an expression may read: 512 MiB. Other commands wait for it.
 	storeCostMax = 1 << 26
-	// storedMax is how many ids the result of a command can say.
+	// storedMax is the largest number of ids that the result of a command can have.
 	storedMax = math.MaxUint32
 )
 
-// storeBitmap gives a key the ids of an expression over keys of this shard, in place of the bitmap that it held: with
-// it goes what time the key was given to live. The expression is evaluated where all commands before are applied, and
-// none after, so that every replica stores the same.
+// storeBitmap gives a key the ids of an expression over keys of this shard. They replace the bitmap that the key held;
+// the key's time to live is dropped too. The expression is evaluated after all earlier commands and before any later
+// one, so that every replica stores the same.
 func (s *State) storeBitmap(c *command) *ebbv1.CommandResult {
 	ns := s.lookup(c.namespace)
 	if ns == nil {
@@ -40,7 +40,7 @@ func (s *State) storeBitmap(c *command) *ebbv1.CommandResult {
 
 func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *proto.Error) {
 	if err := proto.CheckStored(c.GetKey(), c.GetExpr()); err != nil {
-		if err.Message == proto.ErrTooManyTerms().Message { // results are remembered, so their words stay as they were
+		if err.Message == proto.ErrTooManyTerms().Message { // results are remembered, so their text does not change
 			err = proto.ErrBadCount.Errorf("the expression has more than %d terms", proto.BitTermsMax)
 		}
 		return 0, err
@@ -75,8 +75,8 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 	return v.head.ids, nil
 }
 
-// Storable refuses a command that stores a bitmap which takes too long to evaluate, for a leader to ask before its log
-// takes it. A repetition of one that was applied is not refused.
+// Storable refuses a command that stores a bitmap which takes too long to evaluate. A leader calls it before it appends
+// the command to its log. It does not refuse a repetition of a command that was applied.
 func (s *State) Storable(raw []byte) *proto.Error {
 	c, ok := parseCommand(raw)
 	if !ok || c.kind != proto.FieldCommandStore || s.remembers(&c) {
@@ -95,7 +95,7 @@ func (s *State) Storable(raw []byte) *proto.Error {
 	return nil
 }
 
-// remembers says whether a command was applied whose result is still known.
+// remembers says whether a command was applied and its result is still kept.
 func (s *State) remembers(c *command) (known bool) {
 	switch c.identity {
 	case byKey:
@@ -108,10 +108,10 @@ func (s *State) remembers(c *command) (known bool) {
 	return known
 }
 
-// evaluated computes an expression as a bitmap outside the pages. Its own bitmaps are still read from those.
+// evaluated computes an expression as a bitmap outside the pages. The bitmaps of its keys are still read from pages.
 func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*bitmapValue, *proto.Error) {
-	// Storable has refused what takes long. All builds must apply the same here, and the first counted one term alone,
-	// and none that is the shard's own.
+	// Storable has refused what takes long. All builds must apply the same limit here. The first build counted only one
+	// term, and no ids that are the shard's own.
 	w := &bitmapWork{last: sliceMax}
 	c := costing{f: &s.frame, ns: ns, work: w, slices: sliceMax + 1, enough: 0, ownFree: true}
 	c.expr(x)

@@ -78,8 +78,8 @@ func (f *frame) recallBits(m dedupResult, c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// editBits applies one edit, or says with a code why not. span is how many ids the ranges of its command cover, up to
-// this one; late says that it is too late for parts.
+// editBits applies one edit, or returns the code of its refusal. span is how many ids the ranges of its command cover,
+// up to and including this one. late says that the command is too late to edit parts.
 func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late bool) (changed uint64, code ebbv1.Code) {
 	if err := e.Check(); err != nil {
 		return 0, err.Code
@@ -146,13 +146,14 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	return changed, 0
 }
 
-// numbered says whether an edit brings numbers where ids stand for strings. The home of a bitmap that is placed by
-// slice holds a number.
+// numbered says whether an edit has plain numbers where ids stand for strings. The home of a bitmap that is placed by
+// slice always holds a number.
 func numbered(ns *namespace, e *proto.BitEditWire) bool {
 	return proto.HasDictionary(ns.definition) && !e.Named && (!e.Fresh || !proto.BySlice(ns.definition))
 }
 
-// refusedEdit puts a refusal into words, which follow from the code and the edit, so that a repetition hears the same.
+// refusedEdit writes the error of a refusal. It depends only on the code and the edit, so that a repetition gets the
+// same error.
 func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Error {
 	if err := e.Check(); err != nil && err.Code == code {
 		return err

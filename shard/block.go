@@ -10,21 +10,21 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A snapshot's bytes travel in blocks. A section is one or more blocks of its
-// kind; what is in it may run over from one block into the next.
+// A snapshot's bytes come in blocks. A section is one or more blocks of its kind; its content may continue from one
+// block in the next.
 //
 //	block = kind (1) | length (4, little endian) | payload | crc (4)
 //
-// The crc is CRC-32C of the block up to here, and the last section holds that of all crcs but the
-// first, so that a block that is flipped, missing or out of place is found.
+// The crc is CRC-32C of the block up to here. The last section holds the CRC-32C of all crcs but the first, so that a
+// block that is flipped, missing or out of place is found.
 //
-// Where a block ends depends on the items in it and on nothing before: behind an item whose number says so, by chance,
-// or around one that is large. So two snapshots of a state that has changed a little have most of their blocks in
+// Where a block ends depends only on the items in it. It ends after an item whose number decides so, by chance, or
+// before and after a large item. So two snapshots of a state that has changed a little have most of their blocks in
 // common.
 const (
-	// blockBytesLeast is from when on a block may end, blockBytesMean how much longer it is then on average, and
-	// blockBytesMax what it holds at most: more than a container of a bitmap. What one write changes is then not much
-	// more than the unit of copy-on-write, a page.
+	// blockBytesLeast is the length from which on a block may end, and blockBytesMean how much longer it is then on
+	// average. blockBytesMax is the most that it holds: more than a container of a bitmap. So one write changes not
+	// much more of a snapshot than a page, the unit of copy-on-write.
 	blockBytesLeast = 2 << 10
 	blockBytesMean  = 1 << 10
 	blockBytesMax   = 12 << 10
@@ -56,7 +56,7 @@ func (b *blockWriter) section(kind byte) {
 	b.kind, b.blocks = kind, 0
 }
 
-// ended says that an item is written, whose number is its own for as long as the state keeps it.
+// ended ends an item. number belongs to this item for as long as the state keeps it.
 func (b *blockWriter) ended(number uint64) {
 	size := len(b.buf) - b.item
 	switch {
@@ -74,7 +74,7 @@ func (b *blockWriter) ended(number uint64) {
 	b.item = len(b.buf)
 }
 
-// spill writes what is more than a block may hold.
+// spill writes what exceeds a block.
 func (b *blockWriter) spill() {
 	whole := 0
 	for len(b.buf)-whole > blockBytesMax {
@@ -130,8 +130,8 @@ func (b *blockWriter) text(p []byte) {
 	b.buf = append(b.buf, p...)
 }
 
-// blockReader reads values from blocks and checks each block before anything
-// in it is believed. The first error sticks, and every value after it is zero.
+// blockReader reads values from blocks, and checks each block before it uses its content. The first error sticks, and
+// every value after it is zero.
 type blockReader struct {
 	r     io.Reader
 	err   error
@@ -139,7 +139,7 @@ type blockReader struct {
 	kind  byte
 	buf   []byte // of the present block
 	rest  []byte
-	spill []byte // of a text that runs over
+	spill []byte // of a text that continues in the next block
 
 	format byte // of the snapshot, once its header is read
 }
@@ -158,7 +158,7 @@ func (b *blockReader) newer(format string, args ...any) {
 	b.rest = nil
 }
 
-// section moves on to the first block of a section. The one before must end there.
+// section moves to the first block of a section. The section before must end there.
 func (b *blockReader) section(kind byte) {
 	if b.err == nil && len(b.rest) > 0 {
 		b.corrupt("section %d is longer than what is in it", b.kind)
@@ -310,8 +310,7 @@ func (b *blockReader) fixed() uint64 {
 
 func (b *blockReader) float() float64 { return math.Float64frombits(b.fixed()) }
 
-// text reads a length up to a limit, and as many bytes; they are good until the
-// next value is read.
+// text reads a length up to a limit, and as many bytes; they are valid until the next value is read.
 func (b *blockReader) text(limit int) []byte {
 	n := b.uvarint()
 	if n > uint64(limit) {
@@ -321,7 +320,7 @@ func (b *blockReader) text(limit int) []byte {
 	return b.bytes(int(n))
 }
 
-// bytes reads n bytes, nil after an error. Memory is taken as they come.
+// bytes reads n bytes, nil after an error. It allocates memory only as they come.
 func (b *blockReader) bytes(n int) []byte {
 	if n <= len(b.rest) {
 		p := b.rest[:n]
@@ -346,14 +345,14 @@ func (b *blockReader) bytes(n int) []byte {
 	return b.spill
 }
 
-// Sizes of chunks, as those of blocks.
+// Sizes of chunks; they mean the same as those of blocks.
 const (
 	chunkBytesLeast = 32 << 10
 	chunkBytesMean  = 64 << 10
 	chunkBytesMax   = 512 << 10
 )
 
-// Chunks is a writer for WriteTo that makes chunks of what is written: the header, and then about 100 KiB each. Two
+// Chunks is a writer for WriteTo that divides what is written into chunks: the header, and then about 100 KiB each. Two
 // snapshots of a state that has changed a little have most chunks in common. Chunks passes every chunk to Each, which
 // must not keep it.
 type Chunks struct {
@@ -363,7 +362,7 @@ type Chunks struct {
 	begun bool
 }
 
-// Write takes one block. A chunk ends behind a block whose CRC says so, by chance in proportion to its size.
+// Write takes one block. A chunk ends after a block whose CRC decides so, by chance in proportion to the block's size.
 func (c *Chunks) Write(block []byte) (int, error) {
 	c.buf = append(c.buf, block...)
 	if chance := binary.LittleEndian.Uint32(block[len(block)-4:]) % chunkBytesMean; c.begun && len(c.buf) < chunkBytesMax &&

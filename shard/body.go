@@ -14,48 +14,50 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// body is what a key holds that is no distribution: a summary of package
-// sketch, made to the size and the half-life that its namespace had then.
+// body is what a key holds if it is not a distribution. It is made with the size and the half-life that its namespace
+// has at that time.
 type body interface {
 	form() form
 	// add takes an event.
 	add(e *event) error
-	// last is the time of the latest event as far as it matters, and death one
-	// from which on nothing is left, MaxTick for never.
+	// last is the time of the latest event, as far as it matters. death is a time from which on nothing is left;
+	// MaxTick if there is none.
 	last() sketch.Tick
 	death(threshold float64) sketch.Tick
-	// suits says whether a namespace may have made it.
+	// suits says whether a namespace may have made the body.
 	suits(ns *namespace) bool
-	// merge adds what another of the same form holds.
+	// merge adds what another body of the same form holds.
 	merge(o body) error
 	clone() body
-	// Held is about how many bytes it takes: a function of its state, for it decides what is refused. Reserved is what
-	// decided before BehaviourDeletion: of some kinds, how many bytes it takes when it is full.
+	// Held is about how many bytes the body takes. It is a function of the replicated state, since it decides which
+	// events are refused. Reserved decided that before BehaviourDeletion: for some kinds it is how many bytes a full
+	// body takes.
 	Held() int
 	Reserved() int
-	// Size is how many bytes it takes now, itself included: unlike Held it counts what is allocated and not used.
+	// Size is how many bytes the body takes now, itself included. Unlike Held, it counts memory that is allocated and
+	// not used.
 	Size() int
 	appendBinary(b []byte) []byte
 	decode(b []byte) (rest []byte, err error)
-	// answer fills in an answer to a question that asks for nothing else than it
-	// knows. The answer keeps none of the body's memory.
+	// answer fills in the answer to a question that asks only for what the body knows. The answer keeps none of the
+	// body's memory.
 	answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary)
 }
 
-// born is a body whose key may have held an earlier one that has died.
+// born is a body whose key may have held an earlier body that has died.
 type born interface {
-	// Born says when it began, and what the earlier one may have held, see sketch.Params.Held.
+	// Born records when the body began, and what the earlier body may have held, see sketch.Params.Held.
 	Born(now sketch.Tick, held float64)
 }
 
-// losing is a body whose counts may be short of what an earlier one of the same key held when it had died.
+// losing is a body whose counts may be too low by what an earlier body of the same key held when it died.
 type losing interface {
 	born
-	// Lost is how much is missing at most.
+	// Lost is the most that may be missing.
 	Lost(at sketch.Tick) float64
 }
 
-// lostBy is what the counts of a body may be short of.
+// lostBy returns the most by which the counts of a body may be too low.
 func lostBy(b body, at sketch.Tick) float64 {
 	switch l := b.(type) {
 	case losing:
@@ -66,13 +68,13 @@ func lostBy(b body, at sketch.Tick) float64 {
 	return 0
 }
 
-// lostBodies is what a body that is not there at a time may have held of anything when it had died.
+// lostBodies returns how much a missing body may have held of anything when it died, as of a time.
 func lostBodies(p *sketch.Params, at sketch.Tick) float64 {
 	as := bodyParams(p)
 	return as.LostAtBirth(at)
 }
 
-// bodyParams are settings with the threshold below which bodies die.
+// bodyParams returns settings with the threshold below which bodies die.
 func bodyParams(p *sketch.Params) sketch.Params {
 	as := *p
 	as.Threshold = lifeline(p)
@@ -82,19 +84,21 @@ func bodyParams(p *sketch.Params) sketch.Params {
 	return as
 }
 
-// sparse is a body whose bytes do not tell how large it may grow: of bits and cells it writes down those that are set.
+// sparse is a body whose encoding does not tell how large it may grow, since only bits and cells that are set are
+// encoded.
 type sparse interface {
-	// decodeWithin is decode that refuses what takes more room than that, in bytes, once it is full, of what is not
-	// written down in full. It takes memory in proportion to its bytes.
+	// decodeWithin is decode with a limit in bytes. It refuses a body whose sparsely encoded parts take more than room
+	// when they are full. It takes memory in proportion to b.
 	decodeWithin(b []byte, room int) (rest []byte, err error)
 }
 
-// roomFactor is how many times the length of its bytes a body may take in any namespace when it is full: more than
-// one whose generations or cells are full takes, with the empty generation that comes after them.
+// roomFactor is how many times the length of its encoding a full body may take in any namespace. That is more than a
+// body takes whose generations or cells are full, with the empty generation that comes after them.
 const roomFactor = 64
 
-// room is how much memory a body of a form may take when it is full, and comes as so many bytes: as much as one that
-// is made here, or in proportion to its bytes. What is decided by it does not depend on the behaviour version.
+// room returns how much memory a body of a form may take when it is full, given the length of its encoding: as much as
+// a body made by this namespace, and an amount in proportion to the encoding. Decisions made by it do not depend on the
+// behaviour version.
 func (ns *namespace) room(f form, bytes int) int {
 	room := roomFactor * bytes
 	if f.since() > 0 {
@@ -110,7 +114,8 @@ func (ns *namespace) room(f form, bytes int) int {
 	return room
 }
 
-// roomOf is room for a body of a form that is new since BehaviourWindows, with few bytes.
+// roomOf returns how much memory a full body takes that this namespace makes, for a form that is new since
+// BehaviourWindows.
 func (ns *namespace) roomOf(f form) int {
 	size, hash := ns.definition.GetSizes(), sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
 	switch f {
@@ -125,9 +130,8 @@ func (ns *namespace) roomOf(f form) int {
 	return b.ReservedMost()
 }
 
-// form tells bodies apart in snapshots and parts: their values never change
-// their meaning. A kind has one that forgets and one that does not, where these
-// are different things.
+// form identifies the type of a body in snapshots and parts, so a value never changes its meaning. A kind has one form
+// that forgets and one that does not, where they differ.
 type form uint8
 
 const (
@@ -153,7 +157,7 @@ const (
 	formMorrisMeasured  form = 18
 )
 
-// since is the behaviour from which on a form may be in a log.
+// since is the first behaviour version whose log may contain a form.
 func (f form) since() uint32 {
 	if f >= formDistinctSliding {
 		return BehaviourWindows
@@ -183,7 +187,7 @@ var forms = map[form]func() body{
 	formBitmap:          func() body { return new(bitmapValue) },
 }
 
-// kind is what the outside calls a form.
+// kind returns the kind of a form, as users see it.
 func (f form) kind() ebbv1.Kind {
 	switch f {
 	case formDistinct, formDistinctDecayed, formDistinctWindow, formDistinctSliding:
@@ -221,7 +225,7 @@ type event struct {
 	amount  float64
 	value   float64
 	text    []byte // of the log
-	chance  uint64 // what decides whatever is left to chance; see State.chance
+	chance  uint64 // decides what a sketch leaves to chance; see State.chance
 	all     bool   // count it however little it weighs, see sketch.Params.OrderFree
 }
 
@@ -234,7 +238,7 @@ func eventOf(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) event
 
 func (e *event) hash() uint64 { return hashOf(e.bin, e.seed) }
 
-// hashOf is the hash that newBody promises its sketches: xxh3 of the bin, by the namespace's seed.
+// hashOf returns the hash that newBody gives its sketches as a parameter: xxh3 of the bin, by the namespace's seed.
 func hashOf(bin []byte, seed uint64) uint64 { return xxh3.HashSeed(bin, seed) }
 
 // setHash is how members of a namespace's sets are hashed.
@@ -245,8 +249,8 @@ func (ns *namespace) setHash() sketch.Hash {
 	return sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
 }
 
-// hashedAs says whether a set's hash is the one of a namespace. Of the others that are not murmur3 the seed alone
-// decides, as it did before there was a choice.
+// hashedAs says whether a set's hash is the hash of the namespace. Hashes other than murmur3 are compared by their seed
+// alone, as before there was a choice.
 func (ns *namespace) hashedAs(h sketch.Hash) bool {
 	own := ns.setHash()
 	return h.Seed == own.Seed && (h.ID == sketch.HashMurmur3) == (own.ID == sketch.HashMurmur3)
@@ -261,8 +265,8 @@ func (e *event) memberHash() uint64 {
 	return h
 }
 
-// newBody makes an empty body to the sizes of its namespace, as a behaviour has it; nil if the namespace
-// cannot hold the kind: a leaky bucket is a thing of distributions.
+// newBody makes an empty body with the sizes of its namespace, in the form of a behaviour version. It returns nil if
+// the namespace cannot hold the kind: under linear decay there are only distributions.
 func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 	p, size := ns.params(), ns.definition.GetSizes()
 	hash := sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
@@ -335,7 +339,7 @@ func newBody(kind ebbv1.Kind, ns *namespace, behaviour uint32) body {
 	return nil
 }
 
-// mustBody is the body, whose parameters are known to be in range.
+// mustBody returns the body. An error panics, since the parameters are known to be in range.
 func mustBody(b body, err error) body {
 	if err != nil {
 		panic("shard: " + err.Error())
@@ -343,7 +347,7 @@ func mustBody(b body, err error) body {
 	return b
 }
 
-// kind is what a key holds.
+// kind returns the kind of what a key holds.
 func (sum *summary) kind() ebbv1.Kind {
 	if sum.body == nil {
 		return ebbv1.Kind_KIND_DISTRIBUTION
@@ -351,7 +355,7 @@ func (sum *summary) kind() ebbv1.Kind {
 	return sum.body.form().kind()
 }
 
-// kind is what a key holds, without reading it.
+// kind returns the kind of what a key holds, without loading it.
 func (f *frame) kind(key uint32) ebbv1.Kind {
 	r := f.summaries.record(key)
 	switch {
@@ -363,8 +367,7 @@ func (f *frame) kind(key uint32) ebbv1.Kind {
 	return f.summaries.bodies.at(r.box()).body.form().kind()
 }
 
-// addToBody brings an event to a key that holds another kind than a
-// distribution, or is new and shall.
+// addToBody adds an event to a key that holds another kind than a distribution, or is new and is to hold one.
 func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	sum := s.loadForWrite(key)
 	created := sum.body == nil
@@ -400,7 +403,7 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	return code
 }
 
-// held is how many bytes a body counts in bodyBytes.
+// held is how many bytes of a body are counted in bodyBytes.
 func (f *frame) held(b body) int {
 	if f.behaviour >= BehaviourDeletion {
 		return b.Held()
@@ -408,7 +411,7 @@ func (f *frame) held(b body) int {
 	return b.Reserved()
 }
 
-// recount counts all bodies again, as they count by the behaviour in force.
+// recount counts the bytes of all bodies again, by the rule of the behaviour in force.
 func (s *State) recount() {
 	s.bodyBytes = 0
 	for space := range s.summaries.held {
@@ -421,8 +424,8 @@ func (s *State) recount() {
 	}
 }
 
-// roomFor refuses a new body that would go over the budget, and any event where those
-// that there are have outgrown it by an eighth.
+// roomFor refuses a new body that would exceed the limit. It refuses any event once existing bodies exceed the limit by
+// an eighth.
 func (s *State) roomFor(b body, created bool) ebbv1.Code {
 	held, limit := s.bodyBytes, s.limits.BodyBytes
 	if created && b != nil {
@@ -459,7 +462,7 @@ func (s *State) addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.
 	return 0
 }
 
-// fits refuses an event that does not have what a form is written with.
+// fits refuses an event that lacks what its form is written with, such as a value or a text.
 func fits(f form, in *proto.IncrementWire) ebbv1.Code {
 	switch {
 	case f == formBitmap:
@@ -478,16 +481,14 @@ func fits(f form, in *proto.IncrementWire) ebbv1.Code {
 	return 0
 }
 
-// chance is a number that looks drawn at random, and is another for each event:
-// a hash of the shard, the entry's index in the log and how many were drawn
-// before in the same entry.
+// chance returns a pseudo-random number, another one for each event: a hash of the shard, the entry's index in the log
+// and how many numbers were drawn before in the same entry.
 //
-// It is a function of the log, so that replicas draw alike, also one that begins
-// in the middle with a snapshot. It is not one of the event: events that are
-// equal in all, even in their time, must not be rounded alike, or a thousand of
-// them in one entry would all be rounded up or all down. Shards draw apart from
-// each other, or the errors of counters that are written alike would add up when
-// they are merged. The seed of the namespace keeps it from being foreseen.
+// It is a function of the log, so that all replicas draw the same numbers, also a replica that starts from a snapshot.
+// It is not a function of the event. Events that are equal in all, even in their time, must not be rounded alike.
+// Otherwise a thousand of them in one entry would all be rounded up or all down. Shards draw different numbers, or the
+// errors of counters with the same writes would add up when they are merged. The seed of the namespace makes the
+// numbers unpredictable.
 func (s *State) chance(ns *namespace) uint64 {
 	var b [20]byte
 	binary.LittleEndian.PutUint32(b[:], uint32(s.id))
@@ -497,9 +498,9 @@ func (s *State) chance(ns *namespace) uint64 {
 	return xxh3.HashSeed(b[:], ns.seed)
 }
 
-// lifeline is what has to be left of a body for its key to live. The threshold of a namespace says which counts of a
-// distribution are nothing: one above 1 takes bins away that came once, and would take a distinct or a bloom away with
-// its members. So one event keeps a key of another kind for a half-life at least.
+// lifeline is how much must be left of a body for its key to live. The threshold of a namespace is made for the counts
+// of a distribution. A threshold above 1 removes bins that came once, and would remove a distinct or a bloom together
+// with its members. So one event keeps a key of another kind for a half-life at least.
 func lifeline(p *sketch.Params) float64 { return min(p.Threshold, lifelineMax) }
 
 const lifelineMax = 0.5
@@ -510,7 +511,7 @@ func ended(b body, p *sketch.Params, at sketch.Tick) bool {
 	return death != sketch.MaxTick && death <= at
 }
 
-// deathOf is from when on nothing is left of a body.
+// deathOf returns the time from which on nothing is left of a body.
 func deathOf(b body, p *sketch.Params) sketch.Tick {
 	if q, ok := b.(*quantile); ok && p.Lowers {
 		return q.DeathBelow(lifeline(p))
@@ -518,8 +519,9 @@ func deathOf(b body, p *sketch.Params) sketch.Tick {
 	return b.death(lifeline(p))
 }
 
-// lapsed says whether nothing is left of a body that was last touched in an era: a change of settings found it so, and
-// what follows does not bring it back; or the clock was set back, see rewound.
+// lapsed says whether nothing is left of a body that was last touched in an era. If nothing was left when settings
+// changed, it stays so: later settings do not bring the body back. Nothing is left either if the clock was set back,
+// see rewound.
 func (ns *namespace) lapsed(b body, touched uint32) bool {
 	if b == nil || ns.rewound(b, touched) {
 		return b != nil
@@ -539,7 +541,7 @@ var (
 	errOtherWindow   = errors.New("their windows differ")
 )
 
-// mergeAs merges what is of the same form.
+// mergeAs merges a body of the same form, and refuses any other.
 func mergeAs[B body](o body, merge func(B) error) error {
 	other, ok := o.(B)
 	if !ok {
@@ -548,7 +550,7 @@ func mergeAs[B body](o body, merge func(B) error) error {
 	return merge(other)
 }
 
-// unmerged is why a body does not merge with others, as an answer.
+// unmerged returns, for an answer, the error that says why a body does not merge with others.
 func unmerged(what string, err error) *proto.Error {
 	if text, ok := sketch.Differences(err); ok {
 		err = errors.New(text)
@@ -569,13 +571,14 @@ func exactly(value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: value, Confidence: certain}
 }
 
-// upTo is a count that may be short of what was lost, and is certain but for the rounding of weights.
+// upTo returns the estimate for a count that is too low by at most lost, and otherwise exact but for the rounding of
+// weights.
 func upTo(value, lost float64) *ebbv1.Estimate {
 	slack := proto.RoundingOf(value)
 	return &ebbv1.Estimate{Value: value, Low: value - slack, High: value + lost + slack, Confidence: certain}
 }
 
-// about is an estimate with a standard error and the interval of a question's confidence.
+// about returns an estimate with a standard error, and the interval for a question's confidence.
 func about(q *ebbv1.SummaryQuestion, value, stdErr float64) *ebbv1.Estimate {
 	low, high := sketch.Around(value, stdErr, sureness(q))
 	return &ebbv1.Estimate{Value: value, StdError: stdErr, Low: low, High: high, Confidence: sureness(q)}
@@ -586,8 +589,8 @@ func atLeast(q *ebbv1.SummaryQuestion, value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: math.MaxFloat64, Confidence: sureness(q)}
 }
 
-// atMost is an estimate that is too low by no more than what was lost, and with this confidence too high by no more
-// than err. Amounts are never negative, and neither is the lower bound.
+// atMost returns an estimate that is too low by at most lost and, with this confidence, too high by at most err.
+// Amounts are never negative, and neither is the lower bound.
 func atMost(value, err, lost, confidence float64) *ebbv1.Estimate {
 	if err == 0 {
 		confidence = certain
@@ -597,7 +600,7 @@ func atMost(value, err, lost, confidence float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: low, High: value + lost + slack, Confidence: confidence}
 }
 
-// wider is an estimate whose truth may be more by what was lost.
+// wider raises the upper bound of an estimate by what was lost.
 func wider(e *ebbv1.Estimate, lost float64) *ebbv1.Estimate {
 	e.High += lost
 	return e

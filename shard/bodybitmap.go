@@ -10,8 +10,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// bitmapValue is a bitmap as what a key holds: where its blocks are, or, when it was decoded and is not stored yet,
-// containers on Go's heap.
+// bitmapValue is a bitmap as what a key holds: the position of its blocks or, when it was decoded and is not stored
+// yet, containers on the Go heap.
 type bitmapValue struct {
 	pages *slab // nil: it is loose
 	head  bitmapHead
@@ -20,7 +20,7 @@ type bitmapValue struct {
 	edited uint64
 }
 
-// looseSlice is a container that has a place of its own.
+// looseSlice is a container together with its slice.
 type looseSlice struct {
 	slice uint64
 	bitmap.Container
@@ -36,11 +36,11 @@ func (v *bitmapValue) suits(*namespace) bool     { return true }
 func (v *bitmapValue) merge(body) error          { return errNoBitmapMerge }
 func (v *bitmapValue) clone() body               { return v }
 
-// Held is 0: a bitmap lies in pages like a distribution, and not among the bodies whose bytes are limited.
+// Held is 0: a bitmap lies in pages like a distribution, and does not count among the bodies whose bytes are limited.
 func (v *bitmapValue) Held() int     { return 0 }
 func (v *bitmapValue) Reserved() int { return 0 }
 
-// Size is that of the blocks of a large one: a small one lies in its record.
+// Size is the size of the blocks of a large bitmap: a small one lies in its record.
 func (v *bitmapValue) Size() int {
 	if v.head.isSmall() {
 		return 0
@@ -58,7 +58,7 @@ func (sum *summary) bitmap() *bitmapValue {
 	return v
 }
 
-// each visits the containers in the order of their slices, until visit says no.
+// each visits the containers in the order of their slices, until visit returns false.
 func (v *bitmapValue) each(visit func(slice uint64, c bitmap.Container) bool) {
 	if v.pages == nil {
 		for _, l := range v.loose {
@@ -74,10 +74,10 @@ func (v *bitmapValue) each(visit func(slice uint64, c bitmap.Container) bool) {
 	}
 }
 
-// sliceMax is the last slice of all.
+// sliceMax is the last slice.
 const sliceMax = 1<<(64-sliceBits) - 1
 
-// bring gives a loose bitmap its blocks.
+// bring stores a loose bitmap in blocks.
 func (v *bitmapValue) bring(pages *slab, epoch uint32) {
 	if v.pages == pages {
 		return
@@ -95,7 +95,7 @@ func (v *bitmapValue) bring(pages *slab, epoch uint32) {
 // bitmapLoader fills an empty bitmap with containers, in the order of their slices.
 type bitmapLoader struct {
 	to      *bitmapEditor
-	pending []looseSlice // as long as it may be small
+	pending []looseSlice // as long as the bitmap may be small
 	ids     int
 }
 
@@ -138,11 +138,11 @@ func (v *bitmapValue) appendBinary(b []byte) []byte {
 	return append(b, 0)
 }
 
-// idsWithKey is the most ids of a bitmap that stand next to its key in a snapshot. So few ids never lie in containers
-// there, whatever they do in memory.
+// idsWithKey is the most ids of a bitmap that a snapshot stores with its key. So few ids never lie in containers there,
+// whatever they do in memory.
 const idsWithKey = 64
 
-// appendIDs writes ids as uvarints: how far each is from the one before, less 1.
+// appendIDs writes ids as uvarints: the distance of each from the one before, less 1.
 func (v *bitmapValue) appendIDs(b []byte) []byte {
 	next := uint64(0)
 	add := func(id uint64) bool {
@@ -160,7 +160,7 @@ func (v *bitmapValue) appendIDs(b []byte) []byte {
 	return b
 }
 
-// decodeIDs makes a small bitmap in room of what appendIDs wrote; without any bytes it is empty.
+// decodeIDs makes a small bitmap in room from what appendIDs wrote; without any bytes it is empty.
 func decodeIDs(room *[idsWithKey]uint64, raw []byte) (head bitmapHead, ok bool) {
 	ids := room[:0]
 	for next := uint64(0); len(raw) > 0; {
@@ -187,7 +187,7 @@ func decodeIDs(room *[idsWithKey]uint64, raw []byte) (head bitmapHead, ok bool) 
 	return head, true
 }
 
-// size is how many bytes appendBinary writes, to within a few a slice.
+// size is how many bytes appendBinary writes, to within a few per slice.
 func (v *bitmapValue) size() (n int) {
 	v.each(func(_ uint64, c bitmap.Container) bool {
 		n += containerSize(c)
@@ -276,15 +276,15 @@ func (v *bitmapValue) decode(b []byte) (rest []byte, err error) {
 		v.head.ids += uint64(l.Count)
 	}
 	if v.head.ids == 0 {
-		return b, errBitmapBytes // it would not be there
+		return b, errBitmapBytes // an empty bitmap is not stored
 	}
 	return b, nil
 }
 
-// bitmapDecoder reads containers, one after the other.
+// bitmapDecoder reads containers, one after the other. slice is the least slice that the next one may have.
 type bitmapDecoder struct{ slice uint64 } // the first that the next may be
 
-// next takes one off: without ids at the end.
+// next reads one container; it has no ids at the end.
 func (d *bitmapDecoder) next(b []byte) (l looseSlice, rest []byte, err error) {
 	r := reader{rest: b}
 	skip := r.uvarint()
@@ -339,7 +339,7 @@ func containerBytes(f bitmap.Form, units uint64) int {
 	return 0
 }
 
-// runIDs is how many ids there are in runs: 0 if any is upside down.
+// runIDs is how many ids there are in runs: 0 if the last id of any run is below its first.
 func runIDs(words []uint64) (n uint32) {
 	for i, w := range words {
 		for half := range 2 {

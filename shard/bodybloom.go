@@ -7,7 +7,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// bloomTimed knows what was there within the last half-life, however much that was.
+// bloomTimed can tell whether a bin has occurred within the last half-life, however many there were.
 type bloomTimed struct{ sketch.BloomTimed }
 
 func newBloomTimed(window sketch.Tick, size *ebbv1.Sizes, hash sketch.Hash) *bloomTimed {
@@ -47,8 +47,9 @@ func (f *bloomTimed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1
 	}
 }
 
-// answerBloomWithin says how many keys a bloom has, where a key may be counted twice: of one that forgets between those
-// of the generation that has most and all, of a merged one between those of one filter and all.
+// answerBloomWithin returns the number of keys of a bloom that may count a key twice, with an interval. If the bloom
+// forgets, the interval is from the generation with the most keys to all generations. If it is merged, the interval is
+// from one filter to all.
 func answerBloomWithin(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
 	answerBloom(q, s, out)
 	if out.Total.High < math.MaxFloat64 {

@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Kinds that know how often.
+// Kinds that count how often bins have occurred.
 
 // countMin counts bins, however many there are.
 type countMin struct{ sketch.CountMin }
@@ -38,7 +38,7 @@ func (c *countMin) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 	}
 }
 
-// topK knows the bins that are counted most.
+// topK keeps the bins with the largest counts.
 type topK struct{ sketch.TopK }
 
 func (k *topK) form() form                          { return formTopK }
@@ -67,10 +67,10 @@ func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summa
 	}
 }
 
-// morris knows the sum of all amounts, about.
+// morris keeps the approximate sum of all amounts.
 type morris struct{ sketch.Morris }
 
-// newMorris makes a counter; measured ones are made since BehaviourMorris.
+// newMorris makes a counter; counters are measured since BehaviourMorris.
 func newMorris(halfLife sketch.Tick, size *ebbv1.Sizes, measured bool) *morris {
 	m, err := sketch.NewMorris(sketch.MorrisParams{
 		Bits: int(size.GetMorrisBits()), A: size.GetMorrisBase(), HalfLife: halfLife, Measured: measured,
@@ -81,7 +81,7 @@ func newMorris(halfLife sketch.Tick, size *ebbv1.Sizes, measured bool) *morris {
 	return &morris{m}
 }
 
-// emptyMorris is one of a form, to be decoded into.
+// emptyMorris returns an empty counter of a form, to be decoded into.
 func emptyMorris(measured bool) *morris {
 	m, _ := sketch.NewMorris(sketch.MorrisParams{Bits: 16, Measured: measured})
 	return &morris{m}
@@ -111,7 +111,8 @@ func (m *morris) decode(b []byte) ([]byte, error) {
 	return rest, err
 }
 
-// merge rounds by what both hold: the same question about the same counters has the same answer, in any order of two.
+// merge rounds by a hash of both counters. So the same question about the same counters has the same answer, in either
+// order of the two.
 func (m *morris) merge(o body) error {
 	return mergeAs(o, func(other *morris) error {
 		return m.Merge(&other.Morris, xxh3.Hash(m.AppendBinary(nil))+xxh3.Hash(other.AppendBinary(nil)))

@@ -9,9 +9,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Kinds that know who was there.
+// Kinds that keep which bins have occurred.
 
-// distinct counts what it has seen, for good.
+// distinct counts the different bins that it has seen, for good.
 type distinct struct{ sketch.Distinct }
 
 func (d *distinct) form() form { return formDistinct }
@@ -37,7 +37,7 @@ func (d *distinct) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Su
 	out.Total = about(q, n, stdErr)
 }
 
-// distinctDecayed counts what is around.
+// distinctDecayed counts the different bins that were there lately, by a half-life.
 type distinctDecayed struct{ sketch.DistinctDecayed }
 
 func (d *distinctDecayed) form() form { return formDistinctDecayed }
@@ -64,9 +64,8 @@ func (d *distinctDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *
 	out.Total = wider(about(q, n, stdErr), d.Lost(at))
 }
 
-// linear counts what it has seen, and knows it by name while it is little. With
-// a half-life it is over as a whole when its latest event counts for nothing:
-// a set of bits cannot forget one member.
+// linear counts what it has seen, and keeps the names while there are few. With a half-life it ends as a whole when its
+// latest event has faded: a set of bits cannot forget one member.
 type linear struct {
 	sketch.LinearCounter
 	halfLife sketch.Tick // 0: for good
@@ -157,7 +156,7 @@ func (l *linear) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summ
 	slices.SortFunc(out.Members, bytes.Compare)
 }
 
-// bloom knows what was ever there.
+// bloom can tell whether a bin has ever occurred.
 type bloom struct{ sketch.BloomScalable }
 
 func (f *bloom) form() form { return formBloom }
@@ -189,7 +188,7 @@ func (f *bloom) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summa
 	}
 }
 
-// bloomExpiring knows what was there within the last half-life.
+// bloomExpiring can tell whether a bin has occurred within the last half-life.
 type bloomExpiring struct{ sketch.BloomExpiring }
 
 func (f *bloomExpiring) form() form { return formBloomExpiring }
@@ -225,7 +224,7 @@ func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *eb
 
 func answerBloom(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
 	out.Total, out.Over = about(q, s.Keys, s.KeysError), s.Over
-	if s.FalseRate > 1-1e-9 { // so full that the bits no longer tell how many there are
+	if s.FalseRate > 1-1e-9 { // so full that the bits no longer show how many keys there are
 		out.Total = atLeast(q, s.Keys)
 	}
 }

@@ -12,10 +12,10 @@ import (
 // setSignature is how many registers every set has, so that all can be compared.
 const setSignature = 1024
 
-// membersDefault is how many members of a set are named when the question does not say.
+// membersDefault is how many members of a set an answer names when the question gives no limit.
 const membersDefault = 100
 
-// set has what it has seen, for good.
+// set keeps what it has seen, for good.
 type set struct{ sketch.Set }
 
 func (s *set) form() form { return formSet }
@@ -43,7 +43,7 @@ func (s *set) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary
 	}
 }
 
-// setDecayed has what is around.
+// setDecayed keeps what was there lately, by a half-life.
 type setDecayed struct{ sketch.SetDecayed }
 
 func (s *setDecayed) form() form { return formSetDecayed }
@@ -71,7 +71,7 @@ func (s *setDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1
 	}
 }
 
-// estimated is an estimate of sets as it is answered.
+// estimated converts an estimate of a sketch to one of an answer.
 func estimated(confidence float64, e sketch.SetEstimate) *ebbv1.Estimate {
 	if e.StdErr == 0 {
 		return exactly(e.Value)
@@ -81,7 +81,7 @@ func estimated(confidence float64, e sketch.SetEstimate) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: e.Value, StdError: e.StdErr, Low: low, High: high, Confidence: sure}
 }
 
-// kept are the members up to the first whose name a union did not keep.
+// kept returns the members up to the first whose name a union did not keep.
 func kept(members []string) []string {
 	if i := slices.Index(members, ""); i >= 0 {
 		return members[:i]

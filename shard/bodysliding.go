@@ -5,7 +5,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// distinctSliding counts what was there within any window up to its own.
+// distinctSliding counts the different bins within any window up to its own.
 type distinctSliding struct{ sketch.DistinctSliding }
 
 func newDistinctSliding(window sketch.Tick, precision int, hash sketch.Hash) *distinctSliding {
@@ -18,7 +18,7 @@ func newDistinctSliding(window sketch.Tick, precision int, hash sketch.Hash) *di
 
 func (w *distinctSliding) form() form { return formDistinctSliding }
 
-// add lets go of what is older than the window, as a half-life lets go of what weighs nothing.
+// add drops what is older than the window, as a half-life drops what weighs nothing.
 func (w *distinctSliding) add(e *event) error {
 	w.Add(e.now, e.at, e.hash())
 	return nil
@@ -40,8 +40,9 @@ func (w *distinctSliding) merge(o body) error {
 	return mergeAs(o, func(other *distinctSliding) error { return w.Merge(&other.DistinctSliding) })
 }
 
-// answer counts the slices that a window touches, and says from when on. The interval begins at what the slices have
-// that lie in the window as a whole, so that what came before it makes the interval wide and not wrong.
+// answer counts the slices that overlap a window, and returns the time that they span. The lower end of the interval
+// comes from the slices that lie completely in the window. So what came before the window makes the interval wide, not
+// wrong.
 func (w *distinctSliding) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	window := sketch.Tick(q.GetWindowUs())
 	if window == 0 {
@@ -52,7 +53,7 @@ func (w *distinctSliding) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *
 	out.SpanUs = int64(w.Span(at, window))
 }
 
-// aboutBetween is an estimate of more, with an interval that has that of less as well.
+// aboutBetween returns the estimate of more, with an interval that also covers the lower end of the interval of less.
 func aboutBetween(q *ebbv1.SummaryQuestion, less, more *sketch.Distinct) *ebbv1.Estimate {
 	n, stdErr := more.Estimate()
 	total := about(q, n, stdErr)
@@ -63,8 +64,8 @@ func aboutBetween(q *ebbv1.SummaryQuestion, less, more *sketch.Distinct) *ebbv1.
 }
 
 // mergeWindows merges bodies of two forms that both count windows: the ring of slices from before BehaviourWindows, and
-// what is made now. The result is a ring; where its slices begin is exact to a 32,768th of the window. It is false of
-// other bodies.
+// the form of today. The result is a ring; the start of its slices is exact to a 32,768th of the window. For other
+// bodies it returns false.
 func mergeWindows(a, b body) (body, bool, error) {
 	if _, ok := b.(*distinctWindow); ok {
 		a, b = b, a

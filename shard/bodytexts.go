@@ -13,7 +13,7 @@ import (
 
 // Kinds that hold texts, and do not fade.
 
-// stringValue is one value, the last that was written: in the order of the log, not of the times of events.
+// stringValue is the value that was written last, in the order of the log, not of the times of events.
 //
 //	string   uvarint(len) value
 type stringValue struct{ value []byte }
@@ -54,7 +54,7 @@ func (v *stringValue) answer(_ *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1
 	out.Total, out.Text = exactly(1), bytes.Clone(v.value)
 }
 
-// phrases are to be found in texts.
+// phrases is a set of phrases to be found in texts.
 type phrases struct{ sketch.Phrases }
 
 func (p *phrases) form() form { return formPhrases }
@@ -71,7 +71,7 @@ func (p *phrases) add(e *event) error {
 
 func (p *phrases) last() sketch.Tick { return 0 }
 
-// death is at once when no phrase is left.
+// death is 0 when no phrase is left, otherwise never.
 func (p *phrases) death(float64) sketch.Tick {
 	if p.Len() == 0 {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// quantile knows how values are spread.
+// quantile keeps the distribution of values.
 type quantile struct{ sketch.Quantile }
 
 func (d *quantile) form() form                      { return formQuantile }
@@ -33,16 +33,16 @@ func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 	d.answerWithout(q, at, 0, out)
 }
 
-// answerWithout answers where keys that are gone may have held so many values, whatever these were.
+// answerWithout answers where keys that are gone may have held up to missing values, whatever the values were.
 func (d *quantile) answerWithout(q *ebbv1.SummaryQuestion, at sketch.Tick, missing float64, out *ebbv1.Summary) {
 	r := d.At(at)
 	r.Lost += missing
 	out.Total = upTo(r.Sum, r.Lost)
 	if r.N == 0 {
-		return // every value has faded, and there is nothing to tell
+		return // every value has faded: there is nothing to answer
 	}
 	for _, part := range q.GetQuantiles() {
-		// a value v stands for those of its bucket: v/(1+a) to v/(1-a)
+		// a value v stands for the values of its bucket: v/(1+a) to v/(1-a)
 		v := r.Quantile(part)
 		from, to := r.Bracket(part)
 		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{

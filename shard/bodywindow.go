@@ -8,9 +8,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Before BehaviourWindows a namespace's window is cut into slices. A ring has one more, for the latest slice has only
-// begun.
-// Its sketches are of the precision that the namespace has, up to the most, where a full ring is a megabyte.
+// Before BehaviourWindows a namespace's window is divided into slices. A ring has one slice more, since the latest one
+// has only begun. Its sketches have the precision of the namespace, up to windowPrecisionMax, at which a full ring is a
+// megabyte.
 const (
 	windowSlices       = 60
 	windowPrecisionMax = 12
@@ -19,7 +19,7 @@ const (
 // windowed is a body that answers for any window up to its own.
 type windowed interface{ window() sketch.Tick }
 
-// distinctWindow counts what was there lately.
+// distinctWindow counts the different bins within its window.
 type distinctWindow struct{ sketch.DistinctWindow }
 
 func newDistinctWindow(window sketch.Tick, precision int, hash sketch.Hash) body {
@@ -30,12 +30,12 @@ func newDistinctWindow(window sketch.Tick, precision int, hash sketch.Hash) body
 	return mustBody(&distinctWindow{w}, err)
 }
 
-// windowSlice is how long the slices of a window are.
+// windowSlice is the length of the slices of a window.
 func windowSlice(window sketch.Tick) sketch.Tick { return (window + windowSlices - 1) / windowSlices }
 
 func (w *distinctWindow) form() form { return formDistinctWindow }
 
-// add lets go of what is older than the window, as a half-life lets go of what weighs nothing.
+// add drops what is older than the window, as a half-life drops what weighs nothing.
 func (w *distinctWindow) add(e *event) error {
 	w.Add(e.now, e.at, e.hash())
 	return nil
@@ -57,8 +57,8 @@ func (w *distinctWindow) window() sketch.Tick {
 	return p.Slice * sketch.Tick(p.Slices-1)
 }
 
-// answer counts the slices that a window touches, and one more, and says from when on. The interval begins at what the
-// slices have that lie in the window as a whole.
+// answer counts the slices that overlap a window, and one more, and returns the time that they span. The lower end of
+// the interval comes from the slices that lie completely in the window.
 func (w *distinctWindow) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	window := sketch.Tick(q.GetWindowUs())
 	if window == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// CachedUnion is what the bitmaps of a span have together, in memory of its own. It stays what it was made of: the
-// UnionCache knows when that is out of date.
+// CachedUnion is the union of the bitmaps of a span, in memory of its own. It does not change when the bitmaps do: the
+// UnionCache detects that it is out of date.
 type CachedUnion struct {
 	windowID
 	versions   []BitmapVersion
@@ -43,23 +43,23 @@ func (u *CachedUnion) add(mem Memory, slice uint64, c bitmap.Container) {
 	u.containers = append(u.containers, looseSlice{slice, c})
 }
 
-// free gives its memory back. It stays as it is for those who hold that.
+// free gives back the memory. Holders of that memory, see Memory.Hold, can still read it.
 func (u *CachedUnion) free(mem Memory) {
 	for _, chunk := range u.chunks {
 		mem.FreeRun(chunk)
 	}
 }
 
-// PlannedUnion is a union to be made, of some periods of a window, with the help of others.
+// PlannedUnion is a union to be made, of some periods of a window, with the help of existing unions.
 type PlannedUnion struct {
 	Window *Window
 	Span
 	Of  []*CachedUnion
-	Max int // bytes that it may take
+	Max int // the largest number of bytes that it may take
 }
 
-// BuildUnion makes a union of bitmaps as they are at the time at which the question of the window is answered. It is
-// nil if the union is too large.
+// BuildUnion makes a union of bitmaps as of at, the time of the window's question. It returns nil if the union would
+// take more than d.Max bytes.
 func (v *View) BuildUnion(d *PlannedUnion, at sketch.Tick, mem Memory) *CachedUnion {
 	w, from := d.Window, d.First-d.Window.First
 	ns := v.lookup([]byte(w.Namespace))

@@ -2,8 +2,8 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// cleanupQueue orders keys by the time of their next cleanup, then by number. The order is total, so what comes out
-// does not depend on how it went in. The times are copies of those in the records, so that a comparison reads no
+// cleanupQueue orders keys by the time of their next cleanup, then by number. The order is total, so the result does
+// not depend on the order of insertion. The times are copies of those in the records, so that a comparison reads no
 // record. The directory has each key's position in the queue, plus one: a key is in one queue at most. The order is
 // derived and not part of the replicated state.
 type cleanupQueue struct {
@@ -44,7 +44,7 @@ func (q *cleanupArray) set(i uint32, v keyCleanup) {
 	leaf.at[i], leaf.key[i] = v.at, v.key
 }
 
-// shrink lets go of what is well past the first n.
+// shrink frees leaves that are well past the first n.
 func (q *cleanupArray) shrink(n uint32) {
 	if leaves := n/cleanupLeafLen + 2; uint32(len(*q)) > leaves {
 		clear((*q)[leaves:])
@@ -61,7 +61,7 @@ func (v *cleanupQueue) top() (key uint32, at sketch.Tick, ok bool) {
 	return first.key, first.at, true
 }
 
-// set puts a key in, or moves it after its time has changed.
+// set adds a key, or moves it after its time has changed.
 func (v *cleanupQueue) set(key uint32) {
 	i, ok := v.find(key)
 	if !ok {
@@ -72,20 +72,20 @@ func (v *cleanupQueue) set(key uint32) {
 	v.down(v.up(i, here), here)
 }
 
-// add puts in a key that is not there, and order comes before anything else is done with them.
+// add adds a key that is not in the queue. After all calls of add, order must be called before anything else.
 func (v *cleanupQueue) add(key uint32, at sketch.Tick) {
 	v.put(v.n, keyCleanup{at, key})
 	v.n++
 }
 
-// order puts those that were added into their order.
+// order puts keys that were added into their order.
 func (v *cleanupQueue) order() {
 	for i := v.n / 2; i > 0; i-- {
 		v.down(i-1, v.keys.at(i-1))
 	}
 }
 
-// remove takes a key out, if it is there.
+// remove removes a key, if it is in the queue.
 func (v *cleanupQueue) remove(key uint32) {
 	i, ok := v.find(key)
 	if !ok {
@@ -100,7 +100,7 @@ func (v *cleanupQueue) remove(key uint32) {
 	}
 }
 
-// find returns where a key stands.
+// find returns the position of a key.
 func (v *cleanupQueue) find(key uint32) (i uint32, ok bool) {
 	place := v.of.keys.cleanupAt(key)
 	return place - 1, place != 0 && place <= v.n && v.keys.at(place-1).key == key
@@ -111,7 +111,7 @@ func (v *cleanupQueue) put(i uint32, here keyCleanup) {
 	v.of.keys.setCleanupAt(here.key, i+1, *v.epoch)
 }
 
-// up moves a key that shall stand at i or further up.
+// up moves a key, which belongs at i or further up, to its position.
 func (v *cleanupQueue) up(i uint32, here keyCleanup) uint32 {
 	for i > 0 {
 		parent := v.keys.at((i - 1) / 2)
@@ -125,7 +125,7 @@ func (v *cleanupQueue) up(i uint32, here keyCleanup) uint32 {
 	return i
 }
 
-// down moves a key that shall stand at i or further down.
+// down moves a key, which belongs at i or further down, to its position.
 func (v *cleanupQueue) down(i uint32, here keyCleanup) {
 	for {
 		child := 2*i + 1

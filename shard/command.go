@@ -102,7 +102,7 @@ const (
 	fieldAuditOf   = 2
 )
 
-// identity says how a command is distinguished from its own repetition.
+// identity says how a shard recognises a repetition of a command.
 type identity uint8
 
 const (
@@ -126,9 +126,9 @@ type command struct {
 	body      []byte
 }
 
-// parseCommand reads a Command and checks the framing of all that is in it, so
-// that a malformed one changes nothing. What it does not know is malformed: a
-// new kind of command is switched on by a behaviour version first.
+// parseCommand reads a Command and checks the framing of all fields in it, so that a malformed one changes nothing. A
+// field that this version does not know makes it malformed: a behaviour version switches on a new kind of command
+// first.
 func parseCommand(raw []byte) (c command, ok bool) {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)

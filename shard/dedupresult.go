@@ -9,21 +9,19 @@ import (
 
 // dedupResult is the result of a command as the shard keeps it, to answer a repetition of the command.
 //
-// Almost every result is a count and nothing else. What else there is to say
-// is kept in a few bytes:
+// Almost every result is a count and nothing else. All else is kept in a few bytes:
 //
 //	more = uvarint(session) uvarint(epoch) uvarint(last offset; of a bitmap that was stored how many ids it has, if that is more than a count says)
 //	       uvarint(code) [uvarint(len) message uvarint(len) hint]     the error, if code > 0
 //	       { uvarint(gap) uvarint(run) uvarint(code) }                runs of refusals
 //
-// A refusal's words are not kept: they are made again from the increment that
-// the repetition carries.
+// The text of a refusal is not kept: it is made again from the increment that the repetition carries.
 type dedupResult struct {
 	applied uint32 // up to countMax; of edits of bitmaps: how many ids they changed, and of one that was stored how many it has; recall counts how many were applied
 	more    string // "" if there is no more to say
 }
 
-// countMax is the largest count that a dedupResult has. INVARIANT count-below-bit: with 1 more it fits in with a
+// countMax is the largest count that a dedupResult has. INVARIANT count-below-bit: 1 + the count leaves room for a
 // session's extraBit, and is not 0.
 const countMax = extraBit - 2
 
@@ -48,7 +46,7 @@ func dedupResultOf(c *command, r *ebbv1.CommandResult) dedupResult {
 	return m
 }
 
-// headOf is what comes before the refusals, as recallHead reads it.
+// headOf returns the bytes before the refusals, as recallHead reads them.
 func headOf(r *ebbv1.CommandResult) []byte {
 	b := binary.AppendUvarint(nil, r.Session)
 	b = binary.AppendUvarint(b, r.Epoch)
@@ -83,7 +81,7 @@ func appendRefusals(b []byte, refused []*ebbv1.Refusal) []byte {
 	return b
 }
 
-// recall makes the result again for a repetition of its command.
+// recall makes the result of a command again, for its repetition.
 func (f *frame) recall(m dedupResult, c *command) *ebbv1.CommandResult {
 	if c.kind == proto.FieldCommandBits {
 		return f.recallBits(m, c)
@@ -112,7 +110,7 @@ func (f *frame) recall(m dedupResult, c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// recallHead reads what comes before the refusals.
+// recallHead reads the bytes before the refusals.
 func (f *frame) recallHead(m dedupResult, r *ebbv1.CommandResult) reader {
 	b := reader{rest: []byte(m.more)}
 	r.Session, r.Epoch, r.LastOffset = b.uvarint(), b.uvarint(), b.uvarint()
@@ -160,8 +158,7 @@ type batch struct {
 	in   proto.IncrementWire
 }
 
-// at returns increment i, which must not lie before the last one asked for;
-// an empty one if there is no such increment.
+// at returns increment i; an empty one if there is none. i must not be less than in an earlier call.
 func (b *batch) at(i uint32) *proto.IncrementWire {
 	for b.is && b.next <= i && len(b.rest) > 0 {
 		b.rest = nextIncrement(b.rest, &b.in)
@@ -173,7 +170,7 @@ func (b *batch) at(i uint32) *proto.IncrementWire {
 	return &b.in
 }
 
-// reader takes values off bytes; bad once they ran out.
+// reader reads values from bytes. It is bad once the bytes have run out.
 type reader struct {
 	rest []byte
 	bad  bool

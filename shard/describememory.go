@@ -1,16 +1,16 @@
 package shard
 
-// nameOwnBytes is what the name of a bin takes next to its cells: its slots in the index (see index), among the names
-// and among their links.
+// nameOwnBytes is what the name of a bin takes in addition to its cells: its slots in the index (see index), among the
+// names and among their links.
 const nameOwnBytes = 12 + 8 + 4
 
-// boxBytes is what a body takes next to itself: its place among the bodies, and its epoch.
+// boxBytes is what a body takes in addition to itself: its place among the bodies, and its epoch.
 const boxBytes = 24
 
-// memoryOf is how many bytes a key takes in this replica, as its pages and the heap lie now: its block, with its head
-// and name, and the blocks of a large bitmap; its body; and what it has of the indexes of all keys. A name of a bin
-// that n keys have counts as an nth in each. Under two half-lives the key of the slow namespace counts too. Replicas
-// may differ by some bytes.
+// memoryOf is how many bytes a key takes in this replica now, in pages and on the heap. It counts the key's block, with
+// its head and name, and the blocks of a large bitmap; its body; and its share of the indexes of all keys. The name of
+// a bin that n keys have counts as an nth in each. Under two half-lives the key of the slow namespace counts too.
+// Replicas may differ by some bytes.
 func (f *frame) memoryOf(ns *namespace, key uint32) int {
 	n := f.ownMemory(key)
 	if slow := f.slowOf(ns); slow != nil && !f.isSlow(ns, key) {

@@ -10,7 +10,7 @@ import (
 )
 
 // dictPartition is a partition of the dictionary of a namespace: strings, in the order in which they came. The place of
-// a string in that order says its id. Strings are never removed, so it has no holes.
+// a string in that order gives its id. Strings are never removed, so it has no holes.
 //
 //	places  | 4 bytes a string |         in pages of 1,024
 //	text    | length, string | length, string | 0, uuid (16) | never used |   in pages; a string lies in one page
@@ -29,7 +29,7 @@ type dictPartition struct {
 
 const (
 	placesPerPage = PageBytes / 4
-	// dictPartPagesMax is how many pages of text a place tells apart: 4 GiB.
+	// dictPartPagesMax is how many pages of text a place can address: 4 GiB.
 	dictPartPagesMax = 1 << 32 / PageBytes
 )
 
@@ -37,8 +37,8 @@ func newDictPartition(mem Memory, space uint16, part uint32) dictPartition {
 	return dictPartition{space: space, part: part, text: pages{mem: mem}, places: pages{mem: mem}, index: index{slots: pages{mem: mem}}}
 }
 
-// encodedName is a string as a dictPartition stores it, behind its length. A uuid in its usual form, 36 bytes in lower
-// case, is written as its 16 bytes behind a length of 0.
+// encodedName is a string as a dictPartition stores it, after its length. A uuid in its usual form, 36 bytes in lower
+// case, is stored as its 16 bytes after a length of 0.
 type encodedName []byte
 
 const (
@@ -46,7 +46,7 @@ const (
 	uuidBytes = 16
 )
 
-// nameBuffer is what encodeName writes to.
+// nameBuffer is the memory that encodeName writes to.
 type nameBuffer [binary.MaxVarintLen16 + proto.NameLenMax]byte
 
 func encodeName(room *nameBuffer, name []byte) encodedName {
@@ -91,7 +91,7 @@ func appendUUID(b, id []byte) []byte {
 	return b
 }
 
-// stored is what lies at the place of a string, and all that follows.
+// stored returns the memory from the place of a string on.
 func (l *dictPartition) stored(number uint32) []byte {
 	place := binary.LittleEndian.Uint32(l.places.at(number / placesPerPage)[number%placesPerPage*4:])
 	return l.text.at(place / PageBytes)[place%PageBytes:]
@@ -111,7 +111,7 @@ func (l *dictPartition) find(tag uint32, name encodedName) (number uint32, ok bo
 	return l.index.find(tag, func(number uint32) bool { return bytes.HasPrefix(l.stored(number), name) })
 }
 
-// full says whether there is no room for one string more.
+// full says whether there is no room for one more string.
 func (l *dictPartition) full(name encodedName, limit int) bool {
 	return int(l.count) >= limit || l.text.len() == dictPartPagesMax && !l.fits(name)
 }
@@ -121,7 +121,7 @@ func (l *dictPartition) fits(name encodedName) bool {
 	return l.text.len() > 0 && int(l.used)+len(name) <= PageBytes
 }
 
-// add takes down a string that is not there, where there is room.
+// add stores a new string; the caller has checked that there is room.
 func (l *dictPartition) add(tag uint32, name encodedName, epoch uint32) (number uint32) {
 	if !l.fits(name) {
 		l.text.add(epoch)

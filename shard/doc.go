@@ -1,9 +1,8 @@
 // Package shard is the state machine that the replicas of a shard agree on.
 //
-// It is pure: what it holds is a function of the shard's log and nothing else.
-// It has no clock and no locks, and does no I/O of its own. The owner of a State runs Apply and Freeze alone, and Ask
-// concurrently with nothing but other questions. Freeze returns a View. Another goroutine may ask it and write it out
-// while Apply runs.
+// It is pure: its content is a function of the shard's log and nothing else. It has no clock and no locks, and does no
+// I/O of its own. The owner of a State calls Apply and Freeze while no other call runs; calls of Ask may run at the
+// same time as each other. Freeze returns a View. Other goroutines may ask the view and write it out while Apply runs.
 //
 //	log entry --Apply--> State --Ask------> answer, or a part of one
 //	                       |   --Freeze--> View --WriteTo--> snapshot --Restore--> State
@@ -16,8 +15,7 @@
 //	                       +-- sources         name -> epoch, last offset
 //	                       +-- idempotency     (issued at, 128 bits) -> result
 //
-// Slots (of keys, bins, sessions and so on) are handed out last-freed-first and
-// are part of the replicated state; where bytes lie, indexes and heaps are
-// derived from it. So replicas with the same log have the same snapshot, byte
-// for byte, whether or not they were restored from one on the way.
+// Free slots (of keys, bins, sessions and so on) are reused last-freed-first, and slot numbers are part of the
+// replicated state. Positions of bytes, indexes and heaps are derived from it. So replicas with the same log have the
+// same snapshot, byte for byte, also if they were restored from a snapshot on the way.
 package shard

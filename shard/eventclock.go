@@ -10,19 +10,18 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// The event clock of a namespace is the largest time of its events, in any shard. A shard knows its own. It learns that
-// of the others with each question, and by a command. The command comes before those of a namespace whose clock has
-// come further elsewhere. So an old key is as old wherever it lies.
+// The event clock of a namespace is the largest time of its events, in any shard. A shard knows the largest time of its
+// own events. It learns the time of other shards with each question, and by a command. That command precedes the
+// commands of a namespace whose clock is further ahead elsewhere. So a key has the same age in any shard.
 //
-// An event that is dated further ahead than max_jump is refused. An operator can set the clock: that begins a new
-// epoch, whose number is the version of the definition that says so. What a shard learns of an earlier epoch changes
-// nothing. Where the clock goes back, a key that a later time has been written to begins anew, when it is next touched
-// or read. The others are as they were at that time.
+// An event that is dated further ahead than max_jump is refused. An operator can set the clock. That begins a new
+// epoch: its number is the version of the definition that sets the clock. A time of an earlier epoch changes nothing.
+// If the clock goes back, a key with a write of a later time begins anew when it is next touched or read. Other keys
+// are as they were at that time.
 
 func (ns *namespace) clockEpoch() uint64 { return ns.definition.GetClockSetting().GetEpoch() }
 
-// jumps says whether an event is dated further ahead of its namespace's clock than it may be. The first event of a
-// namespace is not.
+// jumps says whether an event is dated too far ahead of its namespace's clock. The first event of a namespace never is.
 func (s *State) jumps(ns *namespace, t sketch.Tick) bool {
 	if s.behaviour < BehaviourEventClocks || !ns.onEventTime() || ns.eventTime == 0 {
 		return false
@@ -43,8 +42,8 @@ func refusedJump(ns *namespace, us int64) *proto.Error {
 			"under a new key, since the old key gets the old refusal")
 }
 
-// tooManyJumps ends a command of a source that has as many rows dated too far ahead as it can remember. The row at
-// which it ends, and those after it, are not decided.
+// tooManyJumps returns the error that ends a command of a source, when the source remembers as many rows dated too far
+// ahead as it can. The row at which the command ends, and the rows after it, stay undecided.
 func tooManyJumps(ns *namespace, src *source) *proto.Error {
 	name := ns.definition.GetName()
 	return proto.ErrTimeJump.Errorf("%d rows of source %q are dated more than max_jump, %v, ahead of the event clock of namespace %s",
@@ -59,7 +58,7 @@ func (s *State) setsClock(ns *namespace, def *ebbv1.Namespace) bool {
 		def.GetClockSetting().GetTimeUs() > 0
 }
 
-// settingOf is the time to which a definition sets the clock: no later than the shard's own.
+// settingOf returns the time to which a definition sets the clock, but no later than the shard's own clock.
 func (s *State) settingOf(def *ebbv1.Namespace) sketch.Tick {
 	return min(sketch.Tick(def.GetClockSetting().GetTimeUs()), s.now)
 }
@@ -86,14 +85,14 @@ func (ns *namespace) setClock(to sketch.Tick, behaviour uint32) {
 	ns.eventTime = to
 }
 
-// timed is a body to which times mean something.
+// timed is a body whose content depends on times.
 type timed interface {
-	// Reached is the latest time that a write has brought into it.
+	// Reached is the latest time that was written to it.
 	Reached() sketch.Tick
 }
 
-// rewound says whether the clock was set back, since a body was last touched, to a time before one that was written
-// to it.
+// rewound says whether the clock was set back since a body was last touched, to a time before the latest one that was
+// written to the body.
 func (ns *namespace) rewound(b body, touched uint32) bool {
 	t, ok := b.(timed)
 	if !ok {
@@ -107,7 +106,7 @@ func (ns *namespace) rewound(b body, touched uint32) bool {
 	return false
 }
 
-// advance brings the event clock of a namespace to a time that it has reached elsewhere.
+// advance moves the event clock of a namespace to a time that it has reached in another shard.
 func (s *State) advance(c *command) *ebbv1.CommandResult {
 	if s.behaviour < BehaviourEventClocks {
 		return failed(
@@ -150,8 +149,8 @@ func (s *State) advance(c *command) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{}
 }
 
-// Floor is the time before which a question about a namespace is not evaluated: that of the coordinator's clock, or of
-// the namespace's own, as far as the coordinator knows it.
+// Floor returns the earliest time at which a question about a namespace is evaluated: at, the coordinator's clock, or
+// the namespace's event clock as far as the coordinator knows it.
 func (f *frame) Floor(q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
 	return f.floor(f.lookup([]byte(q.GetQuestion().GetNamespace())), q, at)
 }
@@ -159,7 +158,7 @@ func (f *frame) Floor(q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
 func (f *frame) floor(ns *namespace, q *ebbv1.ShardQuestion, at sketch.Tick) sketch.Tick {
 	c := q.GetClock()
 	switch {
-	case ns == nil && c != nil: // this shard has not heard of the namespace, which lives by events
+	case ns == nil && c != nil: // this shard does not know the namespace, which is on event time
 		return min(max(sketch.Tick(c.GetNowUs()), 1), clockMax)
 	case ns == nil || !ns.onEventTime():
 		return at
@@ -169,7 +168,7 @@ func (f *frame) floor(ns *namespace, q *ebbv1.ShardQuestion, at sketch.Tick) ske
 	return 0
 }
 
-// askEventClock says how far the clock of a namespace has come here.
+// askEventClock returns the event clock of a namespace in this shard.
 func (f *frame) askEventClock(q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
 	clock := &ebbv1.EventClock{}
 	if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil && ns.onEventTime() {
@@ -186,7 +185,7 @@ func (f *frame) askEventClock(q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
 	}
 }
 
-// mergeEventClocks takes the newest epoch, and the newest time of it. A shard of an earlier epoch has no time.
+// mergeEventClocks returns the newest epoch, and the newest time in it. A shard of an earlier epoch has no time.
 func mergeEventClocks(answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	all := &ebbv1.EventClockAnswer{Clock: &ebbv1.EventClock{}}
 	for i, a := range answers {

@@ -6,9 +6,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// expiries says when keys leave whatever is added to them, by the clock of their namespace: 0 for those that leave when
-// they have faded. It is replicated. Few keys have such a time, so a leaf without any is not there; leaves are copied
-// on write.
+// expiries has the time at which each key expires, whatever is added to it, by the clock of its namespace; 0 for a key
+// that leaves when it has faded. It is replicated. Few keys have such a time, so a leaf without any is nil. Leaves are
+// copied on write.
 type expiries struct {
 	leaves []*[leafLen]sketch.Tick
 	epochs []uint32 // the epoch in which a leaf became private; absent in a view
@@ -42,16 +42,16 @@ func (e *expiries) set(key uint32, t sketch.Tick, epoch uint32) {
 
 func (e *expiries) frozen() expiries { return expiries{leaves: slices.Clone(e.leaves)} }
 
-// expired says whether a key's time is over, whatever it holds.
+// expired says whether a key has expired, whatever it holds.
 func (f *frame) expired(key uint32, at sketch.Tick) bool {
 	t := f.expiries.at(key)
 	return t != 0 && t <= at
 }
 
-// expireAt says when a key that is alive at the namespace's clock leaves at the latest, 0 for never. Its cleanup is due
-// no later. A time that is not after the clock is one at the clock: the key is not found any more, and its cleanup,
-// which frees what it holds, is next in line. Under an event clock it is the first of all, so that the key is not found
-// either when the clock is set back.
+// expireAt sets when a key that is alive at the namespace's clock expires, 0 for never. Its cleanup is due no later. A
+// time that is not after the clock is set to the clock: the key is not found any more, and its cleanup, which frees
+// what it holds, is next in line. Under an event clock it is set to 1, so that the key is not found either when the
+// clock is set back.
 func (s *State) expireAt(ns *namespace, key uint32, at, clock sketch.Tick) {
 	switch {
 	case at == 0:

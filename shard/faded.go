@@ -8,13 +8,13 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// bloomLives is how many half-lives after its last event a bin of a bloom is found at the most.
+// bloomLives is for how many half-lives after its last event a bloom finds a bin, at most.
 const bloomLives = 1.2
 
-// faded reports whether an increment that was just applied lies outside of what its namespace remembers: at the clock
-// of the namespace it weighs less than the threshold, it is older than the window, or all of it has leaked away. The
-// answer to the writer says how many do; nothing of the state depends on it. An increment at the clock or later never
-// is, nor one of 0, which brings the time and nothing else. Strings and phrases do not fade.
+// faded reports whether an increment that was just applied no longer counts for its namespace. At the clock of the
+// namespace it weighs less than the threshold, or is older than the window, or has leaked away completely. The answer
+// to the writer has the number of such increments; nothing of the state depends on it. An increment at the clock or
+// later never is faded, nor one of amount 0, which only brings the time. Strings and phrases do not fade.
 func (s *State) faded(ns *namespace, in *proto.IncrementWire) bool {
 	t, clock, p := sketch.Tick(in.TimeUS), ns.clock(s.now), ns.params()
 	if t == 0 || t >= clock || in.Amount == 0 {
@@ -33,7 +33,7 @@ func (s *State) faded(ns *namespace, in *proto.IncrementWire) bool {
 	case kind == ebbv1.Kind_KIND_STRING || kind == ebbv1.Kind_KIND_PHRASES:
 		return false
 	case kind == ebbv1.Kind_KIND_LINEAR:
-		return !there // it counts all that comes while it lives
+		return !there // as long as it lives, it counts all that comes
 	case kind == ebbv1.Kind_KIND_DISTINCT && window > 0:
 		return age > window
 	case p.Decay == sketch.None:

@@ -2,11 +2,11 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// A key that is gone may have held something, up to 8/7 of the threshold. When the settings of a namespace change, what
-// keys may have held that had gone before is noted with the settings that follow (sketch.Params.Gone): these may have a
-// lower threshold, or let nothing fade, and an answer would else promise too much.
+// A key that is gone may have held something, up to 8/7 of the threshold. When the settings of a namespace change, the
+// new settings record what keys may have held that were gone before (sketch.Params.Gone). The new settings may have a
+// lower threshold, or let nothing fade, and without the record an answer would promise too much.
 
-// followGone notes with settings that follow what keys may have held that are gone by then.
+// followGone records in the next settings what keys may have held that are gone by then.
 func (s *State) followGone(ns *namespace, next *sketch.Params, clock sketch.Tick) {
 	if s.behaviour >= BehaviourGone && !ns.complete(clock) {
 		next.Follow(ns.params(), clock)
@@ -17,7 +17,7 @@ func (s *State) followGone(ns *namespace, next *sketch.Params, clock sketch.Tick
 	ns.present().params.Gone = sketch.Gone{} // the present settings have it
 }
 
-// complete says that no key can have faded away yet: a key lives for three half-lives, unless it came as an image.
+// complete says whether no key can have faded away yet: a key lives for three half-lives, unless it came as an image.
 func (ns *namespace) complete(clock sketch.Tick) bool {
 	if ns.params().Gone != (sketch.Gone{}) || ns.eraBase > 0 || len(ns.eras) > 1 || ns.eventTime > 0 {
 		return false
@@ -25,8 +25,8 @@ func (ns *namespace) complete(clock sketch.Tick) bool {
 	return ns.onEventTime() || clock-ns.present().from < 3*ns.params().HalfLife
 }
 
-// mayLack says that keys may fade away earlier from now on: an image has come, which may be short of much less than a
-// key that is new. What is no distribution keeps the half-life that it had elsewhere.
+// mayLack records that keys may fade away earlier from now on: an image has come, and may fade sooner than a new key
+// does. A body keeps the half-life that it had elsewhere.
 func (s *State) mayLack(ns *namespace, img *image, clock sketch.Tick) {
 	g := &ns.present().params.Gone
 	if s.behaviour >= BehaviourGone && *g == (sketch.Gone{}) {
@@ -37,8 +37,8 @@ func (s *State) mayLack(ns *namespace, img *image, clock sketch.Tick) {
 	}
 }
 
-// takeParams is the present settings from an earlier time on; what keys that are gone may have held goes along. From
-// BehaviourGoneBack on that is what they may have held by the earlier clock.
+// takeParams returns the present settings for an era that begins at an earlier time, and moves to them what keys that
+// are gone may have held. From BehaviourGoneBack on, that is what they may have held by the earlier clock.
 func (ns *namespace) takeParams(to sketch.Tick, behaviour uint32) sketch.Params {
 	p := *ns.params()
 	if behaviour >= BehaviourGoneBack {
@@ -69,7 +69,7 @@ func shorter(a, b sketch.Tick) sketch.Tick {
 	return min(a, b)
 }
 
-// takeGone notes what keys of an old shard may have held that are gone.
+// takeGone takes over what keys of an old shard that are gone may have held.
 func (h *rehash) takeGone(old *State, from, to *namespace) {
 	if h.behaviour < BehaviourGone {
 		return

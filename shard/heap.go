@@ -2,7 +2,7 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// due says that a slot is to be cleaned up at a time.
+// due is a slot and the time of its cleanup.
 type due struct {
 	at   sketch.Tick
 	slot uint32
@@ -12,14 +12,13 @@ func (a due) before(b due) bool {
 	return a.at < b.at || a.at == b.at && a.slot < b.slot
 }
 
-// heap orders slots by the time of their next cleanup, then by slot: a total
-// order, so that what comes out does not depend on how it went in. The heap is
-// derived from the times kept with the slots and not part of the replicated
+// heap orders slots by the time of their next cleanup, then by slot. The order is total, so the result does not depend
+// on the order of insertion. The heap is derived from the times kept with the slots and not part of the replicated
 // state.
 type heap struct {
 	items []due
-	// places says where in items a slot is, plus one. Heaps over the same
-	// slots share it: a slot is in one of them at most.
+	// places has the position of a slot in items, plus one. Heaps over the same slots share it: a slot is in one of
+	// them at most.
 	places *[]uint32
 }
 
@@ -31,7 +30,7 @@ func (h *heap) top() (due, bool) {
 	return h.items[0], true
 }
 
-// set puts a slot in, or moves it.
+// set adds a slot, or moves it.
 func (h *heap) set(slot uint32, at sketch.Tick) {
 	for uint32(len(*h.places)) <= slot {
 		*h.places = append(*h.places, 0)
@@ -45,7 +44,7 @@ func (h *heap) set(slot uint32, at sketch.Tick) {
 	h.down(h.up(i))
 }
 
-// remove takes a slot out.
+// remove removes a slot, which must be in the heap.
 func (h *heap) remove(slot uint32) {
 	i := int((*h.places)[slot]) - 1
 	last := h.items[len(h.items)-1]

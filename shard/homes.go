@@ -8,16 +8,16 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// orphan is a generation of a bitmap by slice that no home names: not yet, or no longer. The shard of the home
-// remembers it until all shards have dropped the parts under it (see proto/slices.go):
+// orphan is a generation of a bitmap by slice that no home names: not yet, or no longer. The shard of the home keeps it
+// until all shards have dropped the parts under it (see proto/slices.go):
 //
 //	     reserve                put                           any way in which a home goes
 //	---------------> pending --------> the generation of a home --------------------------------+
 //	                    |                                                                   v
 //	                    +-- a lease is over ---------------------------------------> parts to be swept ---> swept
 //
-// INVARIANT a-home-or-an-orphan: each generation under which parts may have been made, and are not swept, is that of a
-// home or an orphan.
+// INVARIANT a-home-or-an-orphan: a generation under which parts may have been made, and are not swept, is the
+// generation of a home or of an orphan.
 type orphan struct {
 	space      uint16
 	generation uint64 // 0: a free slot
@@ -60,7 +60,7 @@ func (s *State) home(c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// reserve remembers a generation before there are parts under it.
+// reserve records a generation before there are parts under it.
 func (s *State) reserve(ns *namespace, n *ebbv1.HomeNumber) *proto.Error {
 	if slot, known := s.orphanSlots[n.GetNumber()]; known {
 		if r := s.orphans.at(slot); r.pending && r.space == ns.space && r.key == string(n.GetKey()) {
@@ -77,7 +77,8 @@ func (s *State) reserve(ns *namespace, n *ebbv1.HomeNumber) *proto.Error {
 	return nil
 }
 
-// putGeneration gives a key a generation that was reserved for it in time. The one that it had is to be swept.
+// putGeneration gives a key a generation that was reserved for it in time. The generation that the key had becomes an
+// orphan.
 func (s *State) putGeneration(ns *namespace, p *ebbv1.HomePut) *proto.Error {
 	generation, name := p.GetNumber().GetNumber(), p.GetNumber().GetKey()
 	slot, known := s.orphanSlots[generation]
@@ -109,7 +110,7 @@ func errUnreserved(key []byte) *proto.Error {
 	return proto.ErrKeyBusy.Errorf("key %s: what it was to hold took longer to store than %s", quote(key), text(proto.SliceLeaseUS)).WithHint("store it again, under a new idempotency key if it had one, or store parts of it first")
 }
 
-// swept forgets a generation of a namespace whose parts are gone.
+// swept drops the orphan of a generation whose parts are gone.
 func (s *State) swept(ns *namespace, generation uint64) {
 	slot, known := s.orphanSlots[generation]
 	if known && s.orphans.at(slot).space == ns.space && s.now >= s.orphans.at(slot).since+proto.SliceSweepUS {
@@ -117,11 +118,11 @@ func (s *State) swept(ns *namespace, generation uint64) {
 	}
 }
 
-// addOrphanOf remembers the generation of a home that is about to be forgotten.
+// addOrphanOf makes an orphan of the generation of a home that is about to be dropped.
 func (s *State) addOrphanOf(key uint32, sum *summary) {
 	ns := s.namespaces[sum.space]
 	if !proto.BySlice(ns.definition) || ns.definition.GetDeletion().GetPurging() {
-		return // in a purge all shards forget its parts
+		return // in a purge all shards drop its parts
 	}
 	name := s.keys.bytesOf(key)
 	if proto.IsPartName(name) {
@@ -151,7 +152,7 @@ func (s *State) dropOrphan(slot uint32) {
 	s.orphans.drop(slot, s.epoch)
 }
 
-// Orphan is a generation whose parts are to be swept, when the clocks of their shards have come so far.
+// Orphan is a generation whose parts are to be swept, when the clocks of their shards have reached After.
 type Orphan struct {
 	Namespace  string
 	Key        []byte
@@ -159,7 +160,7 @@ type Orphan struct {
 	After      sketch.Tick
 }
 
-// Orphans are the first generations whose parts are to be swept by this time, n at most.
+// Orphans returns the first generations whose parts may be swept at now, n at most.
 func (f *frame) Orphans(now sketch.Tick, n int) (list []Orphan) {
 	for _, r := range f.orphans.all {
 		if len(list) == n {
@@ -175,7 +176,7 @@ func (f *frame) Orphans(now sketch.Tick, n int) (list []Orphan) {
 	return list
 }
 
-// OrphanCount is how many generations there are whose parts are to be swept, soon or later.
+// OrphanCount is how many generations are orphans, whether their parts are to be swept soon or later.
 func (f *frame) OrphanCount() uint32 { return f.orphans.live }
 
 func (r *orphan) write(b *blockWriter) {

@@ -30,7 +30,7 @@ func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
 	if err := s.checkIssue(sketch.Tick(c.key.issuedAt)); err != nil {
 		return failed(err)
 	}
-	slot, ok := s.keySlots[c.key] // of before there were namespaces
+	slot, ok := s.keySlots[c.key] // a key without a namespace, from before BehaviourNamespaces
 	if s.behaviour >= BehaviourNamespaces && !ok {
 		c.key.namespace = s.namespaceName(c.namespace)
 		slot, ok = s.keySlots[c.key]

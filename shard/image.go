@@ -14,7 +14,7 @@ import (
 )
 
 // An image is what a key holds, in bytes that another shard of the same cluster understands. Equal contents have equal
-// images but for their time: bins are in the order of their names, whatever their ids.
+// images except for their time: bins are in the order of their names, whatever their ids.
 //
 //	image    'K' version(1) uvarint(at) content     at: the clock of the namespace when it was taken
 //	content  uvarint(expiry) form ...               0: it does not expire
@@ -24,14 +24,15 @@ import (
 //	  of another kind
 //	         body
 //
-// Of a distribution in a namespace with a second half-life the image has both counts:
+// The image of a distribution in a namespace with a second half-life has both counts:
 //
 //	image    'K' version(2) uvarint(at) uvarint(len) content exposed exposed counts
 //	exposed  uvarint(began) uvarint(from) had     of the namespace, and of its slow namespace; had is a double, little endian
 //	counts   decay(1) ...                         of the slow namespace, as in content; without bins if it has none
 //
-// The checksum is XXH3-64 of the content, in both versions; of a slow key that of the counts, with the time at which it
-// expires as the seed. So is the one that an export tells where the second half-life is the longer one, see lasting.
+// The checksum is XXH3-64 of the content, in both versions. For a slow key it is the hash of the counts, with the time
+// at which the key expires as the seed. An export returns that checksum too where the second half-life is the longer
+// one, see lasting.
 const (
 	imageMagic       = 'K'
 	imageVersion     = 1
@@ -49,31 +50,31 @@ type image struct {
 	body     body
 	checksum uint64
 	signed   bool // there are negative counts
-	kept     bool // its namespace has had the key: what became smaller since, of the limits of one key, is not for it
-	slow     bool // it is of a slow key
+	kept     bool // its namespace had the key before: limits on one key that became smaller since do not apply
+	slow     bool // it is the image of a slow key
 	other    *imageOther
 }
 
-// imageOther is what an image of version 2 has of the second half-life.
+// imageOther is the part of a version 2 image that is about the second half-life.
 type imageOther struct {
 	own, slow watched
 	counts    image  // of the slow namespace
 	checksum  uint64 // of the image, if it is one of a slow key
 }
 
-// watched is since when a namespace has counted, and what its exposure was.
+// watched is the time since when a namespace has counted, and its exposure.
 type watched struct {
 	began    sketch.Tick
 	exposure sketch.Exposure
 }
 
-// export returns the image of a key that is there.
+// export returns the image and the checksum of a key that was found.
 func (f *frame) export(ns *namespace, key uint32) (raw []byte, checksum uint64) {
 	raw, checksum, _ = f.exportContent(ns, key)
 	return raw, checksum
 }
 
-// exportContent is export, and returns the content of the image too, which shares its memory.
+// exportContent is export, and also returns the content of the image, which shares its memory.
 func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum uint64, content []byte) {
 	raw = append([]byte(nil), imageMagic, imageVersion)
 	raw = binary.AppendUvarint(raw, uint64(ns.clock(f.now)))
@@ -85,8 +86,8 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 	return raw, xxh3.Hash(raw[head:]), raw[head:]
 }
 
-// exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if it
-// is larger than most. One that does not say since when was counted brings no beginning.
+// exportBoth returns the image of a key with the count under the second half-life. It returns nil if there is no second
+// half-life, or if the image is larger than most. Without since, the image does not say when counting began.
 func (f *frame) exportBoth(ns *namespace, name []byte, content []byte, most int, since bool) []byte {
 	slow := f.slowOf(ns)
 	if slow == nil {
@@ -127,7 +128,7 @@ func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
 	return f.appendCounts(append(b, byte(formDistribution)), ns, &sum)
 }
 
-// appendCounts appends a distribution, with the settings that its values are of.
+// appendCounts appends a distribution, with the settings under which its values were counted.
 func (f *frame) appendCounts(b []byte, ns *namespace, sum *summary) []byte {
 	d, p := f.present(ns, sum, ns.clock(f.now)), ns.params()
 	if d == nil {
@@ -159,9 +160,9 @@ func (f *frame) appendCounts(b []byte, ns *namespace, sum *summary) []byte {
 }
 
 const (
-	// comparableMax is how large a key may be that is compared with a checksum. All builds must apply the same: it is
-	// what proto.ImageBytesMax was at first, and more than fits a command. From BehaviourAdds on it may be as large as
-	// what goes to another shard in pieces.
+	// comparableMax is how large a key may be that is compared with a checksum. All builds must apply the same limit:
+	// it is the first value of proto.ImageBytesMax, and more than fits a command. From BehaviourAdds on the key may be
+	// as large as an image that goes to another shard in pieces.
 	comparableMax = 252 << 10
 	// comparedMax is how many bytes of keys the commands of one entry may compare with checksums. The first may compare
 	// more.
@@ -176,8 +177,9 @@ func (f *frame) comparable() int {
 	return proto.LargeImageBytesMax
 }
 
-// compare says whether a key has a checksum of a sort. One that is too large for an image has none. What it costs goes
-// by what the key holds, and not by the few bytes of the command, so those of an entry have a budget together.
+// compare says whether a key has a checksum, as sort computes it. A key that is too large for an image has none. The
+// cost depends on what the key holds, not on the few bytes of the command. So all comparisons of an entry share one
+// budget.
 func (s *State) compare(
 	ns *namespace, key uint32, checksum uint64, sort func(*namespace, uint32) uint64,
 ) (same bool, err *proto.Error) {
@@ -196,10 +198,10 @@ func (s *State) compare(
 	return sort(ns, key) == checksum, nil
 }
 
-// leastBin is what a bin takes in an image at least: an id, a count, and a name with its length.
+// leastBin is the fewest bytes that a bin takes in an image: an id, a count, and a name with its length.
 const leastBin = 1 + 4 + 2
 
-// imageLeast is a size in bytes that a key's image does not fall below.
+// imageLeast is a lower bound for the bytes of a key's image.
 func (f *frame) imageLeast(key uint32) int {
 	if r := f.summaries.record(key); r.form() != recordBitmap {
 		return leastBin * r.bins()
@@ -208,8 +210,9 @@ func (f *frame) imageLeast(key uint32) int {
 	return sum.bitmap().size()
 }
 
-// decodeImage reads what export wrote. room says how much memory a body of a form may take that comes as so many bytes.
-// What else a namespace cannot have is for convert to find. newest is the version up to which the log allows images.
+// decodeImage reads what export wrote. room returns how much memory a body of a form may take, given the length of its
+// encoding. convert finds all else that a namespace cannot have. newest is the version up to which the log allows
+// images.
 func decodeImage(raw []byte, newest byte, room func(f form, bytes int) int) (*image, bool) {
 	r := reader{rest: raw}
 	magic, version := r.byte(), r.byte()
@@ -243,19 +246,19 @@ func (img *image) decodeContent(content []byte, room func(f form, bytes int) int
 	return img.decodeDistribution(&r)
 }
 
-// storable says whether a key can hold a body. What only answers are made of, shards of older builds do not know.
+// storable says whether a key can hold a body. Shards of older builds do not know the sets that only answers have.
 func storable(b body) bool {
 	set, is := b.(*setDecayed)
 	return !is || set.Params().K <= sketch.SetDecayedKMax
 }
 
-// ofMergedBloom says whether a body is a Bloom filter made of several, which a key can hold from BehaviourAdds on.
+// ofMergedBloom says whether a body is a Bloom filter merged from several, which a key can hold from BehaviourAdds on.
 func ofMergedBloom(b body) bool {
 	f, is := b.(*bloom)
 	return is && f.Merged()
 }
 
-// decodeOther reads what an image of version 2 has more.
+// decodeOther reads what only an image of version 2 has.
 func (img *image) decodeOther(r *reader) bool {
 	img.other = new(imageOther)
 	img.other.own = img.decodeWatched(r)
@@ -299,7 +302,7 @@ func (img *image) decodeDistribution(r *reader) bool {
 	return !r.bad && len(r.rest) == 0
 }
 
-// convert brings the image under a namespace's present settings, and refuses what cannot have been written in it by its
+// convert converts the image to a namespace's present settings, and refuses one that cannot have been written in it by
 // clock. byClock says that no value is of a later time, see BehaviourImages.
 func (img *image) convert(ns *namespace, clock sketch.Tick, byClock bool) *proto.Error {
 	p := ns.params()
@@ -332,7 +335,8 @@ func (img *image) over(p *sketch.Params, at sketch.Tick) bool {
 	return img.expiry != 0 && img.expiry <= at || sum.over(p, at)
 }
 
-// slowly makes it the image of a slow key, since nothing is left of the first count, and says whether it is one.
+// slowly makes the image one of a slow key, since nothing is left of the first count. It returns false if nothing is
+// left of the other count either.
 func (img *image) slowly(slow *sketch.Params, at sketch.Tick) bool {
 	if img.expiry != 0 && img.expiry <= at || img.other.counts.over(slow, at) {
 		return false
@@ -379,8 +383,8 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Export{Export: out}}}, AsOfUs: out.AsOfUs}
 }
 
-// cutExport leaves the piece of an image that one answer has, and says what it is a piece of: the same image at another
-// time has the same bytes behind the time.
+// cutExport leaves the piece of an image that one answer has, and records the size and the hash of the whole. The same
+// image at another time has the same bytes after the time, and so the same hash.
 func cutExport(out *ebbv1.KeyExport, from uint64) {
 	raw := out.Image
 	_, time := binary.Uvarint(raw[2:])

@@ -11,8 +11,8 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// mergeHeld makes an image, which is under the settings of a namespace, what it and a key that is there hold together.
-// The key keeps its time to live.
+// mergeHeld merges into an image, which is under the settings of a namespace, what a key holds. The key keeps its time
+// to live.
 func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Tick) *proto.Error {
 	name, held := s.keys.bytesOf(key), s.summary(key)
 	kind := ebbv1.Kind_KIND_DISTRIBUTION
@@ -63,7 +63,7 @@ func (s *State) mergeHeld(ns *namespace, key uint32, img *image, clock sketch.Ti
 	return nil
 }
 
-// spentHalfLives is for how long nothing of an image counts any more until it is left out: what is left of it by then
+// spentHalfLives is how long an image is still merged after nothing of it counts any more. By then, what is left of it
 // is below a billionth of the threshold.
 const spentHalfLives = 30
 
@@ -83,13 +83,13 @@ func (img *image) spent(p *sketch.Params, at sketch.Tick) bool {
 	return img.dist.Last() <= before && vanished(p, &img.dist, before)
 }
 
-// loses is a body that can be short of more.
+// loses is a body that can record a larger loss.
 type loses interface {
-	// Lose adds to what the body is short of, because another one of its key may have held so much when it died.
+	// Lose adds to what the body may be short of, because another body of its key may have held so much when it died.
 	Lose(now sketch.Tick, held float64)
 }
 
-// addGone adds to an image that is merged what its key may have held, where that is gone.
+// addGone adds to an image that is to be merged what its key may have held, if the key is gone.
 func (s *State) addGone(ns *namespace, name []byte, img *image, clock sketch.Tick) {
 	if l, ok := img.body.(loses); ok && ns.params().OrderFree && !s.holds(ns, name, clock) {
 		as := bodyParams(ns.params())
@@ -107,13 +107,13 @@ func (s *State) addGone(ns *namespace, name []byte, img *image, clock sketch.Tic
 	}
 }
 
-// holds says whether a key of the namespace itself is there.
+// holds says whether the namespace itself has a key that is alive.
 func (f *frame) holds(ns *namespace, name []byte, clock sketch.Tick) bool {
 	key, ok := f.findKey(ns, name)
 	return ok && f.alive(ns, key, clock)
 }
 
-// united is a bitmap that has the ids of two, and lies outside of the pages.
+// united returns a bitmap with the ids of two bitmaps. It lies outside of the pages.
 func united(a, b *bitmapValue) *bitmapValue {
 	var all []looseSlice
 	for _, v := range []*bitmapValue{a, b} {
@@ -137,8 +137,8 @@ func united(a, b *bitmapValue) *bitmapValue {
 	return out
 }
 
-// affordMerge refuses a merge in an entry of the log that compares and merges too much already: what it costs goes by
-// what the key holds.
+// affordMerge refuses a merge in an entry of the log that compares and merges too much already. The cost of a merge
+// depends on what the key holds.
 func (s *State) affordMerge(key uint32) *proto.Error {
 	cost := s.imageLeast(key)
 	if b := s.summary(key).body; b != nil {
@@ -153,8 +153,8 @@ func (s *State) affordMerge(key uint32) *proto.Error {
 	return nil
 }
 
-// affordUpload refuses an image in pieces in an entry of the log that compares and merges too much already: to decode
-// it costs as much as to merge it, and the command has few bytes.
+// affordUpload refuses an image in pieces in an entry of the log that compares and merges too much already. To decode
+// the image costs as much as to merge it, though the command has few bytes.
 func (s *State) affordUpload(size int) *proto.Error {
 	if s.behaviour >= BehaviourAdds && s.compared > 0 && s.compared+size > comparedMax {
 		return proto.ErrOverloaded.Errorf("an entry of the log of shard %d merges more than %d bytes", s.id,
@@ -169,7 +169,7 @@ func settled(err *proto.Error) bool {
 	return err.Code != proto.ErrBadTime.Code && err.Code != proto.ErrOverloaded.Code
 }
 
-// mergeCounts adds to an image what a distribution holds.
+// mergeCounts adds the counts of a distribution to an image.
 func (s *State) mergeCounts(ns *namespace, name []byte, held *summary, img *image, clock sketch.Tick) *proto.Error {
 	p, own := ns.params(), s.present(ns, held, clock)
 	if own == nil {
@@ -178,7 +178,7 @@ func (s *State) mergeCounts(ns *namespace, name []byte, held *summary, img *imag
 	ids := sortedBins(own)
 	all := slices.Clone(img.names)
 	for _, bin := range ids {
-		all = append(all, slices.Clone(s.binName(bin))) // the key is forgotten before the image becomes one
+		all = append(all, slices.Clone(s.binName(bin))) // copied: the key is dropped before the image becomes one
 	}
 	slices.SortFunc(all, bytes.Compare)
 	all = slices.CompactFunc(all, bytes.Equal)

@@ -41,9 +41,9 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 	return r
 }
 
-// one applies one increment of a batch, of an ordered source if src is not nil,
-// and adds what became of it to the result. It returns the largest offset so far, and whether it and all after it are
-// left, since the source cannot remember one more that is refused.
+// one applies one increment of a batch, of an ordered source if src is not nil, and adds the outcome to the result. It
+// returns the largest offset so far. If full, this increment and all after it stay undecided: the source cannot
+// remember one more refusal.
 func (s *State) one(
 	ns *namespace, src *source, in *incoming, index uint32, before uint64, r *ebbv1.CommandResult,
 ) (offset uint64, full bool) {
@@ -74,7 +74,7 @@ func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (co
 	code, fresh := src.admit(in.Offset, before)
 	switch {
 	case code == ebbv1.Code_CODE_TIME_JUMP || code == ebbv1.Code_CODE_BAD_TIME && s.behaviour >= BehaviourAdds:
-		// Not decided for good: the clock may have come there since, the namespace's or the shard's.
+		// Not decided for good: the clock of the namespace, or of the shard, may have reached this time since.
 		was := code
 		if code = s.increment(ns, in); code != was {
 			src.redecided(in.Offset, code)
@@ -90,7 +90,7 @@ func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (co
 	return code, false, false
 }
 
-// increment applies one increment, or says with a code why not.
+// increment applies one increment, or returns the code of its refusal.
 func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	if code := checkIncrement(&in.IncrementWire); code != 0 {
 		return code
@@ -98,8 +98,8 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	t := sketch.Tick(in.TimeUS)
 	switch {
 	case t == 0 && ns.onEventTime():
-		// Dated now, it would take the namespace's clock to now, and
-		// everything that lives in its past would be dead for good.
+		// Dated now, the event would move the namespace's clock to now, and all keys that live in its past would be
+		// dead for good.
 		return ebbv1.Code_CODE_BAD_TIME
 	case t == 0:
 		t = s.now
@@ -112,8 +112,8 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	if s.jumps(ns, t) {
 		return ebbv1.Code_CODE_TIME_JUMP
 	}
-	// From here on time has passed, even if there is no room. Otherwise a full summary that has faded completely could
-	// never be written again.
+	// From here on the clock has advanced, even if there is no room. Otherwise a full summary that has faded completely
+	// could never be written again.
 	t = min(t, s.now)
 	ns.eventTime = max(ns.eventTime, t)
 	s.counted(ns, t)
@@ -131,8 +131,8 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	return s.add(ns, clock, t, in)
 }
 
-// checkIncrement is what is left of the checks before the log: what passed
-// them then must not break anything now, whoever wrote the entry.
+// checkIncrement repeats what is needed of the checks made before the log: an increment must not break anything,
+// whichever build wrote the entry.
 func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 	switch {
 	case len(in.Key) == 0 || len(in.Key) > proto.KeyLenMax:
@@ -151,7 +151,7 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 	return 0
 }
 
-// add brings an increment to its summary.
+// add adds an increment to its summary.
 func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Code {
 	key, created := s.handle(ns, clock, in)
 	kind := in.Kind
@@ -192,8 +192,8 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Cod
 	return 0
 }
 
-// settle schedules a summary that is new, or smaller than it was. One with nothing left does not stay. Where the order
-// of events matters, neither does one that was born dead, by an event long past.
+// settle schedules the cleanup of a summary that is new, or smaller than it was. It drops a summary with nothing left.
+// Where the order of events matters, it also drops one that an old event made, and that is dead from the beginning.
 func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tick) ebbv1.Code {
 	if sum.over(ns.params(), clock) {
 		s.dropKey(ns, key, sum)
@@ -203,7 +203,7 @@ func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tic
 	return 0
 }
 
-// addTo adds to one bin and keeps the references of bins right.
+// addTo adds to one bin and maintains the reference counts of bins.
 func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *proto.IncrementWire) error {
 	tag := tagOf(in.Bin, 0)
 	bin, known := s.bins.find(tag, in.Bin)
@@ -238,8 +238,8 @@ func codeOf(err error) ebbv1.Code {
 	return ebbv1.Code_CODE_BAD_AMOUNT
 }
 
-// refuse puts a refusal into words. The words follow from the code, the
-// increment and the namespace, so that a repetition hears the same.
+// refuse writes the error of a refusal. It depends only on the code, the increment and the namespace, so that a
+// repetition gets the same error.
 func (f *frame) refuse(ns *namespace, index uint32, in *proto.IncrementWire, code ebbv1.Code) *ebbv1.Refusal {
 	err := refusal(ns, in, code).WithShard(uint32(f.id))
 	return &ebbv1.Refusal{Index: index, Error: err.Wire()}
@@ -303,8 +303,8 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 	return &proto.Error{Code: code, Message: "refused"}
 }
 
-// wrongKind explains why a key does not take an event of this kind. What it holds
-// is not said: a repetition hears the same, and by then it may hold something else.
+// wrongKind explains why a key does not take an event of this kind. It does not name the kind that the key holds: a
+// repetition gets the same error, and by then the key may hold something else.
 func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
 	if ns != nil && ns.params().Decay == sketch.Linear && in.Kind > ebbv1.Kind_KIND_DISTRIBUTION {
 		return proto.ErrWrongKind.Errorf("kind %s for key %s: a namespace under linear decay holds distributions only",

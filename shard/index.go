@@ -4,26 +4,26 @@ import "encoding/binary"
 
 const slotsPerPage = PageBytes / 8
 
-// index finds ids by the hash of their name: open addressing with linear
-// probing over pages, 8 bytes a slot. It grows by an eighth when it is three
-// quarters full, so that a name takes 10.7 to 12 bytes of it.
+// index finds ids by the hash of their name: open addressing with linear probing over pages, 8 bytes a slot. It grows
+// by an eighth when it is three quarters full, so that a name takes 10.7 to 12 bytes of it.
 //
 //	slot = tag (high 32 bits) | id + 1 (low 32 bits);  0: empty
 //
-// The tag is 32 bits of the hash; probing begins where it lies among all tags, so that slots are nearly in the order of
-// their tags whatever their number. The index is derived from the names and not part of the replicated state.
+// The tag is 32 bits of the hash. Probing begins at a slot in proportion to the tag, so that slots are nearly in the
+// order of their tags, however many there are. The index is derived from the names and not part of the replicated
+// state.
 type index struct {
 	slots pages
 	size  uint32 // whole pages of slots, 0 before the first insert
 	used  uint32
-	// changes counts what came and went: an id that was found is good until the next.
+	// changes counts inserts and removals: an id that was found is valid until the next one.
 	changes uint32
 }
 
-// home is where probing for a tag begins.
+// home is the slot at which probing for a tag begins.
 func (x *index) home(tag uint32) uint32 { return uint32(uint64(tag) * uint64(x.size) >> 32) }
 
-// after is the slot after another.
+// after is the next slot.
 func (x *index) after(i uint32) uint32 {
 	if i++; i == x.size {
 		return 0
@@ -31,7 +31,7 @@ func (x *index) after(i uint32) uint32 {
 	return i
 }
 
-// from is how many slots there are from one on to another.
+// from is how many slots there are from one slot to another.
 func (x *index) from(i, to uint32) uint32 {
 	if to < i {
 		to += x.size
@@ -43,7 +43,7 @@ func (x *index) slot(i uint32) uint64 {
 	return binary.LittleEndian.Uint64(x.slots.at(i / slotsPerPage)[i%slotsPerPage*8:])
 }
 
-// at is where a slot lies.
+// at returns the memory of a slot.
 func (x *index) at(i uint32) *byte { return &x.slots.at(i / slotsPerPage)[i%slotsPerPage*8] }
 
 func (x *index) set(i uint32, v uint64, epoch uint32) {
@@ -84,17 +84,17 @@ func (x *index) insert(tag, id, epoch uint32) {
 	x.used++
 }
 
-// slotOf is a slot.
+// slotOf returns the slot of an id.
 func slotOf(tag, id uint32) uint64 { return uint64(tag)<<32 | uint64(id+1) }
 
-// full says whether so many ids take too much of so many pages for another.
+// full says whether an index of so many pages must grow before another id is added to so many.
 func (x *index) full(ids, pages uint32) bool { return ids >= pages*slotsPerPage/4*3 }
 
-// grown is how many pages come after so many.
+// grown is the number of pages to which the index grows.
 func (x *index) grown(pages uint32) uint32 { return pages + pages/8 + 1 }
 
-// fill puts slots into an index that is empty, and says whether any two have one name, for which same holds then. It
-// puts them in page by page, for each look at another page is one at another place in memory.
+// fill puts slots into an empty index. It reports whether two of them have the same name, which same decides. It works
+// page by page, since each access to another page is an access to another place in memory.
 func (x *index) fill(all []uint64, epoch uint32, same func(id, other uint32) bool) (twice bool) {
 	count := uint32(0)
 	for len(all) > 0 && x.full(uint32(len(all)-1), count) {
@@ -116,7 +116,7 @@ func (x *index) fill(all []uint64, epoch uint32, same func(id, other uint32) boo
 	return false
 }
 
-// byPage are slots in the order of the pages in which their homes lie.
+// byPage returns slots in the order of the pages of their homes.
 func (x *index) byPage(all []uint64) []uint64 {
 	next := make([]uint32, x.size/slotsPerPage+1)
 	for _, v := range all {
@@ -142,8 +142,7 @@ func (x *index) place(v uint64, epoch uint32) {
 	x.set(i, v, epoch)
 }
 
-// remove takes out a slot and moves back those that probed past it, so that
-// probing never meets a grave.
+// remove removes a slot and moves back the slots that probed past it, so that there are no marks of removed slots.
 func (x *index) remove(tag, id, epoch uint32) {
 	x.changes++
 	hole := x.home(tag)
@@ -167,8 +166,8 @@ func (x *index) remove(tag, id, epoch uint32) {
 	}
 }
 
-// resize copies all slots into so many pages, nearly in order: the one step whose cost grows with the index. It is
-// a few nanoseconds a key, and comes once in an eighth more keys.
+// resize copies all slots into count pages, nearly in order. It is the only step whose cost grows with the index: a few
+// nanoseconds a key, once in an eighth more keys.
 func (x *index) resize(count, epoch uint32) {
 	old := *x
 	*x = index{slots: pages{mem: old.slots.mem}, size: count * slotsPerPage, used: old.used, changes: old.changes}

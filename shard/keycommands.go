@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// keysCommand applies a command about keys themselves, whatever they hold.
+// keysCommand applies a command about keys of any kind.
 func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 	ns := s.lookup(c.namespace)
 	if ns == nil {
@@ -42,8 +42,8 @@ func errMalformedCommand() *proto.Error {
 	return proto.ErrBadRequest.Errorf("malformed command: not a command that this version knows")
 }
 
-// deleteKeys forgets keys: their time is over at once. What they hold is freed by cleanups, which the entry pays for,
-// so that no command takes long however much it deletes.
+// deleteKeys lets keys expire at once. Cleanups, which the entry pays for, free what the keys hold. So no command takes
+// long, however much it deletes.
 func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *proto.Error) {
 	var c ebbv1.DeleteKeys
 	if pb.Unmarshal(body, &c) != nil || c.Checksum != nil && len(c.Keys) != 1 {
@@ -63,12 +63,12 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 				return deleted, err // it is the only key
 			}
 		}
-		s.expireSlow(ns, name, clock, clock) // which may outlive the key
+		s.expireSlow(ns, name, clock, clock) // the slow key may outlive the key
 		switch {
 		case !alive:
 			continue
 		case clock == 0:
-			s.forget(s.spaceOf(key), key) // there is no time that would be over: its namespace lives by events, and has had none
+			s.forget(s.spaceOf(key), key) // the event clock has no time yet, so the key cannot expire
 		default:
 			s.expireAt(s.spaceOf(key), key, clock, clock)
 		}
@@ -77,7 +77,7 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 	return deleted, nil
 }
 
-// expireKeys says until when keys live at most.
+// expireKeys sets the time at which keys leave at the latest.
 func (s *State) expireKeys(ns *namespace, body []byte) (changed uint64, err *proto.Error) {
 	var c ebbv1.ExpireKeys
 	if pb.Unmarshal(body, &c) != nil || c.GetTtlUs() < 0 || c.GetTtlUs() > proto.TTLMaxUS || c.GetAtUs() < 0 {
@@ -122,14 +122,14 @@ func (s *State) hold(ns *namespace, clock sketch.Tick, name []byte) (key uint32,
 // spaceOf is the namespace, or the slow namespace, that a key lies in.
 func (s *State) spaceOf(key uint32) *namespace { return s.editNamespace(s.keys.space(key)) }
 
-// forget drops a key with what it holds.
+// forget drops a key and what it holds.
 func (s *State) forget(ns *namespace, key uint32) {
 	sum := s.loadForWrite(key)
 	s.dropKey(ns, key, &sum)
 }
 
-// putKey gives a key what another one held: in the same shard its slot, with all that belongs to it, otherwise an
-// image. It counts what it changed: a key that holds the same already is left alone.
+// putKey gives a key what another key held: within a shard the slot of that key, with all that belongs to it, otherwise
+// an image. It returns how many keys it changed: a key that holds the same already is left alone.
 func (s *State) putKey(ns *namespace, body []byte) (applied uint64, err *proto.Error) {
 	if s.behaviour < BehaviourSketches {
 		body = proto.WithoutNewPuts(body) // replicas of older builds see no more
@@ -173,7 +173,7 @@ func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Erro
 	return nil
 }
 
-// mayReplace refuses a put that must not go over a key that is there.
+// mayReplace refuses a put that must not replace a key that exists.
 func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) *proto.Error {
 	if c.Overwrite {
 		return nil
@@ -191,7 +191,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 	if s.behaviour >= BehaviourDeletion {
 		newest = imageBothVersion
 	}
-	c.Merge = c.Merge && s.behaviour >= BehaviourSketches // shards of before do not know it
+	c.Merge = c.Merge && s.behaviour >= BehaviourSketches // earlier behaviour versions do not have it
 	raw := c.GetImage()
 	if kmv, given := c.What.(*ebbv1.PutKey_Kmv); given {
 		if raw, err = s.imageOfKMV(ns, c, kmv.Kmv); err != nil {
@@ -218,7 +218,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 		}
 	}
 	img, ok := decodeImage(raw, newest, ns.room)
-	ok = ok && (s.behaviour >= BehaviourSetHash || !img.byMurmur3()) // shards of before do not decode that
+	ok = ok && (s.behaviour >= BehaviourSetHash || !img.byMurmur3()) // earlier versions do not decode that
 	ok = ok && (s.behaviour >= BehaviourAdds || !ofMergedBloom(img.body))
 	if !ok {
 		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
@@ -232,7 +232,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 	return s.takeImage(ns, c, img)
 }
 
-// takeImage makes an image what a key holds.
+// takeImage stores or merges an image as the content of a key.
 func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied uint64, err *proto.Error) {
 	if img.at > s.now {
 		return 0, proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
@@ -289,25 +289,26 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 		s.forget(ns, key)
 	}
 	if ns.onEventTime() {
-		ns.eventTime = clock // as if what the image is of had happened here
+		ns.eventTime = clock // as if the events of the image had happened here
 		if slow := s.editSlow(ns); slow != nil {
 			slow.eventTime = clock
 		}
 	}
 	s.mayLack(ns, img, clock)
-	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
+	ns.signed = ns.signed || img.signed // its namespace once allowed negative amounts, maybe unknown to this shard
 	s.forgetSlow(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)
 	return 1, nil
 }
 
-// slowOnly makes an image with nothing left under the first half-life that of a slow key, and says whether it is one.
+// slowOnly turns an image with nothing left under the first half-life into the image of a slow key, if it can. It says
+// whether the image is one.
 func (s *State) slowOnly(ns *namespace, img *image, clock sketch.Tick) bool {
 	slow := s.slowOf(ns)
 	return slow != nil && img.other != nil && img.slowly(slow.params(), clock)
 }
 
-// adopt makes a key of an image.
+// adopt creates a key from an image.
 func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick) {
 	if img.slow {
 		s.adoptOther(ns, name, img, clock)
@@ -332,8 +333,8 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 	s.expireAt(ns, key, img.expiry, clock)
 }
 
-// addCounts adds what an image counts to a summary. From BehaviourImages on its bins get their ids in the order of
-// their names: in which order a merged one stores them is not the same in all replicas.
+// addCounts adds the counts of an image to a summary. From BehaviourImages on, its bins get their ids in the order of
+// their names: replicas may differ in the order in which a merged image stores them.
 func (s *State) addCounts(ns *namespace, sum *summary, img *image) {
 	id := func(i uint32) uint32 { return s.internBin(img.names[i]) }
 	if s.behaviour >= BehaviourImages {
@@ -347,7 +348,7 @@ func (s *State) addCounts(ns *namespace, sum *summary, img *image) {
 	sum.raisePruneAt()
 }
 
-// internBin returns the id of a bin with one reference more.
+// internBin returns the id of a bin, and adds a reference to it.
 func (s *State) internBin(name []byte) uint32 {
 	tag := tagOf(name, 0)
 	bin, known := s.bins.find(tag, name)

@@ -1,7 +1,7 @@
 package shard
 
-// keyIndex interns the names of keys, as a binTable does those of bins. A key's name, and its namespace, stand in its
-// record: to find a key is to have it at hand.
+// keyIndex interns the names of keys, as a binTable does the names of bins. A key's name and namespace are in its
+// record, so to find a key is to read its record.
 type keyIndex struct {
 	of    *summaries
 	index index
@@ -11,7 +11,7 @@ func newKeyIndex(mem Memory, of *summaries) keyIndex {
 	return keyIndex{of: of, index: index{slots: pages{mem: mem}}}
 }
 
-// bytesOf is a copy of a key's name.
+// bytesOf returns a copy of a key's name.
 func (k *keyIndex) bytesOf(key uint32) []byte { return k.appendName(nil, key) }
 
 // appendName appends a key's name to b.
@@ -28,7 +28,7 @@ func (k *keyIndex) find(tag uint32, space uint16, b []byte) (key uint32, ok bool
 // is says whether a key has this name in this namespace.
 func (k *keyIndex) is(key uint32, space uint16, b []byte) bool { return k.of.record(key).is(space, b) }
 
-// add interns a name that is not there.
+// add interns a name that is new.
 func (k *keyIndex) add(tag uint32, space uint16, b []byte, epoch uint32) uint32 {
 	key := k.of.keys.add(epoch)
 	k.adopt(key, tag, space, b, epoch)
@@ -41,21 +41,21 @@ func (k *keyIndex) adopt(key, tag uint32, space uint16, b []byte, epoch uint32) 
 	k.index.insert(tag, key, epoch)
 }
 
-// drop lets go of a key, its record and what it holds.
+// drop removes a key, its record and what it holds.
 func (k *keyIndex) drop(key, tag, epoch uint32) {
 	k.index.remove(tag, key, epoch)
 	k.of.end(key, epoch)
 	k.of.keys.drop(key, epoch)
 }
 
-// rename gives a key another name, which find did not find.
+// rename gives a key another name. No key may have that name yet.
 func (k *keyIndex) rename(key, tag, newTag uint32, b []byte, epoch uint32) {
 	k.index.remove(tag, key, epoch)
 	k.of.rename(key, b, epoch)
 	k.index.insert(newTag, key, epoch)
 }
 
-// frozen returns what a view keeps with the summaries.
+// frozen returns the index for a view, with the view's summaries.
 func (k *keyIndex) frozen(of *summaries) keyIndex {
 	return keyIndex{of: of, index: k.index.frozen()}
 }

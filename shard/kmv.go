@@ -10,13 +10,13 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// imageOfKMV makes an image of the hashes that a put brings (see proto.CheckKMV). A set of k-1 things or fewer keeps
-// them all; of a full one the largest hash is the least that is left out, so that its estimate is that of gocountme,
-// (k-1)/largest. It is no larger than the namespace makes its sets. Of the members themselves nothing is known: their
-// names are ~ and the hash, which gives way to a name that sorts before it.
+// imageOfKMV makes an image of the hashes that a put brings (see proto.CheckKMV). A set of k-1 members or fewer keeps
+// all hashes. In a full set, the largest hash is the least one that is left out, so that its estimate is the one of
+// gocountme, (k-1)/largest. The set is no larger than the namespace makes its sets. The members themselves are not
+// known: the name of each is ~ and the hash, which is replaced by a name that sorts before it.
 func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte, *proto.Error) {
 	if s.behaviour < BehaviourSetHash {
-		return nil, errMalformedCommand() // as shards of before
+		return nil, errMalformedCommand() // as in earlier versions
 	}
 	if err := checkMurmur3(ns); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte
 		p := b.Params()
 		p.K = min(p.K, int(k)-1)
 		if held := s.setHeld(ns, c.Key); c.Merge && held != nil && uint64(n) < k {
-			p.K = held.Params().K // a few members that are all there are make no sample of what the key holds
+			p.K = held.Params().K // a small set that is complete must not cut what the key holds to a sample
 		}
 		plain, err := sketch.NewSet(p)
 		if err != nil {
@@ -63,11 +63,11 @@ func (s *State) imageOfKMV(ns *namespace, c *ebbv1.PutKey, value []byte) ([]byte
 	return made.appendBinary(raw), nil
 }
 
-// isKMV says whether what has come in pieces is a value of hashes, which begins with the upper byte of its k. An image
-// begins with its magic.
+// isKMV says whether an upload is a value of hashes, which begins with the upper byte of its k. An image begins with
+// its magic.
 func isKMV(raw []byte) bool { return len(raw) > 0 && raw[0] == 0 }
 
-// setHeld is the set that a key holds, nil if it holds none that does not forget.
+// setHeld returns the set that a key holds; nil if it holds none, or one that forgets.
 func (s *State) setHeld(ns *namespace, name []byte) *set {
 	key, ok := s.findKey(ns, name)
 	if !ok {
@@ -77,10 +77,10 @@ func (s *State) setHeld(ns *namespace, name []byte) *set {
 	return held
 }
 
-// nameOfHash is the name of a member that is known by its hash alone.
+// nameOfHash is the name of a member when only its hash is known.
 func nameOfHash(h uint64) []byte { return strconv.AppendUint([]byte{'~'}, h, 10) }
 
-// checkMurmur3 refuses hashes where those of members are others.
+// checkMurmur3 refuses to read or write hashes in a namespace that does not hash members by murmur3.
 func checkMurmur3(ns *namespace) *proto.Error {
 	if proto.ByMurmur3(ns.definition) {
 		return nil

@@ -5,27 +5,26 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Limits bound what one shard remembers. All replicas of a shard must use the
-// same ones, for they decide results.
+// Limits bound what one shard remembers. Limits decide results, so all replicas of a shard must use the same ones.
 type Limits struct {
 	Namespaces      int
-	HalfLifeChanges int         // a namespace
+	HalfLifeChanges int         // per namespace
 	PartNames       int         // strings in a part of a dictionary
-	BodyBytes       int         // of bodies, see frame.held; one that is there may grow over it by an eighth
-	BitmapBytes     uint64      // of one bitmap, as its ids would take it that have no runs; one that is there may grow over it by a command
-	Future          sketch.Tick // how far past the stamp an event may claim to be
+	BodyBytes       int         // of all bodies, see frame.held; bodies that exist may exceed it by an eighth
+	BitmapBytes     uint64      // of one bitmap, as if its ids had no runs; one that exists may exceed it by a command
+	Future          sketch.Tick // how far after the entry's stamp an event may be dated
 
 	Sessions           int
-	SessionWindow      uint64 // commands a session
+	SessionWindow      uint64 // commands per session
 	SessionExpiry      sketch.Tick
-	SessionResultBytes int // of results that say more than a count, a session
+	SessionResultBytes int // of results that are more than a count, per session
 
 	Sources        int
-	SourceRefusals int // refused rows remembered, a source
+	SourceRefusals int // refused rows remembered, per source
 
 	IdempotencyKeys        int
 	IdempotencyWindow      sketch.Tick
-	IdempotencyResultBytes int // of results that say more than a count
+	IdempotencyResultBytes int // of results that are more than a count
 }
 
 // DefaultLimits are the limits of the wire contract.

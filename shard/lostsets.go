@@ -28,11 +28,11 @@ func widenOverlap(out *ebbv1.Overlap, exprs []sketch.SetExpr, sets []namedSet, a
 	all.widenShare(out.Jaccard, out.Union.GetValue())
 	all.widen(out.Union)
 	all.widen(out.Intersection)
-	all.grows = false // what others lack would be no part of the difference
+	all.grows = false // members that other sets lack would not be in the difference
 	all.widen(out.Difference)
 }
 
-// widenGraph does so for the nodes and the links of a graph.
+// widenGraph adds to the nodes and the links of a graph what the sets may have lost.
 func widenGraph(out *ebbv1.Graph, sets []namedSet, at sketch.Tick) {
 	lost := make([]losses, len(sets))
 	for i := range sets {
@@ -47,7 +47,7 @@ func widenGraph(out *ebbv1.Graph, sets []namedSet, at sketch.Tick) {
 	}
 }
 
-// lost is how much a set may be short of: what it has lost, and of one that is not there what it may have held.
+// lost is how much a set may be short of: what it has lost or, if it does not exist, what it may have held.
 func (s *namedSet) lost(at sketch.Tick) float64 {
 	if s.body == nil {
 		return s.missed
@@ -55,10 +55,10 @@ func (s *namedSet) lost(at sketch.Tick) float64 {
 	return lostBy(s.body, at)
 }
 
-// losses is what a set may be short of, that is made of others.
+// losses is how much a set that is made of others may be wrong by.
 type losses struct {
 	sum   float64 // over the sets that it is made of
-	grows bool    // with that it can only be larger: else things that a set lacks may have been taken away
+	grows bool    // the lost members can only be added to the set; otherwise they may also remove members from it
 }
 
 func (l losses) and(o losses) losses { return losses{l.sum + o.sum, l.grows && o.grows} }
@@ -74,7 +74,7 @@ func lostOf(x *sketch.SetExpr, sets []namedSet, at sketch.Tick) losses {
 	return out
 }
 
-// widen adds to an interval what is missing: at its upper end, and at the lower one too unless it only grows with that.
+// widen adds the losses to an interval: at its upper end and, unless the set only grows with them, at its lower end.
 func (l losses) widen(e *ebbv1.Estimate) {
 	wider(e, l.sum)
 	if !l.grows {
@@ -82,8 +82,8 @@ func (l losses) widen(e *ebbv1.Estimate) {
 	}
 }
 
-// widenShare does so for the share that two sets have in common, of a union of this size at least. Of nothing, any
-// share is possible.
+// widenShare does the same for the share that two sets have in common; their union has at least union members. If the
+// union is empty, any share is possible.
 func (l losses) widenShare(e *ebbv1.Estimate, union float64) {
 	switch {
 	case l.sum == 0:

@@ -14,21 +14,19 @@ type Page [PageBytes]byte
 type Memory interface {
 	// Page returns a page of zeros.
 	Page() *Page
-	// Free takes back a page that nothing will see any more but the views that
-	// may see it now.
+	// Free takes back a page. Only views that have it now may still read it.
 	Free(*Page)
-	// FreeAll takes back any number of pages, as Free does, and does not let the caller wait for what that takes: a
-	// part of a dictionary has up to 7 GiB of them.
+	// FreeAll takes back any number of pages, as Free does, without making the caller wait for that work: a part of a
+	// dictionary has up to 7 GiB of them.
 	FreeAll([]*Page)
-	// Run returns a number of pages that follow each other, as words of zeros.
+	// Run returns consecutive pages, as words of zeros.
 	Run(pages int) []uint64
-	// FreeRun takes back what Run has returned, as Free does.
+	// FreeRun takes back a result of Run, as Free does.
 	FreeRun([]uint64)
-	// Hold keeps what is taken back from now on as it is, until release is
-	// called: a view of the present state sees it. release may be called by
-	// another goroutine, once.
+	// Hold keeps memory that is taken back from now on unchanged, until release is called: a view of the present state
+	// reads it. release may be called by another goroutine, once.
 	Hold() (release func())
-	// Another returns memory of the same sort, with nothing in it, for a state that takes the place of this one's.
+	// Another returns empty memory of the same sort, for a state that replaces the state of this memory.
 	Another() Memory
 }
 
@@ -38,7 +36,7 @@ type Heap struct{}
 // Page implements Memory.
 func (Heap) Page() *Page { return new(Page) }
 
-// Free implements Memory; the collector does the work.
+// Free implements Memory; the garbage collector frees the page.
 func (Heap) Free(*Page) {}
 
 // FreeAll implements Memory.
@@ -50,12 +48,11 @@ func (Heap) Run(pages int) []uint64 { return make([]uint64, pages*PageWords) }
 // FreeRun implements Memory.
 func (Heap) FreeRun([]uint64) {}
 
-// Hold implements Memory: what a view sees is not collected.
+// Hold implements Memory: the garbage collector keeps what a view refers to.
 func (Heap) Hold() (release func()) { return func() {} }
 
-// pages is an array of pages with copy-on-write. A page is private when it was
-// made or copied in the present epoch; a freeze begins a new one, and so every
-// page is shared with the view until it is next written.
+// pages is an array of pages with copy-on-write. A page is private if it was made or copied in the present epoch. A
+// freeze begins a new epoch, so every page is shared with the view until it is next written.
 type pages struct {
 	mem    Memory
 	pages  []*Page
@@ -89,12 +86,12 @@ func (p *pages) free() {
 	p.pages, p.epochs = nil, nil
 }
 
-// frozen returns what a view keeps.
+// frozen returns the pages for a view.
 func (p *pages) frozen() pages {
 	return pages{pages: append([]*Page(nil), p.pages...)}
 }
 
-// private returns a copy of a run, and gives the run back.
+// private returns a copy of a run, and frees the run.
 func private(mem Memory, run []uint64) []uint64 {
 	own := mem.Run(len(run) / PageWords)
 	copy(own, run)

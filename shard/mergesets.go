@@ -6,10 +6,10 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// A union of sets is not a merge of them: it keeps all that their samples know, so that a question about a union and
-// one about an overlap have one answer (see sketch.SetUnion). To other kinds a union is a merge.
+// A union of sets is not a merge of them: it keeps all that their samples know. So a question about a union and a
+// question about an overlap have the same answer (see sketch.SetUnion). For other kinds a union is a merge.
 
-// addSet adds a set, and says whether the sum is a set.
+// addSet adds a set, and says whether the union is one of sets.
 func (u *summaryMerger) addSet(b body) (sets bool, err error) {
 	switch first := u.body.(type) {
 	case *set:
@@ -43,7 +43,7 @@ func (u *summaryMerger) addSet(b body) (sets bool, err error) {
 	return false, nil
 }
 
-// merged is all that was added.
+// merged returns the union of all that was added.
 func (u *summaryMerger) merged() body {
 	switch {
 	case u.sets != nil:
@@ -54,7 +54,7 @@ func (u *summaryMerger) merged() body {
 	return u.body
 }
 
-// held bounds what the union takes in memory.
+// held bounds the memory of the union.
 func (u *summaryMerger) held() int {
 	switch {
 	case u.sets != nil:
@@ -67,7 +67,7 @@ func (u *summaryMerger) held() int {
 	return 0
 }
 
-// heldWith is that with one more body.
+// heldWith is held with one more body.
 func (u *summaryMerger) heldWith(b body) int {
 	if u.body == nil || b == nil {
 		return u.held()
@@ -75,8 +75,8 @@ func (u *summaryMerger) heldWith(b body) int {
 	return u.held() + mergedBytes(b)
 }
 
-// namesAtLeast is of how many hashes a union with a set keeps the members, where so many are asked for. A part of an
-// answer has no room for all those of a large set.
+// namesAtLeast is for how many hashes a union with a set keeps the members, where names are asked for. A part of an
+// answer has no room for all members of a large set.
 func namesAtLeast(names int, s *set) int {
 	return max(names, min(s.Params().K, proto.SetMembersEbbing))
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match
-// its patterns take more: ask again with more room. The answer names the keys of the question that are not there.
+// its patterns take more: ask again with more room. The answer lists the keys of the question that do not exist.
 func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.GetQuestion().GetNamespace()))
 	a := f.answerWithin(q, f.floor(ns, q, at), room)
@@ -20,7 +20,7 @@ func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebb
 	return a
 }
 
-// foundAll says whether a question is about one key only, and that was found.
+// foundAll says whether a question is about one key only, and the key was found.
 func foundAll(q *ebbv1.Question, a *ebbv1.Answer) bool {
 	switch v := a.GetValue().(type) {
 	case *ebbv1.Answer_Distribution:
@@ -34,11 +34,11 @@ func foundAll(q *ebbv1.Question, a *ebbv1.Answer) bool {
 	return false
 }
 
-// missing lists the positions in proto.QuestionKeys of keys that are not there at a time, or have faded completely.
+// missing returns the positions in proto.QuestionKeys of keys that do not exist at a time, or have faded completely.
 func (f *frame) missing(q *ebbv1.Question, at sketch.Tick) (positions []uint32) {
 	ns := f.lookup([]byte(q.GetNamespace()))
 	if ns != nil && proto.BySlice(ns.definition) && len(proto.BitmapExprs(q)) > 0 {
-		return nil // few shards have a part of a small bitmap, and its number alone says that it is not there
+		return nil // few shards have a part of a small bitmap; only its generation shows whether the bitmap exists
 	}
 	for i, name := range proto.QuestionKeys(q) {
 		if ns != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// names gives ids to strings that have none, and answers with those of all. A string of another shard refuses the
-// command as a whole; one for which there is no room is refused by itself.
+// names gives ids to strings that have none, and returns the ids of all. If a string belongs to another shard, the
+// whole command is refused. A string for which there is no room is refused alone.
 func (s *State) names(c *command) *ebbv1.CommandResult {
 	ns := s.lookup(c.namespace)
 	if ns == nil {
@@ -47,7 +47,7 @@ func (s *State) names(c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// recallNames makes the result again for a repetition: ids do not change.
+// recallNames makes the result of a repetition: ids do not change.
 func (f *frame) recallNames(c *command) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{}
 	ns := f.lookup(c.namespace)
@@ -138,7 +138,7 @@ func (f *frame) nameOf(ns *namespace, id uint64) []byte {
 	return l.append(nil, uint32(id/parts))
 }
 
-// nameCost is what it takes to look a string up, in bins read.
+// nameCost is the cost to look a string up, in bins read.
 const nameCost = 16
 
 // askNames looks strings and ids up, as far as this shard has them.

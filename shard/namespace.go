@@ -11,54 +11,51 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// namespace is this shard's own copy of a namespace: Apply never looks
-// anywhere else for it.
+// namespace is this shard's own copy of a namespace: Apply reads no other.
 type namespace struct {
 	space      uint16 // its number here; the space of its keys' names
 	definition *ebbv1.Namespace
 	seed       uint64
 
-	// eventTime is the largest event time applied (or refused for want of room
-	// only), here or as far as the log says in another shard, and the clock of a namespace on event time. It never runs
-	// backwards, but when an operator sets it: see eventclock.go.
+	// eventTime is the clock of a namespace on event time: the largest time of an event that was applied, or refused
+	// only for lack of room. It includes times in other shards, as far as the log has them. It goes back only when an
+	// operator sets it: see eventclock.go.
 	eventTime sketch.Tick
 	keys      uint32
 	// signed: negative amounts are or were allowed, so a write may bring a
 	// summary's death nearer.
 	signed bool
 
-	// began is when it began to count: the clock at its definition, or where there was no clock yet the first
-	// event after that. exposure is what it has counted since (see sketch.Exposure). Where there are active periods,
-	// they say both: see watched.
+	// began is when the namespace began to count: the clock at its definition, or the first event after that if there
+	// was no clock yet. exposure is what it has counted since (see sketch.Exposure). Where there are active periods,
+	// both come from them: see watched.
 	began    sketch.Tick
 	exposure sketch.Exposure
 	active   activePeriods
 
 	slow   uint16 // the space of its slow namespace, 0 if it has never had one; see slow.go
-	isSlow bool   // it is one
-	closed bool   // it is one of a namespace without a second half-life
-	alone  uint32 // of a slow namespace: its keys that its namespace does not have; see slowkeys.go
+	isSlow bool   // it is a slow namespace
+	closed bool   // it is a slow namespace, and its namespace has no second half-life
+	alone  uint32 // of a slow namespace: how many of its keys its namespace does not have; see slowkeys.go
 
 	dictPartitions []int // of its dictionary: numbers in frame.dictPartitions
 	emptied        bool  // it is purged: nothing is left but its definition, see purge.go
 
-	// eras is the chain of settings that its keys live under: the last one is
-	// the present one. A key remembers the era of its last touch, and converts
-	// through those that follow. Eras at the front that no key is in are gone.
+	// eras is the chain of settings of its keys; the last one is the present one. A key records the era of its last
+	// touch, and is converted through the eras that follow. Eras at the front without keys are dropped.
 	eras    []era
 	eraBase uint32 // number of eras[0]
 
 	epoch uint32 // of copy-on-write
 }
 
-// era is a stretch of a namespace's life in which stored values mean the same
-// (see proto.SameArithmetic).
+// era is a time in which stored values of a namespace keep their meaning (see proto.SameArithmetic).
 type era struct {
-	params sketch.Params // what does not touch stored values is as it was last
+	params sketch.Params // settings that do not affect stored values have their latest value
 	from   sketch.Tick   // the namespace's clock from which it holds
-	keys   uint32        // last touched in it
-	fresh  bool          // of a slow namespace: nothing lives into it
-	// rewound: the event clock was set back to from. What a later time has been written to does not live into it.
+	keys   uint32        // how many keys were last touched in it
+	fresh  bool          // of a slow namespace: no key of an earlier era lives on in it
+	// rewound: the event clock was set back to from. A key with a write of a later time does not live on in this era.
 	rewound bool
 }
 
@@ -93,8 +90,8 @@ func (ns *namespace) convert(d *sketch.Distribution, touched uint32) (alive bool
 	return true
 }
 
-// count moves a key's membership from one era to another; noEra stands for a
-// key that comes or goes.
+// count moves a key from one era to another; noEra stands for a key that is new or removed. It drops eras at the front
+// without keys.
 func (ns *namespace) count(from, to uint32) {
 	if from != noEra {
 		ns.eras[from-ns.eraBase].keys--
@@ -124,7 +121,7 @@ func (ns *namespace) clone(epoch uint32) *namespace {
 	return &c
 }
 
-// paramsOf says what a definition means for its distributions.
+// paramsOf returns the parameters that a definition gives to distributions.
 func (f *frame) paramsOf(def *ebbv1.Namespace) sketch.Params {
 	return sketch.Params{
 		Decay:         decays[def.GetDecay()],
@@ -161,7 +158,7 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	if err := pb.Unmarshal(body, def); err != nil {
 		return failed(proto.ErrBadRequest.Errorf("malformed namespace definition"))
 	}
-	def.Budget = nil // leaders judge by it before the log, and snapshots do not have it
+	def.Budget = nil // leaders check it before they propose, and snapshots do not have it
 	if s.behaviour < BehaviourEventClocks {
 		def.MaxJumpUs, def.ClockSetting = nil, nil
 	}
@@ -171,7 +168,7 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
 	version := uint32(proto.VersionAdds)
 	if s.behaviour < BehaviourAdds {
-		version-- // as shards of before
+		version-- // as earlier behaviour versions do
 	}
 	if err := proto.CheckNamespaceAt(def, version); err != nil {
 		return failed(err)
@@ -210,7 +207,7 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{}
 }
 
-// checkDeletion refuses the definition of a deleted namespace before shards know what that is.
+// checkDeletion refuses the definition of a deleted namespace until the behaviour version has deletion.
 func (s *State) checkDeletion(def *ebbv1.Namespace) *proto.Error {
 	if def.GetDeletion() != nil && s.behaviour < BehaviourDeletion {
 		return proto.ErrBadNamespace.Errorf("namespace %s: a shard deletes namespaces from behaviour version %d on, and has %d",
@@ -219,7 +216,7 @@ func (s *State) checkDeletion(def *ebbv1.Namespace) *proto.Error {
 	return proto.CheckDeletion(def)
 }
 
-// checkSetHash refuses the definition of a namespace that hashes by murmur3 before shards know what that is.
+// checkSetHash refuses the definition of a namespace that hashes by murmur3 until the behaviour version has that hash.
 func (s *State) checkSetHash(def *ebbv1.Namespace) *proto.Error {
 	if proto.ByMurmur3(def) && s.behaviour < BehaviourSetHash {
 		return proto.ErrBadNamespace.Errorf("namespace %s: shards know set hashes from behaviour version %d on, this has %d",
@@ -270,8 +267,8 @@ func (s *State) addNamespace(ns *namespace) {
 	s.eventCleanups = append(s.eventCleanups, s.newCleanupQueue())
 }
 
-// owner is whose keys those of a namespace are that comes now: a slow namespace's are those of the namespace that it
-// counts for.
+// owner returns the space to which the keys of a new namespace are charged. For a slow namespace it is the space of the
+// namespace for which it counts.
 func (s *State) owner(ns *namespace) uint16 {
 	if ns.isSlow {
 		return s.spaces[strings.TrimSuffix(ns.definition.GetName(), slowSuffix)]
@@ -279,8 +276,8 @@ func (s *State) owner(ns *namespace) uint16 {
 	return ns.space
 }
 
-// redefine changes the settings. What a key's values mean changes, if it does,
-// from the namespace's clock on, whatever the time of its next touch.
+// redefine changes the settings. If stored values change their meaning, they do so at the namespace's clock, whenever a
+// key is next touched.
 func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	if s.setsClock(ns, def) {
 		ns.setClock(s.settingOf(def), s.behaviour)
@@ -303,12 +300,12 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	def.SetHash = ns.definition.SetHash
 	ns.signed = ns.signed || def.GetAllowNegative()
 	ns.definition = def
-	// The clock never runs backwards, not even when it becomes another one.
+	// The clock does not go back, not even when the namespace changes to another clock.
 	ns.eventTime = max(ns.eventTime, clock)
 }
 
-// countedOnce notes the first event of a namespace that had no time before, and before BehaviourBeginnings an earlier
-// one.
+// countedOnce records the time of the first event of a namespace that had no time before. Before BehaviourBeginnings it
+// also records the time of an earlier event, see reachesBack.
 func (ns *namespace) countedOnce(t sketch.Tick) {
 	if ns.began == 0 || t < ns.began && ns.reachesBack(t) {
 		ns.began, ns.exposure.From = t, t
@@ -318,8 +315,8 @@ func (ns *namespace) countedOnce(t sketch.Tick) {
 // earlyMin is how much earlier than the first event another one may always be.
 const earlyMin = sketch.Tick(60e6)
 
-// reachesBack says whether an event before the first one says when counting began: where it makes the time that was
-// counted no more than twice as long. Since BehaviourBeginnings it depends on all events, see activePeriods.
+// reachesBack says whether an event before the first one moves the beginning of the count. It does if the time that was
+// counted becomes at most twice as long. Since BehaviourBeginnings this depends on all events, see activePeriods.
 func (ns *namespace) reachesBack(t sketch.Tick) bool {
 	return ns.beginsWithEvents() && t >= ns.began-max(ns.eventTime-ns.began, earlyMin)
 }
@@ -355,7 +352,7 @@ func (s *State) NamespaceGeneration(name string) (version, seed uint64) {
 	return s.namespaces[space].definition.GetVersion(), s.namespaces[space].seed
 }
 
-// Inhabited returns the definition under which this shard has keys of a namespace, nil if it has none. The caller does
+// Inhabited returns the definition under which this shard has keys of a namespace, nil if it has none. The caller must
 // not change it.
 func (s *State) Inhabited(name string) *ebbv1.Namespace {
 	space, ok := s.spaces[name]

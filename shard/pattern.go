@@ -8,10 +8,10 @@ import (
 
 // pattern is what the names of keys are matched with, byte by byte:
 //
-//   - any bytes but '/', also none
-//     **   any bytes, also none
-//     \c   the byte c, whatever it is
-//     c    the byte c
+//	c    the byte c
+//	\c   the byte c, whatever it is
+//	*    any bytes but '/', also none
+//	**   any bytes, also none
 //
 // So link/* is every key of the directory link, link/** whatever lies below it at any depth, and ** every key.
 type pattern struct {
@@ -48,19 +48,19 @@ func compilePattern(text []byte) pattern {
 	return p
 }
 
-// stepsMax bounds the steps that one question may take to match names in one shard, beyond one for each byte of a name:
-// well below a second. Only patterns of many stars over names that nearly match come near it.
+// stepsMax bounds the steps that one question may take to match names in one shard, beyond one for each byte of a name.
+// So many steps take well below a second. Only patterns of many stars over names that nearly match come near it.
 const stepsMax = 1 << 27
 
-// match says whether a name matches, and takes the steps that it had to try again off steps. Once there are none left
-// it says no.
+// match says whether a name matches. It subtracts from steps the steps that it had to repeat, and returns false once
+// none are left.
 func (p *pattern) match(name []byte, steps *int) bool {
 	name, ok := bytes.CutPrefix(name, p.head)
 	if !ok {
 		return false
 	}
-	// Where to go on from if the rest does not match: one byte more for the last star of each sort. An earlier star of
-	// a sort need not be tried again: the last one can take whatever it would have taken.
+	// Where to continue if the rest does not match: with one byte more for the last star of each sort. An earlier star
+	// of a sort need not be tried again, since the last one can take whatever it would have taken.
 	i, j := 0, 0
 	one, oneAt, two, twoAt := -1, 0, -1, 0 // tokens after the last * and **, and what of the name they take
 	for i < len(name) || j < len(p.rest) {
@@ -100,7 +100,7 @@ func (p *pattern) match(name []byte, steps *int) bool {
 	return true
 }
 
-// patterns are those of one question, with what matching them may still take.
+// patterns are the patterns of one question, and the steps that are left to match them.
 type patterns struct {
 	list  []pattern
 	steps int

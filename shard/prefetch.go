@@ -14,33 +14,33 @@ const lineWords = 8
 // prefetchLines is how many lines of a record are read: its head, its name, and about ten bins.
 const prefetchLines = 4
 
-// prefetcher reads the next increments of a batch, and the memory of their keys, before they are applied. What an
-// increment reads (index, directory, record) each depends on what was read before, and nothing of it is near the
-// processor when there are millions of keys: one after the other waits for memory each time. Read for all of them step
-// by step, and then applied, they wait together.
+// prefetcher reads the next increments of a batch, and the memory of their keys, before they are applied. An increment
+// reads index, directory and record, and each read depends on the one before. With millions of keys none of these is in
+// a cache of the processor. Increments that are applied one after the other wait for memory at each step. The
+// prefetcher reads each step for all increments together, so that they wait together.
 type prefetcher struct {
 	increments [prefetchLen]incoming
-	// now is the clock of the namespace that the batch goes to, for its distributions.
+	// now is the clock of the batch's namespace, for its distributions.
 	now sketch.Now
-	// seen is what was read, for nothing: the compiler leaves out a read without a use.
+	// seen is a sum of what was read. It has no use, but the compiler leaves out a read without a use.
 	seen uint64
 }
 
-// incoming is an increment that is going to be applied.
+// incoming is an increment that is about to be applied.
 type incoming struct {
 	proto.IncrementWire
 	tag uint32 // of the key
-	// found is the key's number plus one, if it was there when the index had seen so many changes.
+	// found is the key's number plus one, if the key existed when the index had this count of changes.
 	found   uint32
 	changes uint32
 	block   blockRef
-	// record is that of the key found, for writing, if blocks had moved so often.
+	// record is the record of the key found, for writing, valid while the slab has this count of moves.
 	record record
 	moved  uint32
 }
 
-// parse takes the next increments off a batch, and reads what they are going to
-// need. It returns how many there are.
+// parse takes the next increments from a batch, and reads the memory that they are going to need. It returns how many
+// there are.
 func (s *State) parse(ns *namespace, raw []byte) (n int, rest []byte) {
 	a := &s.prefetch
 	for n < prefetchLen && len(raw) > 0 {
@@ -51,7 +51,7 @@ func (s *State) parse(ns *namespace, raw []byte) (n int, rest []byte) {
 	return n, raw
 }
 
-// lines are places in memory that are going to be needed.
+// lines are addresses in memory that are going to be needed.
 type lines[T byte | uint32 | uint64] struct {
 	at [prefetchLines * prefetchLen]*T
 	n  int
@@ -62,8 +62,8 @@ func (l *lines[T]) add(p *T) {
 	l.n++
 }
 
-// read reads them all. There is nothing else in its loop, so that a processor, which looks a few hundred instructions
-// ahead, waits for all of them together.
+// read reads them all. Its loop has nothing else. So a processor, which looks a few hundred instructions ahead, waits
+// for all of them together.
 func (l *lines[T]) read() (seen uint64) {
 	for _, p := range l.at[:l.n] {
 		seen += uint64(*p)
@@ -72,8 +72,8 @@ func (l *lines[T]) read() (seen uint64) {
 	return seen
 }
 
-// prefetchKeys finds the keys of increments. Each of its loops notes, for all of them, what the one before has made
-// known, and then it is read.
+// prefetchKeys finds the keys of increments. Each of its loops collects, for all increments, the addresses that the
+// loop before has made known. Then they are read.
 func (s *State) prefetchKeys(ns *namespace, next []incoming) {
 	x, keys, bins := &s.keys.index, &s.summaries.keys, &s.summaries.bins
 	if x.size == 0 {

@@ -59,7 +59,7 @@ func distributionProperties(p *sketch.Params) []*ebbv1.Property {
 	return out
 }
 
-// countsAccuracy is what the counts of a key that holds a distribution may be off by at a time.
+// countsAccuracy describes the error of the counts of a key that holds a distribution, at a time.
 func (f *frame) countsAccuracy(ns *namespace, sum *summary, at sketch.Tick) string {
 	lost := 0.0
 	if d := f.present(ns, sum, at); d != nil {
@@ -68,7 +68,7 @@ func (f *frame) countsAccuracy(ns *namespace, sum *summary, at sketch.Tick) stri
 	return distributionAccuracy(ns.params(), lost)
 }
 
-// distributionAccuracy says what counts may be off by when so much is lost.
+// distributionAccuracy describes the error of counts when so much is lost.
 func distributionAccuracy(p *sketch.Params, lost float64) string {
 	const sampled = "; probabilities have the interval of their sample"
 	text := "counts are exact but for rounding (1e-9)"
@@ -85,10 +85,10 @@ func distributionAccuracy(p *sketch.Params, lost float64) string {
 	return text + sampled
 }
 
-// lostText says how much is lost at most.
+// lostText writes the most that may be lost.
 func lostText(lost float64) string { return fmt.Sprintf("%.2g, whatever order events came in", lost) }
 
-// sumText says what the sum of a body may be off by.
+// sumText describes the error of the sum of a body.
 func sumText(lost float64) string {
 	if lost == 0 {
 		return "the sum is exact; a bin is never too low, and"
@@ -96,7 +96,7 @@ func sumText(lost float64) string {
 	return fmt.Sprintf("the sum and a bin are too low by at most %s; a bin is", lostText(lost))
 }
 
-// orLost adds to a text what a count may be too low by.
+// orLost adds to a text how much too low a count may be.
 func orLost(text string, lost float64) string {
 	if lost == 0 {
 		return text
@@ -104,7 +104,7 @@ func orLost(text string, lost float64) string {
 	return text + ", and too low by at most " + lostText(lost)
 }
 
-// valuesText says what quantiles may be off by, and the number of values behind them.
+// valuesText describes the error of quantiles, and of the number of values behind them.
 func valuesText(accuracy, lost float64) string {
 	text := fmt.Sprintf("quantiles are within %.2g%% of a value that was measured", 100*accuracy)
 	if lost == 0 {
@@ -113,10 +113,10 @@ func valuesText(accuracy, lost float64) string {
 	return text + ", and the number of values is too low by at most " + lostText(lost)
 }
 
-// exactError is the standard error of a count up to which its nearest whole number is the true one but for rare chance.
+// exactError is a standard error: up to it, the whole number nearest to a count is almost always the true count.
 const exactError = 0.125
 
-// distinctText says what a count of different bins may be off by: while there are few of them, each is known.
+// distinctText describes the error of a count of different bins: while there are few bins, the count is exact.
 func distinctText(d *distinct) string {
 	err := distinctError(d.Params().Precision)
 	if _, stdErr := d.Estimate(); stdErr > exactError {
@@ -126,12 +126,12 @@ func distinctText(d *distinct) string {
 		"of many the standard error is %.2g%%", 100*err)
 }
 
-// fewText is about a part of a count that is exact until there are many.
+// fewText describes the error of a count that is exact while it is small.
 func fewText(stdErr float64) string {
 	return fmt.Sprintf("exact but for equal hashes while there are few bins, then standard error %.2g%%", 100*stdErr)
 }
 
-// properties are the sizes of a body, and what its answers may be off by.
+// properties returns the sizes of a body, and describes the error of its answers.
 func properties(b body, at sketch.Tick) (out []*ebbv1.Property, accuracy string) {
 	lost := lostBy(b, at)
 	switch b := b.(type) {

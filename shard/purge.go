@@ -11,20 +11,20 @@ import (
 )
 
 // The deletion of a namespace reaches a shard as a newer definition. From then on the shard takes no writes to it and
-// answers no questions about it; its keys stay, and fade as time passes. A newer definition without a deletion takes
-// that back.
+// answers no questions about it; its keys stay, and fade as time passes. A newer definition without a deletion reverts
+// that.
 //
 // When the definition says that the namespace is being purged, the leader proposes PurgeNamespace commands. Each does a
-// bounded amount of work and says where the next one continues. They go through the places where a shard holds
-// something of a namespace, one after the other:
+// bounded amount of work and returns where the next one continues. They visit all places where a shard holds something
+// of a namespace, one after the other:
 //
 //	keys -> partitions of the dictionary -> orphans -> sources -> sessions -> idempotency keys -> emptied
 //
-// Nothing comes to a namespace that is being purged, so one round finds all of it. A new leader begins again: there is
-// nothing left where its predecessor has been.
+// Nothing is added to a namespace that is being purged, so one round finds all of it. A new leader begins again:
+// nothing is left where its predecessor has been.
 //
 // An emptied namespace keeps its definition: it refuses older ones, which may still be on their way. A newer one
-// without a deletion is that of a new namespace of that name.
+// without a deletion is the definition of a new namespace of that name.
 
 // Stages of a purge, in the upper half of PurgeNamespace.from. In the lower half there is a slot.
 const (
@@ -49,7 +49,7 @@ const (
 	purgeLeavesWork = 4  // pages of ids for one
 )
 
-// deleted says whether a namespace takes no writes and answers no questions.
+// deleted says whether a namespace is deleted: it takes no writes and answers no questions.
 func (ns *namespace) deleted() bool { return ns.definition.GetDeletion() != nil }
 
 // find returns a namespace by its name as lookup does, deleted or not.
@@ -64,7 +64,7 @@ func (f *frame) find(name []byte) *namespace {
 	return f.namespaces[space]
 }
 
-// refuseDeleted says why a command or a question about a namespace is refused; nil if it is not deleted.
+// refuseDeleted returns the error for a command or a question about a deleted namespace; nil if it is not deleted.
 func (f *frame) refuseDeleted(name []byte) *proto.Error {
 	if ns := f.find(name); ns != nil && ns.deleted() {
 		return proto.ErrDeleted(ns.definition).WithShard(uint32(f.id))
@@ -72,8 +72,8 @@ func (f *frame) refuseDeleted(name []byte) *proto.Error {
 	return nil
 }
 
-// takenWhenDeleted says which commands a shard takes that name a deleted namespace. A command that it does not take is
-// refused before its identity is looked at: repeated after an undelete it is applied.
+// takenWhenDeleted says whether a shard takes a command about a deleted namespace. Other commands are refused before
+// their identity is looked at: a repetition after an undelete is applied.
 func takenWhenDeleted(kind protowire.Number) bool {
 	switch kind {
 	case proto.FieldCommandDefineNamespace, fieldCommandCloseSession, fieldCommandDropSource,
@@ -107,7 +107,7 @@ func (s *State) purge(c *command) *ebbv1.CommandResult {
 		stage, slot = purgeKeys, 0
 	}
 	p.ns.emptied = p.ns.emptied || stage >= purgeEnd
-	s.paid += purgeWork / purgeKeyWork // for moving together what is left in pages, also when the shard is emptied
+	s.paid += purgeWork / purgeKeyWork // for compacting what is left in pages, also when the shard is emptied
 	return &ebbv1.CommandResult{
 		Purge: &ebbv1.PurgeProgress{Next: stage<<purgeStageShift | uint64(slot), Dropped: p.dropped, Done: p.ns.emptied},
 	}
@@ -121,12 +121,12 @@ type purger struct {
 	dropped  uint64
 }
 
-// empty says whether the shard has no keys and strings of the namespace.
+// empty says whether the shard has no keys and no strings of the namespace.
 func (p *purger) empty() bool {
 	return p.ns.keys == 0 && len(p.ns.dictPartitions) == 0 && (p.slow == nil || p.slow.keys == 0)
 }
 
-// stage continues a stage at a slot, and returns the one at which it has stopped; 0 if it is at its end.
+// stage continues a stage at a slot. It returns the slot at which it has stopped, or 0 at the end of the stage.
 func (p *purger) stage(stage uint64, slot uint32) uint32 {
 	switch stage {
 	case purgeKeys:
@@ -178,7 +178,7 @@ func (p *purger) dropKey(ns *namespace, key uint32) {
 	p.s.dropKey(ns, key, &sum)
 }
 
-// dictPartitions drops partitions of the dictionary. A partition goes as a whole: it is a list of pages to give back.
+// dictPartitions drops partitions of the dictionary. A partition is dropped as a whole: it is a list of pages to free.
 func (p *purger) dictPartitions() uint32 {
 	for len(p.ns.dictPartitions) > 0 && p.work > 0 {
 		at := p.ns.dictPartitions[len(p.ns.dictPartitions)-1]
@@ -191,8 +191,8 @@ func (p *purger) dictPartitions() uint32 {
 	return 1
 }
 
-// dropDictPartition drops a partition of a dictionary. Those behind it move up, so that they stay in the order in which
-// they began.
+// dropDictPartition drops a partition of a dictionary. The partitions behind it move up, so that all stay in the order
+// in which they began.
 func (s *State) dropDictPartition(at int) {
 	l := &s.dictPartitions[at]
 	s.summaries.holder(l.space).dictPages -= l.pages()
@@ -217,7 +217,7 @@ func (s *State) dropDictPartition(at int) {
 	}
 }
 
-// purgeSlotTable drops what belongs to the namespace from a slot on.
+// purgeSlotTable drops what belongs to the namespace, starting at a slot.
 func purgeSlotTable[T any](p *purger, r *slotTable[T], slot uint32, is func(slot uint32, item *T) bool, drop func(slot uint32)) uint32 {
 	for ; slot < r.slots && p.work > 0; slot++ {
 		p.work--
@@ -245,7 +245,7 @@ func (s *State) forgetAnswered(slot uint32) {
 	s.answered.drop(slot, s.epoch)
 }
 
-// rebirth makes an emptied namespace a new one with another definition, which may have another name.
+// rebirth replaces an emptied namespace with a new one, which has another definition and may have another name.
 func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 	if had := ns.definition.GetName(); had != def.GetName() {
 		s.ownSpaces()
@@ -274,8 +274,8 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 	s.followSlow(ns)
 }
 
-// replaceable returns the emptied namespace that makes room for a new one, nil if there is none: that of the lowest
-// version, which the fewest entries on their way can know.
+// replaceable returns the emptied namespace that is to make room for a new one; nil if there is none. It is the one
+// with the lowest version, which the fewest entries on their way can refer to.
 func (s *State) replaceable() (oldest *namespace) {
 	for _, ns := range s.namespaces {
 		if !ns.emptied {
@@ -290,16 +290,16 @@ func (s *State) replaceable() (oldest *namespace) {
 	return oldest
 }
 
-// Deletion is what a shard knows of a namespace that is deleted.
+// Deletion is the state of a namespace's deletion in a shard.
 type Deletion struct {
 	Version uint64
 	Purging bool
-	Emptied bool   // it holds nothing of it
-	Keys    uint64 // that it holds
+	Emptied bool   // the shard holds nothing of the namespace
+	Keys    uint64 // keys that the shard holds
 }
 
-// Deletion returns what this shard knows of the deletion of a namespace; of one that it does not know, or that is not
-// deleted, only the version.
+// Deletion returns the state of a namespace's deletion in this shard. For a namespace that is not deleted only Version
+// and Keys mean something. For one that the shard does not know, nothing is set.
 func (f *frame) Deletion(name string) Deletion {
 	ns := f.find([]byte(name))
 	if ns == nil {
@@ -309,8 +309,8 @@ func (f *frame) Deletion(name string) Deletion {
 	return Deletion{Version: ns.definition.GetVersion(), Purging: d.GetPurging(), Emptied: ns.emptied, Keys: uint64(ns.keys)}
 }
 
-// Definitions are the definitions of the namespaces that this shard knows, deleted or not, without those that it has
-// emptied. They are the shard's own, and never change: callers read them only.
+// Definitions returns the definitions of the namespaces that this shard knows, deleted or not, without those that it
+// has emptied. They are the shard's own, and never change: callers must only read them.
 func (f *frame) Definitions() (known []*ebbv1.Namespace) {
 	for _, ns := range f.namespaces {
 		if !ns.isSlow && !ns.emptied {
@@ -320,5 +320,5 @@ func (f *frame) Definitions() (known []*ebbv1.Namespace) {
 	return known
 }
 
-// Fragmented says whether there are holes between blocks that entries will close.
+// Fragmented says whether there are holes between blocks that later entries will close.
 func (s *State) Fragmented() bool { return s.gathered != 0 || s.summaries.bins.fragmented() }

@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// record is the block of a key: a head, its name, and room for what it holds, all in words without pointers. What an
+// record is the block of a key: a head, its name, and room for what it holds, in words without pointers. All that an
 // increment reads of a key lies together.
 //
 //	0  form (3) | length of the name (10) | its namespace (16) | era (16) | bins, lower part (19)
@@ -20,8 +20,8 @@ import (
 //	name, 8 bytes a word, the last ones 0
 //	room: the bins
 //
-// Where something is lost, which only is where bins are not looked for by these (see sketch.Params.OrderFree), it takes
-// their places:
+// A record with something lost never has the two fields about faded bins (see sketch.Params.OrderFree). The lost count
+// takes their bits:
 //
 //	2  last event (57) | lost, upper part (7)
 //	3  landmark (40) | lost, lower part (24)
@@ -56,7 +56,7 @@ const (
 	lateBit    = 1 << 62 // on event time
 	lostBit    = 1 << 63 // something is lost
 
-	// lostMarkBits are those of a landmark where something is lost: a half-life of a second fits 36.
+	// lostMarkBits is the width of a landmark where something is lost: for a half-life of a second, 36 bits are enough.
 	lostMarkBits = 40
 	lostLower    = 64 - lostMarkBits
 
@@ -113,10 +113,10 @@ func (r record) nameIn() []uint64 {
 	return r[head : head+nameWords(r.nameLen())]
 }
 
-// room is what is left for what the key holds.
+// room returns the words after the name, for what the key holds.
 func (r record) room() []uint64 { return r[r.head()+nameWords(r.nameLen()):] }
 
-// is says whether this is the record of a name in a namespace.
+// is says whether the record has this name and this namespace.
 func (r record) is(space uint16, name []byte) bool {
 	if r.space() != space || r.nameLen() != len(name) {
 		return false
@@ -131,7 +131,7 @@ func (r record) is(space uint16, name []byte) bool {
 	return len(name) == 0 || words[0] == lastWord(name)
 }
 
-// lastWord is what is left of a name, less than 8 bytes, as a word.
+// lastWord packs the rest of a name, less than 8 bytes, into a word.
 func lastWord(name []byte) (w uint64) {
 	for i, c := range name {
 		w |= uint64(c) << (8 * i)
@@ -163,7 +163,7 @@ func packName(room *[nameLenMax / 8]uint64, name []byte) []uint64 {
 // space is the number of its namespace.
 func (r record) space() uint16 { return uint16(r[0] >> spaceShift) }
 
-// era is the number of the era, less what is a multiple of eraMask + 1.
+// era is the number of the era, modulo eraMask + 1.
 func (r record) era() uint32 { return uint32(r[0] >> eraShift & eraMask) }
 
 func (r record) due() sketch.Tick {
@@ -180,7 +180,7 @@ func (r record) due() sketch.Tick {
 	return sketch.Tick(at)
 }
 
-// dueWord is a due as it stands in a record.
+// dueWord returns the time of a cleanup as a record stores it.
 func dueWord(due sketch.Tick) uint64 {
 	if due > clockMax {
 		return neverTick
@@ -199,7 +199,7 @@ func (r record) bins() int {
 // box is the place of a body.
 func (r record) box() uint32 { return uint32(r[2]) }
 
-// bitmap is that of a key that holds one.
+// bitmap returns the head of the bitmap that the key holds.
 func (r record) bitmap() bitmapHead {
 	room := r.room()
 	if r[1]&largeBit == 0 {
@@ -208,7 +208,7 @@ func (r record) bitmap() bitmapHead {
 	return bitmapHead{ids: room[0], leaves: uint32(room[1]), root: blockRef(room[1] >> 32)}
 }
 
-// setRoot says where the root of a large bitmap lies.
+// setRoot stores the position of the root of a large bitmap.
 func (r record) setRoot(root blockRef) {
 	room := r.room()
 	room[1] = room[1]&math.MaxUint32 | uint64(root)<<32
@@ -217,7 +217,7 @@ func (r record) setRoot(root blockRef) {
 // edited is the index in the log of the entry that changed the bitmap of a key last.
 func (r record) edited() uint64 { return r[1] & (1<<markBits - 1) }
 
-// header fills in that of the distribution.
+// header fills in the header of the distribution.
 func (r record) header(h *sketch.Header) {
 	f := r.form()
 	h.Z, h.Z2, h.Last = math.Float64frombits(r[4]), math.Float64frombits(r[5]), sketch.Tick(r[2]&tickMask)
@@ -232,14 +232,13 @@ func (r record) header(h *sketch.Header) {
 	}
 }
 
-// setSums stores what addExisting changes of a header.
+// setSums stores the fields of a header that addExisting changes.
 func (r record) setSums(z, z2 float64, last sketch.Tick) {
 	r[4], r[5] = math.Float64bits(z), math.Float64bits(z2)
 	r[2] = r[2]&^tickMask | uint64(last)
 }
 
-// load fills in what the record says of a summary, but for bins, body and the
-// era's upper part.
+// load fills in a summary from the record, except for bins, body and the upper part of the era.
 func (r record) load(sum *summary) {
 	sum.due, sum.era, sum.space = r.due(), r.era(), r.space()
 	sum.pruneAt = pruneMin
@@ -257,13 +256,13 @@ func (r record) load(sum *summary) {
 	sum.onEvent = r[1]&lateBit != 0
 }
 
-// begin writes a head of so many words without anything in it, for a name of this length.
+// begin clears a head of so many words, and stores the namespace and the length of the name.
 func (r record) begin(head int, space uint16, length int) {
 	clear(r[:head])
 	r[0] = uint64(length)<<nameShift | uint64(space)<<spaceShift
 }
 
-// common stores what stands in the first word of every form.
+// common stores the fields that the first word of every form has.
 func (r record) common(sum *summary, form uint64) {
 	const kept = nameMask<<nameShift | math.MaxUint16<<spaceShift
 	r[0] = r[0]&kept | form | uint64(sum.era&eraMask)<<eraShift
@@ -297,7 +296,7 @@ func (r record) storeDistribution(sum *summary) {
 	}
 }
 
-// storeLost stores what is lost, in the place of when bins were looked for.
+// storeLost stores what is lost, in the bits of the fields about faded bins.
 func (r record) storeLost(h *sketch.Header) {
 	lost := math.Float64bits(h.Lost) >> 32
 	r[1] |= lostBit
@@ -346,7 +345,7 @@ func (r record) storeBitmap(sum *summary, head *bitmapHead, edited uint64) {
 	}
 }
 
-// directory hands out the numbers of keys as a slotTable does, and says where the record of each key lies, and its
+// directory hands out the numbers of keys as a slotTable does. It has the block of each key's record, and the key's
 // position in the cleanup queue.
 //
 //	block (32) | position in the cleanup queue, plus one (32); not replicated
@@ -384,7 +383,7 @@ func (p *directory) setBlock(key uint32, block blockRef, epoch uint32) {
 	*w = *w&^math.MaxUint32 | uint64(block)
 }
 
-// cleanupAt is its position in the cleanup queue, plus one; 0: none is to come.
+// cleanupAt is the position of a key in the cleanup queue, plus one; 0: no cleanup is to come.
 func (p *directory) cleanupAt(key uint32) uint32 { return uint32(*p.at(key) >> 32) }
 
 func (p *directory) setCleanupAt(key, place, epoch uint32) {
@@ -392,7 +391,7 @@ func (p *directory) setCleanupAt(key, place, epoch uint32) {
 	*w = *w&math.MaxUint32 | uint64(place)<<32
 }
 
-// alive says whether a number is that of a key with a record.
+// alive says whether a number belongs to a key with a record.
 func (p *directory) alive(key uint32) bool { return key < p.slots && p.block(key) != 0 }
 
 // all yields the keys with a record, in order.
@@ -404,7 +403,7 @@ func (p *directory) all(yield func(key uint32) bool) {
 	}
 }
 
-// add returns a number, for which the caller makes a key.
+// add returns the number of a new key; the caller makes its record.
 func (p *directory) add(epoch uint32) uint32 {
 	p.live++
 	if p.free == 0 {
@@ -416,14 +415,15 @@ func (p *directory) add(epoch uint32) uint32 {
 	return key
 }
 
-// drop takes the number of a key back, whose record is gone.
+// drop frees the number of a key whose record is gone.
 func (p *directory) drop(key, epoch uint32) {
 	*p.edit(key, epoch) = uint64(p.free) << 32
 	p.free = key + 1
 	p.live--
 }
 
-// append hands out a number for the first time, or notes what is free after it.
+// append adds a number that was never handed out. link is 0 for a key; for a free number it is the next free one, plus
+// one.
 func (p *directory) append(link, epoch uint32) uint32 {
 	key := p.slots
 	p.slots++

@@ -17,12 +17,12 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// Rehash makes the state of a shard, 1 to shards, of a cluster that has the keys of another one with other shards. It
-// takes all of those, and the namespaces. What belongs to keys comes along: counts, times to live, ids of strings,
-// numbers of bitmaps that are placed by slice. What belongs to the old shards does not: sessions, sources and
-// idempotency keys. Nor does what second half-lives have counted in shards of before BehaviourUnited. The state has the
-// latest of the clocks of shards and of namespaces. The first shard knows when rates of a namespace on event time
-// begin.
+// Rehash makes the state of shard id, 1 to shards, of a cluster that takes the keys of another cluster with other
+// shards. from has all shards of the other cluster; namespaces are its namespaces. Data of keys comes along: counts,
+// times to live, ids of strings, generations of bitmaps that are placed by slice. Data of the old shards does not:
+// sessions, sources and idempotency keys. Nor do the counts of second half-lives in shards from before BehaviourUnited.
+// The state has the latest of the clocks of shards and of namespaces. The first shard has the time when rates of a
+// namespace on event time begin.
 func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1.Namespace) (*State, error) {
 	s := New(id, mem)
 	for _, old := range from {
@@ -34,7 +34,7 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 		if ns.MaxJumpUs != nil || ns.GetClockSetting() != nil || proto.ByMurmur3(ns) {
 			s.behaviour = max(s.behaviour, BehaviourEventClocks, BehaviourSetHash)
 		}
-		if ns.GetDeletion() != nil { // which some of the old shards may not have heard of
+		if ns.GetDeletion() != nil { // some of the old shards may not know it yet
 			s.behaviour = max(s.behaviour, BehaviourDeletion)
 		}
 	}
@@ -53,8 +53,8 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 	return s, h.unite()
 }
 
-// begin notes in the first shard when rates of namespaces on event time begin, by the events of all old shards. In each
-// shard both half-lives have one clock.
+// begin records in the first shard when rates of namespaces on event time begin, by the events of all old shards. In
+// each shard it gives both half-lives one clock.
 func (h *rehash) begin(from []*State) {
 	for _, ns := range slices.Clone(h.namespaces) {
 		if ns.isSlow || !ns.onEventTime() || ns.emptied {
@@ -93,7 +93,7 @@ func (ns *namespace) begins() sideBegins {
 	}
 }
 
-// beginAs begins as shards say together.
+// beginAs sets the beginning of a namespace to the one that all shards together give.
 func (ns *namespace) beginAs(b *Beginnings, side int) {
 	w, known := b.of(side, ns.params(), ns.eventTime)
 	all, now := b.united(side)
@@ -120,7 +120,7 @@ type movedPart struct {
 	name  string
 }
 
-// movedSlice is a slice of one, and its container in bytes.
+// movedSlice is a slice of a part, and its encoded container.
 type movedSlice struct {
 	slice uint64
 	raw   []byte
@@ -146,7 +146,7 @@ func (h *rehash) define(namespaces []*ebbv1.Namespace) error {
 	return nil
 }
 
-// take takes what belongs here of an old shard.
+// take takes from an old shard what belongs to this one.
 func (h *rehash) take(old *State) error {
 	spaces := make([]*namespace, len(old.namespaces))
 	for i, ns := range old.namespaces {
@@ -155,12 +155,12 @@ func (h *rehash) take(old *State) error {
 		}
 		if spaces[i] = h.find([]byte(ns.definition.GetName())); spaces[i] == nil {
 			if ns.emptied {
-				continue // the control group has forgotten it as well
+				continue // the control group has dropped it as well
 			}
 			return namespaceNotFound([]byte(ns.definition.GetName()))
 		}
 		spaces[i] = h.editNamespace(spaces[i].space)
-		if def := spaces[i].definition; old.setsClock(ns, def) { // it had not heard of that
+		if def := spaces[i].definition; old.setsClock(ns, def) { // the old shard did not know that yet
 			ns = old.editNamespace(ns.space)
 			ns.setClock(old.settingOf(def), old.behaviour)
 			if slow := old.editSlow(ns); slow != nil {
@@ -223,8 +223,8 @@ func (h *rehash) takeKey(old *State, ns, to *namespace, key uint32) error {
 	return h.adoptImage(to, name, image)
 }
 
-// adoptImage makes a key of an image, unless nothing is left of it by the latest clock. The key was there already: it
-// may be larger than one that is made now.
+// adoptImage makes a key from an image, unless nothing is left of it by the latest clock. The key existed before, so it
+// may be larger than a key that is made now.
 func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
 	img, ok := decodeImage(image, imageBothVersion, func(form, int) int { return bodyBytesOver(h.limits.BodyBytes) })
 	if !ok {
@@ -253,7 +253,7 @@ func (h *rehash) takeDictPartition(old *dictPartition, ns *namespace) {
 	}
 }
 
-// unite makes the parts of bitmaps.
+// unite makes the parts of bitmaps from their slices.
 func (h *rehash) unite() error {
 	names := slices.SortedFunc(maps.Keys(h.parts), func(a, b movedPart) int {
 		if a.space != b.space {

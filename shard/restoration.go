@@ -16,7 +16,8 @@ import (
 //	begin -> piece ... piece -> commit     the state is that of the snapshot, in this log and by a clock that has not gone back
 //	      \______cancel______/            the state is as it was
 //
-// What has come so far is part of the state. So a replica that joins in between, or a new leader, continues from there.
+// The pieces that have come are part of the state. So a replica that joins in between, or a new leader, continues with
+// the next one.
 
 // staging is what a restore has brought so far.
 type staging struct {
@@ -27,8 +28,8 @@ type staging struct {
 	have     uint64 // bytes of pieces
 }
 
-// allowedDuringRestore says which commands a shard takes while it is being restored: those that leave nothing that a
-// restore would have to keep.
+// allowedDuringRestore says whether a shard takes a command while it is being restored. It takes only commands that
+// leave nothing that a restore would have to keep.
 func allowedDuringRestore(kind protowire.Number) bool {
 	switch kind {
 	case proto.FieldCommandDefineNamespace, fieldCommandOpenSession, fieldCommandCloseSession, fieldCommandBehaviour, fieldCommandTick, fieldCommandAudit:
@@ -42,8 +43,8 @@ func (s *State) beingRestored() *proto.Error {
 		WithHint("wait until ebb restore is done; ebb restore --cancel gives it up").WithShard(uint32(s.id))
 }
 
-// vacant says whether a restore would lose nothing. Sessions without a write are nothing: their writers learn that they
-// have expired.
+// vacant says whether a restore would lose nothing. Sessions without a write do not count: their writers get the error
+// that they have expired.
 func (s *State) vacant() bool {
 	return s.summaries.keys.live == 0 && len(s.dictPartitions) == 0 && s.sources.live == 0 && s.answered.live == 0 && s.orphans.live == 0
 }
@@ -107,7 +108,7 @@ func (s *State) beginRestore(name string, begin *ebbv1.RestoreBegin) *proto.Erro
 	return nil
 }
 
-// stage keeps a piece, unless it is there.
+// stage keeps a piece, unless the shard has it already.
 func (s *State) stage(p *ebbv1.RestorePiece) *proto.Error {
 	t := &s.staged
 	end := p.GetOffset() + uint64(len(p.GetData()))
@@ -122,7 +123,7 @@ func (s *State) stage(p *ebbv1.RestorePiece) *proto.Error {
 	return nil
 }
 
-// commitRestore makes the state that takes this one's place.
+// commitRestore makes the state that replaces this one.
 func (s *State) commitRestore() *proto.Error {
 	t := s.staged
 	if t.have != t.bytes {
@@ -156,8 +157,8 @@ func (s *State) commitRestore() *proto.Error {
 	return nil
 }
 
-// RestoredBehaviour returns the behaviour version of the state that a restore brings, as far as this command says
-// it: 0 unless it has the beginning of a snapshot.
+// RestoredBehaviour returns the behaviour version of the state that a restore brings. It is 0 unless the command has
+// the beginning of a snapshot.
 func RestoredBehaviour(command []byte) uint32 {
 	_, kind, body := proto.CommandBody(command)
 	var c ebbv1.RestoreShard
@@ -171,8 +172,7 @@ func RestoredBehaviour(command []byte) uint32 {
 	return uint32(r.uvarint())
 }
 
-// Successor returns the state that takes this one's place from the next entry on, when a restore is over; nil
-// otherwise.
+// Successor returns the state that replaces this one from the next entry on, when a restore is complete; nil otherwise.
 func (s *State) Successor() *State { return s.successor }
 
 // pieceReader reads pieces, none of them empty, one after the other.
@@ -206,7 +206,7 @@ func (t *staging) write(b *blockWriter) {
 	}
 }
 
-// writeAuditPart writes what says which restore it is, how far that has come, and every Of-th of its pieces.
+// writePart writes which restore it is, how far it has come, and every Of-th of its pieces.
 func (t *staging) writePart(b *blockWriter, a Audit) {
 	b.text([]byte(t.name))
 	b.uvarint(t.bytes)

@@ -26,14 +26,13 @@ type session struct {
 
 	top uint64 // the largest sequence applied
 	low uint64 // sequences up to this one are too old, whatever the window
-	// used is the shard time of the last command, and due that of the next
-	// look at whether the session has expired.
+	// used is the shard time of the last command. due is the time of the next check whether the session has expired.
 	used, due sketch.Tick
-	// ring holds, at sequence % len, 1 + the result's count for a sequence that
-	// has been applied, with the high bit for one with more to say; 0 for one
-	// never seen. It grows up to the window; its length is a power of two.
+	// ring holds, at sequence % len, 1 + the result's count for a sequence that has been applied; the high bit is set
+	// if extras has more of its result. 0 is for a sequence never seen. It grows up to the window; its length is a
+	// power of two.
 	ring []uint32
-	// extras holds what else there is to say, in the order it was remembered.
+	// extras holds what results have in addition to a count, in the order in which it was stored.
 	extras     []extraResult
 	extraBytes int
 
@@ -47,12 +46,11 @@ type extraResult struct {
 
 const extraBit = 1 << 31
 
-// INVARIANT session-is-of-its-opener: a command that does not have the namespace and the secret of a session is
-// answered as if there were no such session, and changes nothing of it. Ids are times and can be guessed.
+// INVARIANT session-is-of-its-opener: a command without the namespace and the secret of a session is answered as if
+// there were no such session, and does not change the session. Ids are times and can be guessed.
 
-// INVARIANT session-id-grows: a session's id is at least the shard time of its
-// opening and above every earlier id, so that an id that a client kept from
-// before can never name another's session.
+// INVARIANT session-id-grows: a session's id is at least the shard time of its opening and above every earlier id. So
+// an id that a client kept from before can never name the session of another client.
 
 // openSession registers a producer.
 func (s *State) openSession(c *command) *ebbv1.CommandResult {
@@ -80,8 +78,8 @@ func (s *State) openSession(c *command) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{Session: s.lastSession}
 }
 
-// closeSession forgets a producer. Closing twice is closing once, and so is closing another's: nothing says
-// whether there was one.
+// closeSession drops a session. Closing it again changes nothing, and neither does closing a session of another client:
+// the result does not say whether there was one.
 func (s *State) closeSession(c *command) *ebbv1.CommandResult {
 	id, secret := c.session, c.secret
 	fields(c.body, func(num protowire.Number, v uint64, _ []byte) {
@@ -134,8 +132,8 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// belongsTo says whether a session belongs to who shows this namespace and this secret. One from before
-// BehaviourNamespaces belongs to any.
+// belongsTo says whether a session has this namespace and this secret. A session from before BehaviourNamespaces
+// belongs to any.
 func (w *session) belongsTo(namespace []byte, secret uint64) bool {
 	return w.namespace == "" || w.secret == secret && sameNamespace(w.namespace, namespace)
 }
@@ -155,7 +153,7 @@ func (s *State) editSession(slot uint32) *session {
 	return w
 }
 
-// expireSessions looks at up to budget sessions whose time may be over.
+// expireSessions checks up to budget sessions that may have expired.
 func (s *State) expireSessions(budget int) {
 	for ; budget > 0; budget-- {
 		next, ok := s.sessionExpiries.top()
@@ -180,7 +178,7 @@ func (w *session) floor(window uint64) uint64 {
 	return w.low
 }
 
-// recall returns what was remembered of a sequence within the window.
+// recall returns the result that is kept for a sequence within the window.
 func (w *session) recall(sequence, window uint64) (m dedupResult, seen bool) {
 	if sequence > w.top || sequence <= w.floor(window) {
 		return dedupResult{}, false
@@ -197,7 +195,7 @@ func (w *session) recall(sequence, window uint64) (m dedupResult, seen bool) {
 	return m, true
 }
 
-// remember keeps the result of a sequence above the floor.
+// remember keeps the result of a sequence that is above the floor.
 func (w *session) remember(sequence uint64, m dedupResult, limits *Limits) {
 	if sequence > w.top {
 		w.advance(sequence, limits.SessionWindow)
@@ -239,9 +237,8 @@ func (w *session) grow(need uint64) {
 	w.ring = ring
 }
 
-// forget drops what else there was to say of sequences below the window, and
-// when that is too much, moves the floor up: a command below it is refused,
-// never applied twice.
+// forget drops extras of sequences below the window. When extras take too much, it raises the floor: a command below
+// the floor is refused, never applied twice.
 func (w *session) forget(latest uint64, limits *Limits) {
 	floor := w.floor(limits.SessionWindow)
 	w.dropExtras(floor)

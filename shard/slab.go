@@ -1,25 +1,23 @@
 package shard
 
-// slab keeps records, and the parts of large bitmaps, in blocks, which lie in runs of pages.
-// A run holds blocks of one size class; a block above the largest class has a
-// run for itself.
+// slab keeps records, and the parts of large bitmaps, in blocks, which lie in runs of pages. A run holds blocks of one
+// size class; a block above the largest class has a run of its own.
 //
 //	run of class 15 words:  | block | block | free -+ | block | free -> 0 | never used
 //	                                                +----------^
 //
-// What leaves makes holes. When they are an eighth of all, blocks move together
-// again, some with each entry: see State.gather. Where a block lies is not part
-// of the replicated state.
+// Blocks that are dropped leave holes. When holes are an eighth of all, blocks are compacted, some with each entry: see
+// State.gather. Where a block lies is not part of the replicated state.
 type slab struct {
 	mem  Memory
 	runs []run
 	// The rest is for writing, and absent in a view.
 	usage []usage
-	lists [classCount]uint32 // runs with room by class: the first one, plus one, which is filled before the others
+	lists [classCount]uint32 // the first run with room of each class, plus one; it is filled before the others
 	empty []uint32           // numbers without a run
 	taken int                // words of all runs
 	used  int                // words of all blocks
-	moved uint32             // counts what was dropped or made private: where a block was found is good until the next
+	moved uint32             // counts drops and runs made private: a block that was found is good until the next
 }
 
 // run is some pages and the size of the blocks in them.
@@ -38,11 +36,11 @@ type usage struct {
 	free       uint8 // the first free block plus one; 0: none
 }
 
-// blockRef says where a block lies: the number of its run, and in the lower 8
-// bits its place there, plus one. 0 is none.
+// blockRef is the position of a block: the number of its run, and in the lower 8 bits its place there, plus one. 0 is
+// none.
 type blockRef uint32
 
-// runsMax is how many runs a blockRef tells apart: 64 GiB of small blocks.
+// runsMax is how many runs a blockRef can address: 64 GiB of small blocks.
 const runsMax = 1 << 24
 
 // blockClass is a size of blocks.
@@ -52,10 +50,10 @@ type blockClass struct {
 	pages uint8  // of a run
 }
 
-// Blocks of up to 512 bytes lie in single pages, those of up to 8 KiB in runs of 8 at most. So what is copied when a
-// view shares it is not much larger than what is written. And a shard of few keys does not take a long run for each
-// size that it has one block of. Sizes are those that divide a page, or 8; a step is less than an eighth, above 4 KiB a
-// fifth.
+// Blocks of up to 512 bytes lie in single pages, those of up to 8 KiB in runs of 8 pages at most. So when a view shares
+// a run, a write copies not much more than it writes. And a shard of few keys does not take a long run for each size
+// with only one block. Sizes are those that divide a page, or 8 pages. A step from one size to the next is less than an
+// eighth, above 4 KiB a fifth.
 const (
 	smallMax   = 64
 	smallLeast = 3
@@ -64,8 +62,8 @@ const (
 	classCount = 70
 )
 
-// classes are the size classes from the smallest on, and classOf the class of
-// each number of words. Class 0 stands for blocks with runs of their own.
+// classes are the size classes from the smallest on, and classOf the class of each number of words. Class 0 is for
+// blocks with runs of their own.
 var classes, classOf = makeClasses()
 
 func makeClasses() (list [classCount]blockClass, of [largeMax + 1]uint8) {
@@ -121,7 +119,7 @@ func (b *slab) own(number, epoch uint32) {
 	}
 }
 
-// put returns a new block of at least so many words, whose contents mean nothing.
+// put returns a new block of at least so many words, whose contents are undefined.
 func (b *slab) put(words int, epoch uint32) blockRef {
 	if words > largeMax {
 		pages := (words + PageWords - 1) / PageWords
@@ -171,7 +169,7 @@ func (b *slab) add(r run, u usage) uint32 {
 	return uint32(len(b.runs) - 1)
 }
 
-// drop takes a block back. A run without blocks goes.
+// drop frees a block. A run without blocks is freed too.
 func (b *slab) drop(ref blockRef, epoch uint32) {
 	b.moved++
 	number := uint32(ref >> 8)
@@ -191,7 +189,7 @@ func (b *slab) drop(ref blockRef, epoch uint32) {
 	b.empty = append(b.empty, number)
 }
 
-// count notes that a run has one block more or less.
+// count records that a run has one block more or less.
 func (b *slab) count(number uint32, change int8) {
 	u := &b.usage[number]
 	before := u.hasRoom()
@@ -205,10 +203,10 @@ func (b *slab) count(number uint32, change int8) {
 	}
 }
 
-// hasRoom: the run stands in the list of its class.
+// hasRoom says whether a run has room for a block, and so is in the list of its class.
 func (u *usage) hasRoom() bool { return u.class != 0 && u.used < classes[u.class].count }
 
-// link puts a run into its list, second: the first one is filled before another is begun.
+// link puts a run into its list, in second place: the first run is filled before another is begun.
 func (b *slab) link(number uint32) {
 	u := &b.usage[number]
 	head := &b.lists[u.class]
@@ -237,14 +235,13 @@ func (b *slab) unlink(number uint32) {
 	u.prev, u.next = 0, 0
 }
 
-// sparse says whether a block had better lie elsewhere: its run is not quite
-// full, and another one is to be filled first.
+// sparse says whether a block should be moved: its run is not nearly full, and another run is to be filled first.
 func (b *slab) sparse(ref blockRef) bool {
 	u := &b.usage[ref>>8]
 	return u.prev != 0 && int(u.used)*16 < int(classes[u.class].count)*15
 }
 
-// gather moves a block to where it has company, if it lies among holes.
+// gather moves a block of a sparse run to a run that is to be filled first.
 func (b *slab) gather(had blockRef, epoch uint32) (ref blockRef, moved bool) {
 	if !b.sparse(had) {
 		return had, false
@@ -255,8 +252,8 @@ func (b *slab) gather(had blockRef, epoch uint32) (ref blockRef, moved bool) {
 	return ref, true
 }
 
-// fragmented says whether there are so many holes that blocks should move together: an eighth of what is used, without
-// those of runs that are being filled. Once none is sparse there is half of that.
+// fragmented says whether blocks should be compacted: whether holes are more than an eighth of what is used, without
+// the holes of runs that are being filled. Once no block is sparse, there is half of that.
 func (b *slab) fragmented() bool {
 	holes := b.taken - b.used - b.used/8
 	if holes <= 0 {

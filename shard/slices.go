@@ -5,7 +5,7 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// isPart says whether a key is not one that anybody made, but a part of a bitmap that is placed by slice: see
+// isPart says whether a key was not made by a user, but is a part of a bitmap that is placed by slice: see
 // proto.PartName.
 func isPart(ns *namespace, name []byte) bool {
 	return proto.BySlice(ns.definition) && proto.IsPartName(name)
@@ -17,20 +17,20 @@ func bitmapsOnly(ns *namespace) *proto.Error {
 		WithHint("keep other kinds in another namespace: ebb namespace create NAME")
 }
 
-// fixedNames refuses to rename a bitmap whose parts in other shards bear its name.
+// fixedNames refuses to rename a bitmap, since its parts in other shards have its name.
 func fixedNames(ns *namespace) *proto.Error {
 	return proto.ErrWrongKind.Errorf("namespace %s places bitmaps by slice: they cannot be renamed, for their parts lie in all shards under their names", ns.definition.GetName()).
 		WithHint("make the other one, and delete the first")
 }
 
-// ownSlices is what of some ids lies in one shard where bitmaps are placed by slice.
+// ownSlices is the slices of some ids that lie in one shard, where bitmaps are placed by slice.
 type ownSlices struct {
 	bitmap.Cursor
 	namespace     string
 	shard, shards uint32
 }
 
-// Seek passes over slices that lie in other shards.
+// Seek skips slices that lie in other shards.
 func (o *ownSlices) Seek(slice uint64) (at uint64, ok bool) {
 	for {
 		if at, ok = o.Cursor.Seek(slice); !ok || proto.SliceShardOf(o.namespace, at, o.shards) == o.shard {

@@ -2,8 +2,8 @@ package shard
 
 const leafLen = 64
 
-// cowTable is an array of T in leaves, with copy-on-write by leaf (see pages).
-// What a T points to is not copied: whoever edits that looks after it.
+// cowTable is an array of T in leaves, with copy-on-write by leaf (see pages). It does not copy what a T points to:
+// code that edits that must copy it.
 type cowTable[T any] struct {
 	leaves []*[leafLen]T
 	epochs []uint32 // the epoch in which a leaf became private; absent in a view
@@ -33,9 +33,8 @@ func (t *cowTable[T]) frozen() cowTable[T] {
 	return cowTable[T]{leaves: append([]*[leafLen]T(nil), t.leaves...)}
 }
 
-// slotTable is a cowTable whose slots are handed out and taken back, the last one
-// taken back first. Slots and the order of free ones are part of the
-// replicated state: a restored slotTable hands out the same slots.
+// slotTable is a cowTable whose slots are handed out and freed; the slot that was freed last is reused first. Slots and
+// the order of free ones are part of the replicated state: a restored slotTable hands out the same slots.
 type slotTable[T any] struct {
 	items cowTable[T]
 	links cowTable[uint32] // inUse, or the next free slot plus one
@@ -46,16 +45,16 @@ type slotTable[T any] struct {
 
 const inUse = ^uint32(0)
 
-// freeList is numbers that are handed out and taken back, as a snapshot sees them.
+// freeList is numbers that are handed out and freed, as a snapshot encodes them.
 type freeList interface {
-	// ends are how many numbers have been handed out at least once, the first free one plus one, and how many are in
-	// use.
+	// ends returns how many numbers have been handed out at least once, the first free number plus one, and how many
+	// are in use.
 	ends() (slots, free, live uint32)
 	// link is inUse, or the next free number plus one.
 	link(i uint32) uint32
 	// restore appends a number with this link.
 	restore(link, epoch uint32) uint32
-	// begin says which is the first free number, plus one.
+	// begin sets the first free number, plus one.
 	begin(free uint32)
 }
 
@@ -96,7 +95,7 @@ func (r *slotTable[T]) add(epoch uint32) uint32 {
 	return i
 }
 
-// drop takes a slot back.
+// drop frees a slot.
 func (r *slotTable[T]) drop(i, epoch uint32) {
 	var zero T
 	*r.items.edit(i, epoch) = zero

@@ -14,10 +14,10 @@ import (
 // namespaces age, die and are in snapshots as namespaces are. They are not counted, listed or asked by name. A key that
 // only the slow namespace has is a slow key, see slowkeys.go.
 //
-// A second half-life that is turned off closes the slow namespace. One that is turned on again begins with nothing: the
+// If the second half-life is turned off, the slow namespace is closed. If it is turned on again, it begins empty: the
 // keys of the closed slow namespace are dropped, a few with each entry.
 
-// slowSuffix is not possible in names that people give.
+// slowSuffix cannot be part of a name that a request gives.
 const slowSuffix = "/slow"
 
 // deriveSlow returns the settings of the slow namespace.
@@ -31,8 +31,7 @@ func deriveSlow(def *ebbv1.Namespace) *ebbv1.Namespace {
 	}
 }
 
-// slowOf returns what counts under the second half-life of a namespace, nil
-// if it has none now.
+// slowOf returns the slow namespace of a namespace, nil if it has none now.
 func (f *frame) slowOf(ns *namespace) *namespace {
 	if ns.slow == 0 || f.namespaces[ns.slow].closed {
 		return nil
@@ -69,14 +68,14 @@ func (s *State) followSlow(ns *namespace) {
 	}
 }
 
-// openSlow begins an era that nothing lives into.
+// openSlow begins an era in which no earlier key lives on.
 func (s *State) openSlow(ns, slow *namespace) {
 	slow.definition = deriveSlow(ns.definition)
 	slow.closed = false
 	slow.eventTime = max(slow.eventTime, ns.eventTime)
 	clock := slow.clock(s.now)
 	if len(slow.eras) > 0 {
-		slow.present().params.Gone = sketch.Gone{} // what it held does not count any more
+		slow.present().params.Gone = sketch.Gone{} // what it held no longer counts
 	}
 	slow.eras = append(slow.eras, era{params: s.paramsOf(slow.definition), from: clock, fresh: true})
 	slow.began, slow.exposure, slow.active = clock, sketch.Exposure{From: clock}, nil
@@ -86,8 +85,8 @@ func (s *State) openSlow(ns, slow *namespace) {
 	slow.count(noEra, noEra)
 }
 
-// eraFits reports whether a change of settings is one that its keys can remember, for a namespace and its slow
-// namespace.
+// eraFits reports whether there is room for one more change of settings that keys must remember, in a namespace and in
+// its slow namespace.
 func (s *State) eraFits(ns *namespace, def *ebbv1.Namespace) bool {
 	back := s.setsClock(ns, def) && s.settingOf(def) < ns.eventTime
 	if (back || !proto.SameArithmetic(ns.definition, def)) && s.full(ns) {
@@ -104,8 +103,8 @@ func (s *State) full(ns *namespace) bool {
 	return ns.keys > 0 && len(ns.eras) > s.limits.HalfLifeChanges
 }
 
-// addBoth brings an event to a distribution, whose key has been touched, and to that of the slow namespace, or to
-// neither.
+// addBoth adds an event to a distribution, whose key has been touched, and to the distribution of the slow namespace,
+// or to neither.
 func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	other.key, other.created = s.touch(other.ns, clock, in.Key)
 	tag := tagOf(in.Bin, 0)
@@ -113,7 +112,7 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 	if !known {
 		bin = s.bins.add(tag, in.Bin, s.epoch)
 	}
-	s.bins.retain(bin, s.epoch) // until it is known who keeps it
+	s.bins.retain(bin, s.epoch) // until it is known which side keeps it
 	defer s.bins.release(bin, s.epoch)
 	sides := [2]side{own, other}
 	for _, w := range sides {
@@ -154,7 +153,7 @@ func (s *State) dropCreated(sides [2]side) {
 	}
 }
 
-// thinSide drops faded bins of a distribution before one is added, when it is time to.
+// thinSide drops faded bins of a distribution before one is added, if pruning is due.
 func (s *State) thinSide(w side, clock sketch.Tick, bin uint32) {
 	now := w.ns.params().Now(clock)
 	if d := s.summary(w.key).dist; !d.PruneDue(w.ns.params(), &now, bin) {
@@ -165,7 +164,7 @@ func (s *State) thinSide(w side, clock sketch.Tick, bin uint32) {
 	s.put(w.key, &sum)
 }
 
-// takes says whether a distribution would refuse an event, after making room where that may help.
+// takes returns the error with which a distribution would refuse an event, after making room where that may help.
 func (s *State) takes(w side, clock, t sketch.Tick, bin uint32, amount float64) error {
 	sum := s.summary(w.key)
 	err := sum.dist.Takes(w.ns.params(), clock, t, bin, amount)
@@ -178,7 +177,7 @@ func (s *State) takes(w side, clock, t sketch.Tick, bin uint32, amount float64) 
 	return err
 }
 
-// addKnown adds what takes has let through.
+// addKnown adds an event that takes did not refuse.
 func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float64) {
 	sum := s.loadForWrite(w.key)
 	before := sum.dist.Len()
@@ -198,7 +197,7 @@ func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float6
 	s.put(w.key, &sum)
 }
 
-// findSlow finds the key of a name in the slow namespace; slow is nil where there is none.
+// findSlow finds the key of a name in the slow namespace; slow is nil if there is no such key.
 func (s *State) findSlow(ns *namespace, name []byte) (slow *namespace, key uint32) {
 	if slow = s.editSlow(ns); slow == nil {
 		return nil, 0
@@ -210,7 +209,7 @@ func (s *State) findSlow(ns *namespace, name []byte) (slow *namespace, key uint3
 	return slow, key
 }
 
-// expireSlow is expireAt for what the slow namespace holds under a name, if it is alive.
+// expireSlow is expireAt for the key of a name in the slow namespace, if it is alive.
 func (s *State) expireSlow(ns *namespace, name []byte, at, clock sketch.Tick) {
 	slow := s.editSlow(ns)
 	if slow == nil {
@@ -227,7 +226,7 @@ func (s *State) forgetSlow(ns *namespace, name []byte) {
 	}
 }
 
-// moveSlow renames in the slow namespace, over whatever is there.
+// moveSlow renames a key in the slow namespace, and replaces a key of the new name.
 func (s *State) moveSlow(ns *namespace, from, to []byte) {
 	s.forgetSlow(ns, to)
 	if slow, key := s.findSlow(ns, from); slow != nil {
@@ -235,8 +234,8 @@ func (s *State) moveSlow(ns *namespace, from, to []byte) {
 	}
 }
 
-// adoptSlow begins with the rates of a distribution that comes from another shard, which bring no more than one
-// half-life: what comes as often as it did before is then no change.
+// adoptSlow makes the slow count of a distribution that came from another shard with only one half-life. It takes the
+// rates under the first half-life: if events then come as often as before, there is no change between the two.
 func (s *State) adoptSlow(ns *namespace, name []byte, key uint32, expiry, clock sketch.Tick) {
 	slow := s.editSlow(ns)
 	if slow == nil || s.kind(key) != ebbv1.Kind_KIND_DISTRIBUTION {
@@ -266,8 +265,8 @@ func (s *State) adoptSlow(ns *namespace, name []byte, key uint32, expiry, clock 
 	s.expireSlow(ns, name, expiry, clock)
 }
 
-// adoptOther puts the counts of both half-lives that an image brings under a name: the slow namespace has none of it. A
-// rate is a count by the time that was counted, so the shard takes over that time too if it is the longer one.
+// adoptOther stores the counts of both half-lives that an image has under a name; the slow namespace has no such key
+// yet. A rate is a count divided by the time that was counted, so the shard takes over that time too if it is longer.
 func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.Tick) {
 	slow := s.editSlow(ns)
 	if slow == nil {
@@ -286,8 +285,8 @@ func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.
 	s.expireSlow(ns, name, img.expiry, clock)
 }
 
-// watch takes over since when another shard has counted, if that is longer and its exposure is of this half-life. Where
-// events say when rates begin, it is one more period of theirs.
+// watch takes over the time since when another shard has counted, if that is longer and its exposure is of this
+// half-life. Where events say when rates begin, that time becomes one more active period.
 func (s *State) watch(ns *namespace, w *watched, p *sketch.Params, at, clock sketch.Tick) {
 	own := ns.params()
 	if p.Decay != own.Decay || p.HalfLife != own.HalfLife || w.began == 0 {
@@ -314,19 +313,19 @@ func (s *State) watch(ns *namespace, w *watched, p *sketch.Params, at, clock ske
 	}
 }
 
-// drop remembers a slow namespace whose keys are to be dropped.
+// drop marks a slow namespace whose keys are to be dropped.
 func (s *State) drop(slow *namespace) {
 	if !slices.Contains(s.dropping, slow.space) {
 		s.dropping = append(s.dropping, slow.space)
 	}
 }
 
-// stale says whether a slow namespace's keys that were last touched in an era are forgotten.
+// stale says whether a slow namespace's keys that were last touched in an era are to be dropped.
 func (ns *namespace) stale(touched uint32) bool {
 	return ns.closed || slices.ContainsFunc(ns.eras[touched-ns.eraBase+1:], func(e era) bool { return e.fresh })
 }
 
-// remains says whether a slow namespace has keys that are forgotten.
+// remains says whether a slow namespace has keys that are to be dropped.
 func (ns *namespace) remains() bool {
 	for i := range ns.eras {
 		if ns.eras[i].keys > 0 && ns.stale(ns.eraBase+uint32(i)) {
@@ -336,11 +335,11 @@ func (ns *namespace) remains() bool {
 	return false
 }
 
-// dropSlots is how many slots of keys an entry looks through for those of closed slow namespaces.
+// dropSlots is how many slots of keys an entry looks through for keys of closed slow namespaces.
 const dropSlots = 16
 
-// dropStale drops some of the keys that slow namespaces have forgotten. Where it looks follows from the index of the
-// entry, so that nothing needs to be remembered.
+// dropStale drops some of the stale keys of slow namespaces. Where it looks follows from the index of the entry, so
+// that it needs no state of its own.
 func (s *State) dropStale() {
 	s.dropping = slices.DeleteFunc(s.dropping, func(space uint16) bool { return !s.namespaces[space].remains() })
 	slots := uint64(s.summaries.keys.slots)

@@ -11,11 +11,11 @@ import (
 )
 
 // A slow key is one that only the slow namespace still counts: under the first half-life it has faded. From
-// BehaviourSlowKeys on it is there for lists, commands and copies, as a distribution that counts nothing. Nothing of it
-// is stored in the first namespace: it is known by the number of the slow namespace's key, and the next event makes it
-// anew.
+// BehaviourSlowKeys on, lists, commands and copies find it, as a distribution that counts nothing. Nothing of it is
+// stored in the first namespace: it has the number of the slow namespace's key, and the next event makes a new key
+// there.
 
-// there returns the key of a name that is there at a time: that of the namespace, or else a slow one.
+// there returns the key of a name that is alive at a time: the key in the namespace, or else a slow key.
 func (f *frame) there(ns *namespace, name []byte, at sketch.Tick) (key uint32, ok bool) {
 	if key, ok := f.findKey(ns, name); ok && f.alive(ns, key, at) {
 		return key, true
@@ -35,7 +35,8 @@ func (f *frame) slowKeys(ns *namespace) *namespace {
 	return f.slowOf(ns)
 }
 
-// pair counts a key that comes to a namespace or leaves it, if it is a slow namespace or has one.
+// pair updates the number of slow keys (alone) when a key is added to a namespace or to its slow namespace, or removed
+// from it. change is 1 or -1.
 func (s *State) pair(ns *namespace, tag uint32, name []byte, change int) {
 	switch {
 	case ns.isSlow:
@@ -63,7 +64,7 @@ func (s *State) pairAll() {
 	}
 }
 
-// lists says whether a key of any namespace is one that is there in ns at a time, slow ones included. slow is
+// lists says whether a key of any namespace is alive in ns at a time, as its own key or as a slow key. slow is
 // slowKeys(ns).
 func (f *frame) lists(ns, slow *namespace, key uint32, at sketch.Tick) bool {
 	switch space := f.keys.space(key); {
@@ -77,10 +78,10 @@ func (f *frame) lists(ns, slow *namespace, key uint32, at sketch.Tick) bool {
 	return !ok || !f.alive(ns, own, at)
 }
 
-// isSlow says whether a key that is there in a namespace is a slow one.
+// isSlow says whether a key that was found in a namespace is a slow key.
 func (f *frame) isSlow(ns *namespace, key uint32) bool { return f.keys.space(key) != ns.space }
 
-// counted is the summary of a key that is there, as its namespace counts: nothing, if it is a slow one.
+// counted is the summary of a key that was found, as its namespace counts: an empty one for a slow key.
 func (f *frame) counted(ns *namespace, key uint32) summary {
 	if f.isSlow(ns, key) {
 		return summary{era: ns.presentEra(), space: ns.space}
@@ -88,7 +89,8 @@ func (f *frame) counted(ns *namespace, key uint32) summary {
 	return f.summary(key)
 }
 
-// fades is from when on a key is not there, if nothing is added, and its first count dies at a time; MaxTick for never.
+// fades returns the time from which on a key is gone if nothing is added; MaxTick for never. death is when its first
+// count dies.
 func (f *frame) fades(ns *namespace, name []byte, death, at sketch.Tick) sketch.Tick {
 	slow := f.slowKeys(ns)
 	if slow == nil {
@@ -103,9 +105,9 @@ func (f *frame) fades(ns *namespace, name []byte, death, at sketch.Tick) sketch.
 	return death
 }
 
-// lasting returns the key whose counts say whether a key has changed: its own, or that of the slow namespace. The slow
-// namespace counts every event, too, and does not fade before the first count where its half-life is the longer one: so
-// a key that fades between two steps of a rename has not changed.
+// lasting returns the key whose counts show whether a key has changed: the key itself, or the key in the slow
+// namespace. The slow namespace counts every event too. Where its half-life is the longer one, it does not fade before
+// the first count. So a key that fades between two steps of a rename has not changed.
 func (f *frame) lasting(ns *namespace, key uint32) uint32 {
 	slow := f.slowKeys(ns)
 	if slow == nil || f.isSlow(ns, key) || slow.params().HalfLife < ns.params().HalfLife ||
@@ -119,12 +121,12 @@ func (f *frame) lasting(ns *namespace, key uint32) uint32 {
 	return other
 }
 
-// checksum says whether a key that is there is what it was, see lasting.
+// checksum shows whether a key has changed, see lasting.
 func (f *frame) checksum(ns *namespace, key uint32) uint64 {
 	return f.wholeChecksum(ns, f.lasting(ns, key))
 }
 
-// wholeChecksum is the checksum of all that a key holds; of a slow one that of its counts, and of when it expires.
+// wholeChecksum is the checksum of all that a key holds; for a slow key, of its counts and of the time when it expires.
 func (f *frame) wholeChecksum(ns *namespace, key uint32) uint64 {
 	if !f.isSlow(ns, key) {
 		return xxh3.Hash(f.appendContent(nil, ns, key))

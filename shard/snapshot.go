@@ -8,10 +8,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A snapshot is the replicated state in bytes; equal states have equal bytes.
-// It is a sequence of blocks (see block.go), grouped in sections. Numbers are
-// uvarints unless said otherwise, times are zigzag varints, text is a length
-// and its bytes, doubles and hashes take 8 bytes, little endian.
+// A snapshot is the replicated state in bytes; equal states have equal bytes. It is a sequence of blocks (see
+// block.go), grouped in sections. Numbers are uvarints unless said otherwise, times are zigzag varints, text is a
+// length and its bytes, doubles and hashes take 8 bytes, little endian.
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch restored
 //	namespaces  count { definition [max-jump epoch clock-set] deletion emptied [set-hash] signed event-time began
@@ -32,28 +31,30 @@ import (
 //
 //	slots = count first-free { 0 item | 1 + next free }
 //
-// What keys that are gone may have held, a count since a time that decays by a half-life, is there from format 9 on,
-// which a shard has from BehaviourGone on. The shortest half-life of keys, and whether the clock was set back since,
-// are there from format 10 on, which a shard has from BehaviourGoneBack on.
+// The format depends on the behaviour version, so that older builds can install the snapshots of older versions:
 //
-// Uploads, and what else stands in [] of a namespace, are there from format 8 on, which a shard has from
-// BehaviourSketches on. What else stands in [] is there from format 6 on, a deletion and emptied from format 7 on,
-// which a shard has from BehaviourDeletion on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so
-// builds of both can install it.
+//	format 5   the first
+//	format 6   from BehaviourNamespaces on: the rest of what is in []
+//	format 7   from BehaviourDeletion on: deletion and emptied
+//	format 8   from BehaviourSketches on: uploads, and the rest of what is in [] of a namespace
+//	format 9   from BehaviourGone on: gone, since and half-life: what keys that are gone may have held, as a count that
+//	           decays from a time on
+//	format 10  from BehaviourGoneBack on: shortest and grown: the shortest half-life of keys, and whether the clock was
+//	           set back since
 //
-// Reference counts, indexes, heaps and the places of bytes are derived.
+// Reference counts, indexes, heaps and positions of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	formatOldest   = 5  // small bitmaps stand with their keys
-	formatOwners   = 6  // sessions, sources and idempotency keys say whose they are
-	formatDeletion = 7  // definitions say whether they are of deleted namespaces
-	formatUploads  = 8  // large images are on their way
-	formatGone     = 9  // namespaces say what keys that are gone may have held
+	formatOldest   = 5  // small bitmaps are stored with their keys
+	formatOwners   = 6  // sessions, sources and idempotency keys have a namespace
+	formatDeletion = 7  // definitions say whether their namespace is deleted
+	formatUploads  = 8  // with large images that are on their way
+	formatGone     = 9  // namespaces have what keys that are gone may have held
 	formatGoneBack = 10 // and what that is when the clock is set back
 	snapshotFormat = formatGoneBack
 )
 
-// format is that of a snapshot of this state.
+// format is the snapshot format of this state.
 func (f *frame) format() byte {
 	if f.behaviour >= BehaviourGoneBack {
 		return formatGoneBack
@@ -121,8 +122,7 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	return b.written, nil
 }
 
-// Checksum returns a hash of everything that is replicated: that of the
-// snapshot's bytes.
+// Checksum returns a hash of all that is replicated: the hash of the snapshot's bytes.
 func (f *frame) Checksum() uint64 {
 	h := xxh3.New()
 	_, _ = f.WriteTo(h) // a hash takes everything

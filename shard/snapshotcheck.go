@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// checkReferences looks for what nothing refers to any more.
+// checkReferences finds entries that nothing refers to any more.
 func (s *State) checkReferences(b *blockReader) {
 	for bin, n := range s.bins.names.all {
 		if n.use == 0 {
@@ -32,8 +32,7 @@ func (s *State) checkReferences(b *blockReader) {
 }
 
 const (
-	// lastSessionMax leaves room for more sessions than will ever be opened
-	// above those that the clock has numbered.
+	// lastSessionMax leaves room for more sessions than will ever be opened above the ids that the clock gave.
 	lastSessionMax = math.MaxUint64 / 2
 	// lastEpochMax leaves room in the same way for further openings of sources.
 	lastEpochMax = math.MaxUint64 / 2
@@ -41,7 +40,7 @@ const (
 	eraMax = noEra / 2
 )
 
-// attach makes a slow namespace of what is one.
+// attach makes a restored namespace the slow one of its primary; primary is 0 if it is not a slow namespace.
 func (s *State) attach(b *blockReader, ns *namespace, primary uint64) {
 	if primary == 0 {
 		return
@@ -100,7 +99,7 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 	}
 }
 
-// means says whether settings are those of a definition.
+// means says whether settings are the ones of a definition.
 func (s *State) means(p *sketch.Params, def *ebbv1.Namespace) bool {
 	as := s.paramsOf(def)
 	as.Gone = p.Gone
@@ -131,9 +130,9 @@ func (ns *namespace) until(era uint32, now sketch.Tick) sketch.Tick {
 	return ns.clock(now)
 }
 
-// late reports whether the next cleanup of a restored key is later than it can be,
-// which is about its death. That of a body is known to some half-lives only: see
-// due-is-never-late. kept says that another floor may have kept a distribution before.
+// late reports whether the next cleanup of a restored key is later than it can be, which is about its death. The death
+// of a body is known only to within some half-lives: see due-is-never-late. kept says that another floor may have kept
+// a distribution before.
 func (sum *summary) late(p *sketch.Params, kept bool) bool {
 	if sum.body == nil {
 		return !kept && vanished(p, &sum.dist, min(sum.due, clockMax)-1)
@@ -147,11 +146,10 @@ func (sum *summary) late(p *sketch.Params, kept bool) bool {
 	return min(sum.due, clockMax) > death
 }
 
-// bodyBytesOver is more than all bodies of a shard can hold under a limit: what
-// they hold, and what one event makes of them.
+// bodyBytesOver is more than all bodies of a shard can hold under a limit, including what one event adds to them.
 func bodyBytesOver(limit int) int { return limit + limit/8 + 2*sketch.BloomBytesMax }
 
-// valid reports whether what a restored key holds may have been written in its namespace by now.
+// valid reports whether the content of a restored key may have been written in its namespace by now.
 func (sum *summary) valid(ns *namespace, now sketch.Tick) bool {
 	if sum.body != nil {
 		return sum.body.last() <= now && sum.body.suits(ns)
@@ -159,9 +157,8 @@ func (sum *summary) valid(ns *namespace, now sketch.Tick) bool {
 	return sum.dist.Last() <= now && sum.dist.Suits(&ns.eras[sum.era-ns.eraBase].params, ns.until(sum.era, now), ns.signed)
 }
 
-// consistent reports whether recall can answer for every sequence of the
-// window: the ring reaches back to its floor, and has more to say of those
-// sequences, and of no others, that extras has.
+// consistent reports whether recall can answer for every sequence of the window. The ring must reach back to the floor
+// of the window, and must have the extra bit for exactly the sequences in extras.
 func (w *session) consistent(window uint64) bool {
 	if w.low > w.top || uint64(len(w.ring)) < min(w.top, window) {
 		return false

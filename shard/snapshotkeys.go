@@ -7,9 +7,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// keyLoader reads the keys of a snapshot. What a key holds goes straight to its block. The index, the uses of bins and
-// the order of cleanups are made of all keys at the end, in the order in which they lie: each is another place in
-// memory for every key.
+// keyLoader reads the keys of a snapshot. What a key holds is read directly into its block. The index, the uses of bins
+// and the order of cleanups are built at the end. Each of them is built for all keys in one pass, in the order in which
+// it lies in memory: for each key it is another place in memory.
 type keyLoader struct {
 	s     *State
 	b     *blockReader
@@ -24,14 +24,14 @@ func newKeyLoader(s *State, b *blockReader) *keyLoader {
 	return &keyLoader{s: s, b: b, uses: make([]uint32, s.bins.names.slots)}
 }
 
-// read reads what a snapshot says of a key.
+// read reads a key from a snapshot.
 func (l *keyLoader) read(key uint32) {
 	b, sum := l.b, &l.sum
 	space := b.uvarint()
 	l.name = append(l.name[:0], b.text(proto.KeyLenMax)...)
 	*sum = summary{era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), space: uint16(space)}
 	if sum.due > clockMax {
-		sum.due = sketch.MaxTick // no clock comes that far; records have it so
+		sum.due = sketch.MaxTick // no clock comes that far, and records store it so
 	}
 	sum.readPruned(b)
 	f, raw := form(b.byte()), b.text(distributionBytesMax)
@@ -117,7 +117,7 @@ func (l *keyLoader) body(key uint32, ns *namespace, f form, raw []byte) {
 	r.storeBody(sum, s.summaries.box(body, s.epoch))
 }
 
-// bitmap makes a key that holds a bitmap, which has a section of its own if it is not here.
+// bitmap makes a key that holds a bitmap. A large bitmap comes later, in a section of its own.
 func (l *keyLoader) bitmap(key uint32, raw []byte) {
 	s, sum := l.s, &l.sum
 	var room [idsWithKey]uint64
@@ -151,7 +151,7 @@ func (l *keyLoader) check(key uint32, ns *namespace) bool {
 	return true
 }
 
-// end makes what is made of all keys.
+// end builds what depends on all keys.
 func (l *keyLoader) end() {
 	s, b := l.s, l.b
 	if b.err != nil {
@@ -182,7 +182,7 @@ func (l *keyLoader) end() {
 	}
 }
 
-// readPruned reads when the key was last looked through for faded bins.
+// readPruned reads when the key was last searched for faded bins.
 func (sum *summary) readPruned(b *blockReader) {
 	pruned := b.uvarint()
 	if pruned > math.MaxUint16 || sum.pruneAt < pruneMin || sum.pruneAt > pruneMost || sum.pruneAt&(sum.pruneAt-1) != 0 {

@@ -12,10 +12,9 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// Restore reads a snapshot of a shard. Bytes that WriteTo cannot have written
-// are refused with CORRUPT, a snapshot by a newer version with NEWER_VERSION;
-// nothing may follow it. What a length claims is never allocated before the
-// bytes are there, and what Apply and Ask rely on is checked, not believed.
+// Restore reads a snapshot of a shard. Bytes that WriteTo cannot have written are refused with CORRUPT, a snapshot by a
+// newer version with NEWER_VERSION; nothing may follow the snapshot. No memory is allocated for a length before that
+// many bytes have come. All that Apply and Ask rely on is checked.
 func Restore(id ID, mem Memory, r io.Reader) (*State, error) {
 	return RestoreUnder(DefaultLimits(), id, mem, r)
 }
@@ -25,8 +24,8 @@ func RestoreUnder(limits Limits, id ID, mem Memory, r io.Reader) (*State, error)
 	return restoreAt(0, limits, id, mem, r)
 }
 
-// restoreAt restores a snapshot from another log: in this one it is the outcome of the entry at an index, if that is
-// not 0.
+// restoreAt restores a snapshot from another log. If index is not 0, the state is the outcome of the entry at this
+// index of this log.
 func restoreAt(index uint64, limits Limits, id ID, mem Memory, r io.Reader) (*State, error) {
 	s := New(id, mem)
 	s.limits = limits
@@ -42,8 +41,8 @@ func restoreAt(index uint64, limits Limits, id ID, mem Memory, r io.Reader) (*St
 	return s, nil
 }
 
-// SnapshotNamespaces reads of a snapshot only which namespaces the shard holds anything of, in no order: all but those
-// that it has purged. It reads as much of r as it needs, and does not check what follows.
+// SnapshotNamespaces reads from a snapshot only the definitions of namespaces, in no order, without those that the
+// shard has purged. It reads as much of r as it needs, and does not check what follows.
 func SnapshotNamespaces(id ID, r io.Reader) (held []*ebbv1.Namespace, err error) {
 	s := New(id, Heap{})
 	b := &blockReader{r: r}
@@ -317,7 +316,7 @@ func (s *State) readExpiries(b *blockReader) {
 	}
 }
 
-// readBitmaps reads those of keys, which follow each other.
+// readBitmaps reads the bitmaps of keys, in the order of keys.
 func (s *State) readBitmaps(b *blockReader, keys []uint32) {
 	var t bitmapEditor
 	for _, key := range keys {
@@ -419,8 +418,7 @@ func (w *session) readRing(b *blockReader) {
 	}
 }
 
-// memoBytesMax bounds what one result says: every increment of an entry
-// refused, and a message.
+// memoBytesMax bounds the bytes of one result: every increment of an entry refused, and a message.
 const memoBytesMax = 1 << 20
 
 func readMore(b *blockReader) string {
@@ -431,7 +429,7 @@ func readMore(b *blockReader) string {
 	return string(more)
 }
 
-// owner reads the name of a namespace; empty of what has none.
+// owner reads the name of a namespace; it is empty if there is none.
 func (b *blockReader) owner() string {
 	if b.format < formatOwners {
 		return ""
@@ -443,7 +441,7 @@ func (b *blockReader) owner() string {
 	return name
 }
 
-// shared returns the same name, in the memory of the namespace that the shard knows by it.
+// shared returns the same name, in the memory of the namespace of that name if the shard has one.
 func (s *State) shared(name string) string {
 	if space, ok := s.spaces[name]; ok {
 		return s.namespaces[space].definition.GetName()

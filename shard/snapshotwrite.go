@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// writeSlotTables writes what keeps commands from being applied twice, and bitmaps that are to be swept.
+// writeSlotTables writes the tables that keep commands from being applied twice, and the orphans.
 func (f *frame) writeSlotTables(b *blockWriter) {
 	owned := f.format() >= formatOwners
 	b.section(sectionSessions)
@@ -84,8 +84,8 @@ func writeActive(b *blockWriter, s activePeriods) {
 	}
 }
 
-// writeDeletion writes 0 of a namespace that is not deleted, 1 of one in grace, 2 of one being purged and 3 of one that
-// is emptied.
+// writeDeletion writes the state of a deletion: 0 if the namespace is not deleted, 1 in grace, 2 while it is purged, 3
+// once it is emptied.
 func writeDeletion(b *blockWriter, ns *namespace) {
 	d := ns.definition.GetDeletion()
 	switch {
@@ -137,7 +137,7 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	}
 }
 
-// writeClock writes what a definition says of its event clock: max_jump and one, 0 where it says none, and the setting.
+// writeClock writes the event clock of a definition: max_jump plus one, or 0 if there is none, and the setting.
 func writeClock(b *blockWriter, def *ebbv1.Namespace) {
 	jump := uint64(0)
 	if def.MaxJumpUs != nil {
@@ -148,7 +148,7 @@ func writeClock(b *blockWriter, def *ebbv1.Namespace) {
 	b.tick(sketch.Tick(def.GetClockSetting().GetTimeUs()))
 }
 
-// primaryOf returns what a slow namespace is written with: the number of its namespace and one, 0 for what is none.
+// primaryOf returns, for a slow namespace, the number of its namespace plus one; 0 for any other.
 func (f *frame) primaryOf(ns *namespace) uint64 {
 	if !ns.isSlow {
 		return 0
@@ -297,7 +297,7 @@ func writeFreeList(b *blockWriter, c freeList, item func(i uint32)) {
 	writeLinks(b, c, 0, slots, item)
 }
 
-// writeLinks writes the numbers from one on, up to another.
+// writeLinks writes the slots in [from, to).
 func writeLinks(b *blockWriter, c freeList, from, to uint32, item func(i uint32)) {
 	for i := from; i < to; i++ {
 		if link := c.link(i); link == inUse {

@@ -10,20 +10,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// source is an ordered source of rows, such as a file being imported: it says
-// how far it has come, and never expires.
+// source is an ordered source of rows, such as a file being imported: it records how far it has come, and never
+// expires.
 //
-// Offsets grow, with gaps (rows of other shards), so a row at or below the last
-// one is a repetition. That holds only if commands of one epoch arrive in
-// order: a source has one command under way in a shard at a time.
+// Offsets grow, with gaps (rows of other shards), so a row at or below the last one is a repetition. That holds only if
+// commands of one epoch arrive in order: a source has one command under way in a shard at a time.
 type source struct {
 	sourceName        // of an empty name: a free slot
 	epoch      uint64 // of its latest opening by another token
 	token      uint64 // of the opening that has the present epoch
 	last       uint64 // the largest offset that has been decided
-	// refused remembers the latest rows that were refused, oldest first, so
-	// that a repetition says so again. Views share the array: it is appended
-	// to and cut at the front, never written over.
+	// refused has the latest rows that were refused, oldest first, so that a repetition is refused again. Views share
+	// the array: it is appended to and cut at the front, never written over.
 	refused []refusedRow
 }
 
@@ -35,13 +33,12 @@ type refusedRow struct {
 	code   ebbv1.Code
 }
 
-// INVARIANT source-epoch-grows: each opening by another token gets an epoch
-// above all that the shard has given before, whatever the source: dropping a
-// source forgets its epochs, and a holder from before the drop must not pass
-// for one of those that open the name after it.
+// INVARIANT source-epoch-grows: each opening by another token gets an epoch above all that the shard has given before,
+// to any source. A drop removes a source with its epochs. A writer from before the drop must not have the epoch of a
+// writer that opens the name after it.
 
-// openSource takes a source over. One from before BehaviourNamespaces has no namespace. It is fenced and stays,
-// and each namespace that opens it gets a copy: so rows that it has decided are not counted again, and no
+// openSource gives a source to a new writer. A source from before BehaviourNamespaces has no namespace. It is fenced
+// and stays, and each namespace that opens it gets a copy. So rows that it has decided are not counted again, and no
 // namespace takes them away from another.
 func (s *State) openSource(c *command) *ebbv1.CommandResult {
 	var name []byte
@@ -79,7 +76,7 @@ func (s *State) newName(c *command, name []byte) sourceName {
 	return sourceName{s.namespaceName(c.namespace), string(name)}
 }
 
-// findSource returns a source of a namespace or, if there is none, one of that name which has no namespace.
+// findSource returns a source of a namespace or, if there is none, the source of that name without a namespace.
 func (s *State) findSource(namespace, name []byte) (slot uint32, ok bool) {
 	if len(namespace) == 0 {
 		namespace = defaultNamespace
@@ -92,7 +89,7 @@ func (s *State) findSource(namespace, name []byte) (slot uint32, ok bool) {
 
 var defaultNamespace = []byte(proto.DefaultNamespace)
 
-// newSource makes a source, as far as another one has come if that is not nil. There may be as many such copies
+// newSource makes a source; if from is not nil, it continues where from has come to. There may be as many such copies
 // again as sources, so that a shard that is full of sources without a namespace can be imported into.
 func (s *State) newSource(name sourceName, token uint64, from *source) *ebbv1.CommandResult {
 	most := s.limits.Sources
@@ -118,7 +115,7 @@ func (s *State) nextEpoch() uint64 {
 	return s.lastEpoch
 }
 
-// dropSource forgets a source, and one of its name that has no namespace. Dropping twice is dropping once.
+// dropSource drops a source, and the source of that name without a namespace. Dropping it again changes nothing.
 func (s *State) dropSource(c *command) *ebbv1.CommandResult {
 	var name []byte
 	fields(c.body, func(num protowire.Number, _ uint64, b []byte) {
@@ -132,7 +129,7 @@ func (s *State) dropSource(c *command) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{}
 }
 
-// dropHeld forgets a source for its holder, whose epoch is the current one. The holder knows what was decided in that
+// dropHeld drops a source for its holder, whose epoch is the current one. The holder knows what was decided in that
 // epoch. A source that another writer has opened since then has another epoch, and stays.
 func (s *State) dropHeld(slot uint32, c *command) *ebbv1.CommandResult {
 	same := false
@@ -173,9 +170,8 @@ func (s *State) fromSource(c *command) *ebbv1.CommandResult {
 	return s.increments(c, src)
 }
 
-// admit says what to do with a row: apply it (ok), or report it as refused
-// (code) or as a repetition (neither). before is the offset of the row before
-// it in the same command.
+// admit decides what to do with a row: apply it (ok), or report it as refused (code) or as a repetition (neither).
+// before is the offset of the previous row in the same command.
 func (src *source) admit(offset, before uint64) (code ebbv1.Code, ok bool) {
 	if offset == 0 || offset <= before {
 		return ebbv1.Code_CODE_BAD_REQUEST, false
@@ -192,12 +188,12 @@ func (src *source) admit(offset, before uint64) (code ebbv1.Code, ok bool) {
 	return 0, false
 }
 
-// fullOfJumps says whether one more refused row would have a row forgotten that is to be sent again.
+// fullOfJumps says whether one more refused row would push out a row that is to be sent again.
 func (src *source) fullOfJumps(limit int) bool {
 	return len(src.refused) >= limit && src.refused[0].code == ebbv1.Code_CODE_TIME_JUMP
 }
 
-// redecided says what became of a row that had been refused, and was sent again.
+// redecided records the new outcome of a row that had been refused, and was sent again.
 func (src *source) redecided(offset uint64, code ebbv1.Code) {
 	i := slices.IndexFunc(src.refused, func(r refusedRow) bool { return r.offset == offset })
 	src.refused = slices.Clone(src.refused)
@@ -208,7 +204,7 @@ func (src *source) redecided(offset uint64, code ebbv1.Code) {
 	src.refused[i].code = code
 }
 
-// decided moves on past a row, remembering that it was refused if it was.
+// decided advances past a row, and records the row if it was refused.
 func (src *source) decided(offset uint64, code ebbv1.Code, limit int) {
 	src.last = offset
 	if code == 0 {

@@ -20,93 +20,94 @@ func (id ID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
 // Behaviour versions. Each changes what Apply does, from the entry on that switches it on.
 const (
-	// BehaviourNamespaces is from when on a session, an ordered source and an idempotency key belong to the namespace
-	// of the command that
-	// brought them, and a session has a secret. Those from before have no namespace, and keep the rule of before: a
-	// session until it expires or shows a secret, a key until it is forgotten, a source until it is dropped (see
-	// openSource).
+	// BehaviourNamespaces is the version since which sessions, ordered sources and idempotency keys belong to the
+	// namespace of the command that created them. A session also has a secret. Older ones have no namespace and keep
+	// the old rule: a session until it expires or a command shows a secret, a key until it is too old, a source until
+	// it is dropped (see openSource).
 	BehaviourNamespaces = 2
 
-	// BehaviourDeletion is from when on a namespace can be deleted and purged, and the limit of bodies is compared with
-	// what they hold, not with what they could hold when full.
+	// BehaviourDeletion is the version since which a namespace can be deleted and purged. The limit on bodies applies
+	// to the bytes they hold, no longer to the bytes they could hold when full.
 	BehaviourDeletion = 3
 
-	// BehaviourOrderFree is from when on the order of events does not matter to what summaries count, within what they
-	// say is lost (see sketch.Params.OrderFree), and the floors clamp and prior keep bins for good.
+	// BehaviourOrderFree is the version since which the order of events does not change what summaries count, within
+	// the loss that they report (see sketch.Params.OrderFree). The floors clamp and prior keep bins for good.
 	BehaviourOrderFree = 4
 
-	// BehaviourWindows is from when on a new distinct of a namespace with a window knows when each of its parts was
-	// last seen, and a new bloom that forgets grows with bursts. Keys from before stay as they are.
+	// BehaviourWindows is the version since which a new distinct with a window records when each of its parts was last
+	// seen. A new bloom that forgets grows with bursts. Older keys stay as they are.
 	BehaviourWindows = 5
 
-	// BehaviourSets is from when on all nodes read the sets of more than sketch.SetDecayedKMax things that a question
-	// makes of several, and parts of it that say what sets that are not there may have held.
+	// BehaviourSets is the version since which all nodes can read the sets of more than sketch.SetDecayedKMax members
+	// that a question makes of several sets. They can also read parts of its answer that state what missing sets may
+	// have held.
 	BehaviourSets = BehaviourWindows
 
-	// BehaviourMorris is from when on a new Morris counter keeps the variance of what it has rounded.
+	// BehaviourMorris is the version since which a new Morris counter keeps the variance of its rounding.
 	BehaviourMorris = BehaviourWindows
 
-	// BehaviourBounded is from when on counts under linear decay say by how much late events may have made them too
-	// low.
+	// BehaviourBounded is the version since which counts under linear decay report how much too low late events may
+	// have made them.
 	BehaviourBounded = BehaviourWindows
 
-	// BehaviourSketches is from when on images merge with what keys hold, and large ones come in pieces.
+	// BehaviourSketches is the version since which images merge with what keys hold, and large images come in pieces.
 	BehaviourSketches = BehaviourWindows
 
-	// BehaviourEventClocks is from when on event clocks follow each other, and events that jump are refused.
+	// BehaviourEventClocks is the version since which the event clocks of shards follow each other, and events dated
+	// too far ahead are refused.
 	BehaviourEventClocks = BehaviourWindows
-	// BehaviourSetHash is from when on a namespace may hash the members of its sets by murmur3, and hashes go into
-	// sets and out.
+	// BehaviourSetHash is the version since which a namespace may hash the members of its sets by murmur3. Hashes can
+	// be written to sets and read from them.
 	BehaviourSetHash = BehaviourWindows
 
-	// BehaviourBeginnings is from when on a rate does not depend on the order of events: see activePeriods.
+	// BehaviourBeginnings is the version since which a rate does not depend on the order of events: see activePeriods.
 	BehaviourBeginnings = BehaviourWindows
 
-	// BehaviourFaint is from when on an event that weighs nothing any more makes a bin where the floor keeps bins for
-	// good.
+	// BehaviourFaint is the version since which an event that no longer weighs anything still makes a bin, where the
+	// floor keeps bins for good.
 	BehaviourFaint = 6
 
-	// BehaviourUnited is from when on a shard keeps the active periods of a namespace also when keys come from
-	// elsewhere or its clock is set back, so that all shards together say when rates begin.
+	// BehaviourUnited is the version since which a shard keeps the active periods of a namespace also when keys come
+	// from elsewhere or its clock is set back. So all shards together give the time at which rates begin.
 	BehaviourUnited = BehaviourFaint
 
-	// BehaviourHolderDrops is from when on a drop of a source may have the identity of its holder. It then changes
-	// nothing unless the epoch of the holder is the current one.
+	// BehaviourHolderDrops is the version since which a drop of a source may carry the identity of its holder. Such a
+	// drop changes nothing unless the epoch of the holder is the current one.
 	BehaviourHolderDrops = BehaviourFaint
 
-	// BehaviourImages is from when on an image of other settings is converted at a time that the shard's clock has
-	// reached, also where settings begin later: those of a namespace without events, under an event clock. Bins of
-	// merged images get their ids in the order of their names.
+	// BehaviourImages is the version since which an image with other settings is converted at a time that the shard's
+	// clock has reached. This holds also where the settings begin later, as those of a namespace without events do
+	// under an event clock. Bins of merged images get their ids in the order of their names.
 	BehaviourImages = 7
 
-	// BehaviourSlowKeys is from when on a key is there as long as either half-life of its namespace counts something,
-	// see slowkeys.go.
+	// BehaviourSlowKeys is the version since which a key exists as long as it counts something under either half-life
+	// of its namespace, see slowkeys.go.
 	BehaviourSlowKeys = BehaviourImages
 
-	// BehaviourGone is from when on a namespace remembers what keys may have held that were gone when its settings
-	// changed, see gone.go. A change finds also keys of other kinds than distributions gone, and a quantile lives until
-	// the present threshold, where that is lower than its own.
+	// BehaviourGone is the version since which a namespace records what keys may have held that were gone when its
+	// settings changed, see gone.go. A change of settings also finds keys of other kinds than distributions gone. A
+	// quantile lives until the present threshold, if that is lower than its own.
 	BehaviourGone = BehaviourImages
 
-	// BehaviourFullQuantiles is from when on a value that finds no bucket is refused as one too many, and no longer as
-	// a bad amount.
+	// BehaviourFullQuantiles is the version since which a value that finds no bucket is refused as one bin too many, no
+	// longer as a bad amount.
 	BehaviourFullQuantiles = BehaviourImages
 
-	// BehaviourGoneBack is from when on a namespace remembers what keys may have held that were gone when its event
-	// clock was set back, and the shortest half-life that keys may have had.
+	// BehaviourGoneBack is the version since which a namespace records what keys may have held that were gone when its
+	// event clock was set back. It also records the shortest half-life that keys may have had.
 	BehaviourGoneBack = 8
 
-	// BehaviourAdds is from when on an image that is merged into a key is added to what the key may have held. Commands
-	// remove keys by the event clock of before them, what is deleted stays so when the clock goes back, and a row of a
-	// time that is still to come is judged again.
+	// BehaviourAdds is the version since which an image that is merged into a key is added to what the key may have
+	// held. Commands remove keys by the event clock as it was before the command. Deleted keys stay deleted when the
+	// clock goes back. A row that was refused because its time is still to come is judged again.
 	BehaviourAdds = 9
 
-	// BehaviourMax is the newest that this package implements.
+	// BehaviourMax is the newest version that this package implements.
 	BehaviourMax = BehaviourAdds
 )
 
-// BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
-// of an empty log.
+// BehaviourOf returns the behaviour version of shards in a cluster with this storage version; 0, the version of an
+// empty log, if the storage version has none.
 func BehaviourOf(storage uint32) uint32 {
 	switch {
 	case storage >= proto.VersionAdds:
@@ -129,12 +130,11 @@ func BehaviourOf(storage uint32) uint32 {
 	return 0
 }
 
-// clockMax bounds the shard's clock, so that sums of times cannot overflow: no
-// stamp past the year 4253 is believed.
+// clockMax bounds the shard's clock, so that sums of times cannot overflow. Entries with a later stamp, past the year
+// 4253, do not move the clock.
 const clockMax = sketch.Tick(1) << 56
 
-// frame is what a view sees of a state: everything that is replicated, with
-// what it takes to find a key by its name.
+// frame is the part of a state that a view has: all that is replicated, and the indexes that find a key by its name.
 type frame struct {
 	id          ID
 	epoch       uint32 // of copy-on-write, begun by each freeze; not replicated
@@ -158,7 +158,7 @@ type frame struct {
 	answered slotTable[answered]
 	orphans  slotTable[orphan]
 
-	staged   staging // what a restore has brought so far
+	staged   staging // the pieces of a restore so far
 	uploads  uploads // large images that are on their way
 	restored string  // the name of the restore that this state began with; "" for none
 
@@ -190,12 +190,12 @@ type State struct {
 	gathered        uint32        // keys before this one have been looked at, see gather; 0 between two rounds
 	editor          *bitmapEditor // nil before the first edit
 	dropping        []uint16      // slow namespaces that may have keys to drop
-	removedBins     []uint32      // bins that a summary lets go of, while it does
+	removedBins     []uint32      // scratch: bins that a summary is removing
 	applying        uint64        // the index of the entry that is being applied
-	drawn           uint64        // how often it has drawn a chance
-	paid            int           // for looks at keys while blocks move together, by commands that are no increments
-	compared        int           // bytes of keys that its commands have compared with checksums
-	looked          int           // bins that it has looked through to make room in full distributions
+	drawn           uint64        // how many chances the entry has drawn
+	paid            int           // commands other than increments pay for gather as much as so many increments
+	compared        int           // bytes of keys that the entry's commands have compared with checksums
+	looked          int           // bins that the entry has looked through to make room in full distributions
 	successor       *State        // see Successor
 	asked           Audit         // by the last entry that asked for one, see Audited
 }
@@ -238,7 +238,7 @@ func (f *frame) Applied() uint64 { return f.applied }
 // Now returns the shard's clock.
 func (f *frame) Now() sketch.Tick { return f.now }
 
-// Keys returns how many keys are kept, faded ones that have not left yet included.
+// Keys returns how many keys are kept, including faded ones that are not removed yet.
 func (f *frame) Keys() uint64 {
 	n := uint64(f.summaries.keys.live)
 	for _, ns := range f.namespaces {
@@ -285,15 +285,14 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 	return results
 }
 
-// cleanupsMin is how many cleanups of what may be over an entry pays for, at least.
-// Commands pay for more, so that what leaves keeps up with what comes.
+// cleanupsMin is the least number of cleanups per entry. Each command adds more, so that removal keeps up with writes.
 const cleanupsMin = 16
 
-// gatherPace is how many keys an increment pays to look at while blocks move together.
+// gatherPace is how many keys gather looks at for each increment, to compact blocks.
 const gatherPace = 4
 
-// gather moves blocks of bins together when there are many holes between them:
-// it goes through the keys, as many at a time as the budget says.
+// gather compacts blocks of bins when there are many holes between them. A round goes through all keys; one call looks
+// at budget keys.
 func (s *State) gather(budget int) {
 	b := &s.summaries.bins
 	if s.gathered == 0 && (budget == 0 || !b.fragmented()) {
@@ -316,8 +315,7 @@ func (s *State) expire(budget int) {
 	s.uploads.expire(s.now)
 }
 
-// command applies one command, unless its identity says that it has been
-// applied before.
+// command applies one command, unless its identity shows that it was applied before.
 func (s *State) command(raw []byte) *ebbv1.CommandResult {
 	c, ok := parseCommand(raw)
 	if !ok {
@@ -397,8 +395,8 @@ func (s *State) behave(body []byte) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{}
 }
 
-// setBehaviour puts a behaviour in force. At BehaviourDeletion all bodies are counted again: that is the only entry
-// that takes time in proportion to them.
+// setBehaviour puts a behaviour in force. At BehaviourDeletion it counts the bytes of all bodies again: no other entry
+// takes time in proportion to the number of bodies.
 func (s *State) setBehaviour(version uint32) {
 	recount := s.behaviour < BehaviourDeletion && version >= BehaviourDeletion
 	before := s.behaviour
@@ -419,8 +417,8 @@ func (s *State) setBehaviour(version uint32) {
 	}
 }
 
-// lookup returns a namespace by its name, "default" when empty; nil if this
-// shard has never heard of it, or it is deleted.
+// lookup returns a namespace by its name, "default" when empty. It returns nil if the namespace is deleted, or not
+// known to this shard.
 func (f *frame) lookup(name []byte) *namespace {
 	if ns := f.find(name); ns != nil && !ns.deleted() {
 		return ns
@@ -428,8 +426,8 @@ func (f *frame) lookup(name []byte) *namespace {
 	return nil
 }
 
-// namespaceName returns the name of a namespace, "default" for the empty one, without a copy if the shard has
-// heard of it.
+// namespaceName returns the name of a namespace, "default" for the empty name. It makes no copy if the shard knows the
+// namespace.
 func (f *frame) namespaceName(name []byte) string {
 	if ns := f.find(name); ns != nil {
 		return ns.definition.GetName()
@@ -445,9 +443,8 @@ func sameNamespace(name string, of []byte) bool {
 	return name == string(of) || len(of) == 0 && name == proto.DefaultNamespace
 }
 
-// Freeze returns a view of the state as it is now. It copies the tables that
-// say where things are, not the things: those are copied when they are next
-// written.
+// Freeze returns a view of the present state. It copies the tables that say where data lies, but not the data: data is
+// copied when it is next written.
 func (s *State) Freeze() *View {
 	v := &View{frame: s.frame, release: s.mem.Hold()}
 	v.namespaces = slices.Clone(s.namespaces)

@@ -2,8 +2,8 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// summaries keeps what keys hold: their records, with bins or ids, in blocks of pages without
-// pointers, and bodies, of the keys that hold another kind, as Go values.
+// summaries stores what keys hold: their records, with bins or ids, in blocks of pages without pointers; and bodies,
+// for keys of other kinds, as Go values.
 type summaries struct {
 	keys      directory
 	bins      slab
@@ -27,14 +27,14 @@ func (s *summaries) frozen() summaries {
 	return summaries{keys: s.keys.frozen(), bins: s.bins.frozen(), bodies: s.bodies.frozen()}
 }
 
-// record is that of a key, to be read.
+// record returns the record of a key, for reading.
 func (s *summaries) record(key uint32) record { return s.bins.at(s.keys.block(key)) }
 
-// edit returns the record of a key for writing. It stays where it is until something is put.
+// edit returns the record of a key for writing. The record does not move until something is put.
 func (s *summaries) edit(key, epoch uint32) record { return s.bins.edit(s.keys.block(key), epoch) }
 
-// begin gives a key, which has none, a record with a head of head words, and room for words or more. It fills in what
-// says its name and namespace. The contents of the room mean nothing.
+// begin makes a record for a key that has none. Its head has head words, its room has words or more. It fills in the
+// name and the namespace. The contents of the room are undefined.
 func (s *summaries) begin(key uint32, space uint16, name []byte, head, words int, epoch uint32) (r record, into []uint64) {
 	var room [nameLenMax / 8]uint64
 	in := packName(&room, name)
@@ -70,8 +70,7 @@ func (s *summaries) rename(key uint32, name []byte, epoch uint32) {
 	s.store(key, &sum, &packedName{words: packName(&room, name), length: len(name)}, epoch)
 }
 
-// load fills in what a key holds, to be read. The upper part of its era is for
-// the caller to fill in.
+// load fills in what a key holds, for reading. The caller fills in the upper part of its era.
 func (s *summaries) load(key uint32, sum *summary) {
 	r := s.record(key)
 	r.load(sum)
@@ -88,7 +87,7 @@ func (s *summaries) load(key uint32, sum *summary) {
 	sum.dist.Load(&h, r.room())
 }
 
-// makePrivate makes what a key holds private, so that load returns what may be written.
+// makePrivate makes what a key holds private, so that the result of load may be written.
 func (s *summaries) makePrivate(key, epoch uint32) {
 	r := s.edit(key, epoch)
 	if r.form() != recordBody {
@@ -99,8 +98,8 @@ func (s *summaries) makePrivate(key, epoch uint32) {
 	}
 }
 
-// put stores what a key holds. Bins or ids that have left their room get another one, and the name of the key comes
-// with them.
+// put stores what a key holds. Bins or ids that are no longer in their room get a new one, and the name of the key
+// moves with them.
 func (s *summaries) put(key uint32, sum *summary, epoch uint32) { s.store(key, sum, nil, epoch) }
 
 // packedName is a name as words.
@@ -109,7 +108,7 @@ type packedName struct {
 	length int
 }
 
-// store is put, under another name if there is one.
+// store is put; if name is not nil, the key gets that name.
 func (s *summaries) store(key uint32, sum *summary, name *packedName, epoch uint32) {
 	r := s.edit(key, epoch)
 	bits := sum.bitmap()
@@ -139,7 +138,7 @@ func (s *summaries) store(key uint32, sum *summary, name *packedName, epoch uint
 	s.charge(space, before)
 }
 
-// release gives back what a record holds elsewhere.
+// release frees what a record refers to elsewhere.
 func (s *summaries) release(r record, epoch uint32) {
 	switch r.form() {
 	case recordBitmap:
@@ -150,7 +149,7 @@ func (s *summaries) release(r record, epoch uint32) {
 	}
 }
 
-// roomFor is for how many bins there is room where there are n: it grows.
+// roomFor returns how many bins to make room for when there are n, so that more can be added.
 func roomFor(n int) int { return n + max(1, n/16) }
 
 func (s *summaries) storeDistribution(key uint32, r record, sum *summary, name *packedName, epoch uint32) {
@@ -210,9 +209,9 @@ func (s *summaries) storeBitmap(key uint32, r record, sum *summary, bits *bitmap
 	s.bins.drop(had, epoch)
 }
 
-// move gives a key another block, for a record with a head of so many words and a room of as many, or more, whose
-// contents mean nothing. Of the head there is what says its name and namespace. The old block is for the caller to
-// drop: what goes into the room may lie there.
+// move gives a key a new block, for a record whose head has head words, and whose room has words or more. The head has
+// only the name and the namespace, and the contents of the room are undefined. The caller drops the old block, since
+// what goes into the room may lie there.
 func (s *summaries) move(key uint32, head, words int, name *packedName, epoch uint32) (r record, room []uint64, had blockRef) {
 	had = s.keys.block(key)
 	old := record(s.bins.at(had))
@@ -228,8 +227,8 @@ func (s *summaries) move(key uint32, head, words int, name *packedName, epoch ui
 	return r, r[head+len(as.words):], had
 }
 
-// holds says whether these words, of bins or ids, lie in the room. If there are none, it says whether the block is as
-// small as it can be with a room of so many.
+// holds says whether these words, of bins or ids, lie in the room. Without words, it says whether the block is as small
+// as possible with a room of least words.
 func (r record) holds(words []uint64, least int) bool {
 	room := r.room()
 	if len(words) > 0 {
@@ -238,10 +237,10 @@ func (r record) holds(words []uint64, least int) bool {
 	return int(classes[classOf[len(r)-len(room)+least]].size) == len(r)
 }
 
-// gatherWords is how many words of one bitmap move at a time.
+// gatherWords is how many words of one bitmap are moved at a time.
 const gatherWords = 1 << 15
 
-// gather moves the blocks of a key to where they have company, if they lie among holes.
+// gather moves the blocks of a key out of sparse runs.
 func (s *summaries) gather(key, epoch uint32) {
 	block := s.keys.block(key)
 	if block == 0 {

@@ -6,41 +6,39 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// summary is what a key holds, as a value: frame.summary reads it, State.loadForWrite
-// reads it to be written, and State.put writes it back. Its bins lie in pages,
-// and stand still only until something is put.
+// summary is what a key holds, as a value: frame.summary reads it, State.loadForWrite reads it for writing, and
+// State.put stores it. Its bins lie in pages, and do not move until something is put.
 type summary struct {
 	dist sketch.Distribution
 	body body // nil: it is a distribution
-	// due is the time of the next cleanup, by the clock of the key's namespace;
-	// MaxTick if none will come.
+	// due is the time of the next cleanup, by the clock of the key's namespace; MaxTick if none will come.
 	//
-	// INVARIANT due-is-never-late: due is at or before the distribution's death
-	// under the settings of its era, so one that is not due is not dead. A body may
-	// be a little late, and so is one that a floor kept until it changed (see keptCleanup): some estimate their own
-	// death, and one that has just died takes what is added as one that has not. A Morris counter may also be rounded
-	// down to nothing before its time: until its cleanup it is not found, and takes what is added. Nor is due after the
-	// time at which the key expires, if it has one.
+	// INVARIANT due-is-never-late: due is at or before the distribution's death under the settings of its era, so a
+	// distribution that is not due is not dead. There are two exceptions. A distribution that a floor kept until the
+	// floor changed may be late (see keptCleanup). A body may be a little late, since some bodies estimate their own
+	// death: one that has just died still takes what is added. A Morris counter may also be rounded down to nothing
+	// before its time: until its cleanup it is not found, and takes what is added. Nor is due after the time at which
+	// the key expires, if it has one.
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
-	// Faded bins are looked for when there are more than pruneAt bins, a power of two, and when
-	// there is no room for another, but not twice in one moment; see moment.
+	// A summary is searched for faded bins when it has more than pruneAt bins, a power of two, and when there is no
+	// room for another bin. It is not searched twice in one moment; see moment.
 	pruneAt uint32
 	pruned  uint16
 	space   uint16
-	// onEvent: the key is in the cleanup queue of its namespace.
+	// onEvent: the key is in the cleanup queue of its namespace, by event time.
 	onEvent bool
-	// rewound: nothing is left of a body, see namespace.lapsed, and it is not here; see frame.summary.
+	// rewound: nothing is left of the body, which frame.summary has removed from this value, see namespace.lapsed.
 	rewound bool
 }
 
-// pruneMin is how few bins are never worth looking through.
+// pruneMin is the number of bins up to which a summary is never searched for faded ones.
 const pruneMin = 32
 
 // pruneMost is the largest pruneAt: no distribution has more bins.
 const pruneMost = 1 << 25
 
-// summary returns what a key holds, to be read.
+// summary returns what a key holds, for reading. If nothing is left of a body, it is nil and rewound is set.
 func (f *frame) summary(key uint32) (sum summary) {
 	f.load(key, &sum)
 	if sum.body == nil {
@@ -52,7 +50,7 @@ func (f *frame) summary(key uint32) (sum summary) {
 	return sum
 }
 
-// stored returns what a key holds as it is stored.
+// stored returns what a key holds, as it is stored.
 func (f *frame) stored(key uint32) (sum summary) {
 	f.load(key, &sum)
 	return sum
@@ -65,7 +63,7 @@ func (f *frame) load(key uint32, sum *summary) {
 	sum.era = base + (sum.era-base)&eraMask
 }
 
-// loadForWrite returns what a key holds, to be changed and put back.
+// loadForWrite returns what a key holds, for writing: the caller changes it and puts it back.
 func (s *State) loadForWrite(key uint32) (sum summary) {
 	s.summaries.makePrivate(key, s.epoch)
 	s.load(key, &sum)
@@ -80,8 +78,7 @@ func (s *State) put(key uint32, sum *summary) {
 	s.summaries.put(key, sum, s.epoch)
 }
 
-// touch returns a key for writing: found or created, converted to the present
-// settings, and empty again if it was dead.
+// touch returns a key for writing: found or created, converted to the present settings, and emptied if it was dead.
 func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32, empty bool) {
 	tag := tagOf(name, ns.seed)
 	key, found := s.keys.find(tag, ns.space, name)
@@ -116,13 +113,12 @@ func (s *State) createKey(ns *namespace, tag uint32, name []byte) uint32 {
 	return key
 }
 
-// convert takes a key through the changes of settings since its last touch,
-// and reports whether it lived through them.
+// convert converts a key through the changes of settings since its last touch, and reports whether it is still alive.
 func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 	if sum.era == ns.presentEra() {
 		return true
 	}
-	if sum.body != nil { // which keeps the half-life that it was made with
+	if sum.body != nil { // a body keeps the half-life with which it was made
 		alive = !ns.lapsed(sum.body, sum.era)
 	} else {
 		alive = ns.convert(&sum.dist, sum.era)
@@ -135,8 +131,8 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 	return alive
 }
 
-// schedule sets the next cleanup a little before the key's death, but after a
-// clock at which it is known to live, and puts it.
+// schedule sets the next cleanup a little before the key's death, but later than after, a clock at which the key is
+// known to live. Then it puts the key.
 func (s *State) schedule(ns *namespace, key uint32, sum *summary, after sketch.Tick) {
 	if onEvent := ns.onEventTime(); onEvent != sum.onEvent {
 		s.cleanupsOf(sum).remove(key)
@@ -162,9 +158,9 @@ func (s *State) cleanupsOf(sum *summary) *cleanupQueue {
 	return s.cleanups
 }
 
-// cleanUpBy cleans up keys of a namespace and its slow namespace that are due, as many as a command that has applied so
-// much pays for. From BehaviourAdds on they are due by the clock of before the command: a wrong date removes nothing by
-// itself, and when the clock is set back at once all is there.
+// cleanUpBy cleans up keys of a namespace and its slow namespace that are due, within a budget that grows with the
+// increments that the command applied. From BehaviourAdds on, keys are due by the clock before the command. So a wrong
+// date removes nothing by itself: if the clock is set back at once, no key is missing.
 func (s *State) cleanUpBy(ns *namespace, before sketch.Tick, applied int) {
 	if s.behaviour < BehaviourAdds {
 		before = clockMax
@@ -175,8 +171,8 @@ func (s *State) cleanUpBy(ns *namespace, before sketch.Tick, applied int) {
 	}
 }
 
-// cleanUp cleans up keys that are due by a clock: the dead leave, the others are
-// pruned and scheduled anew. A cleanup costs one, and one more for every 64 bins.
+// cleanUp cleans up keys that are due by a clock: it drops dead keys, and prunes and reschedules the others. A cleanup
+// costs 1 of the budget, and 1 more for every 64 bins.
 func (s *State) cleanUp(v *cleanupQueue, clock sketch.Tick, budget int) {
 	for budget > 0 {
 		key, at, ok := v.top()
@@ -213,14 +209,14 @@ func (s *State) prune(ns *namespace, sum *summary, clock sketch.Tick) {
 	sum.pruned = ns.moment(clock)
 }
 
-// boundsLoss says whether faded bins are looked for as sketch.Distribution.PruneForBin says, and what that costs is
-// counted as lost. Else they are looked for when there are more than pruneAt.
+// boundsLoss says whether faded bins are pruned by the rule of sketch.Distribution.PruneForBin, which counts what is
+// removed as lost. Otherwise they are pruned when there are more than pruneAt bins.
 func (ns *namespace) boundsLoss() bool {
 	p := ns.params()
 	return p.OrderFree && p.Decay == sketch.HalfLife
 }
 
-// pruneWithinLoss drops the faded bins of a summary in its cleanup, if what is lost leaves room for that.
+// pruneWithinLoss drops the faded bins of a summary in its cleanup, if the bound on what is lost allows it.
 func (s *State) pruneWithinLoss(ns *namespace, sum *summary, clock sketch.Tick) {
 	if !ns.boundsLoss() {
 		s.prune(ns, sum, clock)
@@ -231,7 +227,7 @@ func (s *State) pruneWithinLoss(ns *namespace, sum *summary, clock sketch.Tick) 
 	s.releaseRemovedBins()
 }
 
-// pruneForBin drops faded bins before a new one is added, when it is time to.
+// pruneForBin drops faded bins before a new one is added, if pruning is due.
 func (s *State) pruneForBin(ns *namespace, sum *summary, now *sketch.Now, bin uint32) {
 	if !sum.dist.PruneDue(ns.params(), now, bin) {
 		return
@@ -241,18 +237,17 @@ func (s *State) pruneForBin(ns *namespace, sum *summary, now *sketch.Now, bin ui
 	s.releaseRemovedBins()
 }
 
-// raisePruneAt leaves room for some bins more before faded ones are looked for.
+// raisePruneAt raises pruneAt, so that some more bins may come before the next pruning.
 func (sum *summary) raisePruneAt() {
 	for uint64(sum.pruneAt) < uint64(sum.dist.Len())*3/2 {
 		sum.pruneAt *= 2
 	}
 }
 
-// worthPruning says whether to look for faded bins to make room. The look takes
-// time in proportion to the bins, and a batch of refused increments must not
-// take it each time: where it is long, it is taken once a moment.
+// worthPruning says whether to search for faded bins to make room. The search takes time in proportion to the bins, and
+// a batch of refused increments must not repeat it each time. So a long search is made once a moment.
 //
-// Of a namespace that boundsLoss, an entry looks through looksMax bins, and those of the last look more.
+// In a namespace with boundsLoss, an entry begins no further search once it has searched looksMax bins.
 func (s *State) worthPruning(ns *namespace, sum *summary, clock sketch.Tick) bool {
 	if sum.dist.Len() <= 2*pruneMin {
 		return true
@@ -267,11 +262,10 @@ func (s *State) worthPruning(ns *namespace, sum *summary, clock sketch.Tick) boo
 	return (ns.params().Decay != sketch.None || ns.signed) && sum.pruned != ns.moment(clock)
 }
 
-// looksMax is how many bins of full distributions an entry looks through to make room.
+// looksMax is how many bins of full distributions an entry searches to make room.
 const looksMax = 1 << 16
 
-// moment is the number of the present sixteenth of a half-life, in 16 bits.
-// Without decay each time is a moment of its own.
+// moment is the number of the present sixteenth of a half-life, in 16 bits. Without decay each time is its own moment.
 func (ns *namespace) moment(clock sketch.Tick) uint16 {
 	if p := ns.params(); p.Decay != sketch.None {
 		clock /= p.HalfLife / 16
@@ -279,7 +273,7 @@ func (ns *namespace) moment(clock sketch.Tick) uint16 {
 	return uint16(clock)
 }
 
-// empty lets go of all bins of a summary.
+// empty removes all that a summary holds.
 func (s *State) empty(sum *summary) {
 	s.removedBins = s.removedBins[:0]
 	sum.dist.Each(s.binRemoved)
@@ -293,9 +287,8 @@ func (s *State) empty(sum *summary) {
 
 func (s *State) binRemoved(bin uint32) { s.removedBins = append(s.removedBins, bin) }
 
-// releaseRemovedBins lets go of bins in the order of their ids: the order in which a
-// distribution stores them is not part of the replicated state, but that of
-// free slots is.
+// releaseRemovedBins releases bins in the order of their ids. The order in which a distribution stores its bins is not
+// part of the replicated state, but the order of free slots is.
 func (s *State) releaseRemovedBins() {
 	slices.Sort(s.removedBins)
 	for _, bin := range s.removedBins {
@@ -303,7 +296,7 @@ func (s *State) releaseRemovedBins() {
 	}
 }
 
-// dropKey forgets a key and what it holds.
+// dropKey removes a key and what it holds.
 func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
 	s.addOrphanOf(key, sum)
 	s.empty(sum)
@@ -333,8 +326,8 @@ func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {
 	return d.Dead(p, at) || d.Len() == 0 && p.Decay != sketch.None && d.Death(p) == 0
 }
 
-// keptCleanup is after how many half-lives a distribution is cleaned up again that its floor keeps for good: if the
-// floor changes, it is kept for so long at most.
+// keptCleanup is the number of half-lives between cleanups of a distribution that its floor keeps for good. If the
+// floor changes, the distribution is kept for no longer than that.
 const keptCleanup = 256
 
 // mayDie says whether a distribution that its floor keeps would die under another floor.
@@ -343,9 +336,8 @@ func (ns *namespace) mayDie(sum *summary) bool {
 	return sum.body == nil && p.OrderFree && p.Decay != sketch.None && p.Floor != sketch.Prune
 }
 
-// due returns a time that is not after the death of what a key holds, but after
-// a clock at which it lives. Death may be late by a few ticks or 2^-44
-// half-lives: the cleanup is early by more.
+// due returns a time that is not after the death of what a key holds, but later than after, a clock at which it lives.
+// Death may be late by a few ticks or 2^-44 half-lives: the cleanup is early by more.
 func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
 	death := sketch.Tick(0)
 	if sum.body != nil {

@@ -8,54 +8,54 @@ import (
 	"slices"
 )
 
-// UnionCache keeps unions of periods that questions ask for, of the bitmaps of any number of states and outside of what
-// is replicated. A union of so many periods as a power of two is kept from where a window begins, and another that ends
-// where it ends; where they overlap nothing is lost, since it is a union:
+// UnionCache keeps unions of periods that questions ask for, over the bitmaps of any number of states. It is not
+// replicated. It keeps one union that begins where a window begins, and one that ends where the window ends. Each has
+// as many periods as the largest power of two that fits. Where they overlap nothing is lost, since it is a union:
 //
 //	window   1  2  3  4  5  6  7
 //	unions  |-----4----|
 //	                 |-----4----|
 //
-// So the next window needs one more, and whatever a window is, it is two bitmaps; three when its last period is still
-// written to. A union is made when it is asked for a second time and none of its bitmaps has changed, and used as long
-// as none of them has. One goroutine at a time may use it.
+// So the next window needs one more union, and any window is the union of two bitmaps; of three when its last period is
+// still written to. A union is made when it is asked for a second time and none of its bitmaps has changed. It is used
+// as long as none of them has. One goroutine at a time may use the cache.
 type UnionCache struct {
-	// UnionCacheStats says what it did.
+	// UnionCacheStats counts what the cache did.
 	UnionCacheStats
 	mem      Memory
 	max      int
 	all      map[Family]map[Span]*list.Element // of *CachedUnion
 	recent   list.List                         // of *CachedUnion: the first was used last
-	seenOnce map[windowID]uint64               // what was asked for once: the digest of its versions
+	seenOnce map[windowID]uint64               // windows that were asked for once: the digest of their versions
 }
 
-// UnionCacheStats says what a UnionCache did.
+// UnionCacheStats counts what a UnionCache did.
 type UnionCacheStats struct {
 	Bytes    int    // of unions that are kept
 	Kept     int    // unions that are kept
 	Windows  uint64 // that were asked for
-	Answered uint64 // of them, by at least one union
+	Answered uint64 // windows for which there was at least one union
 	Made     uint64 // unions
-	Evicted  uint64 // unions that made way for others
+	Evicted  uint64 // unions that were dropped to make room
 	Outdated uint64 // unions with a bitmap that has changed
 }
 
 const (
-	// unionsOpen is how many of the last periods of a window may be written to while it is asked for.
+	// unionsOpen is how many of the last periods of a window may still be written to while the window is asked for.
 	unionsOpen = 3
-	// seenOnceMax is how many spans are remembered that were asked for once.
+	// seenOnceMax is how many spans that were asked for once are remembered.
 	seenOnceMax = 1 << 14
 )
 
-// NewUnionCache returns an empty UnionCache that keeps so many bytes at most.
+// NewUnionCache returns an empty UnionCache that keeps at most bytesMax bytes, in memory of mem.
 func NewUnionCache(mem Memory, bytesMax int) *UnionCache {
 	return &UnionCache{
 		mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, seenOnce: map[windowID]uint64{},
 	}
 }
 
-// Find returns the unions that are there for a window, fewest first to last, and those that are worth making now;
-// whoever makes them Adds them, and finds again what there is then.
+// Find returns the unions that the cache has for a window, as few as possible, first to last. It also returns the
+// unions that are worth making now. The caller that makes them Adds them, and calls Cover to find what there is then.
 func (u *UnionCache) Find(w *Window) (have []*CachedUnion, worth []*PlannedUnion) {
 	u.Windows++
 	if w.Whole && w.Bytes <= u.max/2 {
@@ -73,8 +73,8 @@ func (u *UnionCache) Find(w *Window) (have []*CachedUnion, worth []*PlannedUnion
 	return have, worth
 }
 
-// worth are the unions that a window was asked for before, and that are not there. When its last period has changed
-// since, it is looked at without that.
+// worth returns the unions that a window was asked for before, and that do not exist. If the last periods of the window
+// have changed since, it considers the window without them.
 func (u *UnionCache) worth(w *Window) (missing []Span) {
 	var fresh []Span
 	defer func() {
@@ -117,7 +117,7 @@ func (u *UnionCache) remember(id windowID, versions []BitmapVersion) {
 	u.seenOnce[id] = digestOf(versions)
 }
 
-// remembers says whether a span was asked for once, with these versions.
+// remembers says whether a span was asked for before, with these versions.
 func (u *UnionCache) remembers(id windowID, versions []BitmapVersion) bool {
 	digest, known := u.seenOnce[id]
 	return known && digest == digestOf(versions)
@@ -125,8 +125,8 @@ func (u *UnionCache) remembers(id windowID, versions []BitmapVersion) bool {
 
 var digestSeed = maphash.MakeSeed()
 
-// digestOf stands for the versions of a span, which may be thousands. Where two lists have the same digest, a union is
-// made one question early.
+// digestOf is a digest of the versions of a span, which may be thousands. If two lists have the same digest, a union is
+// made one question too early.
 func digestOf(versions []BitmapVersion) (digest uint64) {
 	type chain struct {
 		before uint64
@@ -138,7 +138,8 @@ func digestOf(versions []BitmapVersion) (digest uint64) {
 	return digest
 }
 
-// valid is the union of a span of a window, if it is there and of the same versions. One of others goes.
+// valid returns the union of a span of a window, if it exists and is of the same versions. It drops one of other
+// versions.
 func (u *UnionCache) valid(w *Window, s Span) *list.Element {
 	e := u.all[w.Family][s]
 	if e == nil {
@@ -152,7 +153,7 @@ func (u *UnionCache) valid(w *Window, s Span) *list.Element {
 	return e
 }
 
-// Cover returns the unions that are there for a window, as few as reach.
+// Cover returns unions that the cache has for a window: as few as cover what they can.
 func (u *UnionCache) Cover(w *Window) (have []*CachedUnion) {
 	var within []*list.Element
 	for s := range u.all[w.Family] {
@@ -164,7 +165,7 @@ func (u *UnionCache) Cover(w *Window) (have []*CachedUnion) {
 	}
 	for at := w.First; at < w.end(); {
 		var best *list.Element
-		reach := at + 1 // of the bitmap itself
+		reach := at + 1 // the end of the bitmap itself
 		for _, e := range within {
 			if s := e.Value.(*CachedUnion).Span; s.First <= at && s.end() > reach {
 				best, reach = e, s.end()
@@ -179,7 +180,7 @@ func (u *UnionCache) Cover(w *Window) (have []*CachedUnion) {
 	return have
 }
 
-// Add keeps a union, if it is one. Others make way for it, those first that were not used for longest.
+// Add keeps a union; nil changes nothing. It makes room by dropping those that were not used for the longest time.
 func (u *UnionCache) Add(union *CachedUnion) {
 	if union == nil {
 		return
@@ -202,8 +203,8 @@ func (u *UnionCache) Add(union *CachedUnion) {
 	}
 }
 
-// Forget drops all that is kept for a shard: its state has been replaced by one in which the same versions may be of
-// other bitmaps.
+// Forget drops all that is kept for a shard. It is for a state that was replaced: in the new one, the same versions may
+// be of other bitmaps.
 func (u *UnionCache) Forget(shard ID) {
 	for e := u.recent.Front(); e != nil; {
 		next := e.Next()

@@ -7,9 +7,9 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// AskUnknownNamespace answers a question about a namespace that a shard has not heard of, at a time, as if it had. Keys
-// that are not there may have held something, as in all other shards: a copy of a namespace has only what was left of
-// the first one. It answers nil where that makes no difference.
+// AskUnknownNamespace answers a question about a namespace that a shard does not know yet, at a time, as if the shard
+// knew it. Missing keys may have held something, as in all other shards: a copy of a namespace has only what was left
+// of the first one. It returns nil for a question to which that makes no difference.
 func AskUnknownNamespace(
 	id ID, behaviour uint32, ns *ebbv1.Namespace, q *ebbv1.ShardQuestion, at sketch.Tick,
 ) *ebbv1.ShardAnswer {

@@ -10,11 +10,12 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// An image that is too large for one entry of the log comes in pieces, in their order. A put takes it when it is whole:
+// An image that is too large for one entry of the log comes in pieces, in their order. A put takes the image when it is
+// complete; an image that gets no piece for ten minutes is dropped:
 //
 //	piece 0 ... piece n -> put     or nothing for ten minutes, and it is forgotten
 //
-// What has come so far is part of the state, so a new leader continues from there.
+// The pieces that have come are part of the state, so a new leader continues with the next one.
 
 // upload is an image that is on its way. Views share its bytes: they are appended to, and never changed.
 type upload struct {
@@ -27,7 +28,7 @@ type upload struct {
 
 // uploads are in the order of their latest pieces. Views share the slice, so a change makes a new one.
 //
-// Invariant: their bytes are together at most proto.UploadsBytesMax, counted as if all were whole.
+// Invariant: together they have at most proto.UploadsBytesMax bytes, counted as if all were complete.
 type uploads []upload
 
 func (u uploads) find(namespace []byte, id uint64) int {
@@ -42,14 +43,14 @@ func (u uploads) without(i int) uploads {
 	return append(slices.Clone(u[:i]), u[i+1:]...)
 }
 
-// expire forgets those that have been given up.
+// expire drops uploads without a piece for proto.UploadExpiryUS.
 func (u *uploads) expire(now sketch.Tick) {
 	for len(*u) > 0 && (*u)[0].at+proto.UploadExpiryUS <= now {
 		*u = (*u)[1:]
 	}
 }
 
-// putPiece keeps a piece of an image, unless it is there.
+// putPiece keeps a piece of an image, unless the shard has it already.
 func (s *State) putPiece(c *command) *ebbv1.CommandResult {
 	var p ebbv1.PutPiece
 	if s.behaviour < BehaviourSketches || pb.Unmarshal(c.body, &p) != nil {
@@ -95,7 +96,7 @@ func (s *State) keepPiece(namespace string, p *ebbv1.PutPiece) *proto.Error {
 	return nil
 }
 
-// room is for how many bytes of an image there is room.
+// room is how many more bytes of images there is room for.
 func (u uploads) room() uint64 {
 	room := uint64(proto.UploadsBytesMax)
 	for i := range u {
@@ -132,11 +133,12 @@ func uploadBins(bytes, bins int) *proto.Error {
 		bytes, bins, proto.LargeImageBytesMax, uploadBinsMax)
 }
 
-// uploadBinsMax is how many bins an image may have that is larger than one of before BehaviourAdds: as many as those
-// had with names of six bytes. So it takes no more time and memory to apply, but for that of its names.
+// uploadBinsMax is how many bins an image may have that is larger than was possible before BehaviourAdds: as many as an
+// image of that time had with names of six bytes. So it takes no more time and memory to apply, except for its names.
 const uploadBinsMax = proto.LargeImageBytesMax / 16
 
-// imageBins is how many bins an image says it has, of both half-lives; 0 of another kind, or of what is no image.
+// imageBins is how many bins an image claims to have, of both half-lives; 0 for another kind, or for bytes that are no
+// image.
 func imageBins(raw []byte) int {
 	r := reader{rest: raw}
 	r.byte()
@@ -156,7 +158,7 @@ func imageBins(raw []byte) int {
 	return others + countsBins(content)
 }
 
-// countsBins is how many bins a distribution in an image says it has.
+// countsBins is how many bins a distribution in an image claims to have.
 func countsBins(r *reader) int {
 	var h sketch.Header
 	r.byte()

@@ -1,20 +1,18 @@
 package shard
 
-// holding is what the keys of one namespace take in a shard. It follows from the replicated state and is no part of it:
-// a replica that reads a snapshot counts again. Where a block lies may differ between replicas, so two of them may
-// differ by
-// some bytes, and nothing that Apply decides may depend on it.
+// holding is what the keys of one namespace take in a shard. It follows from the replicated state and is not part of
+// it: a replica that reads a snapshot counts again. Where a block lies may differ between replicas, so two of them may
+// differ by some bytes, and nothing that Apply decides may depend on it.
 //
-// The words and the references change in summaries alone, where blocks are put and dropped, so an increment of a bin
-// that
-// is there (see addExisting) costs nothing.
+// The words and the references change only in summaries, where blocks are put and dropped. So an increment of a bin
+// that exists (see addExisting) costs nothing.
 type holding struct {
 	name      string // of the namespace
-	owner     uint16 // whose keys these are: the space itself, or for a slow namespace that of its namespace
+	owner     uint16 // where its keys are charged: the space itself, for a slow namespace the space of its namespace
 	records   uint32 // of keys, with those of its slow namespace
 	keys      uint32 // its own
 	words     int    // of blocks: records, and the blocks of large bitmaps
-	bodies    int    // bytes that bodies say they hold
+	bodies    int    // bytes that bodies hold, see frame.held
 	bins      int    // references to names of bins
 	dictPages int    // pages of its dictionary of ids
 }
@@ -32,10 +30,10 @@ func (s *summaries) account(name string, space, owner uint16) {
 	s.held = append(s.held, holding{name: name, owner: owner})
 }
 
-// holder is what counts for the keys of a space.
+// holder returns the holding to which the keys of a space are charged.
 func (s *summaries) holder(space uint16) *holding { return &s.held[s.held[space].owner] }
 
-// count counts a key that comes or goes.
+// count counts a key that is added or removed.
 func (s *summaries) count(space uint16, change int) {
 	h := s.holder(space)
 	h.records += uint32(change)
@@ -44,20 +42,20 @@ func (s *summaries) count(space uint16, change int) {
 	}
 }
 
-// charge counts the words that were put and dropped for a namespace since so many words were used.
+// charge adds the words that were put or dropped for a namespace since used was before.
 func (s *summaries) charge(space uint16, before int) {
 	if words := s.bins.used - before; words != 0 {
 		s.holder(space).words += words
 	}
 }
 
-// holdBody counts bytes that the bodies of a namespace hold more, or with a negative number less.
+// holdBody adds bytes, which may be negative, to what the bodies of a namespace hold.
 func (s *State) holdBody(space uint16, bytes int) {
 	s.bodyBytes += bytes
 	s.summaries.holder(space).bodies += bytes
 }
 
-// addName takes down a string of a dictionary that is not there, and counts its pages.
+// addName adds a string to a dictionary that does not have it, and counts its pages.
 func (s *State) addName(l *dictPartition, tag uint32, name encodedName) (number uint32) {
 	before := l.pages()
 	number = l.add(tag, name, s.epoch)
@@ -75,16 +73,16 @@ func (d *binTable) memory() int {
 	return int(d.bytes.pages.len()+d.index.slots.len())*PageBytes + int(d.names.live)*binSlotBytes
 }
 
-// Usage is what a namespace takes in a shard.
+// Usage is how many keys and bytes a namespace has in a shard.
 type Usage struct {
-	Keys  uint64 // those that have faded but have not left yet included
-	Bytes uint64 // about
+	Keys  uint64 // including faded ones that are not removed yet
+	Bytes uint64 // an estimate
 }
 
-// Usage visits the namespaces that hold anything here. space is the number of the namespace in this state: one that was
-// purged leaves it to another. It costs a few nanoseconds a namespace.
+// Usage visits the namespaces that hold anything here. space is the number of the namespace in this state; after a
+// purge another namespace may get the number. A call costs a few nanoseconds a namespace.
 //
-// Names of bins are shared: a namespace has that part of their bytes that it has of the references. Sessions, sources
+// Names of bins are shared: a namespace is charged for their bytes in proportion to its references. Sessions, sources
 // and idempotency keys are not counted; their number is limited.
 func (s *State) Usage(visit func(space int, name string, u Usage)) {
 	total := 0

@@ -7,8 +7,8 @@ type View struct {
 	release func() // of the memory
 }
 
-// Release lets go of what the view shares with the state. The view must not be
-// used afterwards, and neither must anything that an answer of it has not copied.
+// Release gives back the memory that the view shares with the state. After that, the view must not be used, and neither
+// must anything of its answers that refers to its memory.
 func (v *View) Release() {
 	v.frame = frame{}
 	v.release()

@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// Family is the bitmaps of one length of periods in a shard: play/2011-11-01, play/2011-11-02 and so on.
+// Family is the bitmaps of periods of one length in a shard: play/2011-11-01, play/2011-11-02 and so on.
 type Family struct {
 	Shard     ID
 	Namespace string
@@ -21,7 +21,7 @@ type Family struct {
 	Unit      ebbv1.PlanUnit
 }
 
-// Span is some periods of a family that follow each other, from the one of number First (see query.Period) on.
+// Span is consecutive periods of a family, starting with the period of number First (see query.Period).
 type Span struct {
 	First int64
 	Len   int
@@ -29,36 +29,36 @@ type Span struct {
 
 func (s Span) end() int64 { return s.First + int64(s.Len) }
 
-// windowID is a window of a question.
+// windowID identifies a window of a question.
 type windowID struct {
 	Family
 	Span
 }
 
-// BitmapVersion tells the states of a bitmap apart, in one shard: what changes the bitmap changes its version. It is
-// zero of one that is not there.
+// BitmapVersion identifies a state of a bitmap in one shard: each change of the bitmap changes it. It is zero for a
+// bitmap that does not exist.
 type BitmapVersion struct {
-	Generation uint64 // under which it was made, if its namespace places bitmaps by slice
+	Generation uint64 // under which the bitmap was made, if its namespace places bitmaps by slice
 	Edited     uint64 // the index of the entry that changed it last
 }
 
-// Window is periods of a family that follow each other, and that a question unites.
+// Window is consecutive periods of a family whose union a question needs.
 type Window struct {
 	windowID
 	Versions []BitmapVersion // of each period
 	Bytes    int             // that their union takes at most, about
-	// Whole says that the question is about all ids. To make a union for one about some would cost more than the
-	// question.
+	// Whole says that the question is about all ids. For a question about some ids, making a union would cost more than
+	// the question.
 	Whole bool
 
 	keys [][]byte
 }
 
-// windowLeast is how many periods a window has at least.
+// windowLeast is the smallest number of periods of a window.
 const windowLeast = 4
 
-// Windows are the windows of a question about bitmaps as they are when it is answered, so that unions may be found for
-// them.
+// Windows returns the windows of a question about bitmaps, as they are when it is answered at a time, so that a caller
+// can look for unions.
 func (f *frame) Windows(q *ebbv1.ShardQuestion, at sketch.Tick) (list []*Window) {
 	ns := f.lookup([]byte(q.GetQuestion().GetNamespace()))
 	if ns == nil {
@@ -91,27 +91,27 @@ func (f *frame) Windows(q *ebbv1.ShardQuestion, at sketch.Tick) (list []*Window)
 	return list
 }
 
-// periods finds those that expressions unite, of a namespace as it is at a time.
+// periods finds the periods that expressions unite, in a namespace as of a time.
 type periods struct {
 	f      *frame
 	ns     *namespace
 	at     sketch.Tick
-	unions map[windowID][]*CachedUnion // that stand for their bitmaps
+	unions map[windowID][]*CachedUnion // used in place of their bitmaps
 
-	last struct { // the format that was seen last: most keys of an expression have the same
+	last struct { // the last format seen: most keys of an expression have the same
 		of   query.KeyFormat
 		stem string
 	}
 }
 
-// stretch is periods that follow each other among the arguments of a union.
+// stretch is consecutive periods among the arguments of a union.
 type stretch struct {
 	windowID
-	args []int // which arguments they are
+	args []int // their positions among the arguments
 	keys [][]byte
 }
 
-// stretches are those of a union.
+// stretches returns the stretches of the arguments of a union.
 func (r *periods) stretches(of []*ebbv1.BitmapExpr) (list []stretch) {
 	if len(of) < windowLeast {
 		return nil
@@ -151,7 +151,7 @@ func (r *periods) stretches(of []*ebbv1.BitmapExpr) (list []stretch) {
 	return slices.DeleteFunc(list, func(s stretch) bool { return s.Len < windowLeast })
 }
 
-// periodOf takes apart the key of a period, or the name of a part of it: see proto.PartName.
+// periodOf parses the key of a period, or the name of a part of it: see proto.PartName.
 func (r *periods) periodOf(key []byte) (family string, p query.Period, ok bool) {
 	if proto.BySlice(r.ns.definition) {
 		_, key = proto.PartOf(key)
@@ -166,7 +166,7 @@ func (r *periods) periodOf(key []byte) (family string, p query.Period, ok bool) 
 	return r.last.stem, p, true
 }
 
-// window looks at the bitmaps of a stretch; nil if one is none.
+// window returns the window of a stretch; nil if a key of it holds another kind than a bitmap.
 func (r *periods) window(n stretch) *Window {
 	w := &Window{windowID: n.windowID, keys: n.keys, Versions: make([]BitmapVersion, n.Len)}
 	c := costing{f: r.f, ns: r.ns, work: &bitmapWork{last: sliceMax}}
@@ -188,10 +188,10 @@ func (r *periods) window(n stretch) *Window {
 	return w
 }
 
-// versionsOf are the versions of some periods of the window.
+// versionsOf returns the versions of some periods of the window.
 func (w *Window) versionsOf(s Span) []BitmapVersion { return w.Versions[s.First-w.First:][:s.Len] }
 
-// Use has the view answer with unions in place of the bitmaps of a window. They are of the same versions.
+// Use makes the view answer with unions in place of the bitmaps of a window. The unions must be of the same versions.
 func (v *View) Use(w *Window, unions []*CachedUnion) {
 	if len(unions) == 0 {
 		return
@@ -202,7 +202,7 @@ func (v *View) Use(w *Window, unions []*CachedUnion) {
 	v.unions[w.windowID] = unions
 }
 
-// united is unions in place of some of the arguments of a union, and the others.
+// united returns unions that replace some of the arguments of a union, and the other arguments.
 func (r *periods) united(of []*ebbv1.BitmapExpr) (unions []bitmap.Cursor, rest []*ebbv1.BitmapExpr) {
 	in := make([]bool, len(of))
 	for _, n := range r.stretches(of) {
