@@ -93,7 +93,7 @@ func (w *bitmapWorld) timed(ctx context.Context, ask func(ctx context.Context) e
 
 func clusterDay(day int) string { return fmt.Sprintf("day/%02d", day) }
 
-// clusterDays is the union of the bitmaps of so many days. The directories know the count of a single bitmap. Without
+// clusterDays is the union of the bitmaps of the first days. The directories know the count of a single bitmap. Without
 // one more id, which no bitmap has, it is counted like the others.
 func (w *bitmapWorld) clusterDays(days int) client.BitmapExpr {
 	var all []client.BitmapExpr

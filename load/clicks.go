@@ -194,7 +194,7 @@ func (c *Clicks) Next(t time.Time) Click {
 	return click
 }
 
-// advance sets the shares of countries to those of time t.
+// advance sets the shares of countries for time t.
 func (c *Clicks) advance(t time.Time) {
 	slot := t.UnixNano() / int64(sunTurn)
 	if slot == c.slot {

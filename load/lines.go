@@ -84,7 +84,7 @@ func (r *Reader) takeLine() (string, error) {
 	return line, err
 }
 
-// nextLine reads one line without its end.
+// nextLine reads one line, without its line end.
 func (r *Reader) nextLine() (string, error) {
 	r.buf = r.buf[:0]
 	long, sum := false, r.ahead

@@ -35,7 +35,7 @@ func largest(kind, promise string, limit, measured float64, checks int) Bound {
 	return Bound{kind, promise, limit, measured, checks, measured <= limit}
 }
 
-// Bounds checks each promise with so many seeds.
+// Bounds checks each promise with the seeds from 0 to seeds-1.
 func Bounds(seeds int) []Bound {
 	return slices.Concat(countBounds(seeds), quantileBounds(seeds), bloomBounds(seeds), expiringBounds(seeds))
 }

@@ -13,7 +13,7 @@ import (
 
 // Figure is a figure that the origins published, measured again.
 type Figure struct {
-	// What is what was counted, and Structure the structure that counted it.
+	// What names the things that were counted, and Structure the structure that counted them.
 	What      string `json:"what"`
 	Structure string `json:"structure"`
 	// Origin is the published figure, in words; empty if that structure was not published.
@@ -140,7 +140,8 @@ func wordCounters(seed *uint64) []counter {
 	}
 }
 
-// Words measures the report's table of different words with so many seeds. It calls done, if not nil, after each seed.
+// Words measures the report's table of different words, for each of seeds seeds. It calls done, if not nil, after each
+// seed.
 func Words(ctx context.Context, seeds int, done func(seeds int)) ([]Figure, error) {
 	return countWords(ctx, WordsDistinct, seeds, done)
 }

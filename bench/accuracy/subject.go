@@ -36,8 +36,8 @@ type updates struct {
 }
 
 // skip draws, for each update of each register, when it comes first, as an exponential variable. So the number of
-// things is that of a Poisson process. Its deviation, at most 1/(2 sqrt(from)) of the number, is the error of the
-// method. An update that a register has already had changes nothing.
+// things has a Poisson distribution. Its deviation, at most 1/(2 sqrt(from)) of the number, is the error of the method.
+// An update that a register has already had changes nothing.
 func (u *updates) skip(r *rand.Rand, from uint64, sizes []uint64, add func(hash uint64), at func(i int)) {
 	due := make([][]uint64, len(sizes))
 	ends := make([]float64, len(sizes))

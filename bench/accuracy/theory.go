@@ -2,7 +2,8 @@ package accuracy
 
 import "math"
 
-// Standard errors in theory are relative. m is the number of registers, bits or cells, and n that of distinct things.
+// Standard errors in theory are relative. m is the number of registers, bits or cells; n is the number of distinct
+// things.
 
 // DistinctTheory is the standard error of an ExaLogLog with t = 2 and d = 24, 0.34376/sqrt(m) (Ertl, EDBT 2025). It is
 // the limit for many things, and a bound for few.

@@ -291,7 +291,7 @@ func (s *session) pruneBackups(ctx context.Context, place string, keep int) erro
 	return nil
 }
 
-// restoreFlags are those of ebb restore.
+// restoreFlags are the flags of ebb restore.
 type restoreFlags struct {
 	id            string
 	shards        uint32

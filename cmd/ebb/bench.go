@@ -72,7 +72,7 @@ func withFleet(ctx context.Context, s *session, bf *benchFlags, f func(bench.Tar
 		defer removeAll(s, dir)
 		bf.dir = dir
 	}
-	// The generator shares the machine with the nodes. Its heap is small, so it collects garbage less often.
+	// The generator shares the machine with the nodes, so it collects garbage of its own small heap less often.
 	defer debug.SetGCPercent(debug.SetGCPercent(generatorGCPercent))
 	binary, err := os.Executable()
 	if err != nil {

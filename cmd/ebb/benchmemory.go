@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/bench"
 )
 
-// memoryFlags are those of ebb bench memory.
+// memoryFlags are the flags of ebb bench memory.
 type memoryFlags struct {
 	bench.Memory
 	kind      string

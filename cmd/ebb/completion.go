@@ -17,7 +17,7 @@ import (
 // that cannot be reached.
 const completionPatience = 700 * time.Millisecond
 
-// The words that some flags take, unless they are those of an enum.
+// The words that some flags take. A flag for an enum takes the enum's words instead.
 var (
 	consistencies = []string{"linearizable", "bounded", "any"}
 	formats       = []string{"auto", "tsv", "csv", "jsonl"}
@@ -156,8 +156,8 @@ func (s *session) completeFlags(cmd *cobra.Command) {
 	})
 }
 
-// completeNamespace completes a namespace with those of the cluster. If the cluster does not answer, there are no
-// completions.
+// completeNamespace completes a namespace with the names that the cluster has. If the cluster does not answer, there
+// are no completions.
 func (s *session) completeNamespace(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if s.settle(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

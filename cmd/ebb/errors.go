@@ -165,11 +165,11 @@ func advisedOf(err error, code ebbv1.Code, hint string) error {
 	return advised(err, hint)
 }
 
-// ofPrograms are the cluster's next steps that make sense only for programs. The command line uses those of the code
-// instead.
+// ofPrograms are the cluster's next steps that make sense only for programs. The command line uses the next step of the
+// code instead.
 var ofPrograms = []string{proto.HintSession, proto.HintWithinWindow}
 
-// nextStep returns what to do about err: the next step of the command or of the error, or else that of its code.
+// nextStep returns what to do about err: the next step of the command or of the error, or else of the error's code.
 func nextStep(err error) string {
 	if a := (advice{}); errors.As(err, &a) {
 		return a.hint

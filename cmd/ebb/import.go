@@ -265,8 +265,7 @@ func (f *importFlags) open(s *session, path string) (r *load.Reader, err error) 
 	return r, err
 }
 
-// name returns the name of the source: that of the file, or a name used only once for a stream, which cannot be read
-// twice.
+// name returns the name of the source. A stream cannot be read twice, so its name is used only once.
 func (f *importFlags) name(s *session, r *load.Reader) (source string, once bool) {
 	if r.Regular() {
 		return r.SourceName(s.namespace), false

@@ -212,7 +212,7 @@ func plural[N int | uint64](n N, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// figure formats v for people, to so many significant digits. It shows all digits before the point up to 2^53; above
+// figure formats v for people, with digits significant digits. It shows all digits before the point up to 2^53; above
 // that, floats are not exact.
 func figure(v float64, digits int) string {
 	size := math.Abs(v)

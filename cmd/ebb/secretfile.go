@@ -23,7 +23,7 @@ func (f *secretFile) add(cmd *cobra.Command) {
 }
 
 // open creates the file for the secret before the secret is made, because a secret is shown only once. Without --out it
-// returns nil; the methods of a nil file do nothing.
+// returns nil, which drop and writeSecret accept.
 func (f *secretFile) open() (*pendingFile, error) {
 	if f.path == "" {
 		return nil, nil

@@ -322,7 +322,7 @@ func IDs(ctx context.Context, store Store) ([]string, error) {
 	return ids, nil
 }
 
-// Load reads the manifest of a backup; if id is empty, that of the newest backup.
+// Load reads the manifest of a backup, or of the newest backup if id is empty.
 func Load(ctx context.Context, store Store, id string) (*Manifest, error) {
 	if id == "" {
 		ids, err := IDs(ctx, store)

@@ -77,7 +77,7 @@ type waiter struct {
 	passed  time.Time     // until when small charges may pass this one
 }
 
-// New returns a pool of size bytes. what is the word of error messages for what takes the bytes, such as "answers".
+// New returns a pool of size bytes. Errors use the word in what for the data that takes them, such as "answers".
 func New(what string, size int64) *Pool { return &Pool{what: what, size: size} }
 
 // SizeFor returns the size of the pool of answers for a process with a memory limit in bytes; 0 is no limit.

@@ -1,4 +1,4 @@
-// Package caller distinguishes the requests of one connection from those of others.
+// Package caller distinguishes the requests of one connection from the requests of others.
 package caller
 
 import (

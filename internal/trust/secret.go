@@ -18,8 +18,8 @@ const (
 
 // ReadSecret reads a small file that holds a secret, such as a token or a key. If everybody on the machine can read or
 // write the file, it refuses one that this process's user owns and so can correct, as ssh does. For a file of another
-// user, as Kubernetes mounts it, it returns a warning and the content. It does the same for a file that only the
-// owner's group can access. Pipes and devices are not checked. A symbolic link counts as its target.
+// user, as Kubernetes mounts it, it returns a warning and the content. It does the same for an own file that only its
+// group can access. Pipes and devices are not checked. A symbolic link counts as its target.
 func ReadSecret(path string) (content []byte, warning string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
