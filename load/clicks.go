@@ -221,7 +221,7 @@ func activityAt(hour float64) float64 {
 func (c *Clicks) country() int {
 	x := c.rng.Float64() * c.cumulative[len(c.cumulative)-1]
 	if x < c.cumulative[0] {
-		return 0 // seven of ten
+		return 0 // the first country has seven of ten clicks
 	}
 	return sort.SearchFloat64s(c.cumulative, x)
 }

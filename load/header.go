@@ -46,7 +46,7 @@ func judgeFirst(first, second []string, further []byte, separator byte) firstLin
 				names++
 			}
 		case field == "":
-			words++ // as above the index of a table
+			words++ // an empty name, as above the index of a table
 		}
 	}
 	if inSequence(first) {

@@ -96,10 +96,10 @@ type shardJSON struct {
 	Leader   string            `json:"leader"`
 	Term     uint64            `json:"term"`
 	Commit   uint64            `json:"commit_index"`
-	Lag      map[string]uint64 `json:"lag"` // entries each replica is behind the furthest
+	Lag      map[string]uint64 `json:"lag"` // how many entries each replica is behind the most advanced one
 	Keys     uint64            `json:"keys"`
 	Replicas int               `json:"replicas"`
-	Short    []string          `json:"short,omitempty"`   // nodes whose replica lacks what it acknowledged
+	Short    []string          `json:"short,omitempty"`   // nodes whose replica lacks entries that it acknowledged
 	Damaged  []string          `json:"damaged,omitempty"` // nodes whose replica is damaged
 }
 

@@ -25,7 +25,8 @@ const (
 	tryPause      = 200 * time.Millisecond
 )
 
-// Source is the cluster that is backed up.
+// Source is the cluster that is backed up. Snapshot passes the chunks of a shard to each, in order; chunks whose hashes
+// are in have come without their data.
 type Source interface {
 	Table(ctx context.Context) (*ebbv1.Table, error)
 	Snapshot(ctx context.Context, shard uint32, have [][]byte, each func(*client.SnapshotChunk) error) (*client.SnapshotSummary, error)
