@@ -93,8 +93,8 @@ func (w *bitmapWorld) timed(ctx context.Context, ask func(ctx context.Context) e
 
 func clusterDay(day int) string { return fmt.Sprintf("day/%02d", day) }
 
-// clusterDays is the union of the bitmaps of the first days. The directories know the count of a single bitmap. Without
-// one more id, which no bitmap has, it is counted like the others.
+// clusterDays is the union of the bitmaps of the first days. The directories know the count of a single bitmap. So the
+// expression takes out an id that no bitmap has, and the bitmap is counted like the others.
 func (w *bitmapWorld) clusterDays(days int) client.BitmapExpr {
 	var all []client.BitmapExpr
 	for day := range days {

@@ -284,8 +284,8 @@ func anyDay(first, days int) *ebbv1.BitmapExpr {
 // count asks all states at once how many ids there are in any of the first days.
 func (w *bitmapWorld) count(days int) (uint64, error) {
 	or := anyDay(0, days)
-	// The directories know the count of a single bitmap. Without one more id, which no bitmap has, it is counted like
-	// the others.
+	// The directories know the count of a single bitmap. So the expression takes out an id that no bitmap has, and the
+	// bitmap is counted like the others.
 	q := &ebbv1.BitmapQuestion{
 		Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{
 			or, {Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: w.IDs, Last: w.IDs}}},

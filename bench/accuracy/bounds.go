@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Bound is a promise about a kind whose error has a limit, and not only a distribution.
+// Bound is a promise about a kind whose error has a limit instead of a distribution.
 type Bound struct {
 	Kind    string `json:"kind"`
 	Promise string `json:"promise"`

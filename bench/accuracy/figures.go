@@ -140,8 +140,7 @@ func wordCounters(seed *uint64) []counter {
 	}
 }
 
-// Words measures the report's table of different words, for each of seeds seeds. It calls done, if not nil, after each
-// seed.
+// Words measures the report's table of different words, once for each seed. It calls done, if not nil, after each seed.
 func Words(ctx context.Context, seeds int, done func(seeds int)) ([]Figure, error) {
 	return countWords(ctx, WordsDistinct, seeds, done)
 }
@@ -200,7 +199,7 @@ func Overlaps(seeds int) []Figure {
 	// variable
 	figures[2].Theory = 1 / math.Sqrt(float64(k)*both/each)
 	const similar = float64(both) / (2*each - both)
-	figures[4].Theory = math.Sqrt(similar * (1 - similar) / (k * (2*each - both) / each)) // the union keeps 1.5 times as many hashes
+	figures[4].Theory = math.Sqrt(similar * (1 - similar) / (k * (2*each - both) / each)) // union: 1.5 times as many
 	for seed := range seeds {
 		a, b := must(sketch.NewSet(sketch.SetParams{K: k})), must(sketch.NewSet(sketch.SetParams{K: k}))
 		r := rand.New(rand.NewPCG(uint64(seed), k))

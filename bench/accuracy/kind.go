@@ -145,7 +145,7 @@ func plainKinds() []Kind {
 	}
 }
 
-// rankKind returns a reference kind. Its theory holds from load things a register on.
+// rankKind returns a reference kind. Its theory holds from load things for each register on.
 func rankKind(name, about string, theory func(m float64) float64, load float64, estimate func(*Ranks) float64) Kind {
 	const p = 10
 	m := float64(int(1) << p)

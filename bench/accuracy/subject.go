@@ -21,7 +21,7 @@ type subject interface {
 // skipper is a subject that can skip things that do not change its state. So it can reach very large sizes.
 type skipper interface {
 	subject
-	// skip begins after from things, and calls at when it has reached each size. The sizes ascend.
+	// skip begins when from things are in, and calls at when it has reached each size. The sizes ascend.
 	skip(r *rand.Rand, from uint64, sizes []uint64, at func(i int))
 }
 

@@ -159,7 +159,7 @@ func (af *accuracyFlags) watched(s *session, kind string) accuracy.Options {
 	return o
 }
 
-// paced returns a function that calls f at most once in every. Concurrent callers do not wait.
+// paced returns a function that calls f at most once in the time every. Concurrent callers do not wait.
 func paced(every time.Duration, f func(int)) func(int) {
 	due := make(chan time.Time, 1)
 	due <- time.Now().Add(every)

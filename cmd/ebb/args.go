@@ -63,7 +63,7 @@ func noneOf(what, word string, words []string) error {
 	return usagef("%s %q: one of %s", what, word, strings.Join(words, ", "))
 }
 
-// durationValue is the value of a flag that is a duration of at least least.
+// durationValue is the value of a flag for a duration that is not below least.
 type durationValue struct {
 	d     *time.Duration
 	least time.Duration

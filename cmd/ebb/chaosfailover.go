@@ -76,7 +76,7 @@ func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error)
 	return r.Err()
 }
 
-// failoverText describes the result of a measurement of trials trials.
+// failoverText describes the result of a measurement; trials is how many trials were planned.
 func failoverText(r *proc.FailoverReport, trials int) string {
 	var b strings.Builder
 	fmt.Fprint(&b, plural(r.Trials, "leader", "leaders"), " cut off")

@@ -193,7 +193,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		"run it again; of imports of one source at the same time the last one continues")
 	f.notes(s, r)
 	if err == nil && once {
-		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // all rows are counted: the command must not look as if it had failed
+		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // the import is complete: only a note
 			fmt.Fprintf(s.term.err, "source %q stays until it is dropped: %v\n", source, e)
 		}
 	}

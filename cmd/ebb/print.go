@@ -94,7 +94,7 @@ func text(what string, b []byte) (string, error) {
 	return string(b), nil
 }
 
-// printDistribution prints an answer; asked reports that the question named the bins.
+// printDistribution prints an answer; asked reports whether the question named the bins.
 func (s *session) printDistribution(a *ebbv1.Answer, asked bool) error {
 	switch s.output {
 	case "json":
@@ -302,7 +302,7 @@ func printable(b []byte) string {
 	return s
 }
 
-// unprinted returns the name that printable has printed as text. ok is false if printable prints no name so.
+// unprinted returns the name that printable has printed as text. ok is false if printable prints no name like that.
 func unprinted(text string) (name string, ok bool) {
 	name = text
 	if strings.HasPrefix(text, `"`) {

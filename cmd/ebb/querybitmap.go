@@ -109,7 +109,7 @@ func share(part, whole uint64) string {
 // cohortJSON is the answer to cohort as JSON.
 type cohortJSON struct {
 	Namespace string          `json:"namespace"`
-	Everyone  bool            `json:"everyone"` // rows count all ids of a period, and not only those that occur for the first time
+	Everyone  bool            `json:"everyone"` // rows count all ids, and not only first occurrences
 	Rows      []cohortRowJSON `json:"rows"`
 	AsOfUS    int64           `json:"as_of_us"`
 	Coverage  coverageJSON    `json:"coverage"`

@@ -85,7 +85,7 @@ func (s *session) checkTLS(flags *pflag.FlagSet, t *node.TLS) error {
 // protect it.
 type insecureEndpoint struct{ what, close string }
 
-// insecureEndpoints returns the unprotected endpoints of a node. callersKnown reports that reads and writes need a
+// insecureEndpoints returns the unprotected endpoints of a node. callersKnown reports whether reads and writes need a
 // certificate or a token.
 func insecureEndpoints(cfg *node.Config, callersKnown bool) []insecureEndpoint {
 	var open []insecureEndpoint

@@ -103,7 +103,7 @@ func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-// row returns a line of the table; exact prints exact numbers, for programs.
+// row returns a line of the table; exact makes its numbers exact, for programs.
 func (r *usageJSON) row(exact bool) []string {
 	count := func(n uint64, text func(uint64) string) string {
 		if exact {

@@ -245,7 +245,7 @@ func (h *held) check(f Files, now time.Time) error {
 func (h *held) intermediates() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, der := range h.cert.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil { // X509KeyPair parses only the first; a damaged one is of no use
+		if c, err := x509.ParseCertificate(der); err == nil { // X509KeyPair parses only the first
 			pool.AddCert(c)
 		}
 	}
