@@ -16,25 +16,25 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// BitmapCluster asks a cluster what Bitmaps asks one process: bitmaps placed by slice, loaded through the log of every
-// shard and counted over all nodes. The names of keys are such that no unions of them are kept. Caches are filled with
-// other things before each question.
+// BitmapCluster asks a cluster the question of Bitmaps. The bitmaps are placed by slice, loaded through the log of each
+// shard, and counted on all nodes. The keys have no periods in their names, so that no unions of periods are kept.
+// Other data fills the CPU caches before each question.
 type BitmapCluster struct {
 	Bitmaps
 }
 
-// BitmapClusterResult is what was measured.
+// BitmapClusterResult is the result of a run.
 type BitmapClusterResult struct {
 	Shape         BitmapShape    `json:"shape"`
 	IDs           int64          `json:"ids"`
-	LoadPerSecond float64        `json:"load_ids_per_second"` // acknowledged, from one client
+	LoadPerSecond float64        `json:"load_ids_per_second"` // acknowledged ids of one client
 	Windows       []BitmapWindow `json:"windows"`
 }
 
 // loadersMax is how many days are loaded at a time.
 const loadersMax = 3
 
-// Run loads into a namespace of its own, and asks.
+// Run loads the bitmaps into a namespace of its own, and asks.
 func (b BitmapCluster) Run(ctx context.Context, t Target) (r BitmapClusterResult, err error) {
 	or(&b.IDs, 128_000_000)
 	or(&b.Rounds, 9)
@@ -74,7 +74,8 @@ func (b BitmapCluster) Run(ctx context.Context, t Target) (r BitmapClusterResult
 	return r, nil
 }
 
-// timed asks again and again, with other things in the caches, and answers the median and the least time.
+// timed measures a question several times, with other data in the CPU caches, and returns the median and the least
+// time.
 func (w *bitmapWorld) timed(ctx context.Context, ask func(ctx context.Context) error) (median, least time.Duration, err error) {
 	var took []time.Duration
 	for range w.Rounds + 1 {
@@ -85,15 +86,15 @@ func (w *bitmapWorld) timed(ctx context.Context, ask func(ctx context.Context) e
 		}
 		took = append(took, time.Since(start))
 	}
-	took = took[1:] // the first one finds out where things are
+	took = took[1:] // the first question also has to locate the shards
 	slices.Sort(took)
 	return took[len(took)/2], took[0], nil
 }
 
 func clusterDay(day int) string { return fmt.Sprintf("day/%02d", day) }
 
-// clusterDays are all users of so many days. Of one bitmap the directories know the count: without an id that is in
-// none it is counted as others are.
+// clusterDays is the union of the bitmaps of the first days. The directories know the count of a single bitmap. So the
+// expression takes out an id that no bitmap has, and the bitmap is counted like the others.
 func (w *bitmapWorld) clusterDays(days int) client.BitmapExpr {
 	var all []client.BitmapExpr
 	for day := range days {
@@ -105,7 +106,7 @@ func (w *bitmapWorld) clusterDays(days int) client.BitmapExpr {
 	return client.AnyOf(all...)
 }
 
-// loadCluster loads some days at a time.
+// loadCluster loads the bitmaps, loadersMax days at a time.
 func (w *bitmapWorld) loadCluster(ctx context.Context, c *client.Client, ns string) (ids int64, err error) {
 	var total atomic.Int64
 	var wg sync.WaitGroup
@@ -129,16 +130,16 @@ func (w *bitmapWorld) loadCluster(ctx context.Context, c *client.Client, ns stri
 	return total.Load(), err
 }
 
-// BitWrites measures single random ids: each is a call of a BitWriter, into as many bitmaps as it says, placed on the
-// shards of their keys.
+// BitWrites measures writes of single random ids into several bitmaps. Each write is a call of a BitWriter. The bitmaps
+// are on the shards of their keys.
 type BitWrites struct {
 	Duration time.Duration
-	Keys     int    // 1,000 if 0
-	IDs      uint64 // each below this one; 1,000,000 if 0
+	Keys     int    // number of bitmaps; 1,000 if 0
+	IDs      uint64 // all ids are below it; 1,000,000 if 0
 	Workers  int    // goroutines that write; 2 if 0
 }
 
-// BitWritesResult is what was measured.
+// BitWritesResult is the result of a run.
 type BitWritesResult struct {
 	Acknowledged int64         `json:"acknowledged"`
 	Changed      int64         `json:"changed"`
@@ -147,7 +148,7 @@ type BitWritesResult struct {
 	ServerCPU    time.Duration `json:"server_cpu_ns"`
 }
 
-// Run writes, and waits until all is acknowledged.
+// Run writes for the duration, and waits until all ids are acknowledged.
 func (b BitWrites) Run(ctx context.Context, t Target) (r BitWritesResult, err error) {
 	or(&b.Keys, 1000)
 	or(&b.IDs, 1_000_000)

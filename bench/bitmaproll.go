@@ -12,15 +12,15 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// rolledDays is how many of the last days are measured, with windows that end with each of them.
+// rolledDays is how many of the last days are measured. A window ends with each of them.
 const rolledDays = 7
 
-// unionBytes is how much all unions may take, as in a node by default.
+// unionBytes bounds the memory of all unions, as in a node by default.
 const unionBytes = 512 << 20
 
-// BitmapRolling is a window that rolls on, a day at a time, over weeks before anything is measured. Each day it is
-// asked for three times, the caches filled with other things before each: First finds the unions of earlier windows and
-// the new day, Second makes a union that ends with that day, and Third finds two unions. Times are the median of the
+// BitmapRolling is the result for a window that moves by a day at a time. It moves for weeks before it is measured.
+// Each day it is asked for three times, with other data in the CPU caches. First finds the unions of earlier windows
+// and the new day. Second makes a union that ends with that day. Third finds two unions. Times are medians over the
 // last days.
 type BitmapRolling struct {
 	Days   int           `json:"days"`
@@ -28,12 +28,12 @@ type BitmapRolling struct {
 	First  time.Duration `json:"first_ns"`
 	Second time.Duration `json:"second_ns"`
 	Third  time.Duration `json:"third_ns"`
-	Unions int           `json:"unions"` // that are kept in the end, in each state
+	Unions int           `json:"unions"` // kept at the end, in each state
 	Bytes  int           `json:"union_bytes"`
-	Made   uint64        `json:"unions_made"` // in each state, in all days
+	Made   uint64        `json:"unions_made"` // in each state, on all days
 }
 
-// roll asks for windows that end with each day.
+// roll asks for the windows that end with each day.
 func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err error) {
 	r.Days = days
 	mems, kept := make([]*mapped.Memory, len(w.states)), make([]*shard.UnionCache, len(w.states))
@@ -81,7 +81,8 @@ func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err 
 	return r, nil
 }
 
-// askUnion asks a state as a node does. Evicted pages are not in use, because there is one question at a time.
+// askUnion asks a state as a node does. Evicted pages are not in use then, because there is only one question at a
+// time.
 func askUnion(s *shard.State, kept *shard.UnionCache, mem *mapped.Memory, q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
 	view := s.Freeze()
 	defer view.Release()

@@ -21,71 +21,71 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Bitmaps measures Spool's question in one process, states of shards without log and network: how many different users
-// were there within 1, 7 and 30 days, a bitmap of all users for each day. The slices of the bitmaps lie in as many
-// states as there are cores, which are asked at once; nothing is kept from one question for the next, and the caches
-// are filled with other things before each. Then the same with unions of periods kept, as a node keeps them, for
-// windows that roll: see BitmapRolling.
+// Bitmaps measures Spool's question in one process, on states of shards without log and network. The question is how
+// many different users there were within 1, 7 and 30 days, with one bitmap of users for each day. The slices of the
+// bitmaps are spread over as many states as there are cores, and all states are asked at once. Nothing is cached
+// between questions, and other data fills the CPU caches before each. Then windows that roll are measured, with unions
+// of periods kept as a node keeps them: see BitmapRolling.
 type Bitmaps struct {
-	IDs     uint64 // users; 128,000,000 if 0
+	IDs     uint64 // number of users; 128,000,000 if 0
 	Shape   BitmapShape
 	Rounds  int  // of each question; 9 if 0
-	Still   bool // without windows that roll
+	Still   bool // do not measure windows that roll
 	Roaring bool
-	Redis   string // a directory to run redis-server in; it is not measured if empty
-	// Say, if not nil, hears what is being done.
+	Redis   string // a directory for redis-server; Redis is not measured if empty
+	// Say, if not nil, is called with a description of each step.
 	Say func(what string)
 }
 
-// BitmapShape says who was there.
+// BitmapShape says which users are in the bitmaps.
 type BitmapShape string
 
-// The shapes. Clustered users come in runs of about 2,000 and stay away in runs of about 18,000.
+// The shapes. In the clustered shape about 2,000 consecutive users are in, and then about 18,000 are out.
 const (
 	BitmapHalf      BitmapShape = "50%"
 	BitmapTwentieth BitmapShape = "5%"
 	BitmapClustered BitmapShape = "clustered"
 )
 
-// BitmapShapes are all of them.
+// BitmapShapes are all the shapes.
 var BitmapShapes = []BitmapShape{BitmapHalf, BitmapTwentieth, BitmapClustered}
 
-// bitmapDays are the windows that are asked for.
+// bitmapDays are the lengths in days of the windows.
 var bitmapDays = []int{1, 7, 30}
 
-// BitmapsResult is what was measured. Times are the median of the rounds.
+// BitmapsResult is the result of a run. Times are medians of the rounds.
 type BitmapsResult struct {
 	Shape         BitmapShape    `json:"shape"`
 	IDs           int64          `json:"ids"` // in all bitmaps
 	LoadPerSecond float64        `json:"load_ids_per_second"`
 	LoadCores     int            `json:"load_cores"`
 	Mapped        int64          `json:"mapped_bytes"`
-	Bandwidth     float64        `json:"memory_bytes_per_second"` // read by all cores, as they come
+	Bandwidth     float64        `json:"memory_bytes_per_second"` // how fast all cores read memory in sequence
 	Windows       []BitmapWindow `json:"windows"`
 
 	Rolling []BitmapRolling `json:"rolling"`
 }
 
-// BitmapWindow is one question.
+// BitmapWindow is the result of one question.
 type BitmapWindow struct {
 	Days    int           `json:"days"`
 	Count   uint64        `json:"count"`
 	Took    time.Duration `json:"took_ns"`
 	Least   time.Duration `json:"least_ns"`
-	Roaring time.Duration `json:"roaring_ns"` // roaring/v2, 0 if it was not measured
-	Redis   time.Duration `json:"redis_ns"`   // BITOP OR and BITCOUNT, 0 if it was not measured
+	Roaring time.Duration `json:"roaring_ns"` // of roaring/v2; 0 if it was not measured
+	Redis   time.Duration `json:"redis_ns"`   // of BITOP OR and BITCOUNT; 0 if it was not measured
 }
 
-// bitmapWorld is the bitmaps of a run.
+// bitmapWorld holds the bitmaps of a run.
 type bitmapWorld struct {
 	Bitmaps
 	days   int
 	states []*shard.State
 	mems   []*mapped.Memory
-	other  []uint64 // to fill the caches with
+	other  []uint64 // other data, to fill the CPU caches
 }
 
-// Run loads and asks.
+// Run loads the bitmaps, and asks.
 func (b Bitmaps) Run(ctx context.Context) (r BitmapsResult, err error) {
 	or(&b.IDs, 128_000_000)
 	or(&b.Rounds, 9)
@@ -150,8 +150,7 @@ func bitmapKey(day int) []byte {
 	return time.Date(2011, 11, 1+day, 0, 0, 0, 0, time.UTC).AppendFormat([]byte("play/"), time.DateOnly)
 }
 
-// eachSlice gives the ids of a day, if there are any, that are in each slice of a part of all slices: part, part+parts,
-// ...
+// eachSlice calls f with the ids of a day in each slice part, part+parts, ..., unless there are none.
 func (w *bitmapWorld) eachSlice(day, part, parts int, f func(ids []uint64) error) error {
 	ids := make([]uint64, 0, 1<<proto.BitSliceBits)
 	for slice := uint64(part); slice<<proto.BitSliceBits < w.IDs; slice += uint64(parts) {
@@ -167,7 +166,7 @@ func (w *bitmapWorld) eachSlice(day, part, parts int, f func(ids []uint64) error
 	return nil
 }
 
-// appendIDs draws the ids of n that follow each other from first on.
+// appendIDs draws ids from the n consecutive ids that begin with first, and appends them.
 func (s BitmapShape) appendIDs(ids []uint64, rng *rand.Rand, first, n uint64) []uint64 {
 	switch s {
 	case BitmapHalf:
@@ -192,8 +191,8 @@ func (s BitmapShape) appendIDs(ids []uint64, rng *rand.Rand, first, n uint64) []
 	return ids
 }
 
-// load applies all ids of all days, a command for each slice, every state on a core of its own. The rate is that of
-// applying, ids drawn and encoded before.
+// load applies the ids of all days to the states, in parallel, with a command for each slice. The rate counts only the
+// time of applying: ids are drawn and encoded before.
 func (w *bitmapWorld) load(ctx context.Context) (ids int64, perSecond float64, err error) {
 	type outcome struct {
 		ids  int64
@@ -227,7 +226,7 @@ func (w *bitmapWorld) load(ctx context.Context) (ids int64, perSecond float64, e
 	return ids, perSecond, err
 }
 
-// bitmapLoader applies entries to a state.
+// bitmapLoader applies log entries to a state.
 type bitmapLoader struct {
 	state   *shard.State
 	stamp   int64
@@ -243,7 +242,7 @@ func (l *bitmapLoader) define() error {
 	return l.apply(raw)
 }
 
-// set puts ids of one slice into a bitmap, and answers how long that took.
+// set sets ids of one slice in a bitmap, and returns how long that took.
 func (l *bitmapLoader) set(key []byte, ids []uint64) (time.Duration, error) {
 	raw, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{
 		{Key: key, Op: ebbv1.BitOp_BIT_OP_SET, Ids: proto.AppendBitIDs(nil, ids)},
@@ -273,7 +272,7 @@ func bitmapAsk(q *ebbv1.BitmapQuestion) *ebbv1.ShardQuestion {
 	return &ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: q}}}
 }
 
-// anyDay is who was there on one of so many days.
+// anyDay is the union of the bitmaps of days days from first on.
 func anyDay(first, days int) *ebbv1.BitmapExpr {
 	or := &ebbv1.BitmapExprs{}
 	for day := range days {
@@ -285,7 +284,8 @@ func anyDay(first, days int) *ebbv1.BitmapExpr {
 // count asks all states at once how many ids there are in any of the first days.
 func (w *bitmapWorld) count(days int) (uint64, error) {
 	or := anyDay(0, days)
-	// Of one bitmap the directories know the count. One id less, and it is counted as others are.
+	// The directories know the count of a single bitmap. So the expression takes out an id that no bitmap has, and the
+	// bitmap is counted like the others.
 	q := &ebbv1.BitmapQuestion{
 		Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{
 			or, {Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: w.IDs, Last: w.IDs}}},
@@ -298,7 +298,7 @@ func (w *bitmapWorld) count(days int) (uint64, error) {
 	return w.total(func(i int) *ebbv1.ShardAnswer { return w.states[i].Ask(bitmapAsk(q), w.states[i].Now()) })
 }
 
-// total adds up what all states count, asked at once.
+// total asks all states at once, and adds up their counts.
 func (w *bitmapWorld) total(ask func(state int) *ebbv1.ShardAnswer) (uint64, error) {
 	counts, errs := make([]uint64, len(w.states)), make([]error, len(w.states))
 	var wg sync.WaitGroup
@@ -322,7 +322,7 @@ func (w *bitmapWorld) total(ask func(state int) *ebbv1.ShardAnswer) (uint64, err
 	return total, nil
 }
 
-// fillCaches reads something else.
+// fillCaches fills the CPU caches with other data.
 func (w *bitmapWorld) fillCaches() { runtime.KeepAlive(sumOf(w.other)) }
 
 func sumOf(words []uint64) (sum uint64) {
@@ -333,7 +333,7 @@ func sumOf(words []uint64) (sum uint64) {
 	return sum
 }
 
-// bandwidth is how fast all cores together read memory that no cache holds.
+// bandwidth measures how fast all cores together read memory that is in no cache.
 func (w *bitmapWorld) bandwidth() float64 {
 	words := make([]uint64, 512<<20/8)
 	for i := 0; i < len(words); i += 512 {
@@ -354,7 +354,7 @@ func (w *bitmapWorld) bandwidth() float64 {
 	return best
 }
 
-// roaring asks the same of roaring bitmaps, split in as many parts.
+// roaring asks the same question of roaring bitmaps, split into as many parts.
 func (w *bitmapWorld) roaring(ctx context.Context, r *BitmapsResult) error {
 	parts := len(w.states)
 	all := make([][]*roaring.Bitmap, parts)

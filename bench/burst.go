@@ -14,27 +14,28 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// burstNamespace counts without decay: what is lost shows to the unit.
+// burstNamespace has no decay, so that each lost increment shows.
 const burstNamespace = "bench-burst"
 
-// Burst measures increments that come in bursts, one a second, to more distributions than fit in a cache, with single
-// questions at the same time. Then it counts everything again. Forget Table's figure: a million distributions, 3,000/s.
+// Burst measures bursts of increments, one a second, to more distributions than fit in a cache, with single questions
+// at the same time. Then it checks all counts. Forget Table's figure is a million distributions and 3,000 increments a
+// second.
 type Burst struct {
-	Duration      time.Duration // of the bursts
+	Duration      time.Duration // how long bursts are sent
 	Distributions int           // 1,100,000 if 0
-	Bins          int           // names a bin is drawn from; 10 if 0
-	Size          int           // increments a burst; 3,000 if 0
+	Bins          int           // number of different bins; 10 if 0
+	Size          int           // increments in a burst; 3,000 if 0
 	Reads         int           // questions a second; 1,000 if 0
-	// Say, if not nil, hears what is being done.
+	// Say, if not nil, is called with a description of each step.
 	Say func(what string)
 }
 
 // BurstResult is what a run of Burst measured.
 type BurstResult struct {
 	Distributions int       `json:"distributions"`
-	Sent          int64     `json:"sent"`      // while filling and in bursts
-	Counted       int64     `json:"counted"`   // by the cluster, over all distributions
-	Different     int       `json:"different"` // distributions that do not count what was sent
+	Sent          int64     `json:"sent"`      // while filling, and in bursts
+	Counted       int64     `json:"counted"`   // sum of all counts in the cluster
+	Different     int       `json:"different"` // distributions whose count differs from what was sent
 	Bursts        Quantiles `json:"bursts"`    // from the first increment to the last acknowledgement
 	Reads         Quantiles `json:"reads"`
 }
@@ -51,7 +52,7 @@ func (b Burst) withDefaults() Burst {
 	return b
 }
 
-// burstRun is a run of Burst.
+// burstRun is the state of one run of Burst.
 type burstRun struct {
 	Burst
 	c    *client.Client
@@ -59,10 +60,10 @@ type burstRun struct {
 	mu   sync.Mutex // guards what follows
 	errs []error
 	rng  *rand.Rand
-	sent []uint32 // by distribution
+	sent []uint32 // increments sent, by distribution
 }
 
-// Run creates a namespace of its own, fills it, sends the bursts and counts.
+// Run creates a namespace of its own, fills it, sends the bursts, and checks the counts.
 func (b Burst) Run(ctx context.Context, t Target) (BurstResult, error) {
 	b = b.withDefaults()
 	c, err := t.dial(ctx)
@@ -120,7 +121,7 @@ func (r *burstRun) draw() int {
 
 func burstKey(i int) string { return "clicks/link/" + strconv.Itoa(i) }
 
-// add counts one event of a distribution.
+// add adds one event to a distribution.
 func (r *burstRun) add(ctx context.Context, i int) {
 	r.mu.Lock()
 	n := r.sent[i]
@@ -167,7 +168,7 @@ func checkAnswers(answers []*ebbv1.Answer) error {
 	return nil
 }
 
-// count asks for every distribution.
+// count reads the counts of all distributions.
 func (r *burstRun) count(ctx context.Context, out *BurstResult) error {
 	const batch = 500
 	for from := 0; from < r.Distributions; from += batch {

@@ -1,2 +1,3 @@
-// Package bench measures a cluster from outside, and the memory of shards from inside, with rivals in the same run.
+// Package bench measures a cluster from outside and the memory of shards from inside. Some runs also measure rivals,
+// such as Redis.
 package bench

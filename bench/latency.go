@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Latencies collects how long things took. The zero value is ready.
+// Latencies collects durations. The zero value is ready to use. Several goroutines may use it.
 type Latencies struct {
 	mu  sync.Mutex // guards all
 	all []time.Duration
 }
 
-// Add records one.
+// Add adds one duration.
 func (l *Latencies) Add(d time.Duration) {
 	l.mu.Lock()
 	l.all = append(l.all, d)
 	l.mu.Unlock()
 }
 
-// Quantiles are of a set of durations.
+// Quantiles are the quantiles of a set of durations.
 type Quantiles struct {
 	N    int           `json:"n"`
 	P50  time.Duration `json:"p50_ns"`
@@ -29,7 +29,7 @@ type Quantiles struct {
 	Max  time.Duration `json:"max_ns"`
 }
 
-// Quantiles summarises what was recorded so far.
+// Quantiles returns the quantiles of the durations added so far.
 func (l *Latencies) Quantiles() Quantiles {
 	l.mu.Lock()
 	all := slices.Clone(l.all)
@@ -42,11 +42,9 @@ func (l *Latencies) Quantiles() Quantiles {
 	return Quantiles{N: len(all), P50: at(0.5), P90: at(0.9), P99: at(0.99), P999: at(0.999), Max: all[len(all)-1]}
 }
 
-// pace calls f at a rate per second for a duration, whether or not earlier
-// calls have returned (an open loop: a slow answer neither slows the load down
-// nor hides from it), and waits for all of them. f is given the moment at which
-// it was let go: timers are up to a millisecond late, and that is not the
-// cluster's doing.
+// pace calls f perSecond times a second for a duration, and waits for all calls. It is an open loop: it does not wait
+// for earlier calls, so a slow answer neither reduces the load nor stays out of the result. f gets the time at which it
+// was started, because timers may be a millisecond late, and that is not the cluster's latency.
 func pace(perSecond int, d time.Duration, stop <-chan struct{}, f func(sent time.Time)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

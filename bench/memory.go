@@ -25,22 +25,23 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Memory measures what distributions take in one process, everything included: states of shards, without log and
-// network. Each of N distributions, whose names have 15 characters, gets one bin after the other, all in turn, as
-// events would come.
+// Memory measures the total memory of distributions in one process, in states of shards without log and network. There
+// are N distributions, whose names have 15 characters. Each in turn gets one bin, and then each the next one, as events
+// would come.
 type Memory struct {
 	N       int
 	Shape   Shape
 	Compact bool
-	// Shards is how many states share the distributions; 8, if 0.
+	// Shards is how many states share the distributions; 8 if 0.
 	Shards int
-	// Load is how long to increment and ask, also during snapshots, at Rate increments a second; 0 leaves it out.
+	// Load is how long to add increments and to ask, alone and then during snapshots; 0 leaves it out. Rate is the
+	// increments a second.
 	Load time.Duration
 	Rate int
 }
 
-// Shape says how many bins distributions have: a number, for all the same, or "pareto": at least 3, with mean 9, one in
-// a thousand above 300.
+// Shape says how many bins distributions have. It is the number for all of them, or "pareto": at least 3 and 9 on
+// average, with more than 300 in one of a thousand.
 type Shape string
 
 // ShapePareto is a mix of many small distributions and a few large ones.
@@ -48,7 +49,7 @@ const ShapePareto Shape = "pareto"
 
 const paretoBinsMax = 10_000
 
-// Check refuses what is no shape.
+// Check returns an error for a text that is no shape.
 func (s Shape) Check() error {
 	if bins, err := strconv.Atoi(string(s)); s != ShapePareto && (err != nil || bins < 1 || bins > paretoBinsMax) {
 		return fmt.Errorf("shape %q: it is %s, or a number of bins from 1 to %d", string(s), ShapePareto, paretoBinsMax)
@@ -79,33 +80,33 @@ func (s Shape) sizes(n int) ([]uint16, error) {
 	return out, nil
 }
 
-// MemoryResult is what was measured. Bytes are beyond those that the process had before.
+// MemoryResult is the result of a run. Bytes are in addition to those of the process before the run.
 type MemoryResult struct {
 	Distributions int     `json:"distributions"`
 	Bins          int     `json:"bins"`
 	BinsEach      float64 `json:"bins_each"`
-	Resident      int64   `json:"resident_bytes"` // of the process, after a collection whose free memory went back
+	Resident      int64   `json:"resident_bytes"` // of the process, after a collection and FreeOSMemory
 	Allocated     int64   `json:"allocated_bytes"`
 	Mapped        int64   `json:"mapped_bytes"` // outside Go's heap
 	Serialised    int64   `json:"serialised_bytes"`
-	FillPerSecond float64 `json:"fill_per_second"` // increments, on one core, that make all of it
+	FillPerSecond float64 `json:"fill_per_second"` // increments a second on one core while filling
 	FillGCShare   float64 `json:"fill_gc_share"`   // of the CPU used
 
 	Load *LoadResult `json:"load,omitempty"`
 }
 
-// LoadResult is of a time in which increments went to distributions that were there, with questions at the same time.
-// Snapshots were made one after the other, or none.
+// LoadResult is the result of increments to existing distributions with questions at the same time, first without
+// snapshots and then with one snapshot after the other.
 type LoadResult struct {
 	PerSecond     float64   `json:"per_second"`       // increments applied
-	ApplyEach     float64   `json:"apply_ns"`         // of CPU, an increment of a batch of 1,000
+	ApplyEach     float64   `json:"apply_ns"`         // CPU ns of an increment in a batch of 1,000
 	GCShare       float64   `json:"gc_share"`         // of the CPU used
-	Read          Quantiles `json:"read"`             // top 10 of one distribution, nothing being written out
-	ReadSnapshots Quantiles `json:"read_snapshotted"` // the same while snapshots are
+	Read          Quantiles `json:"read"`             // top 10 of one distribution, without snapshots
+	ReadSnapshots Quantiles `json:"read_snapshotted"` // the same during snapshots
 	Snapshots     int       `json:"snapshots"`
 }
 
-// PerBin is bytes a bin.
+// PerBin returns bytes divided by the number of bins.
 func (r *MemoryResult) PerBin(bytes int64) float64 { return float64(bytes) / float64(r.Bins) }
 
 const (
@@ -133,7 +134,7 @@ func memoryName(b []byte, prefix string, i int) []byte {
 	return b
 }
 
-// Run builds, measures and lets go.
+// Run builds the distributions, measures their memory, and frees them.
 func (m Memory) Run(ctx context.Context) (MemoryResult, error) {
 	sizes, err := m.Shape.sizes(m.N)
 	if err != nil {
@@ -183,21 +184,21 @@ func (m Memory) Run(ctx context.Context) (MemoryResult, error) {
 	return r, nil
 }
 
-// newMemory is where the pages of a state come from, as in a node.
+// newMemory returns the memory for the pages of a state, of the type that nodes use.
 func newMemory() shard.Memory { return mapped.New() }
 
-// memoryWorld is the states under test.
+// memoryWorld holds the states under test.
 type memoryWorld struct {
 	sizes  []uint16
 	bins   int
-	names  int // different bins
+	names  int // number of different bins
 	shards []*memoryShard
 }
 
-// memoryShard is a state under its lock, as a node holds it.
+// memoryShard is a state with its lock, as in a node.
 type memoryShard struct {
 	mem   shard.Memory
-	mu    sync.RWMutex // guards state, as that of a node does
+	mu    sync.RWMutex // guards state, as in a node
 	state *shard.State
 	stamp int64
 	batch int
@@ -219,7 +220,7 @@ func (w *memoryWorld) addShard(id shard.ID, mem shard.Memory, compact bool) erro
 	return s.apply(raw, 0)
 }
 
-// apply applies a command that counts n increments.
+// apply applies a command with n increments.
 func (s *memoryShard) apply(command []byte, n int) error {
 	s.stamp += 100
 	e := protowire.AppendTag(s.entry[:0], fieldEntryStamp, protowire.Fixed64Type)
@@ -236,7 +237,7 @@ func (s *memoryShard) apply(command []byte, n int) error {
 	return nil
 }
 
-// add puts an increment into the batch, and applies that when it is full.
+// add adds an increment to the batch, and applies the batch when it is full.
 func (s *memoryShard) add(key, bin []byte) error {
 	s.body = proto.AppendIncrement(s.body, &proto.IncrementWire{Key: key, Bin: bin, Amount: 1})
 	s.batch++
@@ -284,7 +285,8 @@ func (w *memoryWorld) fill(ctx context.Context) error {
 	return nil
 }
 
-// load increments and asks: the first half of the time alone, the second during snapshots.
+// load adds increments and asks: for the first half of the time without snapshots, for the second half during
+// snapshots.
 func (w *memoryWorld) load(ctx context.Context, d time.Duration, rate int) (r LoadResult, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -309,10 +311,10 @@ func (w *memoryWorld) load(ctx context.Context, d time.Duration, rate int) (r Lo
 
 type loadCount struct {
 	n    atomic.Int64
-	busy atomic.Int64 // ns in Apply
+	busy atomic.Int64 // ns spent in Apply
 }
 
-// increment adds to random bins at a rate a second, or as fast as it can.
+// increment adds increments of random bins, rate of them a second, or as fast as it can.
 func (w *memoryWorld) increment(ctx context.Context, rate int, c *loadCount) error {
 	rng := rand.New(rand.NewPCG(1, 0x6c6f6164))
 	var key, bin []byte
@@ -339,7 +341,7 @@ func (w *memoryWorld) increment(ctx context.Context, rate int, c *loadCount) err
 	return nil
 }
 
-// random is a distribution of a shard.
+// random returns a random distribution of shard s.
 func (w *memoryWorld) random(rng *rand.Rand, s int) int {
 	return s + rng.IntN(max((len(w.sizes)-s)/len(w.shards), 1))*len(w.shards)
 }
@@ -364,7 +366,7 @@ func (w *memoryWorld) ask(ctx context.Context, d time.Duration) Quantiles {
 	return l.Quantiles()
 }
 
-// snapshot writes out one shard after the other.
+// snapshot writes snapshots of one shard after the other until ctx ends, and returns their number.
 func (w *memoryWorld) snapshot(ctx context.Context) (n int) {
 	for ; ctx.Err() == nil; n++ {
 		s := w.shards[n%len(w.shards)]
@@ -377,14 +379,14 @@ func (w *memoryWorld) snapshot(ctx context.Context) (n int) {
 	return n
 }
 
-// cancelled takes everything until its context is done.
+// cancelled discards what is written, and returns an error when its context has ended.
 type cancelled struct{ ctx context.Context }
 
 func (c cancelled) Write(p []byte) (int, error) { return len(p), c.ctx.Err() }
 
 type footprint struct{ resident, allocated int64 }
 
-// measure collects garbage, gives what is free back to the system, and looks.
+// measure collects garbage, returns free memory to the system, and reads the memory figures.
 func measure() footprint {
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -393,7 +395,7 @@ func measure() footprint {
 	return footprint{resident: residentOf("self"), allocated: int64(stats.HeapAlloc)}
 }
 
-// residentOf is the resident memory of a process, 0 where the system does not say.
+// residentOf returns the resident memory of a process in bytes; 0 if the system does not report it.
 func residentOf(pid string) int64 {
 	raw, err := os.ReadFile("/proc/" + pid + "/statm")
 	if err != nil {
@@ -407,14 +409,14 @@ func residentOf(pid string) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// cpuTime is CPU that the process has used, in seconds.
+// cpuTime is CPU time of the process, in seconds.
 type cpuTime struct{ gc, used float64 }
 
 func readCPU() cpuTime {
-	runtime.GC() // the classes are brought up to date by a collection; its own cost is a part of what is measured
+	runtime.GC() // a collection updates these metrics; its own cost is part of the result
 	samples := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}}
 	metrics.Read(samples)
-	gc := samples[0].Value.Float64() - samples[2].Value.Float64() // marking by idle cores takes nothing from anybody
+	gc := samples[0].Value.Float64() - samples[2].Value.Float64() // marking by idle cores slows nothing down
 	return cpuTime{gc: gc, used: gc + samples[1].Value.Float64()}
 }
 

@@ -14,24 +14,24 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// SmallBitmaps measures what N bitmaps of few ids take in one process, everything included: states of shards, without
-// log and network. Names have 15 characters, ids are random and below 2^32; there are 15 to a bitmap on average, in
-// half of them 6 or fewer, and in one of a thousand above 800.
+// SmallBitmaps measures the total memory of N bitmaps with few ids in one process, in states of shards without log and
+// network. Names have 15 characters; ids are random and below 2^32. A bitmap has 15 ids on average: half of the bitmaps
+// have 6 or fewer, and one of a thousand has more than 800.
 type SmallBitmaps struct {
 	N      int
 	Shards int
-	// InTurn gives each bitmap one id after the other, all in turn, as events would come; otherwise it gets all of them
-	// at once.
+	// InTurn gives each bitmap one id, and then each the next one, as events would come. Otherwise each bitmap gets all
+	// its ids at once.
 	InTurn bool
 }
 
-// SmallBitmapsResult is what was measured. Bytes are beyond those that the process had before.
+// SmallBitmapsResult is the result of a run. Bytes are in addition to those of the process before the run.
 type SmallBitmapsResult struct {
 	Bitmaps       int     `json:"bitmaps"`
 	IDs           int     `json:"ids"`
-	Resident      int64   `json:"resident_bytes"` // of the process, after a collection whose free memory went back
+	Resident      int64   `json:"resident_bytes"` // of the process, after a collection and FreeOSMemory
 	Allocated     int64   `json:"allocated_bytes"`
-	Pages         int64   `json:"page_bytes"` // that the states hold; Memory keeps more, for those who ask next
+	Pages         int64   `json:"page_bytes"` // that the states hold; Memory keeps more pages for reuse
 	FillPerSecond float64 `json:"fill_per_second"`
 }
 
@@ -40,7 +40,7 @@ const (
 	smallIDsMost = 1000
 )
 
-// Beside is how many bytes a bitmap takes in addition to 4 for each of its ids.
+// Beside returns how many bytes a bitmap takes in addition to 4 for each of its ids.
 func (r *SmallBitmapsResult) Beside(bytes int64) float64 {
 	return float64(bytes-idBytes*int64(r.IDs)) / float64(r.Bitmaps)
 }
@@ -54,7 +54,7 @@ func smallSizes(n int) []uint16 {
 	return out
 }
 
-// Run builds, measures and lets go.
+// Run builds the bitmaps, measures their memory, and frees them.
 func (m SmallBitmaps) Run(ctx context.Context) (SmallBitmapsResult, error) {
 	sizes := smallSizes(m.N)
 	before := measure()
@@ -82,7 +82,7 @@ func (m SmallBitmaps) Run(ctx context.Context) (SmallBitmapsResult, error) {
 	return r, nil
 }
 
-// countedMemory counts what is handed out and has not been taken back. One goroutine at a time may use it.
+// countedMemory counts the bytes that are allocated and not yet freed. One goroutine at a time may use it.
 type countedMemory struct {
 	shard.Memory
 	bytes int64

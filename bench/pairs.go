@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// pairs draws (key, bin) pairs uniformly; names are as long as real ones.
+// pairs draws (key, bin) pairs uniformly. Their names are as long as real ones.
 type pairs struct {
 	rng  *rand.Rand
 	keys []string

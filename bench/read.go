@@ -11,24 +11,23 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Read measures linearizable answers: the n most probable bins of
-// distributions of 260 bins.
+// Read measures linearizable answers: the most probable bins of distributions.
 type Read struct {
 	Duration      time.Duration
 	Distributions int // 1,000 if 0
 	Bins          int // 260 if 0
 	Top           int // 10 if 0
-	Batch         int // questions a request carries; 1 if 0
+	Batch         int // questions in a request; 1 if 0
 	Workers       int // requests in flight; 64 if 0
-	// Alone sends every call as a request of its own; otherwise the client may
-	// let single questions share one, as it does for its users.
+	// Alone sends each call as a request of its own. Otherwise the client may let single questions share a request, as
+	// it does by default.
 	Alone bool
 }
 
 // ReadResult is what a run of Read measured.
 type ReadResult struct {
 	Answers         int64         `json:"answers"`
-	Calls           int64         `json:"calls"` // which may have shared requests
+	Calls           int64         `json:"calls"` // calls of the client, which may have shared requests
 	PerSecond       float64       `json:"answers_per_second"`
 	CallsPerS       float64       `json:"calls_per_second"`
 	ServerCPU       time.Duration `json:"server_cpu_ns"`
@@ -46,7 +45,7 @@ func (r Read) withDefaults() Read {
 	return r
 }
 
-// Prepare writes the distributions that Run asks for.
+// Prepare writes the distributions about which Run asks.
 func (r Read) Prepare(ctx context.Context, t Target) error {
 	r = r.withDefaults()
 	c, err := t.dial(ctx)
@@ -57,7 +56,7 @@ func (r Read) Prepare(ctx context.Context, t Target) error {
 	w := c.Writer(client.WriterOptions{})
 	p := newPairs(1, r.Distributions, r.Bins)
 	for _, key := range p.keys {
-		// counts as real categories have them (1/rank), in no order
+		// counts that fall with the rank, as in real categories (1/rank), in random order
 		for rank, i := range p.rng.Perm(r.Bins) {
 			if err := w.Add(ctx, key, p.bins[i], 1_000/float64(1+rank)); err != nil {
 				return err
@@ -67,7 +66,7 @@ func (r Read) Prepare(ctx context.Context, t Target) error {
 	return w.Close(ctx)
 }
 
-// question asks for the most probable bins of the i-th distribution.
+// question asks for the most probable bins of the distribution of a key.
 func (r Read) question(key string) *ebbv1.Question {
 	return &ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
 		Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: uint32(r.Top)},
@@ -81,7 +80,7 @@ func (r Read) options() []client.AskOption {
 	return nil
 }
 
-// Run asks from many workers, each as soon as its last answer has come.
+// Run asks from many workers. Each worker asks again as soon as it has its answer.
 func (r Read) Run(ctx context.Context, t Target) (ReadResult, error) {
 	r = r.withDefaults()
 	c, err := t.dial(ctx)
@@ -137,7 +136,7 @@ func (r Read) Run(ctx context.Context, t Target) (ReadResult, error) {
 	}, nil
 }
 
-// once asks one batch.
+// once asks one batch of questions.
 func (r Read) once(ctx context.Context, c *client.Client, p *pairs) error {
 	questions := make([]*ebbv1.Question, r.Batch)
 	for i := range questions {
@@ -147,7 +146,7 @@ func (r Read) once(ctx context.Context, c *client.Client, p *pairs) error {
 	return r.ask(ctx, c, questions)
 }
 
-// ask asks and checks that the answers are what Prepare wrote.
+// ask asks, and checks that the answers agree with what Prepare wrote.
 func (r Read) ask(ctx context.Context, c *client.Client, questions []*ebbv1.Question) error {
 	answers, err := c.Ask(ctx, questions, r.options()...)
 	if err == nil {
@@ -164,7 +163,7 @@ func (r Read) ask(ctx context.Context, c *client.Client, questions []*ebbv1.Ques
 	return nil
 }
 
-// Paced measures the latency of single questions at a fixed rate.
+// Paced measures the latency of single questions, perSecond of them a second.
 func (r Read) Paced(ctx context.Context, t Target, perSecond int) (Quantiles, error) {
 	r = r.withDefaults()
 	r.Batch = 1

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// ErrNoRedis says that redis-server is not installed, so nothing was compared.
+// ErrNoRedis says that redis-server is not installed, so Redis was not measured.
 var ErrNoRedis = errors.New("redis-server is not installed")
 
-// Redis measures the rival: one redis-server without replicas, fsync always,
-// ZINCRBY of distinct (key, bin) pairs pipelined by 64 from as many connections
-// as workers. It starts and stops its own server on a Unix socket in dir.
+// Redis measures the rival: one redis-server without replicas, with fsync always. It sends ZINCRBY of distinct (key,
+// bin) pairs, 64 in a pipeline, from workers connections. It starts its own server, on a Unix socket in dir, and stops
+// it at the end.
 func Redis(ctx context.Context, dir string, workers, distributions, bins int, d time.Duration) (perSecond float64, err error) {
 	server, err := startRedis(ctx, dir, "--appendonly", "yes", "--appendfsync", "always")
 	if err != nil {
@@ -43,7 +43,7 @@ func Redis(ctx context.Context, dir string, workers, distributions, bins int, d 
 	return float64(done.Load()) / time.Since(start).Seconds(), err
 }
 
-// redisServer is a process of our own.
+// redisServer is a redis-server process that this process has started.
 type redisServer struct {
 	cmd    *exec.Cmd
 	socket string
@@ -129,7 +129,7 @@ func bulk(out []byte, b string) []byte {
 	return append(out, "\r\n"...)
 }
 
-// reply reads one bulk reply, as ZINCRBY sends.
+// reply reads one bulk reply, such as that of ZINCRBY.
 func reply(r *bufio.Reader) error {
 	line, err := r.ReadSlice('\n')
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// redis asks the same of a redis-server: BITOP OR into a key of its own, and BITCOUNT of that.
+// redis asks a redis-server the same question, by BITOP OR into another key and BITCOUNT of that key.
 func (w *bitmapWorld) redis(ctx context.Context, r *BitmapsResult) error {
 	server, err := startRedis(ctx, w.Redis, "--appendonly", "no")
 	if err != nil {
@@ -67,7 +67,7 @@ func (w *bitmapWorld) redis(ctx context.Context, r *BitmapsResult) error {
 	return nil
 }
 
-// respConn calls commands that answer a number or a word.
+// respConn is a connection for commands whose reply is a number or a word.
 type respConn struct {
 	conn net.Conn
 	in   *bufio.Reader

@@ -11,9 +11,9 @@ import (
 	"strconv"
 )
 
-// RedisMemory measures what the same distributions take in a redis-server of its own, in forgettable's layout: a sorted
-// set each, and its sum and its time in keys of their own, NAME._Z and NAME._T. Bytes are those by which the process
-// has grown.
+// RedisMemory measures the memory of the same distributions in a redis-server of its own. They have forgettable's
+// layout: a sorted set for each, with its sum in the key NAME._Z and its time in NAME._T. The result is by how many
+// bytes the process has grown.
 func RedisMemory(ctx context.Context, m Memory) (resident int64, err error) {
 	sizes, err := m.Shape.sizes(m.N)
 	if err != nil {
@@ -41,8 +41,8 @@ func RedisMemory(ctx context.Context, m Memory) (resident int64, err error) {
 	return residentOf(pid) - before, nil
 }
 
-// fillRedis adds one distribution after the other, all bins of each by one command: it never grows, which suits Redis
-// best.
+// fillRedis adds one distribution after the other, with one command for all bins of each. So no distribution grows
+// later, which is best for Redis.
 func fillRedis(ctx context.Context, socket string, sizes []uint16, names int) error {
 	c, err := net.Dial("unix", socket)
 	if err != nil {
@@ -85,7 +85,7 @@ func set(out, key []byte, value string) []byte {
 	return bulk(bulk(out, string(key)), value)
 }
 
-// agreed reads n replies that are an integer or OK.
+// agreed reads n replies, each of them an integer or OK.
 func agreed(r *bufio.Reader, n int) error {
 	for range n {
 		line, err := r.ReadSlice('\n')

@@ -8,13 +8,13 @@ import (
 	"github.com/ebbdb/ebb/client"
 )
 
-// Target is a cluster to be measured.
+// Target is the cluster that is measured.
 type Target struct {
 	// Addrs are gRPC addresses of its nodes.
 	Addrs []string
-	// Options are those of the clients that measure it.
+	// Options are the options of the clients that measure the cluster.
 	Options []client.Option
-	// CPU tells what all its nodes have used so far.
+	// CPU returns how much CPU time all nodes have used so far.
 	CPU func(ctx context.Context) (time.Duration, error)
 	// Profile, if not nil, writes a CPU profile of one node over a duration.
 	Profile func(ctx context.Context, d time.Duration, w io.Writer) error

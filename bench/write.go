@@ -9,13 +9,13 @@ import (
 	"github.com/ebbdb/ebb/client"
 )
 
-// Write measures acknowledged increments: distinct (key, bin) pairs drawn at
-// random, without pre-aggregation.
+// Write measures acknowledged increments of (key, bin) pairs drawn at random. The pairs of a batch are not aggregated
+// first.
 type Write struct {
 	Duration      time.Duration
 	Distributions int // 100,000 if 0
-	Bins          int // names a bin is drawn from; 10 if 0
-	Batch         int // increments a command carries at most; 1,000 if 0
+	Bins          int // number of different bins; 10 if 0
+	Batch         int // most increments of a command; 1,000 if 0
 	Workers       int // goroutines that add; 2 if 0
 }
 
@@ -44,7 +44,7 @@ func or[T comparable](v *T, otherwise T) {
 	}
 }
 
-// Run writes for the duration and waits until all is acknowledged.
+// Run adds increments for the duration, and waits until all are acknowledged.
 func (w Write) Run(ctx context.Context, t Target) (WriteResult, error) {
 	w = w.withDefaults()
 	c, err := t.dial(ctx)
@@ -94,13 +94,13 @@ func (w Write) Run(ctx context.Context, t Target) (WriteResult, error) {
 	}, nil
 }
 
-// Single measures the latency of one increment at a time, at a fixed rate.
+// Single measures the latency of single increments, at a fixed rate.
 type Single struct {
 	Duration  time.Duration
 	PerSecond int // 1,000 if 0
 }
 
-// Run sends single increments in an open loop and returns their latencies.
+// Run sends single increments in an open loop, and returns their latencies.
 func (s Single) Run(ctx context.Context, t Target) (Quantiles, error) {
 	or(&s.Duration, 10*time.Second)
 	or(&s.PerSecond, 1_000)
@@ -110,7 +110,7 @@ func (s Single) Run(ctx context.Context, t Target) (Quantiles, error) {
 	}
 	defer c.Close()
 	p := newPairs(1, 10_000, 10)
-	for range 2_000 { // open the sessions and connections
+	for range 2_000 { // open the sessions and connections first
 		key, bin := p.next()
 		if err := c.Increment(ctx, "", client.Increment{Key: key, Bin: bin, Amount: 1}); err != nil {
 			return Quantiles{}, err

@@ -12,33 +12,32 @@ import (
 )
 
 const (
-	// startMax is how long the nodes may take to serve.
+	// startMax is how long the nodes may take until they serve.
 	startMax = 30 * time.Second
-	// clocksAgree is how long nodes distrust all clocks after these have jumped.
+	// clocksAgree is how long nodes distrust all clocks after the clocks have jumped.
 	clocksAgree = 600 * time.Millisecond
-	// clusterSecret is by which the nodes prove to each other that they are nodes, so that a test may make tokens.
+	// clusterSecret is the secret by which nodes recognize each other. It also lets a test create tokens.
 	clusterSecret = "ebb_cluster_secret_of_every_cluster_of_ebbtest"
-	// clientIP is where clients are in the simulated network.
+	// clientIP is the address of clients in the simulated network.
 	clientIP = "10.0.1.1"
 )
 
-// Option changes what New starts.
+// Option changes the cluster that New starts.
 type Option func(*sim.Options)
 
-// Nodes sets how many nodes there are (3).
+// Nodes sets the number of nodes; the default is 3.
 func Nodes(n int) Option { return func(o *sim.Options) { o.Nodes = n } }
 
-// Shards sets how many shards there are (4); at least one a node.
+// Shards sets the number of shards; the default is 4. There is at least one shard for each node.
 func Shards(n uint32) Option { return func(o *sim.Options) { o.Shards = n } }
 
-// Seed sets what the network's delays and power cuts are drawn from (0).
+// Seed sets the random seed of the network's delays and of power cuts; the default is 0.
 func Seed(seed uint64) Option { return func(o *sim.Options) { o.Seed = seed } }
 
-// Logger sends the nodes' logs there; without it nothing is logged.
+// Logger sends the logs of the nodes to l. Without it nothing is logged.
 func Logger(l *slog.Logger) Option { return func(o *sim.Options) { o.Logger = l } }
 
-// Cluster is a running cluster. Its nodes are numbered from 0. Whatever goes
-// wrong with it ends the test.
+// Cluster is a running cluster. Its nodes are numbered from 0. A failure of the cluster fails the test.
 type Cluster struct {
 	t     testing.TB
 	nodes *sim.Cluster
@@ -74,7 +73,7 @@ func (c *Cluster) stop() {
 	}
 }
 
-// inBubble reports whether this is synctest's time, which begins in 2000.
+// inBubble reports whether the test runs in a synctest bubble, whose time begins in 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
 
 // Client returns a client of the cluster, which is closed when the test ends.
@@ -99,24 +98,21 @@ func (c *Cluster) Dial(ctx context.Context, addr string) (net.Conn, error) {
 // Now returns the time of day as the nodes see it.
 func (c *Cluster) Now() time.Time { return c.nodes.Clock(0).Now() }
 
-// Advance moves the clocks of all nodes ahead, so that half-lives pass at once.
-// Timeouts and elections are not hurried. It returns when the nodes trust each
-// other's clocks again, after about half a second.
+// Advance moves the clocks of all nodes ahead by d, so that half-lives pass at once. Timeouts and elections do not
+// become faster. It returns when the nodes trust each other's clocks again, after about half a second.
 func (c *Cluster) Advance(d time.Duration) {
 	c.nodes.Advance(d)
 	time.Sleep(clocksAgree)
 }
 
-// Kill ends node i as kill -9 would: its connections break, and its disk keeps
-// what was written.
+// Kill ends node i as kill -9 does: its connections break, and its disk keeps all that was written.
 func (c *Cluster) Kill(i int) { c.nodes.Kill(i) }
 
-// PowerLoss ends node i as a power cut would: its disk loses some of what was
-// not synced.
+// PowerLoss ends node i as a power cut does: its disk loses some of the data that was not synced.
 func (c *Cluster) PowerLoss(i int) { c.nodes.PowerLoss(i) }
 
-// Restart starts dead nodes again, all of them if none is named, and returns
-// when they serve. Without a majority none does, so name enough at a time.
+// Restart starts dead nodes again, or all nodes if none is named. It returns when they serve. They serve only with a
+// majority, so name enough nodes in one call.
 func (c *Cluster) Restart(nodes ...int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startMax)
@@ -141,9 +137,8 @@ func (c *Cluster) Restart(nodes ...int) {
 	}
 }
 
-// Partition splits the nodes into sides that cannot reach each other; those
-// named in no side are one more. Clients still reach every node. It replaces an
-// earlier Partition.
+// Partition splits the nodes into sides that cannot reach each other. The nodes that no side names form one more side.
+// Clients still reach every node. A second Partition replaces the first.
 func (c *Cluster) Partition(sides ...[]int) {
 	c.nodes.Heal()
 	side := make([]int, c.nodes.Nodes())
@@ -164,5 +159,5 @@ func (c *Cluster) Partition(sides ...[]int) {
 // Heal joins all sides again.
 func (c *Cluster) Heal() { c.nodes.Heal() }
 
-// Leader returns the node that leads the shard of a key; -1 if none does now.
+// Leader returns the node that leads the shard of a key; -1 if no node leads it now.
 func (c *Cluster) Leader(ns, key string) int { return c.nodes.LeaderOf(ns, key) }

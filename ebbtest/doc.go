@@ -1,6 +1,5 @@
-// Package ebbtest runs a real cluster inside a test: the nodes, logs and
-// elections of production on a network and disks in memory, with a clock that
-// the test moves.
+// Package ebbtest runs a real cluster inside a test. The nodes, logs and elections are those of production; the network
+// and the disks are in memory, and the test moves the clock.
 //
 //	func TestTrends(t *testing.T) {
 //		c := ebbtest.New(t)
@@ -10,7 +9,6 @@
 //		...
 //	}
 //
-// It works in any test. Inside a testing/synctest bubble the cluster lives in
-// the bubble's time, where a minute's outage costs milliseconds; outside of one,
-// what waits for an election waits for a second or two.
+// It works in any test. Inside a testing/synctest bubble the cluster uses the bubble's time, where an outage of a
+// minute costs milliseconds. Outside a bubble a call that waits for an election takes a second or two.
 package ebbtest

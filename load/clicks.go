@@ -7,28 +7,26 @@ import (
 	"time"
 )
 
-// Clicks generates clicks on short links whose statistics are those of real
-// ones: 1.usa.gov links in 2012 and 2013, 194,118 clicks from 172 countries on
-// 24,005 links.
+// Clicks generates clicks on short links. Its statistics are those of real clicks: on 1.usa.gov links in 2012 and 2013,
+// 194,118 clicks from 172 countries on 24,005 links.
 //
 //   - Countries follow the sun: each has a share of all clicks, and people
 //     everywhere click by their local hour (five times as much at noon as at four
 //     in the morning).
 //   - Links are as unequal as the real ones: 4% of clicks go to the first of
 //     24,005, half to the first 100.
-//   - A part of each country's clicks goes to links of its own taste.
-//   - Every ten minutes another link has its day.
+//   - A part of each country's clicks follows a ranking of links of its own.
+//   - Every ten minutes another link is popular.
 //
-// The same seed and the same times give the same clicks. It is made for one
-// goroutine.
+// The same seed and the same times give the same clicks. One goroutine at a time may use it.
 type Clicks struct {
 	rng   *rand.Rand
 	seed  uint64
 	names []string // of links, by rank
 
-	slot       int64     // of sunTurn, for which the countries below hold
+	slot       int64     // number of the current sunTurn; the two fields below hold for it
 	cumulative []float64 // of countries
-	star       int       // rank of the link that has its day
+	star       int       // rank of the popular link
 }
 
 // Click is one click.
@@ -41,8 +39,8 @@ type Click struct {
 
 const (
 	sunTurn   = 10 * time.Minute // how long the shares of countries stay
-	tasteLove = 0.25             // of a country's clicks go to links of its own taste
-	starLove  = 0.08             // of all clicks go to the link that has its day
+	tasteLove = 0.25             // of a country's clicks follow its own ranking of links
+	starLove  = 0.08             // of all clicks go to the popular link
 	nowhere   = 0.139            // of all clicks have no country
 )
 
@@ -115,13 +113,13 @@ var countries = []struct {
 	{"SI", 5, 1},
 }
 
-// activity is how much people click by their local hour, 1 on average.
+// activity is how much people click in each local hour, relative to an average of 1.
 var activity = [24]float64{
 	0.69, 0.44, 0.25, 0.22, 0.30, 0.36, 0.60, 0.80, 1.05, 1.40, 1.25, 1.26,
 	1.25, 1.40, 1.35, 1.40, 1.50, 1.39, 1.25, 1.30, 1.25, 1.08, 0.95, 0.84,
 }
 
-// linkShares is how many of 194,118 clicks the links up to a rank got.
+// linkShares is how many of 194,118 clicks went to all links up to a rank.
 var linkShares = []struct{ rank, clicks float64 }{
 	{0, 0},
 	{1, 7649},
@@ -196,7 +194,7 @@ func (c *Clicks) Next(t time.Time) Click {
 	return click
 }
 
-// advance sets the shares of countries to those of time t.
+// advance sets the shares of countries for time t.
 func (c *Clicks) advance(t time.Time) {
 	slot := t.UnixNano() / int64(sunTurn)
 	if slot == c.slot {
@@ -223,7 +221,7 @@ func activityAt(hour float64) float64 {
 func (c *Clicks) country() int {
 	x := c.rng.Float64() * c.cumulative[len(c.cumulative)-1]
 	if x < c.cumulative[0] {
-		return 0 // seven of ten
+		return 0 // the first country has seven of ten clicks
 	}
 	return sort.SearchFloat64s(c.cumulative, x)
 }
@@ -241,9 +239,8 @@ func (c *Clicks) link(country int) int {
 	return rank
 }
 
-// rankAt turns a share of all clicks, from 0 to 1, into the rank (from 0) of the
-// link that the click at that place goes to. Between two entries of the table
-// ranks grow by the same factor for the same clicks.
+// rankAt returns the rank, from 0, of the link at position x of all clicks sorted by rank; x is from 0 to 1. Between
+// two entries of the table the rank grows exponentially with the clicks.
 func rankAt(x float64) int {
 	last := len(linkShares) - 1
 	clicks := x * linkShares[last].clicks

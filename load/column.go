@@ -11,12 +11,12 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// A spec says where a value of a row comes from. In text:
+// A spec describes how a value is made from a row. In text:
 //
 //	g            the column of that name (or the field, in JSON lines)
 //	6            the sixth column, from 1
 //	clicks/{g}   a template: {...} is replaced by a column
-//	plays/{t:day}  the same, of a column of times: by the hour, day, week, month, quarter or year that each lies in
+//	plays/{t:day}  a template with a period of a column of times: hour, day, week, month, quarter or year
 //	=all         the constant "all"
 type spec struct {
 	text  string
@@ -27,18 +27,18 @@ type spec struct {
 // part is a literal, or a column.
 type part struct {
 	literal string
-	column  int    // index of the column, from 0; -1 for a literal or a JSON field
+	column  int    // the name of the column; "" for a literal
 	field   string // its name, "" for a literal
-	period  string // such as day: the column is a time, and the value is that period of it
+	period  string // such as day: the column holds a time, and the value is the period of that time
 }
 
-// periodUnits are what a template makes of times.
+// periodUnits are the periods that a template can make from a time.
 var periodUnits = map[string]ebbv1.PlanUnit{
 	"hour": ebbv1.PlanUnit_PLAN_UNIT_HOUR, "day": ebbv1.PlanUnit_PLAN_UNIT_DAY, "week": ebbv1.PlanUnit_PLAN_UNIT_WEEK,
 	"month": ebbv1.PlanUnit_PLAN_UNIT_MONTH, "quarter": ebbv1.PlanUnit_PLAN_UNIT_QUARTER, "year": ebbv1.PlanUnit_PLAN_UNIT_YEAR,
 }
 
-// columnOf is what stands in braces: a column, or a period of one.
+// columnOf parses the text in braces: a column, or a period of a column.
 func columnOf(text string) part {
 	if i := strings.LastIndexByte(text, ':'); i > 0 {
 		if _, known := periodUnits[text[i+1:]]; known {
@@ -48,7 +48,7 @@ func columnOf(text string) part {
 	return part{field: text, column: -1}
 }
 
-// whole is the text in braces.
+// whole returns the text in braces as it was written.
 func (p *part) whole() string {
 	if p.period == "" {
 		return p.field
@@ -58,11 +58,11 @@ func (p *part) whole() string {
 
 func (p *part) isLiteral() bool { return p.field == "" }
 
-// ErrColumn says that the columns that were named are not those of the file, or are no names: Options are wrong, and
-// not the file.
+// ErrColumn says that the Options are wrong, and not the file: a column that they name is not in the file, or is no
+// name.
 var ErrColumn = errors.New("no such column")
 
-// columnError is an ErrColumn in words of its own.
+// columnError is an ErrColumn with a message of its own.
 type columnError string
 
 func (e columnError) Error() string        { return string(e) }
@@ -107,7 +107,7 @@ func parseSpec(what, text string) (*spec, error) {
 	return s, nil
 }
 
-// named reports whether some column is given by name.
+// named reports whether the spec gives a column by name.
 func (s *spec) named() bool {
 	if s == nil {
 		return false
@@ -120,7 +120,7 @@ func (s *spec) named() bool {
 	return false
 }
 
-// resolve finds the columns; header is nil if the file has none.
+// resolve finds the indexes of the columns; header is nil if the file has none.
 func (s *spec) resolve(what string, header []string) error {
 	if s == nil {
 		return nil
@@ -157,7 +157,7 @@ func (s *spec) resolve(what string, header []string) error {
 	return nil
 }
 
-// separatorHint says so if a header of one column looks like several with another separator.
+// separatorHint returns a hint if a header of one column looks like several columns with another separator.
 func separatorHint(header []string) string {
 	if len(header) != 1 {
 		return ""
@@ -175,7 +175,7 @@ func separatorHint(header []string) string {
 	return ""
 }
 
-// periodHint says which periods there are if a column that is not there looks like one.
+// periodHint lists the periods if a column that does not exist looks like a time with a period.
 func periodHint(field string) string {
 	column, _, is := strings.Cut(field, ":")
 	if !is {
@@ -193,11 +193,11 @@ func indexOf(header []string, name string) int {
 	return -1
 }
 
-// errEmptyColumn says that a row lacks a part of a key or bin.
+// errEmptyColumn says that a column of a key or bin is empty.
 var errEmptyColumn = errors.New("is empty (--skip-empty leaves such rows out)")
 
-// value builds the value from a row's fields. In a template an empty column is
-// an error: it would make one key of many.
+// value builds the value from a row's fields. In a template an empty column is an error, because it would give many
+// rows the same key.
 func (s *spec) value(fields []string) (string, error) {
 	if len(s.parts) == 1 {
 		return s.parts[0].value(fields, s.times)
@@ -217,7 +217,8 @@ func (s *spec) value(fields []string) (string, error) {
 	return b.String(), nil
 }
 
-// value is the literal, the field, or the period of the time in it, by the zone that the times are read in.
+// value returns the literal, the field, or the period of the time in the field. The period is in the zone in which
+// times are read.
 func (p *part) value(fields []string, times *timeReader) (string, error) {
 	switch {
 	case p.isLiteral():
@@ -236,7 +237,7 @@ func (p *part) value(fields []string, times *timeReader) (string, error) {
 	} else {
 		at = at.UTC()
 	}
-	// periods are in UTC: what a clock in the zone shows is taken as if it were one in UTC
+	// periods are in UTC, so the local time in the zone is used as if it were UTC
 	at = time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), 0, 0, 0, time.UTC)
 	return query.PeriodAt(periodUnits[p.period], at).String(), nil
 }

@@ -11,23 +11,25 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Where columns are given by number only, nothing says whether the first line holds names. Counted as a row it makes a
-// key of the word "link" and a bin of the word "country"; left out, it may have been a row. So it is looked at.
+// If all columns are given by number, nothing says whether the first line holds names. If a line of names is counted as
+// a row, its words become a key ("link") and a bin ("country"). If the line is skipped, a row may be lost. So the code
+// below judges the first line by its content.
 
-// firstLine is what the first line of a file is.
+// firstLine says whether the first line of a file is a row or holds names.
 type firstLine uint8
 
 const (
-	undecided firstLine = iota // it may be either of the others
-	isRow                      // it has a number or a time, or a word that the lines below it have too
-	isNames                    // it has a name where the line below it has a number or a time
+	undecided firstLine = iota // it may be a row or names
+	isRow                      // it has a number or a time, or a word that a line below repeats
+	isNames                    // it has a name, and the line below it has a number or a time in that column
 )
 
-// judgeFirst says what the first of two records is, by the fields of both, and by further lines that are at hand.
+// judgeFirst judges the first record by its fields, by those of the second record, and by further lines that are
+// already read.
 //
-// A number or a time in the first line makes it a row. But there are tables whose columns are named after years, days
-// or 1, 2, 3. So it is undecided where it has such numbers above others, or both a number and a name above a number. If
-// a word of it comes again, it is a row after all.
+// A number or a time in the first line makes it a row. But the columns of some tables are named after years, days or 1,
+// 2, 3. So the line is undecided if it has such numbers above other values, or both a number and a name above a number.
+// If a later line repeats one of its words, it is a row after all.
 func judgeFirst(first, second []string, further []byte, separator byte) firstLine {
 	var words, names, quantities, columns int // names: above a number; columns: quantities that may be names of columns
 	lines := linesOf(second, further, separator)
@@ -44,7 +46,7 @@ func judgeFirst(first, second []string, further []byte, separator byte) firstLin
 				names++
 			}
 		case field == "":
-			words++ // as above the index of a table
+			words++ // an empty name, as above the index of a table
 		}
 	}
 	if inSequence(first) {
@@ -61,20 +63,20 @@ func judgeFirst(first, second []string, further []byte, separator byte) firstLin
 	return undecided
 }
 
-// linesOf splits the lines below the first, as far as they are at hand. Quotes are not looked at in the further ones.
+// linesOf splits the lines below the first, as far as they are already read. It ignores quotes in the further lines.
 func linesOf(second []string, further []byte, separator byte) [][]string {
 	lines := [][]string{second}
 	for {
 		end := bytes.IndexByte(further, '\n')
 		if end < 0 {
-			return lines // the last line may not be all there
+			return lines // the last line may be incomplete
 		}
 		lines = append(lines, strings.Split(string(trimEnd(further[:end+1])), string(rune(separator))))
 		further = further[end+1:]
 	}
 }
 
-// namesPeriod reports whether a number is a year or a day, and a line below it has something else in its column.
+// namesPeriod reports whether a field is a year or a day, and a line below has something else in that column.
 func namesPeriod(column int, field string, lines [][]string) bool {
 	sort := periodOf(field)
 	return sort != noPeriod && slices.ContainsFunc(lines, func(fields []string) bool {
@@ -82,7 +84,7 @@ func namesPeriod(column int, field string, lines [][]string) bool {
 	})
 }
 
-// period is what the name of a column may be after.
+// period is the kind of period that may name a column.
 type period uint8
 
 const (
@@ -91,7 +93,7 @@ const (
 	aDay
 )
 
-// periodOf takes numbers of four digits from 1000 to 2999 for years, and dates without a time of day for days.
+// periodOf takes numbers from 1000 to 2999 for years, and dates without a time of day for days.
 func periodOf(field string) period {
 	field = strings.TrimSpace(field)
 	if n, err := strconv.ParseUint(field, 10, 16); err == nil && len(field) == 4 && n >= 1000 && n < 3000 {
@@ -103,10 +105,10 @@ func periodOf(field string) period {
 	return aDay
 }
 
-// sequenceMin is from how many numbers on that follow each other they may be names of columns.
+// sequenceMin is how many consecutive numbers may be names of columns, at the least.
 const sequenceMin = 3
 
-// inSequence reports whether the numbers of a line are whole and follow each other by 1.
+// inSequence reports whether the numbers of a line are whole, and each is one more than the last.
 func inSequence(first []string) bool {
 	count, last := 0, int64(0)
 	for _, field := range first {
@@ -126,7 +128,7 @@ func inSequence(first []string) bool {
 func isQuantity(field string) bool {
 	field = strings.TrimSpace(field)
 	if field == "" || unicode.IsLetter(firstRune(field)) {
-		return false // nan and inf, which are names as well
+		return false // nan and inf can also be names
 	}
 	if _, err := proto.ParseNumber(field); err == nil {
 		return true
@@ -140,8 +142,8 @@ func firstRune(text string) rune {
 	return r
 }
 
-// isName reports whether a field may be the name of a column: it begins with a letter, and is none of the words for
-// a value that is missing.
+// isName reports whether a field may be the name of a column: it begins with a letter or '_', and is no word for a
+// missing value.
 func isName(field string) bool {
 	field = strings.ToLower(strings.TrimSpace(field))
 	switch field {
@@ -152,7 +154,8 @@ func isName(field string) bool {
 	return unicode.IsLetter(r) || r == '_'
 }
 
-// recurs reports whether a word of the first line stands in the same column again: names of columns do not. Numbers do.
+// recurs reports whether a later line repeats a word of the first line in the same column: names of columns do not
+// recur. Numbers are not compared, because they may.
 func recurs(first []string, lines [][]string) bool {
 	return slices.ContainsFunc(lines, func(fields []string) bool {
 		for i := range min(len(first), len(fields)) {
@@ -164,7 +167,7 @@ func recurs(first []string, lines [][]string) bool {
 	})
 }
 
-// headed finds out whether the first line holds names, where no column is given by name and no option says it.
+// headed finds out whether the first line holds names, if no column is given by name and no option says it.
 func (r *Reader) headed(first string) (bool, error) {
 	separator := byte(',')
 	if r.opts.Format == TSV {
@@ -172,7 +175,7 @@ func (r *Reader) headed(first string) (bool, error) {
 	}
 	fields, second := r.fieldsOf(first), r.below()
 	if fields == nil || second == nil {
-		return false, nil // a line that cannot be read is refused as a row, and one alone is a row
+		return false, nil // a line that cannot be read is refused as a row, and a single line is a row
 	}
 	further, _ := r.in.Peek(r.in.Buffered())
 	switch judgeFirst(fields, second, further, separator) {
@@ -190,7 +193,7 @@ func (r *Reader) below() []string {
 	if err == nil && next.line != "" {
 		return r.fieldsOf(next.line)
 	}
-	return nil // the next read says what is wrong
+	return nil // the next read returns the error
 }
 
 // fieldsOf returns the fields of a line, nil if it is malformed.
@@ -202,7 +205,7 @@ func (r *Reader) fieldsOf(line string) []string {
 	return nil
 }
 
-// errUndecided refuses a first line that may be either.
+// errUndecided refuses a first line that may be a row or names.
 func errUndecided(first string) error {
 	return columnErrorf("line 1 (%s) may hold the names of columns or be a row: "+
 		"--header says that it holds names, --no-header that it is a row", quote(first))

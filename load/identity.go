@@ -16,37 +16,36 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// What identifies a row is its line and all lines before it. The offset of a row
-// in its ordered source says both:
+// The offset of a row in its ordered source identifies its line and all lines before it:
 //
-//	line << 24 | 24 bits of the sum of the file up to that line
+//	line << 24 | 24 bits of the hash of the file up to that line
 //
-// so the last offsets that the shards remember are checkpoints, which the next
-// import compares with its file: one that was only appended to agrees with all,
-// another one differs at the last with a probability of 1 - 2^-24.
+// So the last offsets that the shards remember are checkpoints. The next import compares them with its file. A file
+// that was only appended to agrees with all checkpoints. Another file differs at the last checkpoint, except with a
+// probability of 2^-24.
 const (
 	markBits = 24
 	markMask = 1<<markBits - 1
 )
 
-// LineOf is the line of an offset of an import.
+// LineOf returns the line number in an offset of an import.
 func LineOf(offset uint64) uint64 { return offset >> markBits }
 
-// ErrOtherFile says that what the source has decided was in another file, or that
-// this one was changed other than by appending, or is read with other options.
+// ErrOtherFile says that the file is not the one that was imported under this source: it is another file, it was
+// changed other than by appending, or it is read with other options.
 var ErrOtherFile = errors.New("this is not the file that was imported under this source")
 
-// salt sums up what else decides how a line counts.
+// salt hashes the namespace and the options that decide how a line counts.
 func (r *Reader) salt(namespace string) uint64 {
 	o := r.opts
 	if namespace == "" {
 		namespace = proto.DefaultNamespace
 	}
 	text := fmt.Sprintf("%q %d %v %q %q %q %q %d %v", namespace, o.Format, o.NoHeader, o.Key, o.Bin, o.Time, o.Amount, o.TimeUnit, o.SkipEmpty)
-	if o.Kind != 0 || o.Value != "" { // without, it is what it was before there were kinds
+	if o.Kind != 0 || o.Value != "" { // without them the hash stays as it was before there were kinds
 		text += fmt.Sprintf(" %d %q", o.Kind, o.Value)
 	}
-	if o.Header || o.TimeFormat != "" || o.Zone != nil { // nor these
+	if o.Header || o.TimeFormat != "" || o.Zone != nil { // the same for these options
 		text += fmt.Sprintf(" %v %q %q", o.Header, o.TimeFormat, zoneName(o.Zone))
 	}
 	return xxh3.HashString(text)
@@ -59,18 +58,17 @@ func zoneName(zone *time.Location) string {
 	return zone.String()
 }
 
-// SourceName proposes a name for the import of this file into a namespace, of the
-// namespace, the file's base name, the options, the header and the first row. A
-// second import finds it again, also when the file has moved or grown. It is
-// called before Next, and reads a line.
+// SourceName proposes a name for the import of this file into a namespace. It is made from the namespace, the file's
+// base name, the options, the header and the first row. A second import finds the same name again, even if the file has
+// moved or grown. Call it before Next; it reads a line.
 func (r *Reader) SourceName(namespace string) string {
 	if len(r.pending) == 0 {
-		_, _ = r.peek() // at the end, or on an error, Next says so again
+		_, _ = r.peek() // at the end, or on an error, Next returns the same again
 	}
 	sum := r.sum
 	switch {
 	case r.foundHeader != 0:
-		sum = r.foundHeader // as when it was taken for a row: so an older import of the file is found again
+		sum = r.foundHeader // as for a row: so an import that took it for one is found again
 	case len(r.pending) > 0:
 		sum = r.pending[0].sum
 	}
@@ -85,10 +83,10 @@ func mix(sum, salt uint64) uint64 {
 	return xxh3.HashString(fmt.Sprint(sum, salt))
 }
 
-// checkpoint is a row that was decided: its line, and the offset it had.
+// checkpoint is a row that was decided: the number of its line, and its offset.
 type checkpoint struct{ line, offset uint64 }
 
-// checkpoints returns those of the last offsets of shards, by line.
+// checkpoints makes checkpoints from the last offsets of the shards, sorted by line.
 func checkpoints(last []uint64) []checkpoint {
 	var points []checkpoint
 	for _, offset := range last {
@@ -100,19 +98,18 @@ func checkpoints(last []uint64) []checkpoint {
 	return points
 }
 
-// identity gives the rows of one import their offsets.
+// identity computes the offsets of the rows of one import.
 type identity struct {
 	salt   uint64
 	points []checkpoint // not yet reached
-	lax    bool         // lines decide alone
+	lax    bool         // only line numbers count, not the content of the file
 }
 
 func (id *identity) offset(line, sum uint64) uint64 {
 	return line<<markBits | mix(sum, id.salt)&markMask
 }
 
-// reach compares the checkpoints up to a line, and returns the offset of the row
-// that ends there.
+// reach compares the checkpoints up to a line with the file, and returns the offset of the row that ends in that line.
 func (id *identity) reach(line, sum uint64) (uint64, error) {
 	offset := id.offset(line, sum)
 	for len(id.points) > 0 && id.points[0].line <= line {
@@ -123,13 +120,13 @@ func (id *identity) reach(line, sum uint64) (uint64, error) {
 		case !id.lax:
 			return 0, fmt.Errorf("lines 1 to %d: %w", p.line, ErrOtherFile)
 		case p.line == line:
-			offset = p.offset // decided, whatever is there now
+			offset = p.offset // the row was decided, even if the line is another one now
 		}
 	}
 	return offset, nil
 }
 
-// end is called at the end of the file.
+// end returns an error if the file ends before the last checkpoint.
 func (id *identity) end() error {
 	if len(id.points) == 0 || id.lax {
 		return nil
@@ -137,8 +134,8 @@ func (id *identity) end() error {
 	return fmt.Errorf("it ends before line %d: %w", id.points[len(id.points)-1].line, ErrOtherFile)
 }
 
-// verify reads a regular file up to the last checkpoint, before anything of it is
-// written. What cannot be read is left to the import to report.
+// verify reads a regular file up to the last checkpoint, before the import writes anything. Read errors are left to the
+// import itself.
 func (id *identity) verify(ctx context.Context, r *Reader) error {
 	if id.lax || len(id.points) == 0 || !r.Regular() {
 		return nil
@@ -147,7 +144,7 @@ func (id *identity) verify(ctx context.Context, r *Reader) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = again.Close() }() // opened for reading
+	defer func() { _ = again.Close() }() // closing a file that was only read cannot lose data
 	ahead := identity{salt: id.salt}
 	for _, p := range id.points {
 		for again.line < p.line {

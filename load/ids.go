@@ -14,9 +14,9 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// ReadIDs reads the ids of a file, and yields each, until yield answers an error. The format is ids (one a line), csv
-// (the column of that name or number, from 1), roaring (its portable format, of 32 or 64 bits) or auto, which tells the
-// others apart by the first bytes. What is no id is refused with BAD_REQUEST and its line.
+// ReadIDs reads the ids of a file and passes each to yield, until yield returns an error. The format is ids (one a
+// line), csv (the column of that name or number, from 1) or roaring (its portable format, of 32 or 64 bits). The format
+// auto recognizes ids and roaring by the first bytes. An invalid id is a BAD_REQUEST that names its line.
 func ReadIDs(in *bufio.Reader, format, column string, opts Options, yield func(id uint64) error) error {
 	if format == "auto" {
 		format = "ids"
@@ -33,8 +33,7 @@ func ReadIDs(in *bufio.Reader, format, column string, opts Options, yield func(i
 	return readIDLines(in, yield)
 }
 
-// isRoaring recognises the beginning of a portable bitmap of 32 bits: a cookie. One of 64 bits begins with a small
-// number, 8 bytes long.
+// isRoaring recognizes the beginning of a portable bitmap: of 32 bits a cookie, of 64 bits a small number of 8 bytes.
 func isRoaring(head []byte) bool {
 	if len(head) < 8 {
 		return false
@@ -57,7 +56,7 @@ func readIDLines(in *bufio.Reader, yield func(id uint64) error) error {
 	})
 }
 
-// readLines yields the lines that are not empty, without blanks around them.
+// readLines yields the lines that are not empty, without blanks around them, and their numbers.
 func readLines(in *bufio.Reader, yield func(n int, text []byte) error) error {
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
@@ -72,9 +71,9 @@ func readLines(in *bufio.Reader, yield func(n int, text []byte) error) error {
 	return lines.Err()
 }
 
-// ReadNames reads the strings of a file, one a line (ids, auto) or those of a column (csv), as ReadIDs does ids, and
-// yields each with its line or row. Whether a column that is given by number has a header say opts or the first lines,
-// as they do to a Reader; the error is ErrColumn if neither does.
+// ReadNames reads the strings of a file as ReadIDs reads ids: one a line (ids, auto) or one column (csv). It yields
+// each with the number of its line or row. If the column is given by number, opts or the first lines say whether there
+// is a header, as for a Reader. If neither does, the error is ErrColumn.
 func ReadNames(in *bufio.Reader, format, column string, opts Options, yield func(line int, name string) error) error {
 	take := func(n int, name string) error {
 		if err := proto.CheckName([]byte(name)); err != nil {
@@ -93,7 +92,7 @@ func ReadNames(in *bufio.Reader, format, column string, opts Options, yield func
 	return readLines(in, func(n int, text []byte) error { return take(n, string(text)) })
 }
 
-// digits is strconv.ParseUint without an allocation.
+// digits does what strconv.ParseUint does, without an allocation.
 func digits(text []byte) (id uint64, ok bool) {
 	if len(text) > 19 {
 		id, err := strconv.ParseUint(string(text), 10, 64)
@@ -117,7 +116,7 @@ func clipped(text string) string {
 
 func readIDColumn(in io.Reader, column string, opts Options, yield func(id uint64) error) error {
 	rowOne := opts.NoHeader
-	opts.NoHeader = !opts.Header // what is no id in row 1 is a header
+	opts.NoHeader = !opts.Header // row 1 is a header if its field is no id
 	return readColumn(in, column, opts, func(row int, text string) error {
 		id, ok := digits([]byte(text))
 		switch {
@@ -130,8 +129,8 @@ func readIDColumn(in io.Reader, column string, opts Options, yield func(id uint6
 	})
 }
 
-// readColumn yields the fields of a column, without blanks around them, and the rows that they are in; not that of a
-// header.
+// readColumn yields the fields of a column, without blanks around them, and the numbers of their rows. It leaves out
+// the header.
 func readColumn(in io.Reader, column string, opts Options, yield func(row int, text string) error) error {
 	c := idColumn{csv: csv.NewReader(in), column: column, opts: opts, at: -1}
 	c.csv.FieldsPerRecord = -1
@@ -171,7 +170,7 @@ type idColumn struct {
 	csv    *csv.Reader
 	column string
 	opts   Options
-	at     int        // from 0; -1: it is not known yet
+	at     int        // index of the column, from 0; -1: not known yet
 	held   [][]string // rows that were read ahead
 }
 
@@ -184,7 +183,7 @@ func (c *idColumn) next() ([]string, error) {
 	return c.csv.Read()
 }
 
-// begin finds the column, and says which row is the first that is not a header, 1 or 2.
+// begin finds the column, and returns the number of the first row that is not a header: 1 or 2.
 func (c *idColumn) begin() (first int, err error) {
 	head, err := c.csv.Read()
 	if err != nil {
@@ -224,11 +223,11 @@ func (c *idColumn) find(head []string) error {
 	return nil
 }
 
-// judge finds out whether the first row holds names, by the one below it.
+// judge finds out from the second row whether the first row holds names.
 func (c *idColumn) judge(head []string) (bool, error) {
 	second, err := c.csv.Read()
 	if err != nil {
-		return false, eofIsEnd(err) // or there is no other
+		return false, eofIsEnd(err) // or there is no second row
 	}
 	c.held = append(c.held, second)
 	switch judgeFirst(head, second, nil, ',') {
@@ -240,7 +239,7 @@ func (c *idColumn) judge(head []string) (bool, error) {
 	return false, nil
 }
 
-// readRoaring reads a portable bitmap of 32 bits, which has a cookie, or of 64.
+// readRoaring reads a portable bitmap of 32 bits, which begins with a cookie, or of 64 bits.
 func readRoaring(in *bufio.Reader, yield func(id uint64) error) error {
 	head, _ := in.Peek(4)
 	read := bitmap.ReadPortable64
@@ -259,7 +258,7 @@ func readRoaring(in *bufio.Reader, yield func(id uint64) error) error {
 	})
 }
 
-// IDs is a set made of ids that come in ascending order. The zero IDs is empty.
+// IDs is a set of ids that are added in ascending order. The zero IDs is empty.
 type IDs struct {
 	slices     []uint64
 	containers []bitmap.Container
@@ -268,7 +267,7 @@ type IDs struct {
 	scratch    [bitmap.ScratchWords]uint64
 }
 
-// Add puts an id in that is above all before.
+// Add adds an id, which must be larger than all ids before it.
 func (d *IDs) Add(id uint64) {
 	if id>>16 != d.slice {
 		d.settle()
@@ -277,7 +276,7 @@ func (d *IDs) Add(id uint64) {
 	d.lows = append(d.lows, uint16(id))
 }
 
-// WriteRoaring writes the set in the portable format of Roaring: of 32 bits if all ids are below 2^32, else of 64.
+// WriteRoaring writes the set in Roaring's portable format: of 32 bits if all ids are below 2^32, else of 64 bits.
 func (d *IDs) WriteRoaring(w io.Writer) error {
 	d.settle()
 	if n := len(d.slices); n > 0 && d.slices[n-1] > 0xffff {
@@ -286,7 +285,7 @@ func (d *IDs) WriteRoaring(w io.Writer) error {
 	return bitmap.WritePortable32(w, idDirectory{d})
 }
 
-// settle makes a container of the present slice.
+// settle makes a container of the current slice.
 func (d *IDs) settle() {
 	if len(d.lows) == 0 {
 		return
@@ -297,7 +296,7 @@ func (d *IDs) settle() {
 	d.lows = d.lows[:0]
 }
 
-// idDirectory makes a bitmap.Directory of a set.
+// idDirectory is a set as a bitmap.Directory.
 type idDirectory struct{ *IDs }
 
 func (d idDirectory) Len() int                         { return len(d.slices) }

@@ -17,70 +17,68 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Importer writes the rows of a Reader into a namespace, each exactly once: it holds an ordered source, whose shards
-// remember how far they are. Run again with the same Source it continues where it was interrupted, if the file begins
-// as it did. Otherwise the error is ErrOtherFile. By then nothing has been written of a file that can be read twice; of
-// a stream, what came before the difference.
+// Importer writes the rows of a Reader into a namespace, each exactly once. It uses an ordered source, for which each
+// shard remembers the last offset. A second run with the same Source continues where the first one was interrupted, if
+// the file begins with the same lines. Otherwise the error is ErrOtherFile. In that case nothing has been written if
+// the file can be read twice; of a stream, the rows before the difference have been written.
 type Importer struct {
 	Client    *client.Client
 	Namespace string // "default" when empty
-	// Source names the import; Reader.SourceName proposes one. Two imports of
-	// one name are one: rows that the first has written are skipped by the second.
+	// Source names the import; Reader.SourceName proposes a name. Two imports with the same name are one: the second
+	// skips the rows that the first has written.
 	Source string
-	// Rate is how many rows a second are written at most; no limit when 0.
+	// Rate is how many rows a second are written at most; 0 is no limit.
 	Rate float64
-	// MaxBatch is how many rows one command carries at most; 1,000 when 0.
+	// MaxBatch is how many rows one command carries at most; 0 means 1,000.
 	MaxBatch int
-	// Timeout is how long a command is tried before the import gives up; 2 min when 0.
+	// Timeout is how long a command is retried before the import gives up; 0 means 2 minutes.
 	Timeout time.Duration
-	// Recheck sends again what an earlier run has written, so that rows which a
-	// shard refused then are reported again. Rate does not hold them back.
+	// Recheck sends the rows of an earlier run again, so that OnRefused gets those that a shard refused then. Rate does
+	// not limit such rows.
 	Recheck bool
-	// Changed makes the import continue where the source is, by the numbers of lines alone, although the file is not
-	// the one that was imported: see ErrOtherFile.
+	// Changed lets the import continue by line numbers alone, although the file differs from the imported one: see
+	// ErrOtherFile.
 	Changed bool
-	// OnResume is called with the last line that an earlier run has decided, if any.
+	// OnResume is called with the last line that an earlier run has decided, if there is one.
 	OnResume func(line uint64)
-	// Progress is called every ProgressEvery (200 ms when 0), and at the end.
+	// Progress is called once in ProgressEvery (0 means 200 ms), and at the end.
 	Progress      func(Progress)
 	ProgressEvery time.Duration
-	// OnRefused is called with each line that is refused, by the reader or by a
-	// shard; from several goroutines.
+	// OnRefused is called with each line that the reader or a shard refuses. Calls come from several goroutines.
 	OnRefused func(Refused)
 }
 
-// Progress says how far an import is.
+// Progress is the progress of an import.
 type Progress struct {
-	Rows    uint64 // read, those refused and skipped included
+	Rows    uint64 // rows read, including refused and skipped ones
 	Resumed uint64 // of Rows: decided by an earlier run, which counted or refused them
 	Refused uint64 // of Rows
 	Empty   uint64 // left out because their key, bin, value or amount is empty; not in Rows
 	Applied uint64 // acknowledged
-	Faded   uint64 // of Applied: so old, or of so small an amount, that they weigh less than the namespace keeps
+	Faded   uint64 // of Applied: too old, or of too small an amount, to reach the threshold of the namespace
 	Bytes   int64  // read from the file, before decompression
 	Size    int64  // of the file; 0 if not known
 	Elapsed time.Duration
-	Rate    float64 // rows a second, since the last Progress
+	Rate    float64 // rows a second, since the last call of Progress
 	Done    bool
 
-	EventClock bool // the namespace lives by the times of the rows
-	// Ahead is the latest time of rows that were refused since they are dated too far ahead of the event clock; zero
-	// without such a row.
+	EventClock bool // the namespace has an event clock
+	// Ahead is the latest time of the rows that were refused because they are too far ahead of the event clock. It is
+	// zero without such a row.
 	Ahead time.Time
-	// Future is the latest time of rows that were refused since it is still to come; zero without such a row. From then
-	// on they count.
+	// Future is the latest time of the rows that were refused because their time has not come yet. It is zero without
+	// such a row. An import after that time counts them.
 	Future time.Time
-	// Floor is what keeps the bins of Faded in the namespace. It is unspecified where the rows make no bins that a
-	// floor is for.
+	// Floor is the setting of the namespace that may keep the bins of Faded rows. It is unspecified if the rows make no
+	// bins to which a floor applies.
 	Floor client.Floor
 }
 
-// interruptedMax is how long an interrupted import takes to write what it has read.
+// interruptedMax is how long an interrupted import may take to write what it has read.
 const interruptedMax = 5 * time.Second
 
-// Run imports until the end of r, an error that ends it, or the end of ctx; what
-// has been read by then is still written if that takes no longer than 5 s. The
-// Progress says how far it came in any case.
+// Run imports until the end of r, an error that ends the import, or the end of ctx. Rows that were read by then are
+// still written, if that takes no longer than 5 s. Run returns the Progress also with an error.
 func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	if im.Source == "" {
 		return Progress{}, errors.New("import: the source has no name")
@@ -106,7 +104,7 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	}
 	run.identity = identity{salt: r.salt(im.Namespace), points: checkpoints(source.Resume().Shards), lax: im.Changed}
 	if r.foundHeader != 0 {
-		_, err = run.identity.reach(1, r.foundHeader) // an earlier version may have counted it as a row
+		_, err = run.identity.reach(1, r.foundHeader) // an earlier version may have counted the header as a row
 	}
 	if err == nil {
 		err = run.identity.verify(ctx, r)
@@ -128,7 +126,7 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	return p, err
 }
 
-// open takes the source over, for as long as a command is tried.
+// open takes over the source. It is bounded by how long a command is retried.
 func (im *Importer) open(ctx context.Context, run *run) (*client.Source, error) {
 	ctx, cancel := im.withTimeout(ctx)
 	defer cancel()
@@ -138,7 +136,7 @@ func (im *Importer) open(ctx context.Context, run *run) (*client.Source, error) 
 	})
 }
 
-// withTimeout bounds a call by how long a command is tried, which may be longer than the client's own timeout.
+// withTimeout bounds a call by how long a command is retried, which may be longer than the client's own timeout.
 func (im *Importer) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if im.Timeout <= 0 {
 		return context.WithTimeout(ctx, client.SourceTimeout)
@@ -146,18 +144,17 @@ func (im *Importer) withTimeout(ctx context.Context) (context.Context, context.C
 	return context.WithTimeout(ctx, im.Timeout)
 }
 
-// namespaceWait is how long a namespace that was just created may be unknown to
-// the node that is asked.
+// namespaceWait is how long a node may not know a namespace that was just created.
 const namespaceWait = 2 * time.Second
 
-// CheckNamespace finds out that a namespace, "" being the default one, does not exist or is deleted, before every row
-// is refused for it. One that was just made has some time to come up.
+// CheckNamespace returns an error if a namespace does not exist or is deleted; "" is the default one. Otherwise the
+// shards would refuse every row. It waits up to 2 s for a namespace that was just created.
 func CheckNamespace(ctx context.Context, c *client.Client, name string) error {
 	_, err := findNamespace(ctx, c, name)
 	return err
 }
 
-// findNamespace is CheckNamespace, and returns the namespace.
+// findNamespace does what CheckNamespace does, and returns the namespace.
 func findNamespace(ctx context.Context, c *client.Client, name string) (client.Namespace, error) {
 	if name == "" {
 		name = proto.DefaultNamespace
@@ -189,7 +186,8 @@ func findNamespace(ctx context.Context, c *client.Client, name string) (client.N
 	}
 }
 
-// floorOf is the floor of distributions, where the rows of an import are counted in them.
+// floorOf returns the floor of the namespace if the rows of an import are counted in distributions, and otherwise
+// unspecified.
 func floorOf(ns client.Namespace, kind client.Kind) client.Floor {
 	if kind = cmp.Or(kind, ns.Kind, client.KindDistribution); kind != client.KindDistribution {
 		return ebbv1.Floor_FLOOR_UNSPECIFIED
@@ -197,7 +195,7 @@ func floorOf(ns client.Namespace, kind client.Kind) client.Floor {
 	return ns.Floor
 }
 
-// run is one Run.
+// run is the state of one call of Run.
 type run struct {
 	importer *Importer
 	reader   *Reader
@@ -206,7 +204,7 @@ type run struct {
 	identity identity
 	floor    client.Floor
 	start    time.Time
-	paced    time.Time // when the first row that counts for Rate was written
+	paced    time.Time // when the first row to which Rate applies was written
 
 	read, refused, resumed, written uint64
 	shown                           time.Time // when Progress was called last
@@ -260,7 +258,7 @@ func (r *run) write(ctx context.Context, row Row, offset uint64) error {
 	return r.source.Add(ctx, offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time, Kind: r.reader.opts.Kind, Value: row.Value})
 }
 
-// pace waits until the next row may be written.
+// pace waits until Rate allows the next row.
 func (r *run) pace(ctx context.Context) error {
 	rate := r.importer.Rate
 	if rate <= 0 {
@@ -284,7 +282,7 @@ func (r *run) pace(ctx context.Context) error {
 	}
 }
 
-// paceMin is the shortest wait: rows go in small bursts.
+// paceMin is the shortest wait. Rows are sent in small bursts instead of shorter waits.
 const paceMin = 2 * time.Millisecond
 
 func (r *run) refuse(refused Refused) {
@@ -302,9 +300,9 @@ func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 	clock, jumped := r.jumps.take(offset), errors.Is(err, proto.ErrTimeJump)
 	future := errors.Is(err, proto.ErrBadTime) && in.Time.UnixMicro() > 0
 	switch {
-	case future: // the shard judges it each time
+	case future: // the shard judges such a row anew each time
 		r.future.add(in.Time)
-	case !jumped && r.source.Decided(offset, in.Key): // the shard knows the code alone
+	case !jumped && r.source.Decided(offset, in.Key): // the shard remembers only the code of the error
 		err = refusedEarlier(in, proto.AsError(err).Code)
 	case jumped:
 		r.jumps.most.add(in.Time)
@@ -315,15 +313,15 @@ func (r *run) refusedByShard(offset uint64, in client.Increment, err error) {
 	r.refuse(Refused{Line: offset >> markBits, Reason: err})
 }
 
-// pendingJumps holds the clocks that rows were too far ahead of, until a shard has answered. It also has the latest
-// time of those that were refused.
+// pendingJumps holds, for each row that is too far ahead, the event clock at that point, until a shard has answered. It
+// also holds the latest time of the rows that were refused for it.
 type pendingJumps struct {
 	mu     sync.Mutex // guards clocks
 	clocks map[uint64]time.Time
 	most   latestTime
 }
 
-// latestTime is the latest of some times.
+// latestTime is the latest of the times that were added.
 type latestTime struct {
 	mu   sync.Mutex // guards time
 	time time.Time
@@ -355,7 +353,7 @@ func (j *pendingJumps) add(offset uint64, clock time.Time) {
 	j.clocks[offset] = clock
 }
 
-// take returns the zero time for any other row.
+// take removes and returns the clock of a row that is too far ahead; the zero time for any other row.
 func (j *pendingJumps) take(offset uint64) time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -364,11 +362,11 @@ func (j *pendingJumps) take(offset uint64) time.Time {
 	return clock
 }
 
-// ErrRefusedEarlier says that an earlier run of an import refused a row, for another reason than its time. It is not
-// judged again.
+// ErrRefusedEarlier says that an earlier run of an import refused a row for another reason than its time. Such a row is
+// not judged again.
 var ErrRefusedEarlier = errors.New("refused by an earlier run")
 
-// refusedEarlier says why a row was refused then. What the limits are now is left out: they may be others.
+// refusedEarlier makes the error of a row that was refused then. It leaves out the limits, which may have changed.
 func refusedEarlier(in client.Increment, code client.Code) error {
 	why := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(code.String(), "CODE_"), "_", " "))
 	why += fmt.Sprintf(" (EBB-%d)", int32(code))
@@ -388,19 +386,19 @@ func (r *run) finish(ctx context.Context) error {
 	return r.source.Close(ctx)
 }
 
-// countedNothing reports whether no row of this run was counted, for certain. What was refused may be sent again.
+// countedNothing reports whether certainly no row of this run was counted. Refused rows may be sent again.
 func (r *run) countedNothing() bool {
 	s := r.source.Stats()
 	return s.Applied+s.Duplicates+s.Skipped+s.Unknown+s.Buffered == 0
 }
 
-// discardSource drops a source that this run has begun and that has counted nothing, so that no import that was refused
-// takes the room of another. Shards keep it where another import has opened it since. If that fails it stays, which
-// `ebb source list` shows.
+// discardSource drops a source that this run has begun and that has counted nothing. Otherwise a refused import would
+// use up a place for sources. Shards keep the source if another import has opened it since. If dropping fails, the
+// source stays, and `ebb source list` shows it.
 func (r *run) discardSource(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptedMax)
 	defer cancel()
-	_ = r.source.Discard(ctx) // it takes a place, and no more
+	_ = r.source.Discard(ctx) // a source that stays only takes a place
 }
 
 func (r *run) show() {
@@ -415,9 +413,9 @@ func (r *run) show() {
 	r.shown, r.shownRead = time.Now(), r.read
 }
 
-// decided tells what this run has had counted from what an earlier one had decided. A shard that has decided a row
-// before may have done so at a try of this run whose answer did not come; rows of earlier runs are those that were
-// skipped, or sent again to be checked.
+// decided returns how many rows this run has counted, and how many an earlier run had decided. A duplicate may be of
+// this run, if the answer to its first try was lost. Rows of earlier runs were skipped, or were sent again to be
+// checked.
 func decided(s client.SourceStats) (now, before uint64) {
 	earlier := min(s.Duplicates, s.Rechecked)
 	return uint64(s.Applied + s.Duplicates - earlier), uint64(s.Skipped + earlier)

@@ -13,10 +13,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// record returns the next line, or the next few if CSV has a line end in quotes.
-// If the lines that follow a quote do not close it properly within LineMax, it is
-// the quote that is wrong: its line alone is refused, and those are read as lines
-// of their own.
+// record returns the next line, or several lines if a CSV field in quotes has line ends. If the lines that follow do
+// not close the quote properly within LineMax, the quote is wrong. Then only its line is refused, and the lines that
+// follow are read as lines of their own.
 func (r *Reader) record() (string, error) {
 	line, err := r.takeLine()
 	if err != nil || r.opts.Format != CSV {
@@ -39,7 +38,7 @@ func (r *Reader) record() (string, error) {
 			wrong = errOpenedQuote
 			continue
 		case err != nil && !errors.As(err, &refused):
-			return "", err // the line may be fine: what ends it was not read
+			return "", err // the line may be correct: reading failed before its end
 		}
 		held = append(held, bufferedLine{more, err, r.sum})
 		if size += 1 + len(more); err != nil || size > r.opts.LineMax {
@@ -66,7 +65,7 @@ func join(line string, more []bufferedLine) string {
 	return b.String()
 }
 
-// unreadLines puts lines that were taken last back, to be read again.
+// unreadLines puts back the lines that were taken last, so that they are read again.
 func (r *Reader) unreadLines(held []bufferedLine) {
 	r.pending = append(held, r.pending...)
 	r.line -= uint64(len(held))
@@ -85,7 +84,7 @@ func (r *Reader) takeLine() (string, error) {
 	return line, err
 }
 
-// nextLine reads one line without its end.
+// nextLine reads one line, without its line end.
 func (r *Reader) nextLine() (string, error) {
 	r.buf = r.buf[:0]
 	long, sum := false, r.ahead
@@ -122,7 +121,7 @@ func (r *Reader) nextLine() (string, error) {
 	return string(line), nil
 }
 
-// trimEnd cuts a line's end off.
+// trimEnd removes the end of a line.
 func trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }

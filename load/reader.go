@@ -16,13 +16,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Format is how a file writes its rows.
+// Format is the format of a file's rows.
 type Format uint8
 
 const (
-	// ByName tells the format by the file's name (.tsv, .csv, .jsonl, .ndjson,
-	// .json, with or without .gz), and otherwise by its first line: an object is
-	// JSON, a tab makes it TSV, else it is CSV.
+	// ByName finds the format by the file's name (.tsv, .csv, .jsonl, .ndjson, .json, with or without .gz). If the name
+	// does not say it, the first line does: an object is JSON, a tab means TSV, anything else is CSV.
 	ByName    Format = iota
 	TSV              // tabs between columns
 	CSV              // commas between columns, quotes as in RFC 4180
@@ -42,38 +41,38 @@ func ParseFormat(text string) (Format, error) {
 	return f, nil
 }
 
-// LineMaxDefault is the longest line that is read; longer ones are refused.
+// LineMaxDefault is the longest line that is read, in bytes; longer lines are refused.
 const LineMaxDefault = 64 << 10
 
-// EmptyBin is what an empty bin counts as.
+// EmptyBin is the bin under which rows with an empty bin are counted.
 const EmptyBin = "-"
 
-// Options say what is in a file. A column is its name in the header, or its
-// number from 1 (in JSON lines: the name of a field, with dots into nested
-// objects). A text with {column} in it is a template, one that begins with '='
+// Options describe a file. A column is given by its name in the header, or by its number from 1. In JSON lines it is
+// the name of a field, with dots for nested objects. A text with {column} is a template; a text that begins with '=' is
 // a constant.
 type Options struct {
 	Format Format
-	// Header says that the first line holds names, NoHeader that it is a row. With neither there is a header if a
-	// column is named; where all are given by number, the first lines say, and if they do not, the error is ErrColumn.
+	// Header says that the first line holds names, NoHeader that it is a row. With neither, there is a header if a
+	// column is given by name. If all columns are given by number, the first lines decide. If they cannot, the error is
+	// ErrColumn.
 	Header, NoHeader bool
 	Key              string // e.g. g, clicks/{g}, plays/{t:day} or =all
 	Bin              string // e.g. country
 	Time             string // "" : the shards' own time
 	Amount           string // "" : 1
-	// Value is the column of what a quantile measures. Its rows have no bins.
+	// Value is the column of the values that a quantile measures. Rows of a quantile have no bins.
 	Value    string
-	Kind     ebbv1.Kind // of the keys; what they are, or their namespace makes, when unspecified
+	Kind     ebbv1.Kind // of the keys; if unspecified, the kind of existing keys, or that of the namespace
 	TimeUnit TimeUnit   // of Time
-	// TimeFormat describes the times of the file, as strftime does (%d/%b/%Y:%H:%M:%S %z) or as a layout of package
+	// TimeFormat describes the times of the file: directives of strftime (%d/%b/%Y:%H:%M:%S %z), or a layout of package
 	// time.
 	TimeFormat string
 	Zone       *time.Location // of times that name none; UTC when nil
 	// SkipEmpty leaves out rows with an empty bin, value or amount, or with an empty column in the key. Without it an
 	// empty bin counts as "-", and the others are refused.
 	SkipEmpty bool
-	// WholeLines leaves out a last line without a line end, and one whose quotes
-	// are still open: the file may be growing. Without it they are rows.
+	// WholeLines leaves out a last line without a line end, and one whose quotes are still open, because the file may
+	// be growing. Without WholeLines they are rows.
 	WholeLines bool
 	// LineMax is the longest line in bytes; 64 KiB when 0.
 	LineMax int
@@ -86,14 +85,14 @@ type Row struct {
 	Bin    string
 	Amount float64
 	Value  float64   // if there is a column of values
-	Time   time.Time // zero: none was asked for
+	Time   time.Time // zero if the Options name no column of times
 
-	last    uint64    // the last of its lines
-	sum     uint64    // of the file up to that line
-	aheadOf time.Time // of a row that is dated too far ahead: the event clock, as far as rows before it have brought it
+	last    uint64    // number of its last line
+	sum     uint64    // hash of the file up to that line
+	aheadOf time.Time // for a row too far ahead: the event clock, as the rows before it have set it
 }
 
-// Refused is an error about one line. Reading continues after it.
+// Refused is an error about one line. Reading continues after that line.
 type Refused struct {
 	Line   uint64
 	Reason error
@@ -114,12 +113,12 @@ var (
 	ErrCorrupt = errors.New("the gzip stream is corrupt")
 )
 
-// Reader reads the rows of one file. It is made for one goroutine.
+// Reader reads the rows of one file. One goroutine at a time may use it.
 type Reader struct {
 	name string
 	opts Options
 	in   *bufio.Reader
-	raw  *countingReader // below the decompression
+	raw  *countingReader // counts bytes before decompression
 	size int64           // of the file; 0: unknown
 	path string          // of a regular file, which can be read again
 	file io.Closer
@@ -128,24 +127,24 @@ type Reader struct {
 	bin, value        *spec          // one of them
 	fields            []string       // of the current row
 	names             []string       // of JSON fields
-	columns           int            // that the header names; 0 without one
+	columns           int            // how many columns the header names; 0 without a header
 	line              uint64         // lines read so far
-	sum               uint64         // of those lines
-	ahead             uint64         // sum of those that were looked at, too
+	sum               uint64         // hash of those lines
+	ahead             uint64         // hash of those lines and of the lines that were read ahead
 	unended           uint64         // number of a last line without a line end
 	empty             uint64         // rows left out by SkipEmpty
 	pending           []bufferedLine // lines that were read ahead
 	times             *timeReader
-	foundHeader       uint64 // sum up to a header that no option and no name of a column said was one
+	foundHeader       uint64 // hash up to a header that neither an option nor the name of a column said was one
 	buf               []byte
-	err               error // that ended the reading
+	err               error // the error that ended the reading
 }
 
-// bufferedLine is a line that was read ahead: nextLine has returned it, and will again.
+// bufferedLine is a line that was read ahead and will be returned again.
 type bufferedLine struct {
 	line string
 	err  error  // a *Refused, if any
-	sum  uint64 // of the file up to this line
+	sum  uint64 // hash of the file up to this line
 }
 
 // countingReader counts the bytes that are read. Other goroutines may load n at any time.
@@ -160,8 +159,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Open opens a file for reading; "-" is the standard input. The file's first bytes say how it is compressed. Close the
-// Reader.
+// Open opens a file for reading; "-" is the standard input. The first bytes of the file say how it is compressed. The
+// caller closes the Reader.
 func Open(path string, opts Options) (*Reader, error) {
 	if path == "-" {
 		return NewReader(os.Stdin, "stdin", opts)
@@ -197,8 +196,7 @@ func open(f *os.File, path string, opts Options) (*Reader, error) {
 	return r, nil
 }
 
-// NewReader reads rows from in; name is that of the file, for its format and for
-// errors.
+// NewReader reads rows from in. name is the name of the file: it may decide the format, and errors show it.
 func NewReader(in io.Reader, name string, opts Options) (*Reader, error) {
 	if opts.LineMax <= 0 {
 		opts.LineMax = LineMaxDefault
@@ -250,7 +248,7 @@ func (r *Reader) parseSpecs() (err error) {
 	return err
 }
 
-// archives are formats that do not look like text, by their first bytes.
+// archives are formats that are not text, with the bytes that they begin with.
 var archives = []struct{ magic, name string }{
 	{"PK\x03\x04", "a zip archive"},
 	{"\x28\xb5\x2f\xfd", "zstd-compressed"},
@@ -276,7 +274,7 @@ func (r *Reader) decompress() error {
 	return nil
 }
 
-// begin looks at the first lines: is it text, which format, is there a header.
+// begin looks at the first lines: whether the file is text, its format, and whether it has a header.
 func (r *Reader) begin() error {
 	first, err := r.peek()
 	if err == io.EOF {
@@ -286,7 +284,7 @@ func (r *Reader) begin() error {
 		return err
 	}
 	head := first.line
-	if first.err != nil { // too long: what was kept of it tells what it is
+	if first.err != nil { // too long: the beginning that was kept shows what the file is
 		head = string(r.buf)
 	}
 	if err := textual(head); err != nil {
@@ -303,7 +301,7 @@ func (r *Reader) begin() error {
 		r.resolveJSON()
 		return nil
 	}
-	header := *first // further lines may be looked at
+	header := *first // a copy: further lines may be read ahead
 	has, err := r.hasHeader(header.line)
 	if err != nil {
 		return err
@@ -333,7 +331,7 @@ func checkOneLine(first string) error {
 		"%s FILE | ebb import - --format jsonl", text, way)
 }
 
-// peek reads a line ahead. A line that is refused is one too.
+// peek reads one more line ahead. A refused line counts as one.
 func (r *Reader) peek() (*bufferedLine, error) {
 	at := r.line
 	r.line += uint64(len(r.pending))
@@ -347,7 +345,7 @@ func (r *Reader) peek() (*bufferedLine, error) {
 	return &r.pending[len(r.pending)-1], nil
 }
 
-// textual refuses the first line of what is no text.
+// textual returns an error if the first line shows that the file is not text.
 func textual(line string) error {
 	for _, a := range archives {
 		if strings.HasPrefix(line, a.magic) {
@@ -396,7 +394,7 @@ func (r *Reader) hasHeader(first string) (bool, error) {
 	return has, err
 }
 
-// numbered reports whether some column is given by its number.
+// numbered reports whether a column is given by its number.
 func (r *Reader) numbered() bool {
 	for _, s := range []*spec{r.key, r.bin, r.time, r.amount, r.value} {
 		if s == nil {
@@ -425,7 +423,7 @@ func (r *Reader) resolve(header []string) error {
 		r.time.resolve("time", header), r.amount.resolve("amount", header), r.value.resolve("value", header))
 }
 
-// resolveJSON gives every field that is named a place in fields.
+// resolveJSON gives each field that a spec names an index in fields.
 func (r *Reader) resolveJSON() {
 	for _, s := range []*spec{r.key, r.bin, r.time, r.amount, r.value} {
 		if s == nil {
@@ -444,8 +442,8 @@ func (r *Reader) resolveJSON() {
 	}
 }
 
-// Next returns the next row. The error is io.EOF at the end. It is *Refused for a line that cannot be used, and the
-// next call continues after it. Any other error names the file and the line reached, and ends the reading.
+// Next returns the next row. At the end the error is io.EOF. For a line that cannot be used the error is a *Refused,
+// and the next call continues after it. Any other error names the file and the line, and ends the reading.
 func (r *Reader) Next() (Row, error) {
 	if r.err != nil {
 		return Row{}, r.err
@@ -466,7 +464,7 @@ func (r *Reader) Next() (Row, error) {
 	}
 }
 
-// errSkip says that a line is left out without a word.
+// errSkip says that a line is left out without an error.
 var errSkip = errors.New("skip")
 
 func (r *Reader) next() (Row, error) {
@@ -504,18 +502,18 @@ func (r *Reader) Size() int64 { return r.size }
 // Empty returns how many rows SkipEmpty has left out.
 func (r *Reader) Empty() uint64 { return r.empty }
 
-// Unended returns the number of the last line if it was reached and has no line
-// end, and 0 otherwise. A file that is still being written may yet go on in it.
+// Unended returns the number of the last line if it was reached and has no line end, and 0 otherwise. If the file is
+// still being written, that line may become longer.
 func (r *Reader) Unended() uint64 { return r.unended }
 
-// Regular reports whether the Reader was opened on a regular file: one that is
-// the same when it is read again, other than a pipe.
+// Regular reports whether Open opened a regular file, which can be read twice, and not a pipe.
 func (r *Reader) Regular() bool { return r.path != "" }
 
-// Header reports whether the first line was taken for a header although no option and no name of a column says so.
+// Header reports whether the first line was taken for a header although neither an option nor the name of a column says
+// so.
 func (r *Reader) Header() bool { return r.foundHeader != 0 }
 
-// Unzoned returns the first time that was read and names no zone, where no option names one; "" if there was none.
+// Unzoned returns the first time that names no zone, if no option names one; "" if there was no such time.
 func (r *Reader) Unzoned() string { return r.times.unzoned }
 
 // Name returns the name that the Reader was given.

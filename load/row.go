@@ -47,8 +47,8 @@ func (r *Reader) parse(line string) (row Row, err error) {
 	return row, r.check(&row)
 }
 
-// checkColumns refuses a row with more columns than the header has names, as a separator in a text without quotes makes
-// them: what follows it stands in the wrong columns. Empty ones at the end are harmless.
+// checkColumns refuses a row with more columns than the header has names. A separator in a text without quotes makes
+// such a row: the values after it are in the wrong columns. Empty columns at the end are harmless.
 func (r *Reader) checkColumns() error {
 	if r.columns == 0 {
 		return nil
@@ -82,7 +82,7 @@ func (r *Reader) parseBin(row *Row, missing []error) (err error) {
 	return err
 }
 
-// leftOut reports whether SkipEmpty leaves out a row for a value of it: one that is empty, or a field that is missing.
+// leftOut reports whether SkipEmpty leaves out a row because one of its values is empty or is a missing field.
 func (r *Reader) leftOut(text string, err error) bool {
 	if err != nil {
 		return r.opts.SkipEmpty && (errors.Is(err, errNoField) || errors.Is(err, errEmptyColumn))
@@ -90,7 +90,7 @@ func (r *Reader) leftOut(text string, err error) bool {
 	return r.opts.SkipEmpty && strings.TrimSpace(text) == ""
 }
 
-// take builds a spec's value. A JSON field that is missing, or that is a list or an object, is an error.
+// take builds the value of a spec. A JSON field that is missing, or that is a list or an object, is an error.
 func (r *Reader) take(s *spec, missing []error) (string, error) {
 	if missing != nil {
 		for _, p := range s.parts {
@@ -125,7 +125,7 @@ func (r *Reader) parseNumbers(row *Row, missing []error) (err error) {
 	return err
 }
 
-// number reads an amount or a value. SkipEmpty leaves the row out if it is empty, or a field that is missing.
+// number reads an amount or a value. If it is empty or a missing field, SkipEmpty leaves the row out.
 func (r *Reader) number(s *spec, what string, missing []error) (float64, error) {
 	text, err := r.take(s, missing)
 	if r.leftOut(text, err) {
@@ -137,7 +137,7 @@ func (r *Reader) number(s *spec, what string, missing []error) (float64, error) 
 	return parseFloat(what, text)
 }
 
-// check refuses what a node would refuse.
+// check refuses a row that a node would refuse.
 func (r *Reader) check(row *Row) error {
 	if err := proto.CheckKey([]byte(row.Key)); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// splitTabs cuts a line at its tabs. There is no quoting in TSV.
+// splitTabs cuts a line at its tabs. TSV has no quotes.
 func splitTabs(line string, fields []string) []string {
 	for {
 		tab := strings.IndexByte(line, '\t')
@@ -80,10 +80,9 @@ func nextField(record string) (field, rest string, err error) {
 	return strings.ReplaceAll(field, `""`, `"`), rest, nil
 }
 
-// quotes follows the quotes of one line; in says that it begins inside some. It
-// reports whether the line ends inside quotes, so that the next line belongs to
-// the same record, or what is wrong with them. Only a quote at the beginning of a
-// field opens one, and a doubled one does not span lines.
+// quotes follows the quotes of one line; in says that the line begins inside a quoted field. It reports whether the
+// line ends inside a quoted field, so that the next line belongs to the same record. The error says what is wrong with
+// the quotes. Only a quote at the beginning of a field opens one. The two quotes of a doubled quote are on one line.
 func quotes(line string, in bool) (open bool, err error) {
 	if in {
 		line = `"` + line
@@ -103,8 +102,8 @@ func quotes(line string, in bool) (open bool, err error) {
 // errNoField says that a row of JSON lacks a field.
 var errNoField = errors.New("no field")
 
-// jsonField returns a field of a JSON object as text; path goes into nested objects
-// by dots. null is empty, and so is what is below null.
+// jsonField returns a field of a JSON object as text. Dots in path lead into nested objects. null is empty, and so is a
+// field below null.
 func jsonField(object map[string]json.RawMessage, path string) (string, error) {
 	raw, ok := object[path]
 	if ok {
@@ -164,7 +163,7 @@ func jsonText(raw json.RawMessage, path string) (string, error) {
 	return string(raw), nil
 }
 
-// jsonSort names what a line of JSON is that is no object.
+// jsonSort names the type of a JSON line that is not an object.
 func jsonSort(line []byte) string {
 	switch bytes.TrimSpace(line)[0] {
 	case '[':
@@ -179,7 +178,7 @@ func jsonSort(line []byte) string {
 	return "a number"
 }
 
-// jsonFields fills fields with those that the specs name, in their order.
+// jsonFields fills fields with the fields that the specs name, in the order of names.
 func jsonFields(line []byte, names, fields []string) ([]string, []error, error) {
 	var object map[string]json.RawMessage
 	err := json.Unmarshal(line, &object)

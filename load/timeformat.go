@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// directives are what strftime and strptime write for the parts of a time, in terms of package time. A fraction of a
-// second is read behind the seconds whether the layout has one or not, so %f, with the point or comma before it, adds
-// nothing. Hours take one digit as well as two, and any number of blanks where the format has one.
+// directives are the directives of strftime and strptime, and what they are in a layout of package time. Package time
+// reads a fraction behind the seconds whether the layout has one or not. So %f, with the point or comma before it, adds
+// nothing. Hours may have one digit instead of two, and any number of blanks may stand where the format has one.
 var directives = map[byte]string{
 	'Y': "2006", 'y': "06", 'm': "01", 'd': "02", 'e': "_2", 'j': "002", 'H': "15", 'k': "15", 'I': "03", 'p': "PM",
 	'M': "04", 'S': "05", 'b': "Jan", 'h': "Jan", 'B': "January", 'a': "Mon", 'A': "Monday",
 	'n': "\n", 't': "\t",
 }
 
-// compounds are directives that stand for several.
+// compounds are the directives that stand for several others.
 var compounds = strings.NewReplacer("%%", "%%", "%F", "%Y-%m-%d", "%T", "%H:%M:%S", "%R", "%H:%M", "%D", "%m/%d/%y")
 
-// shortened are layouts that take one digit as well as two, as strptime does. They are taken where no digit follows.
+// shortened are the layouts that take one digit as well as two, as strptime does. They are used where no digit follows.
 var shortened = map[string]string{"01": "1", "02": "2", "03": "3", "04": "4", "05": "5"}
 
-// parseTimeFormat returns the layouts of package time that a format stands for; none if it is empty. A format has the
-// directives of strftime (%d/%b/%Y:%H:%M:%S %z) or, without any '%', is a layout of Go (02/Jan/2006:15:04:05 -0700).
+// parseTimeFormat returns the layouts of package time that a format stands for; none if it is empty. A format has
+// directives of strftime (%d/%b/%Y:%H:%M:%S %z). Without any '%' it is a layout of Go (02/Jan/2006:15:04:05 -0700).
 func parseTimeFormat(format string) ([]string, error) {
 	if format == "" {
 		return nil, nil
@@ -39,7 +39,7 @@ func parseTimeFormat(format string) ([]string, error) {
 			return nil, formatErrorf(format, "names of zones have several meanings: take %%z, or --time-zone for all times")
 		}
 	}
-	// a layout reads what it writes: a moment whose parts all differ shows which parts it has
+	// a layout reads what it writes: a time whose parts all differ shows which parts the layout has
 	shown := time.Date(2013, 5, 17, 21, 4, 6, 0, time.UTC)
 	again, err := time.Parse(layouts[0], shown.Format(layouts[0]))
 	month := time.Date(shown.Year(), shown.Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -57,8 +57,8 @@ func formatErrorf(format, why string, args ...any) error {
 	return columnErrorf("time format %q: %s", format, fmt.Sprintf(why, args...))
 }
 
-// strptime translates directives. A zone may be written in two ways, and numbers of two digits with one: each is a
-// layout.
+// strptime translates the directives of a format into layouts. There are several, because a zone can be written in two
+// ways, and a number of two digits also with one.
 func strptime(format string) ([]string, error) {
 	var parts []string // literal bytes and layouts of directives
 	zoned, expanded := false, compounds.Replace(format)
@@ -111,8 +111,8 @@ func strptime(format string) ([]string, error) {
 	return layouts, nil
 }
 
-// shorten is the layout of parts that takes one digit, too, where none can follow. Behind '_' package time would take
-// it for another.
+// shorten returns the layout that also takes one digit, where no other digit can follow. After '_' package time would
+// read the shortened layout as another one.
 func shorten(parts []string) string {
 	var b strings.Builder
 	for i, part := range parts {

@@ -10,14 +10,13 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// TimeUnit says how a file writes times.
+// TimeUnit is the unit or the form of the times in a file.
 type TimeUnit uint8
 
 const (
-	// Autodetect takes text with '-', '/' or ':' for a date, and tells numbers by their size:
-	// below 1e11 seconds, below 1e14 milliseconds, else microseconds. (1e11
-	// seconds is the year 5138, 1e11 milliseconds is March 1973.) Digits that may as well be a
-	// date, such as 20150226, or a year are refused: see AmbiguousTime.
+	// Autodetect takes text with '-', '/' or ':' for a date. It finds the unit of a number by its size: below 1e11
+	// seconds, below 1e14 milliseconds, else microseconds. (1e11 seconds is the year 5138, 1e11 milliseconds is March
+	// 1973.) Digits that may also be a date, such as 20150226, or a year are refused: see AmbiguousTime.
 	Autodetect   TimeUnit = iota
 	Seconds               // since 1970
 	Milliseconds          // since 1970
@@ -39,16 +38,16 @@ func ParseTimeUnit(text string) (TimeUnit, error) {
 	return u, nil
 }
 
-// timeReader reads the times of one file. The zero value reads what Autodetect does, in UTC.
+// timeReader reads the times of one file. The zero value reads times as Autodetect does, in UTC.
 type timeReader struct {
 	unit    TimeUnit
 	layouts []string       // of Options.TimeFormat; none without
 	zone    *time.Location // of times that name no zone; nil: UTC
-	latest  int            // which layout the last time had: most files have one
+	latest  int            // index of the layout that the last time had: most files have only one
 	unzoned string         // the first text that named no zone, where no option names one
 }
 
-// newTimeReader makes one of options. The error says what is wrong with TimeFormat.
+// newTimeReader makes a timeReader from options. The error says what is wrong with TimeFormat.
 func newTimeReader(o *Options) (*timeReader, error) {
 	layouts, err := parseTimeFormat(o.TimeFormat)
 	if err != nil {
@@ -57,7 +56,7 @@ func newTimeReader(o *Options) (*timeReader, error) {
 	return &timeReader{unit: o.TimeUnit, layouts: layouts, zone: o.Zone}, nil
 }
 
-// location is where times without a zone are.
+// location returns the zone of times that name none.
 func (m *timeReader) location() *time.Location {
 	if m.zone == nil {
 		return time.UTC
@@ -82,8 +81,7 @@ func (m *timeReader) parse(text string) (time.Time, error) {
 	return parseNumber(text, m.unit)
 }
 
-// looksLikeDate reports whether a text has what separates the parts of a date or of a time of day, and is no number
-// such as 1.3e-9.
+// looksLikeDate reports whether a text has a separator of a date or of a time of day, and is no number such as 1.3e-9.
 func looksLikeDate(text string) bool {
 	if len(text) < 2 || !strings.ContainsAny(text[1:], "-/:") {
 		return false
@@ -92,7 +90,8 @@ func looksLikeDate(text string) bool {
 	return err != nil
 }
 
-// dateLayouts are a date alone, or with a time of day, with or without a zone. Fractions of seconds are read too.
+// dateLayouts are the layouts of a date, alone or with a time of day, with or without a zone. Fractions of seconds are
+// read too.
 var dateLayouts = func() (all []string) {
 	for _, date := range []string{"2006-01-02", "2006/01/02"} {
 		all = append(all, date)
@@ -135,13 +134,13 @@ func (m *timeReader) parseAs(layouts []string, text, wanted string) (time.Time, 
 // AmbiguousTime is an error about digits that may be a date or a number since 1970.
 type AmbiguousTime struct {
 	Text   string
-	Date   time.Time // the one reading
-	Format string    // of that reading, for Options.TimeFormat
-	Number time.Time // the other reading
-	Unit   string    // of that reading: s, ms or us
+	Date   time.Time // the digits read as a date
+	Format string    // of Date, for Options.TimeFormat
+	Number time.Time // the digits read as a number since 1970
+	Unit   string    // of Number: s, ms or us
 }
 
-// Error names both readings and how each is written.
+// Error names both readings and how to write each of them.
 func (a *AmbiguousTime) Error() string {
 	what := "date"
 	if len(a.Text) == len(yearLayout) {
@@ -163,15 +162,15 @@ func (a *AmbiguousTime) number() string {
 	return a.Text + " " + map[string]string{"s": "seconds", "ms": "milliseconds", "us": "microseconds"}[a.Unit]
 }
 
-// Readings returns both readings in RFC 3339, that of a date first.
+// Readings returns both readings in RFC 3339.
 func (a *AmbiguousTime) Readings() (date, number string) {
 	return a.date(), a.Number.Format(time.RFC3339)
 }
 
 const yearLayout = "2006"
 
-// compactDates are years, and dates without separators, which look like numbers. Those with an hour and no minute are
-// none of them: as seconds they are times from 2032 on, and those are written so.
+// compactDates are years, and dates without separators, which look like numbers. Dates with an hour and no minute are
+// left out: as seconds since 1970, such digits are times from 2032 on, which files write so.
 var compactDates = []struct {
 	layout, format string
 	first, last    int // year
@@ -182,8 +181,8 @@ var compactDates = []struct {
 	{"20060102150405", "%Y%m%d%H%M%S", 1900, 2099},
 }
 
-// Ambiguous returns both readings of digits that form a date from 1900 to 2099, or a year from 1000 to 2999, and are a
-// number since 1970 as well; nil for any other text.
+// Ambiguous returns both readings of digits that may be a date or year as well as a number since 1970. Dates are from
+// 1900 to 2099, years from 1000 to 2999. It returns nil for any other text.
 func Ambiguous(text string) *AmbiguousTime { return ambiguous(text) }
 
 func ambiguous(text string) *AmbiguousTime {
@@ -197,16 +196,17 @@ func ambiguous(text string) *AmbiguousTime {
 		}
 		number, err := parseNumber(text, Autodetect)
 		if err != nil {
-			continue // no time since 1970: the date is the only reading
+			continue // it cannot be a number since 1970: the date is the only reading
 		}
 		unit := map[int64]string{1_000_000: "s", 1_000: "ms", 1: "us"}
-		size, _ := strconv.ParseFloat(text, 64) // digits
+		size, _ := strconv.ParseFloat(text, 64) // cannot fail: only digits
 		return &AmbiguousTime{Text: text, Date: date, Format: c.format, Number: number, Unit: unit[Autodetect.micros(size)]}
 	}
 	return nil
 }
 
-// ParseDate reads a date, with or without a time of day and a zone, UTC where none is named; ok says that it is one.
+// ParseDate reads a date, with or without a time of day and a zone; without a zone it is in UTC. ok reports whether the
+// text is such a date.
 func ParseDate(text string) (at time.Time, ok bool) {
 	text = proto.LargeTime(text)
 	for _, layout := range dateLayouts {
@@ -217,7 +217,8 @@ func ParseDate(text string) (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// ParseZone reads the name of a zone, such as Europe/Berlin, UTC or Local, or hours east of Greenwich, such as +02:00.
+// ParseZone reads the name of a zone, such as Europe/Berlin, UTC or Local, or an offset east of Greenwich, such as
+// +02:00.
 func ParseZone(text string) (*time.Location, error) {
 	if t, err := time.Parse("Z07:00", text); err == nil {
 		_, seconds := t.Zone()
@@ -230,9 +231,9 @@ func ParseZone(text string) (*time.Location, error) {
 	return zone, nil
 }
 
-// ParseTime reads a time as people write it: RFC 3339, a date with or without a time of day, in UTC where no zone is
-// named, or a number since 1970, whose unit follows from its size as TimeUnit says. Digits that may be a date or a
-// number are an *AmbiguousTime.
+// ParseTime reads a time as people write it. It takes RFC 3339, or a date with or without a time of day, in UTC if no
+// zone is named. It also takes a number since 1970, whose unit follows from its size: see Autodetect. Digits that may
+// be a date or a number give an *AmbiguousTime.
 func ParseTime(text string) (time.Time, error) {
 	var m timeReader
 	return m.parse(text)
@@ -253,7 +254,7 @@ func parseNumber(text string, unit TimeUnit) (time.Time, error) {
 	}
 	us := n * per
 	if fraction != "" {
-		f, _ := strconv.ParseFloat("0."+fraction, 64) // digits only
+		f, _ := strconv.ParseFloat("0."+fraction, 64) // cannot fail: only digits
 		us += int64(math.Round(f * float64(per)))
 	}
 	return inRange(time.UnixMicro(us).UTC(), text)
@@ -273,7 +274,7 @@ func parseFloatTime(text string, unit TimeUnit) (time.Time, error) {
 	return inRange(time.UnixMicro(int64(us)).UTC(), text)
 }
 
-// micros is how many microseconds the unit has, for a number of that size.
+// micros returns how many microseconds the unit has; for Autodetect, the size of the number decides the unit.
 func (u TimeUnit) micros(size float64) int64 {
 	switch {
 	case u == Seconds || u == Autodetect && size < 1e11:
@@ -294,7 +295,7 @@ func inRange(t time.Time, text string) (time.Time, error) {
 	return t, nil
 }
 
-// quote shows text from a file, shortened and escaped.
+// quote returns a text from a file, shortened and escaped.
 func quote(text string) string {
 	if len(text) > 40 {
 		text = text[:40] + "..."

@@ -11,30 +11,31 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Bound is a promise of a kind whose error has a limit and not a distribution.
+// Bound is a promise about a kind whose error has a limit instead of a distribution.
 type Bound struct {
 	Kind    string `json:"kind"`
 	Promise string `json:"promise"`
-	// Limit is what was promised, Measured what came out: a part of the checks for a rate, the largest error otherwise.
+	// Limit is the promised value, and Measured the result: for a rate a share of the checks, otherwise the largest
+	// error.
 	Limit    float64 `json:"limit"`
 	Measured float64 `json:"measured"`
 	Checks   int     `json:"checks"`
-	// Within the limit, for a rate with 4.5 standard errors to spare.
+	// Within reports whether Measured is within the limit, for a rate with a tolerance of 4.5 standard errors.
 	Within bool `json:"within"`
 }
 
-// rate is a bound of how often something may happen.
+// rate makes a bound of how often something may happen.
 func rate(kind, promise string, limit float64, happened, checks int) Bound {
 	measured, n := float64(happened)/float64(checks), float64(checks)
 	return Bound{kind, promise, limit, measured, checks, measured <= limit+doubtful*math.Sqrt(limit*(1-limit)/n)}
 }
 
-// largest is a bound of how large an error may be.
+// largest makes a bound of how large an error may be.
 func largest(kind, promise string, limit, measured float64, checks int) Bound {
 	return Bound{kind, promise, limit, measured, checks, measured <= limit}
 }
 
-// Bounds checks every promise with so many seeds.
+// Bounds checks each promise with the seeds from 0 to seeds-1.
 func Bounds(seeds int) []Bound {
 	return slices.Concat(countBounds(seeds), quantileBounds(seeds), bloomBounds(seeds), expiringBounds(seeds))
 }
@@ -47,7 +48,7 @@ const (
 
 func itemName(id uint64) []byte { return binary.LittleEndian.AppendUint64(nil, id) }
 
-// countBounds are those of countmin and topk, about all items, those that never came included.
+// countBounds checks countmin and topk, for all items, including those that never came.
 func countBounds(seeds int) []Bound {
 	const epsilon, delta, k = 0.001, 0.01, 50
 	below, above, outside, most, checks := 0, 0, 0, 0.0, 0
@@ -62,7 +63,7 @@ func countBounds(seeds int) []Bound {
 			id := often.Uint64()
 			truth[id]++
 			if err := c.Add(0, 0, hash(id), 1); err != nil {
-				panic(err) // 1 is a fine amount
+				panic(err) // cannot fail: 1 is a valid amount
 			}
 			if err := top.Add(0, 0, itemName(id), 1); err != nil {
 				panic(err)
@@ -92,7 +93,7 @@ func countBounds(seeds int) []Bound {
 	}
 }
 
-// quantileBounds: quantiles of log-normal values.
+// quantileBounds checks quantiles of log-normal values.
 func quantileBounds(seeds int) []Bound {
 	const n = 10_000
 	most, checks := 0.0, 0
@@ -103,14 +104,14 @@ func quantileBounds(seeds int) []Bound {
 		for i := range values {
 			values[i] = math.Exp(3 * r.NormFloat64())
 			if err := q.Add(0, 0, values[i], 1); err != nil {
-				panic(err) // finite and positive
+				panic(err) // cannot fail: the value is finite and positive
 			}
 		}
 		slices.Sort(values)
 		reading := q.At(0)
 		for rank := 1; rank < n; rank += 7 {
 			checks++
-			// between two ranks, where rounding of the part cannot matter
+			// between two ranks, where rounding of the rank does not matter
 			got := reading.Quantile((float64(rank) - 0.5) / n)
 			most = max(most, math.Abs(got/values[rank-1]-1))
 		}
@@ -118,7 +119,7 @@ func quantileBounds(seeds int) []Bound {
 	return []Bound{largest("quantile", "relative error of a quantile", sketch.QuantileAccuracy, most, checks)}
 }
 
-// bloomBounds: filters at their capacity.
+// bloomBounds checks filters at their capacity.
 func bloomBounds(seeds int) []Bound {
 	const keys, probes, target = 50_000, 500_000, 0.0005
 	lost, found := 0, 0
@@ -147,15 +148,16 @@ func bloomBounds(seeds int) []Bound {
 	}
 }
 
-// expiringBounds: filters that forget, at their capacity in a window. What came within the window is found; of what
-// never came, and of what came two windows ago, no more than was promised.
+// expiringBounds checks filters that forget, with as many keys in a window as their capacity. Keys within the window
+// must be found. Of keys that never came, and of keys from two windows ago, no more than the promised share may be
+// found.
 func expiringBounds(seeds int) []Bound {
 	const keys, probes, target, window = 20_000, 200_000, 0.01, decayedHour
 	lost, stale, found := 0, 0, 0
 	for seed := range seeds {
 		f := must(sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: keys, FalseRate: target, Window: window}))
 		r := rand.New(rand.NewPCG(uint64(seed), probes))
-		added := make([]uint64, 4*keys) // a window of keys after the other
+		added := make([]uint64, 4*keys) // four windows of keys, one after the other
 		now := decayedNow
 		for i := range added {
 			added[i] = r.Uint64()

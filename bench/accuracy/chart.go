@@ -14,12 +14,12 @@ const (
 
 // curve is a series of relative errors over sizes.
 type curve struct {
-	name   string // in the legend; not in it when empty
+	name   string // in the legend; empty: not in the legend
 	y      func(r Row) (v float64, ok bool)
 	stroke string // attributes of its line
 }
 
-// ofTheory is f(theory), where a theory is known.
+// ofTheory returns f(theory) for rows with a known theory.
 func ofTheory(f func(r Row, theory float64) float64) func(r Row) (float64, bool) {
 	return func(r Row) (float64, bool) {
 		if r.Theory == nil {
@@ -29,7 +29,7 @@ func ofTheory(f func(r Row, theory float64) float64) func(r Row) (float64, bool)
 	}
 }
 
-// PlotRMSE writes an SVG of the rmse of one kind, with that of theory, over the logarithm of the size.
+// PlotRMSE writes an SVG of the rmse of one kind and of theory, over the logarithm of the size.
 func PlotRMSE(w io.Writer, title string, rows []Row) error {
 	most, known := 0.0, true
 	for _, r := range rows {
@@ -38,7 +38,7 @@ func PlotRMSE(w io.Writer, title string, rows []Row) error {
 			most = max(most, r.RMSE, *r.Theory)
 		}
 	}
-	for _, r := range rows { // where no theory is known, what is far above it elsewhere is cut off
+	for _, r := range rows { // without theory, values far above the other ones are cut off
 		if r.Theory == nil && (most == 0 || r.RMSE < 3*most) {
 			most = max(most, r.RMSE)
 		}
@@ -49,8 +49,8 @@ func PlotRMSE(w io.Writer, title string, rows []Row) error {
 	})
 }
 
-// PlotBias writes an SVG of the bias of one kind, between the lines that an unbiased estimate passes once in 150,000
-// times: 4.5 standard errors of a mean of so many trials.
+// PlotBias writes an SVG of the bias of one kind. Two lines show 4.5 standard errors of the mean of the trials: an
+// unbiased estimate passes them once in 150,000 times.
 func PlotBias(w io.Writer, title string, rows []Row) error {
 	limit := func(r Row, theory float64) float64 { return doubtful * theory / math.Sqrt(float64(r.Trials)) }
 	most := 0.0
@@ -66,7 +66,7 @@ func PlotBias(w io.Writer, title string, rows []Row) error {
 	})
 }
 
-// plot draws curves between two relative errors as a line chart.
+// plot draws curves as a line chart; low and high bound the relative errors on its axis.
 func plot(w io.Writer, title, axis string, low, high float64, rows []Row, curves []curve) error {
 	if high <= low { // every value is exact
 		low, high = low-1e-6, high+1e-6
@@ -90,7 +90,7 @@ func plot(w io.Writer, title, axis string, low, high float64, rows []Row, curves
 	return err
 }
 
-// steps returns ticks that span low to high, 1, 2 or 5 times a power of ten apart.
+// steps returns ticks from low to high. Their distance is 1, 2 or 5 times a power of ten.
 func steps(low, high float64) (ticks []tick) {
 	const most = 7
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/most)))
@@ -107,7 +107,7 @@ func steps(low, high float64) (ticks []tick) {
 	}
 }
 
-// powers returns ticks at 10^0 to 10^end; every second or third one when there are many.
+// powers returns ticks at 10^0 to 10^end; if there are many, only every second or third.
 func powers(end int) (ticks []tick) {
 	for i := 0; i <= max(end, 1); i += 1 + end/10 {
 		ticks = append(ticks, tick{float64(i), fmt.Sprintf("1e%d", i)})

@@ -12,16 +12,16 @@ type Coverage struct {
 	Kind string `json:"kind"`
 	// Stream is how events came: without decay, on time, late or in bursts.
 	Stream string `json:"stream"`
-	// Statistical intervals are those of chance, at a confidence of 95%; the others hold always, or more often.
+	// Statistical intervals contain the truth with a confidence of 95%; the others do always, or more often.
 	Statistical bool `json:"statistical"`
-	// Inside is the part of the intervals that contain the truth.
+	// Inside is the share of the intervals that contain the truth.
 	Inside float64 `json:"inside"`
 	Checks int     `json:"checks"`
 	// Within: Inside is at least 93%, and of statistical intervals at most 97%.
 	Within bool `json:"within"`
 }
 
-// What the parts of intervals that contain the truth are to be.
+// The share of intervals that should contain the truth.
 const (
 	CoverageLeast = 0.93
 	CoverageMost  = 0.97
@@ -29,17 +29,17 @@ const (
 	coverageEffective = 30
 )
 
-// interval is one answer and the truth.
+// interval is the interval of one answer, and the truth.
 type interval struct{ low, high, truth float64 }
 
-// covered is a kind under a stream; a trial draws events and answers intervals.
+// covered is a kind with a stream. A trial draws events, and returns intervals.
 type covered struct {
 	kind, stream string
 	statistical  bool
 	trial        func(r *rand.Rand) []interval
 }
 
-// Coverages tries each kind and stream so often, at a confidence of 95%.
+// Coverages tries each kind and stream trials times, at a confidence of 95%.
 func Coverages(trials int) (out []Coverage) {
 	for i, c := range allCovered() {
 		inside, checks := 0, 0
@@ -90,13 +90,13 @@ func allCovered() (all []covered) {
 	)
 }
 
-// plainStream is of events that do not decay.
+// plainStream is the stream of events that do not decay.
 const plainStream = "no decay"
 
-// A stream ends at coverageNow, by a half-life of an hour.
+// coverageNow is the time at which a stream ends; the half-life is an hour.
 const coverageNow = 1000 * decayedHour
 
-// halfLifeOf is that of a stream, 0 for none.
+// halfLifeOf returns the half-life of a stream; 0 for none.
 func halfLifeOf(stream string) sketch.Tick {
 	if stream == plainStream {
 		return 0
@@ -104,10 +104,10 @@ func halfLifeOf(stream string) sketch.Tick {
 	return decayedHour
 }
 
-// arrival is the time of an event, and the clock when it comes.
+// arrival is the time of an event, and the clock when the event comes.
 type arrival struct{ at, clock sketch.Tick }
 
-// weight is what it counts in the end.
+// weight returns how much the event counts at coverageNow.
 func (a arrival) weight(stream string) float64 {
 	if stream == plainStream {
 		return 1
@@ -115,7 +115,8 @@ func (a arrival) weight(stream string) float64 {
 	return math.Exp2(-float64(coverageNow-a.at) / float64(decayedHour))
 }
 
-// arrivals draws n events over some half-lives: at any time, up to many half-lives late, or a few dozen at a time.
+// arrivals draws n events over eight half-lives. Events come on time, up to many half-lives late, or in bursts of one
+// time.
 func arrivals(r *rand.Rand, stream string, n int) []arrival {
 	const span = 8 * decayedHour
 	out := make([]arrival, n)
@@ -151,7 +152,8 @@ func drawBin(r *rand.Rand) uint32 {
 	return 0
 }
 
-// coverDistribution: the interval of a bin's probability is about what events are drawn from.
+// coverDistribution checks the interval of a bin's probability. The truth is the probability with which events are
+// drawn.
 func coverDistribution(r *rand.Rand, stream string) (out []interval) {
 	p := sketch.Params{Decay: sketch.HalfLife, HalfLife: halfLifeOf(stream), Threshold: 0.001, OrderFree: true}
 	if p.HalfLife == 0 {
@@ -160,7 +162,7 @@ func coverDistribution(r *rand.Rand, stream string) (out []interval) {
 	var d sketch.Distribution
 	for _, a := range arrivals(r, stream, 300+r.IntN(500)) {
 		if err := d.Add(&p, a.clock, a.at, drawBin(r), 1); err != nil {
-			panic(err) // 1 is a fine amount
+			panic(err) // cannot fail: 1 is a valid amount
 		}
 	}
 	reading := d.At(&p, coverageNow)
@@ -174,7 +176,7 @@ func coverDistribution(r *rand.Rand, stream string) (out []interval) {
 	return out
 }
 
-// coverageItems is how many items the counting kinds see.
+// coverageItems is how many different items the counting kinds get.
 const coverageItems = 400
 
 func coverTopK(r *rand.Rand, stream string) (out []interval) {
@@ -220,7 +222,7 @@ func coverCountMin(r *rand.Rand, stream string) (out []interval) {
 	return out
 }
 
-// coverQuantile: the interval of a quantile is about the values that came.
+// coverQuantile checks the interval of a quantile. The truth is the quantile of the values that came.
 func coverQuantile(r *rand.Rand, stream string) (out []interval) {
 	q := must(sketch.NewQuantile(sketch.QuantileParams{HalfLife: halfLifeOf(stream), Threshold: 0.001}))
 	q.CountAll()
@@ -229,13 +231,13 @@ func coverQuantile(r *rand.Rand, stream string) (out []interval) {
 		v := weighted{math.Exp(3 * r.NormFloat64()), a.weight(stream)}
 		values = append(values, v)
 		if err := q.Add(a.clock, a.at, v.value, 1); err != nil {
-			panic(err) // finite and positive
+			panic(err) // cannot fail: the value is finite and positive
 		}
 	}
 	reading := q.At(coverageNow)
 	for _, part := range []float64{0.1, 0.5, 0.9} {
 		low, high := reading.Bracket(part)
-		// a hair of rank decides between two values
+		// the smallest difference in rank may decide between two values
 		least, most := weightedQuantile(values, part-1e-9), weightedQuantile(values, part+1e-9)
 		low, high = low/(1+reading.Accuracy), high/(1-reading.Accuracy)
 		truth := least
@@ -294,7 +296,7 @@ func coverSet(r *rand.Rand, stream string) []interval {
 	return []interval{around(e.Value, e.StdErr, truth)}
 }
 
-// coverMorris: a counter that keeps the variance of what it has rounded.
+// coverMorris checks a counter that keeps the variance of its rounding.
 func coverMorris(r *rand.Rand, stream string) []interval {
 	m := must(sketch.NewMorris(sketch.MorrisParams{Bits: 16, HalfLife: halfLifeOf(stream), Measured: true}))
 	m.Born(coverageNow-8*decayedHour, 0.008/7)
@@ -335,7 +337,8 @@ func coverLinear(r *rand.Rand) []interval {
 	return []interval{around(e.Count, e.StandardError, float64(n))}
 }
 
-// coverBloom: keys that an earlier generation seems to have are missing from the next, and the estimate knows that.
+// coverBloom checks filters that grow by generations. Keys that an earlier generation seems to have are not added to
+// the next one, and the estimate corrects for that.
 func coverBloom(capacity uint64, falseRate float64, most int) func(r *rand.Rand) []interval {
 	return func(r *rand.Rand) []interval {
 		f := must(sketch.NewBloomScalable(sketch.BloomParams{Capacity: capacity, FalseRate: falseRate}))
@@ -347,8 +350,8 @@ func coverBloom(capacity uint64, falseRate float64, most int) func(r *rand.Rand)
 	}
 }
 
-// coverMerged: two filters that have none to all of their keys in common, and keys added afterwards. How many keys they
-// have in common they do not tell, so the interval is wider than chance.
+// coverMerged checks two filters that have from none to all of their keys in common, and keys added afterwards. The
+// filters do not know how many keys they have in common, so the interval is wider than that of chance.
 func coverMerged(r *rand.Rand) (out []interval) {
 	p := sketch.BloomParams{Capacity: 500, FalseRate: 0.02}
 	a := must(sketch.NewBloomScalable(p))
@@ -367,7 +370,7 @@ func coverMerged(r *rand.Rand) (out []interval) {
 		union++
 	}
 	if err := a.Merge(&b); err != nil {
-		panic(err) // small filters of one hash
+		panic(err) // cannot fail: small filters with the same hash
 	}
 	out = append(out, withinBloom(a.State(), float64(union)))
 	for range n {
@@ -376,7 +379,7 @@ func coverMerged(r *rand.Rand) (out []interval) {
 	return append(out, withinBloom(a.State(), float64(union+n)))
 }
 
-// coverMergedBurst: filters that have none to all of the keys of one generation in common.
+// coverMergedBurst checks filters that have from none to all of the keys of one generation in common.
 func coverMergedBurst(r *rand.Rand) []interval {
 	p := sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.05, Window: decayedHour}
 	a, b := must(sketch.NewBloomTimed(p)), must(sketch.NewBloomTimed(p))
@@ -393,24 +396,25 @@ func coverMergedBurst(r *rand.Rand) []interval {
 	}
 	common := r.IntN(1 + n)
 	shared := rand.New(rand.NewPCG(uint64(n), 1))
-	for range common { // in other layers of the one than of the other
+	for range common { // they are in different layers of the two filters
 		key := shared.Uint64()
 		a.Add(coverageNow, coverageNow, key)
 		b.Add(coverageNow, coverageNow, key)
 	}
 	if err := a.Merge(&b); err != nil {
-		panic(err) // small filters of one hash
+		panic(err) // cannot fail: small filters with the same hash
 	}
 	return []interval{withinBloom(a.State(coverageNow), float64(union+common))}
 }
 
-// withinBloom is the interval that the server answers.
+// withinBloom returns the interval that a server answers.
 func withinBloom(s sketch.BloomState, truth float64) interval {
 	low, high := around(s.KeysLeast, s.KeysError, truth), around(s.KeysMost, s.KeysError, truth)
 	return interval{min(low.low, s.Keys), high.high, truth}
 }
 
-// coverSliding: the interval of a window begins at what came in the slices that lie in it as a whole.
+// coverSliding checks the interval of a window. Its lower end is the estimate for the slices that are wholly in the
+// window.
 func coverSliding(r *rand.Rand, stream string) []interval {
 	const longest = 8 * decayedHour
 	w := must(sketch.NewDistinctSliding(sketch.DistinctSlidingParams{
@@ -431,8 +435,8 @@ func coverSliding(r *rand.Rand, stream string) []interval {
 	return []interval{out}
 }
 
-// coverTimed: the interval holds the bins that are found, each once. It is wide where generations can have the same
-// ones.
+// coverTimed checks the interval of the number of bins that are found, each counted once. It is wide if several
+// generations may have the same bins.
 func coverTimed(r *rand.Rand, stream string) []interval {
 	f := must(sketch.NewBloomTimed(sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.01, Window: decayedHour}))
 	things, latest := 1+r.IntN(4000), map[uint64]sketch.Tick{}
@@ -450,7 +454,7 @@ func coverTimed(r *rand.Rand, stream string) []interval {
 	return []interval{withinBloom(f.State(coverageNow), truth)}
 }
 
-// coverBurst: bins of one generation are in no other, and the interval is that of chance.
+// coverBurst checks a single generation: no other one has its bins, so the interval is that of chance.
 func coverBurst(r *rand.Rand) []interval {
 	f := must(sketch.NewBloomTimed(sketch.BloomTimedParams{Capacity: 500, FalseRate: 0.01, Window: decayedHour}))
 	n := 50 + r.IntN(20_000)

@@ -11,18 +11,18 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Figure is one of those that the origins published, measured again.
+// Figure is a figure that the origins published, measured again.
 type Figure struct {
-	// What is counted, and Structure with what.
+	// What names the things that were counted, and Structure the structure that counted them.
 	What      string `json:"what"`
 	Structure string `json:"structure"`
-	// Origin is what was published, in words; empty where there was no such structure.
+	// Origin is the published figure, in words; empty if that structure was not published.
 	Origin string `json:"origin"`
-	// Bias and RMSE of the relative error, and Worst of all seeds.
+	// Bias and RMSE are of the relative error; Worst is the largest error of all seeds.
 	Bias  float64 `json:"bias"`
 	RMSE  float64 `json:"rmse"`
 	Worst float64 `json:"worst"`
-	// Theory is the relative standard error in theory, 0 where none is known.
+	// Theory is the relative standard error in theory; 0 if none is known.
 	Theory float64 `json:"theory,omitempty"`
 	Bytes  int     `json:"bytes"` // encoded; 5 bits a register for the references
 	Seeds  int     `json:"seeds"`
@@ -40,8 +40,8 @@ func (f *Figure) see(estimate, truth float64, bytes int) {
 	f.Bytes = max(f.Bytes, bytes)
 }
 
-// The stream of words: every one of so many different words once, and between them as many repetitions, drawn by Zipf's
-// law.
+// The stream of words has each of WordsDistinct different words once, and between them as many repetitions, drawn by
+// Zipf's law.
 const (
 	WordsDistinct = 4_956_262
 	wordsZipf     = 1.1
@@ -65,14 +65,14 @@ func words(ctx context.Context, distinct, seed uint64, f func(hash uint64)) {
 	}
 }
 
-// counter is one structure of the table of words.
+// counter is one structure in the table of words.
 type counter struct {
 	figure Figure
 	fresh  func() (add func(hash uint64), read func() (estimate float64, bytes int))
-	events bool // it counts all words, not the different ones
+	events bool // it counts all words, and not the different ones
 }
 
-// wordCounters are the structures of the report's table 3, and those that ebb has in addition.
+// wordCounters are the structures of table 3 of the report, and further ones of ebb.
 func wordCounters(seed *uint64) []counter {
 	const what = "different words"
 	morris := func(bits int, a float64, origin string) counter {
@@ -140,7 +140,7 @@ func wordCounters(seed *uint64) []counter {
 	}
 }
 
-// Words measures the report's table of different words with so many seeds. It calls done, if any, after each.
+// Words measures the report's table of different words, once for each seed. It calls done, if not nil, after each seed.
 func Words(ctx context.Context, seeds int, done func(seeds int)) ([]Figure, error) {
 	return countWords(ctx, WordsDistinct, seeds, done)
 }
@@ -184,8 +184,8 @@ func countWords(ctx context.Context, distinct uint64, seeds int, done func(seeds
 	return figures, nil
 }
 
-// Overlaps measures the report's example of two sets of 50,000 things that share 25,000, with k = 1024. The error of a
-// similarity is absolute: it is 1/3.
+// Overlaps measures the report's example of two sets of 50,000 things that share 25,000, with k = 1024. The error of
+// the similarity, which is 1/3, is absolute.
 func Overlaps(seeds int) []Figure {
 	const each, both, k = 50_000, 25_000, 1024
 	names := []string{"first set", "second set", "intersection", "union", "similarity"}
@@ -195,10 +195,11 @@ func Overlaps(seeds int) []Figure {
 	for i := range figures {
 		figures[i] = Figure{What: names[i] + " of 50,000 and 50,000 that share 25,000", Structure: "set, k = 1024", Origin: origins[i], Theory: SetTheory(k, truths[i])}
 	}
-	// both keep the hashes below theta, about k/each: a number of shared ones that is near to Poisson
+	// both sets keep the hashes below theta, which is about k/each: the number of shared ones is almost a Poisson
+	// variable
 	figures[2].Theory = 1 / math.Sqrt(float64(k)*both/each)
 	const similar = float64(both) / (2*each - both)
-	figures[4].Theory = math.Sqrt(similar * (1 - similar) / (k * (2*each - both) / each)) // of the union they keep half as many again
+	figures[4].Theory = math.Sqrt(similar * (1 - similar) / (k * (2*each - both) / each)) // union: 1.5 times as many
 	for seed := range seeds {
 		a, b := must(sketch.NewSet(sketch.SetParams{K: k})), must(sketch.NewSet(sketch.SetParams{K: k}))
 		r := rand.New(rand.NewPCG(uint64(seed), k))
@@ -214,7 +215,7 @@ func Overlaps(seeds int) []Figure {
 		o := must(a.Compare(&b))
 		union := a.Clone()
 		if err := union.Merge(&b); err != nil {
-			panic(err) // made alike
+			panic(err) // cannot fail: both have the same parameters
 		}
 		size := len(a.AppendBinary(nil))
 		for i, v := range []float64{a.Estimate().Value, b.Estimate().Value, o.Intersection.Value, union.Estimate().Value, o.Jaccard.Value - similar + 1} {
@@ -224,7 +225,7 @@ func Overlaps(seeds int) []Figure {
 	return figures
 }
 
-// Registers measures the two HyperLogLog of the report, by the error of the reference estimator at its number of
+// Registers measures the two HyperLogLog of the report: the error of the reference estimator at the report's number of
 // different words.
 func Registers(ctx context.Context, seeds int) ([]Figure, error) {
 	figures := []Figure{
@@ -250,8 +251,8 @@ func Registers(ctx context.Context, seeds int) ([]Figure, error) {
 	return figures, nil
 }
 
-// Messages measures linear counting as the article on message summaries does: from 250 to 50,000 members, and an empty
-// counter's bytes.
+// Messages measures linear counting as the article on message summaries does: with 250 to 50,000 members, and the bytes
+// of an empty counter.
 func Messages(seeds int) []Figure {
 	const fewest, most, perDecade = 250, 50_000, 8
 	p := sketch.LinearParams{Capacity: most}
@@ -268,7 +269,7 @@ func Messages(seeds int) []Figure {
 			to := min(most, int(fewest*math.Pow(10, float64(i)/perDecade)))
 			for ; n < to; n++ {
 				if err := l.Add(r.Uint64(), nil); err != nil {
-					panic(err) // members are not kept
+					panic(err) // cannot fail: the counter keeps no members
 				}
 			}
 			figures[0].see(l.Estimate().Count, float64(n), len(l.AppendBinary(nil)))

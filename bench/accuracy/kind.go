@@ -7,27 +7,27 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// Kind is something that can be tried.
+// Kind is a structure whose error can be measured.
 type Kind struct {
 	// Name is one word, such as distinct or set-merged.
 	Name string
-	// About says what it is and with which parameters.
+	// About describes the structure and its parameters.
 	About string
-	// Reference kinds are published estimators to compare with, and are not served: that they leave their theory says
-	// nothing of ebb.
+	// Reference kinds are published estimators, only for comparison; ebb does not serve them. If one of them is outside
+	// of its theory, that is no fault of ebb.
 	Reference bool
-	// Max is the largest size it is tried at.
+	// Max is the largest size at which it is tried.
 	Max uint64
-	// Theory is the relative standard error at a size, or a bound of it; NaN where none is known.
+	// Theory returns the relative standard error at a size, or a bound of it; NaN if none is known.
 	Theory func(n float64) float64
 
-	skipFrom uint64 // the least size from which it can skip
+	skipFrom uint64 // the least size from which the kind can skip
 	fresh    func() subject
 }
 
 func bound(e float64) func(float64) float64 { return func(float64) float64 { return e } }
 
-// from is a theory that holds from a size on.
+// from returns a theory that is the constant e from a size on, and unknown below it.
 func from(least, e float64) func(float64) float64 {
 	return func(n float64) float64 {
 		if n < least {
@@ -37,7 +37,7 @@ func from(least, e float64) func(float64) float64 {
 	}
 }
 
-// must is for parameters of our own.
+// must returns v for parameters that are known to be valid.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -53,7 +53,7 @@ const (
 	linearCapacity = 50_000
 )
 
-// Kinds are all there are, in the order of reports.
+// Kinds returns all kinds, in the order of reports.
 func Kinds() []Kind {
 	kinds := []Kind{
 		distinctKind("distinct", "ExaLogLog, precision 11", 11, 1, 11),
@@ -93,7 +93,7 @@ func setKind(name, about string, parts int) Kind {
 	}
 }
 
-// plainKinds are those that cannot skip.
+// plainKinds are the kinds that cannot skip.
 func plainKinds() []Kind {
 	lp := sketch.LinearParams{Capacity: linearCapacity}
 	bits := float64(must(lp.Bits()))
@@ -145,7 +145,7 @@ func plainKinds() []Kind {
 	}
 }
 
-// rankKind has its theory from so many things a register on.
+// rankKind returns a reference kind. Its theory holds from load things for each register on.
 func rankKind(name, about string, theory func(m float64) float64, load float64, estimate func(*Ranks) float64) Kind {
 	const p = 10
 	m := float64(int(1) << p)

@@ -10,21 +10,22 @@ import (
 	"sync/atomic"
 )
 
-// Options of a run.
+// Options are the options of a run.
 type Options struct {
-	// Trials of each kind; 0 means 200.
+	// Trials is how many trials each kind gets; 0 means 200.
 	Trials int
-	// Max is the largest size, PerDecade how many there are between powers of ten: 0 means 10^9 and 3.
+	// Max is the largest size, and PerDecade the number of sizes in each power of ten; 0 means 10^9 and 3.
 	Max       uint64
 	PerDecade int
-	// Exact is up to where all things are really added, 0 means 1,000,000. A kind may need more.
+	// Exact is how many things are added one by one; 0 means 1,000,000. A kind may need more.
 	Exact uint64
-	// Seed makes another run; the same one gives the same figures on every machine and for any number of Workers.
+	// Seed selects the random numbers. The same seed gives the same figures on every machine and for any number of
+	// Workers.
 	Seed uint64
-	// Workers run trials side by side; 0 means 1.
+	// Workers is how many trials run in parallel; 0 means 1.
 	Workers int
-	// Done, if any, is called after each trial with how many of this kind are done. Calls may come from several
-	// goroutines.
+	// Done, if not nil, is called after each trial with how many trials of this kind are done. Calls may come from
+	// several goroutines.
 	Done func(trials int)
 }
 
@@ -46,8 +47,8 @@ func (o Options) orDefault() Options {
 	return o
 }
 
-// Sizes are 1 to max, so many in each power of ten, as near to equal steps of the logarithm as whole numbers are; max
-// is the last.
+// Sizes returns sizes from 1 to highest, perDecade in each power of ten. Their steps are as equal on a logarithmic
+// scale as whole numbers allow. The last one is highest.
 func Sizes(highest uint64, perDecade int) (sizes []uint64) {
 	for i := 0; ; i++ {
 		n := uint64(math.Round(math.Pow(10, float64(i)/float64(perDecade))))
@@ -60,11 +61,10 @@ func Sizes(highest uint64, perDecade int) (sizes []uint64) {
 	}
 }
 
-// sigmas are the quantiles of the error that Row.Quantiles has: those of a normal variable at -3 to 3 standard
-// deviations.
+// sigmas are the positions of Row.Quantiles, in standard deviations of a normal variable.
 var sigmas = [7]float64{-3, -2, -1, 0, 1, 2, 3}
 
-// Row is what the trials of a kind say about one size. Errors are relative.
+// Row is the result of all trials of a kind at one size. Errors are relative.
 type Row struct {
 	Kind string  `json:"kind"`
 	N    uint64  `json:"n"`
@@ -72,19 +72,19 @@ type Row struct {
 	// BiasError is the standard error of Bias.
 	BiasError float64 `json:"bias_error"`
 	RMSE      float64 `json:"rmse"`
-	// Theory is the standard error in theory or a bound of it, nil where none is known.
+	// Theory is the standard error in theory, or a bound of it; nil if none is known.
 	Theory *float64 `json:"theory"`
-	// Quantiles of the error at -3, -2, -1, 0, 1, 2 and 3 standard deviations of a normal variable.
+	// Quantiles are those of the error at -3, -2, -1, 0, 1, 2 and 3 standard deviations of a normal variable.
 	Quantiles [7]float64 `json:"quantiles"`
-	// Memory and Encoded are the bytes of the first trial's summary.
+	// Memory and Encoded are the sizes in bytes of the first trial's summary.
 	Memory  int `json:"memory_bytes"`
 	Encoded int `json:"encoded_bytes"`
 	Trials  int `json:"trials"`
-	// Within theory, or nothing known against which to hold it.
+	// Within reports whether the errors are within theory; it is true if no theory is known.
 	Within bool `json:"within"`
 }
 
-// Run tries a kind, and answers a row for each size. It ends early only when ctx does.
+// Run tries a kind, and returns a row for each size. It returns an error only when ctx ends.
 func Run(ctx context.Context, k Kind, o Options) ([]Row, error) {
 	o = o.orDefault()
 	sizes := Sizes(min(o.Max, k.Max), o.PerDecade)
@@ -129,7 +129,7 @@ func Run(ctx context.Context, k Kind, o Options) ([]Row, error) {
 	return rows, nil
 }
 
-// trial takes a fresh subject through all sizes.
+// trial adds things to a fresh subject, and calls at when it has reached each size.
 func trial(k Kind, o Options, i int, sizes []uint64, at func(i int, s subject)) {
 	r := rand.New(rand.NewPCG(o.Seed, uint64(i)))
 	s := k.fresh()
@@ -151,14 +151,15 @@ func trial(k Kind, o Options, i int, sizes []uint64, at func(i int, s subject)) 
 	}
 }
 
-// Limits of what is within theory. Estimates are unbiased to the first order: the square of theory is allowed.
+// Limits of what is within theory. Estimates are unbiased only to the first order, so a bias of the square of theory is
+// allowed.
 const (
 	rmseMax  = 1.05
-	doubtful = 4.5   // standard errors of a figure that may be chance; those in theory, too, lest rare errors that did not come count as bias
+	doubtful = 4.5   // standard errors that chance may explain, measured or in theory: rare errors may not have come
 	rounding = 1e-12 // of the arithmetic
 )
 
-// summarise sorts errs.
+// summarise makes a row from the errors at one size. It sorts errs.
 func summarise(errs []float64, theory float64) Row {
 	n := float64(len(errs))
 	var sum, squares, fourth float64
@@ -176,7 +177,7 @@ func summarise(errs []float64, theory float64) Row {
 	}
 	if !math.IsNaN(theory) {
 		row.Theory = &theory
-		// the mean square is itself uncertain, by its own fourth moment
+		// the mean square is itself uncertain: its variance follows from the fourth moment
 		chance := doubtful * math.Sqrt(max(0, fourth/n-square*square)/n)
 		row.Within = square <= rmseMax*rmseMax*theory*theory+chance+rounding*rounding &&
 			math.Abs(mean) <= doubtful*max(row.BiasError, theory/math.Sqrt(n))+theory*theory+rounding

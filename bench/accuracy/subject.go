@@ -8,36 +8,36 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// subject is a summary under trial.
+// subject is a summary whose error is measured.
 type subject interface {
-	// add sees a thing that was not there yet.
+	// add adds a thing that is not in yet.
 	add(r *rand.Rand)
-	// reads answers the estimate and the truth of what was added.
+	// reads returns the estimate and the truth of what was added.
 	reads() (estimate, truth float64)
-	// bytes it takes in memory, and encoded (0 when it has no encoding).
+	// bytes returns the size in memory and of the encoding (0 if it has none).
 	bytes() (memory, encoded int)
 }
 
-// skipper is a subject that can skip things that do not change its state, and so reach very large sizes.
+// skipper is a subject that can skip things that do not change its state. So it can reach very large sizes.
 type skipper interface {
 	subject
-	// skip starts at a number of things, and calls at when it reaches each size. Sizes rise.
+	// skip begins when from things are in, and calls at when it has reached each size. The sizes ascend.
 	skip(r *rand.Rand, from uint64, sizes []uint64, at func(i int))
 }
 
-// updates describes the state changes of registers: a hash brings one update to one register, each with the same
-// probability.
+// updates describes the state changes of registers. A hash makes one update of one register; all registers have the
+// same probability.
 type updates struct {
 	registers int
-	// probability that a hash for a register brings it the update of a number.
+	// probability is how likely a hash for a register makes each update.
 	probability []float64
-	// hash that brings this update to this register.
+	// hash returns a hash that makes this update of this register.
 	hash func(register, update int) uint64
 }
 
-// skip draws for every update of every register when it comes next, as an exponential variable. The number of things is
-// then that of a Poisson process, whose own deviation, at most 1/(2 sqrt(from)) of the number, is the error of
-// the method. What a register has seen already changes nothing when it comes again.
+// skip draws, for each update of each register, when it comes first, as an exponential variable. So the number of
+// things has a Poisson distribution. Its deviation, at most 1/(2 sqrt(from)) of the number, is the error of the method.
+// An update that a register has already had changes nothing.
 func (u *updates) skip(r *rand.Rand, from uint64, sizes []uint64, add func(hash uint64), at func(i int)) {
 	due := make([][]uint64, len(sizes))
 	ends := make([]float64, len(sizes))
@@ -61,11 +61,11 @@ func (u *updates) skip(r *rand.Rand, from uint64, sizes []uint64, add func(hash 
 	}
 }
 
-// distinct is a sketch.Distinct, or several, between which things are dealt, that are merged to be read.
+// distinct is a sketch.Distinct, or several that share the things and are merged to be read.
 type distinct struct {
 	parts   []sketch.Distinct
 	n       uint64
-	encode  bool // reads go through bytes
+	encode  bool // encode and decode before each reading
 	updates *updates
 }
 
@@ -74,14 +74,14 @@ func newDistinct(parts int, precisions ...int) *distinct {
 	for i := range parts {
 		part, err := sketch.NewDistinct(sketch.DistinctParams{Precision: precisions[i%len(precisions)]})
 		if err != nil {
-			panic(err) // the package's own parameters
+			panic(err) // cannot fail: the package's own parameters
 		}
 		d.parts = append(d.parts, part)
 	}
 	return d
 }
 
-// distinctUpdates is written from the layout of hashes that sketch.Distinct documents.
+// distinctUpdates follows the layout of hashes that sketch.Distinct documents.
 func distinctUpdates(p int) *updates {
 	u := updates{registers: 1 << p}
 	last := 62 - p
@@ -122,12 +122,12 @@ func (d *distinct) merged() *sketch.Distinct {
 	}
 	for i := range d.parts[1:] {
 		if err := whole.Merge(&d.parts[1+i]); err != nil {
-			panic(err) // made alike
+			panic(err) // cannot fail: all have the same parameters
 		}
 	}
 	if d.encode {
 		if _, err := whole.Decode(whole.AppendBinary(nil)); err != nil {
-			panic(err) // what was encoded
+			panic(err) // cannot fail: it was just encoded
 		}
 	}
 	return &whole
@@ -143,7 +143,7 @@ func (d *distinct) bytes() (memory, encoded int) {
 	return whole.Size(), len(whole.AppendBinary(nil))
 }
 
-// set is a sketch.Set, counted by its k smallest hashes, without a signature.
+// set is a sketch.Set of the k smallest hashes, without a signature.
 type set struct {
 	parts []sketch.Set
 	k     int
@@ -167,8 +167,8 @@ func (s *set) add(r *rand.Rand) {
 	s.n++
 }
 
-// skip draws, for each part with its share of the things, the next hash below the largest that it keeps. Other hashes
-// change nothing.
+// skip draws, for each part with its share of the things, the next hash below the largest one that it keeps. Other
+// hashes change nothing.
 func (s *set) skip(r *rand.Rand, _ uint64, sizes []uint64, at func(i int)) {
 	for i, size := range sizes {
 		for j := range s.parts {
@@ -245,7 +245,7 @@ type linear struct {
 
 func (l *linear) add(r *rand.Rand) {
 	if err := l.Add(r.Uint64(), nil); err != nil {
-		panic(err) // members are not kept
+		panic(err) // cannot fail: the counter keeps no members
 	}
 	l.n++
 }
@@ -260,28 +260,28 @@ type morris struct {
 
 func (m *morris) add(r *rand.Rand) {
 	if err := m.Add(0, 0, 1, r.Uint64()); err != nil {
-		panic(err) // 1 is a fine number
+		panic(err) // cannot fail: 1 is a valid number
 	}
 	m.n++
 }
 func (m *morris) reads() (estimate, truth float64) { return m.Estimate(0).Count, float64(m.n) }
 func (m *morris) bytes() (memory, encoded int)     { return m.Size(), len(m.AppendBinary(nil)) }
 
-// Decayed subjects see things at times spread over this many half-lives before the one at which they are read.
+// Decayed subjects get things over decayedSpan half-lives, and are read at the end.
 const (
 	decayedSpan = 4
 	decayedHour = sketch.Tick(3_600_000_000)
 	decayedNow  = decayedSpan * decayedHour
 )
 
-// moment draws when a thing was seen, and what it counts when it is read.
+// moment draws the time of a thing, and returns how much it counts when the subject is read.
 func moment(r *rand.Rand) (t sketch.Tick, weight float64) {
 	t = sketch.Tick(r.Int64N(int64(decayedNow)))
 	return t, math.Exp2(-float64(decayedNow-t) / float64(decayedHour))
 }
 
-// distinctDecayed is a sketch.DistinctDecayed, or several, between which things are dealt, that are merged, encoded and
-// read back.
+// distinctDecayed is a sketch.DistinctDecayed, or several that share the things. They are merged, encoded and decoded
+// to be read.
 type distinctDecayed struct {
 	parts []sketch.DistinctDecayed
 	n     int
@@ -311,11 +311,11 @@ func (d *distinctDecayed) merged() *sketch.DistinctDecayed {
 	whole = whole.Clone()
 	for i := range d.parts[1:] {
 		if err := whole.Merge(&d.parts[1+i]); err != nil {
-			panic(err) // made alike
+			panic(err) // cannot fail: all have the same parameters
 		}
 	}
 	if _, err := whole.Decode(whole.AppendBinary(nil)); err != nil {
-		panic(err) // what was encoded
+		panic(err) // cannot fail: it was just encoded
 	}
 	return &whole
 }
@@ -330,8 +330,8 @@ func (d *distinctDecayed) bytes() (memory, encoded int) {
 	return whole.Size(), len(whole.AppendBinary(nil))
 }
 
-// distinctWindow is a sketch.DistinctWindow of twelve slices, which are all read. Things come at all times of the ring,
-// in any order.
+// distinctWindow is a sketch.DistinctWindow of twelve slices, which are all read. Things come at random times in the
+// twelve slices, in any order.
 type distinctWindow struct {
 	sketch.DistinctWindow
 	n uint64

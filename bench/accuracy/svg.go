@@ -16,10 +16,10 @@ const (
 	legendWidth, legendY, keyWidth = 170, 36, 24
 )
 
-// lineChart is what one SVG shows. A library for charts would add 0.7 MB of font renderer to the binary.
+// lineChart is the content of one SVG. A chart library would add a font renderer of 0.7 MB to the binary.
 type lineChart struct {
 	title, xName, yName string
-	xMax, yMin, yMax    float64 // ranges of the axes; that of x begins at 0
+	xMax, yMin, yMax    float64 // ranges of the axes; the x axis begins at 0
 	x, y                []tick
 	lines               []line
 }
@@ -32,19 +32,19 @@ type tick struct {
 
 // line is a series of points, in the units of the axes.
 type line struct {
-	name   string // in the legend; not in it when empty
+	name   string // in the legend; empty: not in the legend
 	stroke string // SVG attributes
 	points []point
 }
 
 type point struct{ x, y float64 }
 
-// place returns where a point lies in the chart.
+// place returns the position of a point in the chart.
 func (c *lineChart) place(p point) (x, y float64) {
 	return marginLeft + plotWidth*p.x/c.xMax, marginTop + plotHeight*(c.yMax-p.y)/(c.yMax-c.yMin)
 }
 
-// svg draws the chart. The same chart gives the same bytes.
+// svg draws the chart. The same chart always gives the same bytes.
 func (c *lineChart) svg() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d"`, chartWidth, chartHeight)

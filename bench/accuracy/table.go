@@ -11,7 +11,7 @@ var csvHeader = []string{
 	"q_minus_3", "q_minus_2", "q_minus_1", "q_0", "q_plus_1", "q_plus_2", "q_plus_3", "memory_bytes", "encoded_bytes", "within",
 }
 
-// WriteCSV writes rows under a header. Errors are relative, with six digits; a theory that is not known is empty.
+// WriteCSV writes rows with a header. Errors are relative, with six digits; an unknown theory is empty.
 func WriteCSV(w io.Writer, rows []Row) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(csvHeader); err != nil {

@@ -2,10 +2,11 @@ package accuracy
 
 import "math"
 
-// Standard errors in theory are relative. m is a number of registers, bits or cells, n of distinct things.
+// Standard errors in theory are relative. m is the number of registers, bits or cells; n is the number of distinct
+// things.
 
-// DistinctTheory is that of an ExaLogLog with t = 2 and d = 24, 0.34376/sqrt(m) (Ertl, EDBT 2025): the limit for many
-// things, and a bound for few.
+// DistinctTheory is the standard error of an ExaLogLog with t = 2 and d = 24, 0.34376/sqrt(m) (Ertl, EDBT 2025). It is
+// the limit for many things, and a bound for few.
 func DistinctTheory(precision int) float64 { return 0.34376 / math.Sqrt(math.Exp2(float64(precision))) }
 
 // LogLogTheory is 1.30/sqrt(m) (Durand, Flajolet 2003).
@@ -14,11 +15,11 @@ func LogLogTheory(m float64) float64 { return 1.30 / math.Sqrt(m) }
 // SuperLogLogTheory is 1.05/sqrt(m) (Durand, Flajolet 2003).
 func SuperLogLogTheory(m float64) float64 { return 1.05 / math.Sqrt(m) }
 
-// HyperLogLogTheory is 1.04/sqrt(m) (Flajolet et al. 2007); that of a SetSketch of base 2 is the same to three digits.
+// HyperLogLogTheory is 1.04/sqrt(m) (Flajolet et al. 2007). For a SetSketch of base 2 it is the same to three digits.
 func HyperLogLogTheory(m float64) float64 { return 1.04 / math.Sqrt(m) }
 
-// SetTheory is that of k / (the k+1-th smallest of n uniform hashes), from the moments of the beta distribution: 0 up
-// to k things, sqrt((n-k)/(n(k-1))) beyond, which tends to 1/sqrt(k-1).
+// SetTheory is the standard error of k / (the k+1-th smallest of n uniform hashes), from the moments of the beta
+// distribution. It is 0 up to k things, and sqrt((n-k)/(n(k-1))) beyond, which tends to 1/sqrt(k-1).
 func SetTheory(k, n float64) float64 {
 	if n <= k {
 		return 0

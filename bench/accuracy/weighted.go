@@ -8,7 +8,7 @@ import (
 // weighted is a value and how much it counts.
 type weighted struct{ value, weight float64 }
 
-// weightedQuantile is the least value that a part of the weight does not exceed. It sorts the values.
+// weightedQuantile returns the least value at which the sum of weights reaches part of the total. It sorts the values.
 func weightedQuantile(values []weighted, part float64) float64 {
 	slices.SortFunc(values, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
 	total := 0.0

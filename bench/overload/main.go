@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command overload gives a cluster of three processes ten times the load that it holds, and says what is left of its
-// goodput. The servers share one core, and the load generator has another. Writers send a batch, wait for its outcome,
-// and send the next: with their SDK's retries, until a deadline.
+// Command overload gives a cluster of three processes ten times the load that it can serve, and prints the goodput that
+// remains. The servers share one core; the load generator has another. Each writer sends a batch, waits for its
+// outcome, and sends the next one. The SDK retries a batch until its deadline.
 //
 //	go run ./bench/overload [-batch 100] [-writers 32] [-factor 10] [-for 60s] [BINARY]
 package main
@@ -33,11 +33,11 @@ const (
 	serverCore, generatorCore = 0, 1
 	// connections is how many clients the writers share.
 	connections = 16
-	// keys are written to, each as likely as the others.
+	// keys is how many keys are written to, each with the same probability.
 	keys = 10_000
 	// deadline of a batch.
 	deadline = 2 * time.Second
-	// quietWriters is how many write while nothing waits.
+	// quietWriters is how many writers measure the cluster without overload.
 	quietWriters = 2
 )
 
@@ -83,7 +83,7 @@ func run(ctx context.Context, binary string, batch, writers, factor int, span ti
 		defer c.Close()
 		l.clients = append(l.clients, c)
 	}
-	l.run(ctx, writers, 3*time.Second) // warm
+	l.run(ctx, writers, 3*time.Second) // warm up
 	quiet := l.run(ctx, quietWriters, 5*time.Second)
 	peak := l.run(ctx, writers, 10*time.Second)
 	over := l.run(ctx, factor*writers, span)
@@ -108,20 +108,20 @@ func show(what string, writers, batch int, r result) {
 		r.quantile(1).Round(10*time.Microsecond), 100*float64(r.failed)/float64(max(1, r.failed+len(r.took))), r.server, r.own)
 }
 
-// load is what writers share.
+// load is what the writers share.
 type load struct {
 	clients []*client.Client
 	batch   int
 	fleet   *proc.Fleet
 }
 
-// result is what became of batches.
+// result is the outcome of the batches of a run.
 type result struct {
-	took    []time.Duration // of those that were acknowledged, sorted
+	took    []time.Duration // latencies of the acknowledged batches, sorted
 	failed  int
 	seconds float64
-	server  float64 // cores that the servers took
-	own     float64 // and the load
+	server  float64 // cores that the servers used
+	own     float64 // cores that the load generator used
 }
 
 func (r result) perSecond() float64 { return float64(len(r.took)) / r.seconds }
@@ -133,7 +133,7 @@ func (r result) quantile(q float64) time.Duration {
 	return r.took[min(len(r.took)-1, int(q*float64(len(r.took))))]
 }
 
-// run has so many writers write for a while. Batches on their way at its end do not count.
+// run lets writers write for span. Batches that end later do not count.
 func (l *load) run(ctx context.Context, writers int, span time.Duration) result {
 	end := time.Now().Add(span)
 	var mu sync.Mutex // guards all
@@ -178,7 +178,7 @@ func (l *load) write(ctx context.Context, c *client.Client, seed uint64, end tim
 	return r
 }
 
-// serverCPU is the time that the servers have computed; 0 if one does not say.
+// serverCPU returns the CPU time that the servers have used; 0 if one of them does not report it.
 func (l *load) serverCPU(ctx context.Context) time.Duration {
 	used, err := l.fleet.CPU(ctx)
 	if err != nil {
@@ -187,14 +187,14 @@ func (l *load) serverCPU(ctx context.Context) time.Duration {
 	return used
 }
 
-// ownCPU is the time that this process has computed.
+// ownCPU returns the CPU time that this process has used.
 func ownCPU() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// startOn starts a cluster on one core: processes have the cores of the thread that starts them.
+// startOn starts a cluster on one core. Processes inherit the cores of the thread that starts them.
 func startOn(ctx context.Context, core int, o proc.Options) (*proc.Fleet, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

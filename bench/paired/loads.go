@@ -8,25 +8,25 @@ import (
 	"github.com/ebbdb/ebb/bench"
 )
 
-// spent is what a load cost in one window.
+// spent is the cost of a load in one window.
 type spent struct {
-	units   float64 // increments acknowledged, or answers
-	seconds float64 // of the load's duration
-	cpu     float64 // seconds of CPU of all three servers
+	units   float64 // acknowledged increments, or answers
+	seconds float64 // how long the load ran
+	cpu     float64 // CPU seconds of all three servers
 }
 
 func (s spent) secondsAUnit() float64 { return s.seconds / s.units }
 
 func (s spent) cpuAUnit() float64 { return s.cpu / s.units }
 
-// load is a kind of work that both clusters are given in turn.
+// load is a kind of work, which both clusters get in turn.
 type load struct {
 	name  string
-	reads bool // it reads what bench.Read prepares
+	reads bool // it needs the data that bench.Read prepares
 	run   func(ctx context.Context, t bench.Target, s settings) (spent, error)
 }
 
-// costsOf names what loads are compared by, in the order of load.compare.
+// costsOf names the costs by which loads are compared, in the order of load.compare.
 func costsOf(loads []load) (out []string) {
 	for _, l := range loads {
 		out = append(out, l.name+": seconds a unit", l.name+": server CPU a unit")
@@ -34,7 +34,7 @@ func costsOf(loads []load) (out []string) {
 	return out
 }
 
-// loadsLike are those that have text in their name.
+// loadsLike returns the loads that have text in their names.
 func loadsLike(text string) (out []load) {
 	for _, l := range loads {
 		if strings.Contains(l.name, text) {
@@ -71,9 +71,9 @@ func read(r bench.Read) func(context.Context, bench.Target, settings) (spent, er
 	}
 }
 
-// compare gives the load to both clusters in turn, after one window of each that does not count, and returns TO over
-// FROM of seconds and of server CPU a unit: the median of the ratios of the windows, since one that other work disturbs
-// says nothing. Which cluster is first changes with each turn.
+// compare runs the load on both clusters in turn, after one window on each that does not count. It returns the ratio
+// TO/FROM of the seconds a unit, and of the server CPU a unit. Each is the median over the windows, because other work
+// may disturb a single window. The cluster that goes first changes with each window.
 func (l load) compare(ctx context.Context, targets [2]bench.Target, pair int, s settings) ([]float64, error) {
 	var seconds, cpu []float64
 	for window := range s.windows + 1 {
@@ -93,7 +93,7 @@ func (l load) compare(ctx context.Context, targets [2]bench.Target, pair int, s 
 	return []float64{median(seconds), median(cpu)}, nil
 }
 
-// median returns the middle of a sample, which it puts in order.
+// median returns the median of a sample, and sorts the sample.
 func median(sample []float64) float64 {
 	slices.Sort(sample)
 	n := len(sample)

@@ -1,7 +1,7 @@
 // Command paired compares the servers of two commits under the same load. It starts a cluster of three processes of
-// each build, and loads them in turn for a second at a time, so that a machine whose speed drifts favours neither. A
-// pair of fresh clusters gives one ratio of each cost; the command prints the mean change over all pairs, and its
-// one-sided 95% bound.
+// each build, and loads them in turn for a second at a time. So a machine whose speed drifts favours neither. A pair of
+// fresh clusters gives one ratio of each cost. The command prints the mean change over all pairs, and its one-sided 95%
+// bound.
 //
 //	go run ./bench/paired [-pairs 10] [-windows 12] [-window 1s] [-limit 5] [-only TEXT] FROM [TO]
 package main
@@ -34,8 +34,8 @@ const startMax = time.Minute
 // settings say how much is measured.
 type settings struct {
 	pairs   int
-	windows int           // of each load on each cluster of a pair
-	window  time.Duration // how long a load runs before the other cluster has its turn
+	windows int           // of each load, on each cluster of a pair
+	window  time.Duration // how long a load runs before the other cluster gets it
 	loads   []load
 }
 
@@ -72,7 +72,7 @@ func main() {
 	}
 }
 
-// compare returns, for each cost, the natural logarithm of TO over FROM in each pair.
+// compare returns, for each cost, the natural logarithms of TO/FROM, one for each pair.
 func compare(ctx context.Context, from, to string, s settings) ([][]float64, error) {
 	dir, err := os.MkdirTemp("", "paired")
 	if err != nil {
@@ -105,7 +105,7 @@ func compare(ctx context.Context, from, to string, s settings) ([][]float64, err
 	return changes, nil
 }
 
-// onePair starts a cluster of each build and returns TO over FROM of each cost.
+// onePair starts a cluster of each build, and returns TO/FROM of each cost.
 func onePair(ctx context.Context, dir string, builds [2]string, pair int, s settings) ([]float64, error) {
 	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	var targets [2]bench.Target
@@ -151,7 +151,7 @@ func build(ctx context.Context, dir, commit string) (string, error) {
 	name := strings.TrimSpace(string(hash))
 	tree, binary := filepath.Join(dir, "tree-"+name), filepath.Join(dir, "ebb-"+name)
 	if _, err := os.Stat(binary); err == nil {
-		return binary, nil // both commits are the same
+		return binary, nil // both commits are the same, and it is built already
 	}
 	if out, err := exec.CommandContext(ctx, "git", "worktree", "add", "--detach", tree, commit).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("git worktree add: %w: %s", err, out)

@@ -7,7 +7,8 @@ import (
 	"math"
 )
 
-// tQuantile is the 95% quantile of Student's t distribution by degrees of freedom, from 1 on; 1.645 is its limit.
+// tQuantile is the 95% quantile of Student's t distribution, by degrees of freedom from 1 on. For many degrees it tends
+// to 1.645.
 var tQuantile = []float64{
 	6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
 	1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717, 1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697,
@@ -23,15 +24,15 @@ func bound(sample []float64) (mean, upper float64) {
 	for _, v := range sample {
 		squares += (v - mean) * (v - mean)
 	}
-	t := 1.697 // of 30 degrees; a little wide for more
+	t := 1.697 // the quantile of 30 degrees; slightly too large for more
 	if len(sample) <= len(tQuantile) {
 		t = tQuantile[len(sample)-2]
 	}
 	return mean, mean + t*math.Sqrt(squares/(n-1)/n)
 }
 
-// report prints a row a cost. changes are natural logarithms of ratios; limit is the most a bound may be in percent, or
-// 0. Its error names every cost over the limit.
+// report prints a row for each cost. changes are natural logarithms of ratios. limit is the largest allowed bound in
+// percent; 0 is no limit. The error names each cost above the limit.
 func report(w io.Writer, costs []string, changes [][]float64, limit float64) (err error) {
 	percent := func(log float64) float64 { return 100 * math.Expm1(log) }
 	fmt.Fprintf(w, "\n| cost | mean change | upper 95%% bound | smallest | largest |\n| --- | --- | --- | --- | --- |\n")

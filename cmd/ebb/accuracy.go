@@ -18,11 +18,11 @@ import (
 	"github.com/ebbdb/ebb/bench/accuracy"
 )
 
-// accuracyFlags say what is tried, and how often.
+// accuracyFlags are the flags of ebb accuracy: which kinds are tried, and how often.
 type accuracyFlags struct {
 	kinds   stringsValue
 	dir     string
-	max     float64 // so that it can be written 1e9
+	max     float64 // a float, so that 1e9 is accepted
 	figures int
 	o       accuracy.Options
 }
@@ -66,7 +66,7 @@ func accuracyKinds() (names []string) {
 	return names
 }
 
-// settle checks the flags, and answers the kinds that were asked for.
+// settle checks the flags, and returns the kinds that they name.
 func (af *accuracyFlags) settle() ([]accuracy.Kind, error) {
 	for _, c := range []struct {
 		name       string
@@ -100,7 +100,7 @@ func (af *accuracyFlags) settle() ([]accuracy.Kind, error) {
 	return kinds, nil
 }
 
-// kindResult is what was measured of one kind.
+// kindResult is the result of one kind.
 type kindResult struct {
 	Name      string         `json:"name"`
 	About     string         `json:"about"`
@@ -148,17 +148,18 @@ func (af *accuracyFlags) run(ctx context.Context, s *session) error {
 	return outsideOf(results, bounds, coverages)
 }
 
-// coverageTrials is how often the intervals of a kind are tried at least: to tell 95% to half a per cent.
+// coverageTrials is how often the intervals of a kind are tried at least. So many trials measure 95% to half a per
+// cent.
 const coverageTrials = 2000
 
-// watched are the options with a line of progress every few seconds.
+// watched returns the options, with a line of progress every five seconds.
 func (af *accuracyFlags) watched(s *session, kind string) accuracy.Options {
 	o := af.o
 	o.Done = paced(5*time.Second, func(trials int) { say(s, "%s: %d of %d trials", kind, trials, o.Trials) })
 	return o
 }
 
-// paced calls f at most once in so long, from one caller at a time; others do not wait.
+// paced returns a function that calls f at most once in the time every. Concurrent callers do not wait.
 func paced(every time.Duration, f func(int)) func(int) {
 	due := make(chan time.Time, 1)
 	due <- time.Now().Add(every)
@@ -175,7 +176,7 @@ func paced(every time.Duration, f func(int)) func(int) {
 	}
 }
 
-// measureFigures of the origins, unless kinds were named.
+// measureFigures measures the figures that the origins published, unless kinds were named.
 func (af *accuracyFlags) measureFigures(ctx context.Context, s *session) ([]accuracy.Figure, error) {
 	if len(af.kinds) > 0 || af.figures == 0 {
 		return nil, nil
@@ -195,7 +196,7 @@ func (af *accuracyFlags) measureFigures(ctx context.Context, s *session) ([]accu
 	return figures, nil
 }
 
-// write fills the directory.
+// write writes the files of --out.
 func (af *accuracyFlags) write(results []kindResult, figures []accuracy.Figure) error {
 	if af.dir == "" {
 		return nil
@@ -272,7 +273,7 @@ func coverageRows(coverages []accuracy.Coverage, part func(float64) string) (row
 	return rows
 }
 
-// coverageGoal says which part of intervals should contain the truth.
+// coverageGoal returns which share of the intervals should contain the truth.
 func coverageGoal(c accuracy.Coverage) string {
 	if c.Statistical {
 		return fmt.Sprintf("%g%% to %g%%", 100*accuracy.CoverageLeast, 100*accuracy.CoverageMost)
@@ -287,7 +288,7 @@ func boundRows(bounds []accuracy.Bound, part func(float64) string) (rows [][]str
 	return rows
 }
 
-// worst is the row whose error is the largest part of theory.
+// worst returns the row with the largest error relative to theory.
 func worst(rows []accuracy.Row) accuracy.Row {
 	return slices.MaxFunc(rows, func(a, b accuracy.Row) int {
 		x, y := ofTheory(a), ofTheory(b)
@@ -301,7 +302,7 @@ func worst(rows []accuracy.Row) accuracy.Row {
 	})
 }
 
-// ofTheory is the error as a part of theory, 0 where none is known or all is exact.
+// ofTheory returns the error relative to theory; 0 if no theory is known or all is exact.
 func ofTheory(r accuracy.Row) float64 {
 	if r.Theory == nil || *r.Theory == 0 {
 		return 0
@@ -345,7 +346,8 @@ func percent(v float64) string {
 	return strconv.FormatFloat(100*v, 'f', 3, 64) + "%"
 }
 
-// outsideOf is an error that names the kinds of ebb which were outside of theory or of their bounds.
+// outsideOf returns an error that names the kinds of ebb whose results were outside of theory or of their bounds; nil
+// if there are none.
 func outsideOf(results []kindResult, bounds []accuracy.Bound, coverages []accuracy.Coverage) error {
 	var errs []error
 	for _, k := range results {

@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// alertFlags are the thresholds and how to wait for them.
+// alertFlags are the thresholds of an alert, and how to wait for it.
 type alertFlags struct {
 	questionFlags
 	against     stringsValue
@@ -67,9 +67,9 @@ func (s *session) watchDrift(cmd *cobra.Command, args []string, f *alertFlags) e
 	for e, err := range c.WatchSurprise(cmd.Context(), s.namespace, query, watch, opts...) {
 		switch {
 		case cmd.Context().Err() != nil && f.until:
-			return cmd.Context().Err() // or what waits for an alert would take this for one
+			return cmd.Context().Err() // without an error, this would look like an alert to a script that waits
 		case cmd.Context().Err() != nil:
-			return nil // to be interrupted is how it ends
+			return nil // an interrupt is the normal end
 		case err != nil:
 			return err
 		}
@@ -87,7 +87,7 @@ type alertJSON struct {
 	Found         bool    `json:"found"`
 	JensenShannon float64 `json:"jensen_shannon_bits"`
 	PValue        float64 `json:"p_value"`
-	// the bin with the largest share of the difference of those that there is more of
+	// of the bins whose share has risen, the one that contributes most to the difference
 	binName
 	LiftBits float64      `json:"lift_bits,omitempty"`
 	AsOfUS   int64        `json:"as_of_us"`

@@ -16,7 +16,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// noArgs refuses arguments, by name.
+// noArgs refuses arguments, and names the first one.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
@@ -24,7 +24,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// argsBetween wants low to high arguments (high < 0: any number).
+// argsBetween requires from low to high arguments; with high < 0 there is no upper limit.
 func argsBetween(low, high int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < low || high >= 0 && len(args) > high {
@@ -34,7 +34,7 @@ func argsBetween(low, high int, names string) cobra.PositionalArgs {
 	}
 }
 
-// children makes a command that only has subcommands complain about others.
+// children makes a command that only has subcommands refuse any other argument.
 func children(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ func children(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// choice reads one of a few words into an enum.
+// choice looks up a word in an enum; the error lists the words.
 func choice[E ~int32](flag, word string, values map[string]E) (E, error) {
 	if v, ok := values[word]; ok {
 		return v, nil
@@ -55,7 +55,7 @@ func choice[E ~int32](flag, word string, values map[string]E) (E, error) {
 	return 0, noneOf("--"+flag, word, wordsOf(values))
 }
 
-// noneOf refuses a word of what that is none of words, and names the nearest of them or all.
+// noneOf returns the error of a word that is not in words. It names the nearest word, or else all of them.
 func noneOf(what, word string, words []string) error {
 	if near := spell.Nearest(word, words); near != "" {
 		return usagef("%s %q: did you mean %s?", what, word, near)
@@ -63,14 +63,14 @@ func noneOf(what, word string, words []string) error {
 	return usagef("%s %q: one of %s", what, word, strings.Join(words, ", "))
 }
 
-// durationValue is the value of a flag that is a duration, with its least value.
+// durationValue is the value of a flag for a duration that is not below least.
 type durationValue struct {
 	d     *time.Duration
 	least time.Duration
 }
 
-// durationVar adds a flag whose value is refused below least: a microsecond
-// stands for whatever is above zero.
+// durationVar adds a flag for a duration. Values below least are refused; a least of one microsecond means any value
+// above zero.
 func durationVar(f *pflag.FlagSet, d *time.Duration, name string, value, least time.Duration, usage string) {
 	*d = value
 	f.Var(durationValue{d, least}, name, usage)
@@ -104,10 +104,10 @@ func (v durationValue) String() string {
 // Type implements pflag.Value.
 func (v durationValue) Type() string { return "duration" }
 
-// byteSizeValue is the value of a flag that is a number of bytes.
+// byteSizeValue is the value of a flag that is a number of bytes, without or with a unit.
 type byteSizeValue struct{ n *int64 }
 
-// byteSizeVar adds a flag whose value is bytes, written with a unit or without.
+// byteSizeVar adds a flag for a number of bytes, without or with a unit.
 func byteSizeVar(f *pflag.FlagSet, n *int64, name string, value int64, usage string) {
 	*n = value
 	f.Var(byteSizeValue{n}, name, usage)
@@ -137,7 +137,7 @@ func (b byteSizeValue) String() string {
 // Type implements pflag.Value.
 func (b byteSizeValue) Type() string { return "bytes" }
 
-// stringsValue is the value of a flag that may be given several times. An empty value removes those before it.
+// stringsValue is the value of a flag that may be given several times. An empty value removes the earlier ones.
 type stringsValue []string
 
 func (v *stringsValue) String() string { return strings.Join(*v, ",") }
@@ -152,8 +152,8 @@ func (v *stringsValue) Set(text string) error {
 	return nil
 }
 
-// bins are those of a --bin that may be given several times. Given and empty it is a mistake, such as a variable of the
-// shell that is not set.
+// bins returns the bins of --bin, which may be given several times. If --bin is given and empty, that is an error: a
+// shell variable may be unset.
 func (v stringsValue) bins(cmd *cobra.Command) ([][]byte, error) {
 	if len(v) == 0 && cmd.Flags().Changed("bin") {
 		return nil, usagef("--bin is empty: a bin has 1 to %d bytes", proto.BinLenMax)

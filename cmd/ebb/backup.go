@@ -113,7 +113,7 @@ repeated; --cancel gives it up.`,
 	return cmd
 }
 
-// transferJSON is what a backup or a restore has done.
+// transferJSON is the result of a backup or a restore as JSON.
 type transferJSON struct {
 	Backup     string  `json:"backup"`
 	ClusterID  string  `json:"cluster_id"`
@@ -162,7 +162,7 @@ func openStore(place string) (backup.Store, error) {
 	return store, nil
 }
 
-// backupJSON is a backup in a list. Error says why it cannot be read.
+// backupJSON is a backup in a list. Error says why the backup cannot be read.
 type backupJSON struct {
 	Backup    string    `json:"backup"`
 	Time      time.Time `json:"time"`
@@ -171,7 +171,7 @@ type backupJSON struct {
 	Keys      uint64    `json:"keys"`
 	Bytes     uint64    `json:"bytes"`
 	Error     string    `json:"error,omitempty"`
-	// of namespaces that are deleted, by name
+	// the state of each deleted namespace, by name
 	Deleted map[string]string `json:"deleted,omitempty"`
 }
 
@@ -291,7 +291,7 @@ func (s *session) pruneBackups(ctx context.Context, place string, keep int) erro
 	return nil
 }
 
-// restoreFlags are those of ebb restore.
+// restoreFlags are the flags of ebb restore.
 type restoreFlags struct {
 	id            string
 	shards        uint32
@@ -299,7 +299,7 @@ type restoreFlags struct {
 	quiet         bool
 }
 
-// rehash makes the backup one of as many shards as the flags say, in a store that lasts until done.
+// rehash returns the backup with as many shards as the flags say. Its store is temporary: done removes it.
 func (f *restoreFlags) rehash(ctx context.Context, store backup.Store, m *backup.Manifest) (backup.Store, *backup.Manifest, func(), error) {
 	if f.shards == 0 || int(f.shards) == len(m.Shards) {
 		return store, m, func() {}, nil
@@ -308,7 +308,7 @@ func (f *restoreFlags) rehash(ctx context.Context, store backup.Store, m *backup
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	done := func() { _ = os.RemoveAll(dir) } // what is left is in no one's way
+	done := func() { _ = os.RemoveAll(dir) } // a temporary directory that stays does no harm
 	moved, err := backup.Open(dir)
 	if err == nil {
 		m, err = backup.Rehash(ctx, store, m, f.shards, f.forgetSources, moved)
@@ -337,7 +337,7 @@ func (s *session) restoreBackup(cmd *cobra.Command, place string, f *restoreFlag
 		return err
 	}
 	defer c.Close()
-	start, id := time.Now(), m.ID // a rehashed backup has another id, in a store that is gone at the end
+	start, id := time.Now(), m.ID // rehash changes the id and the store; results name the original id
 	store, m, forget, err := f.rehash(cmd.Context(), store, m)
 	if err != nil {
 		return err
@@ -379,7 +379,7 @@ func (s *session) cancelRestore(cmd *cobra.Command) error {
 	return nil
 }
 
-// transferBar draws a bar on a terminal, and says nothing elsewhere. done ends it.
+// transferBar draws a progress bar if stderr is a terminal. done ends it.
 func (s *session) transferBar(quiet bool, what string) (show func(backup.Progress), done func()) {
 	if quiet || !interactive(s.term.err) {
 		return nil, func() {}

@@ -16,7 +16,7 @@ import (
 	"github.com/ebbdb/ebb/chaos/proc"
 )
 
-// briefMax bounds what is measured in addition to the main figure.
+// briefMax bounds each measurement that is made in addition to the main figure.
 const briefMax = 20 * time.Second
 
 // generatorGCPercent is GOGC of the load generator, not of the nodes.
@@ -62,7 +62,7 @@ them and stops them. The figures are of this machine, clients included.`,
 	return cmd
 }
 
-// withFleet starts a cluster of processes of this very binary.
+// withFleet starts a cluster of processes of this same binary, and calls f with it.
 func withFleet(ctx context.Context, s *session, bf *benchFlags, f func(bench.Target) error) error {
 	if bf.dir == "" {
 		dir, err := os.MkdirTemp("", "ebb-bench-")
@@ -72,8 +72,7 @@ func withFleet(ctx context.Context, s *session, bf *benchFlags, f func(bench.Tar
 		defer removeAll(s, dir)
 		bf.dir = dir
 	}
-	// The generator shares the machine with what it measures: fewer collections of
-	// its own, small, heap.
+	// The generator shares the machine with the nodes, so it collects garbage of its own small heap less often.
 	defer debug.SetGCPercent(debug.SetGCPercent(generatorGCPercent))
 	binary, err := os.Executable()
 	if err != nil {
@@ -115,7 +114,7 @@ func profile(ctx context.Context, admin string, d time.Duration, w io.Writer) er
 	return err
 }
 
-// profiled runs f, and at the same time the profile if one was asked for.
+// profiled runs f, and takes a CPU profile at the same time if --profile is given.
 func profiled(ctx context.Context, t bench.Target, bf benchFlags, f func() error) error {
 	if bf.profile == "" {
 		return f()
@@ -156,8 +155,7 @@ func benchWrite(ctx context.Context, s *session, bf benchFlags) error {
 	return printWrite(s, bf, result, single, redis)
 }
 
-// benchRedis measures Redis after the nodes have stopped, on the same disk. 0 means
-// that it was not measured.
+// benchRedis measures Redis on the same disk, after the nodes have stopped. It returns 0 if Redis was not measured.
 func benchRedis(ctx context.Context, s *session, bf benchFlags) (float64, error) {
 	if !bf.rival {
 		return 0, nil

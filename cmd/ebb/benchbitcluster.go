@@ -12,20 +12,20 @@ import (
 	"github.com/ebbdb/ebb/bench"
 )
 
-// bitmapClusterIDs is how many users there are when nothing is said: what they take fits a laptop with room to spare.
+// bitmapClusterIDs is the default number of users; their bitmaps fit well into the memory of a laptop.
 const bitmapClusterIDs = 16_000_000
 
-// bitmapClusterShape is what was measured of one shape.
+// bitmapClusterShape is the result for one shape.
 type bitmapClusterShape struct {
 	One     bench.BitmapsResult       `json:"one_process"`
 	Cluster bench.BitmapClusterResult `json:"cluster"`
-	Load    string                    `json:"load_average"` // of the machine, when the cluster was asked
+	Load    string                    `json:"load_average"` // of the machine, during the questions to the cluster
 }
 
-// clusterGoal is what a cluster may take for what one process does in that time.
+// clusterGoal returns how long a cluster may take for a question that takes one process the time one.
 func clusterGoal(one time.Duration) time.Duration { return one*13/10 + 3*time.Millisecond }
 
-// benchBitmapCluster asks one process and then a cluster, a shape after the other.
+// benchBitmapCluster asks first one process and then a cluster, for each shape.
 func benchBitmapCluster(ctx context.Context, s *session, bf benchFlags, b bench.Bitmaps) error {
 	b.Still, b.Roaring = true, false
 	var results []bitmapClusterShape
@@ -65,7 +65,7 @@ func benchBitmapCluster(ctx context.Context, s *session, bf benchFlags, b bench.
 	return nil
 }
 
-// loadAverage is that of the last minute, where there is one.
+// loadAverage returns the system's load average of the last minute; "unknown" if the system does not say it.
 func loadAverage() string {
 	raw, err := os.ReadFile("/proc/loadavg")
 	if fields := strings.Fields(string(raw)); err == nil && len(fields) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/bench"
 )
 
-// bitmapIDsMax is what redis-server can hold in one string.
+// bitmapIDsMax is how many ids redis-server can hold in one string.
 const bitmapIDsMax = 1 << 32
 
 func newBenchBitmaps(s *session, bf *benchFlags) *cobra.Command {

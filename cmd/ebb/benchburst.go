@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/bench"
 )
 
-// burstSizeMax is what one burst may hold, and how many questions a second it may come with.
+// burstSizeMax bounds the increments of a burst, and the questions a second.
 const burstSizeMax = 1_000_000
 
 func newBenchBurst(s *session, bf *benchFlags) *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/bench"
 )
 
-// memoryFlags are those of ebb bench memory.
+// memoryFlags are the flags of ebb bench memory.
 type memoryFlags struct {
 	bench.Memory
 	kind      string
@@ -20,7 +20,7 @@ type memoryFlags struct {
 	precision string
 }
 
-// memoryNMax keeps a slip of the finger from filling the machine.
+// memoryNMax bounds --n, so that a typing error does not fill the machine's memory.
 const memoryNMax = 1 << 28
 
 func newBenchMemory(s *session, bf *benchFlags) *cobra.Command {
@@ -64,7 +64,7 @@ their ids at once, and one after the other.`,
 	return cmd
 }
 
-// checkNumber refuses numbers of keys and shards that make no sense.
+// checkNumber refuses impossible numbers of keys and shards.
 func (mf *memoryFlags) checkNumber() error {
 	switch {
 	case mf.N < 1 || mf.N > memoryNMax:

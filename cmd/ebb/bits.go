@@ -45,7 +45,8 @@ func badID(text string) error {
 	return usagef("id %q: it must be a whole number from 0 to 18446744073709551615; strings go into a namespace made with --dictionary", text)
 }
 
-// notNumber says of an id that is no number what a namespace with a dictionary can do with it, and otherwise err.
+// notNumber makes the error of an id that is no number. In a namespace with a dictionary it says where numbers are
+// needed; otherwise it returns err.
 func (s *session) notNumber(cmd *cobra.Command, text string, err error) error {
 	ctx, c, done, failed := s.connect(cmd)
 	if failed != nil {
@@ -61,7 +62,7 @@ func (s *session) notNumber(cmd *cobra.Command, text string, err error) error {
 		text, s.namespace)
 }
 
-// parseRange reads ids from one to another, as in 10..20. is says whether it is a range at all.
+// parseRange reads a range of ids, such as 10..20. is reports whether the text is a range at all.
 func parseRange(text string) (first, last uint64, is bool, err error) {
 	from, to, is := strings.Cut(text, "..")
 	if !is {
@@ -152,7 +153,7 @@ func (s *session) editNumbers(ctx context.Context, c *client.Client, key string,
 	return changed, err
 }
 
-// bitsFlags are shared by questions about bitmaps.
+// bitsFlags are the flags that all questions about bitmaps share.
 type bitsFlags struct {
 	questionFlags
 	first, last string
@@ -170,8 +171,8 @@ type bitsJSON struct {
 	keyName
 	Count    *uint64      `json:"count,omitempty"`
 	StdError float64      `json:"std_error"`
-	IDs      []idJSON     `json:"ids,omitzero"`    // of questions that list ids, not nil
-	Names    []listedName `json:"names,omitempty"` // for which the ids stand, in a namespace with a dictionary
+	IDs      []idJSON     `json:"ids,omitzero"`    // of questions that list ids; then it is not nil
+	Names    []listedName `json:"names,omitempty"` // the strings of the ids, in a namespace with a dictionary
 	Contains []bool       `json:"contains,omitempty"`
 	More     bool         `json:"more,omitempty"`
 	Next     idJSON       `json:"next,omitempty"`
@@ -179,7 +180,7 @@ type bitsJSON struct {
 	Coverage coverageJSON `json:"coverage"`
 }
 
-// askBits asks about one bitmap, and shows what is of interest: lines for people and tsv.
+// askBits asks a question about one bitmap and prints the answer. lines formats the answer for table and tsv.
 func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1.BitmapQuestion, lines func(w *ebbv1.BitmapAnswer) []string) error {
 	q.Expr = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(key)}}
 	if f.first != "" || f.last != "" {
@@ -233,7 +234,7 @@ func (s *session) bitsJSON(a *ebbv1.Answer, key string, q *ebbv1.BitmapQuestion)
 	return out
 }
 
-// answered says of a question whether its answer is a number, and whether it is ids.
+// answered reports whether the answer to a question has a number, and whether it has ids.
 func answered(q *ebbv1.BitmapQuestion) (counts, lists bool) {
 	switch q.GetSelect().(type) {
 	case *ebbv1.BitmapQuestion_Count, *ebbv1.BitmapQuestion_Rank:
@@ -246,7 +247,7 @@ func answered(q *ebbv1.BitmapQuestion) (counts, lists bool) {
 	return false, false
 }
 
-// bitsQuestion is a command whose arguments behind the key are numbers, and whose answer is one.
+// bitsQuestion makes a command whose arguments after the key are numbers, and whose answer is a number.
 func (s *session) bitsQuestion(use, short, example string, ask func(numbers []uint64) *ebbv1.BitmapQuestion, line func(w *ebbv1.BitmapAnswer) string) *cobra.Command {
 	var f bitsFlags
 	_, names, _ := strings.Cut(use, " ")
@@ -370,8 +371,8 @@ func idOrNone(w *ebbv1.BitmapAnswer, at int) string {
 	return idText(w, at)
 }
 
-// idText is an id of an answer, or the string for which it stands; #17 where the namespace has a dictionary, and in it
-// no such string.
+// idText returns an id of an answer, or the string that it stands for. It returns an id such as #17 if the namespace
+// has a dictionary without a string for it.
 func idText(w *ebbv1.BitmapAnswer, at int) string {
 	switch names := w.GetNames(); {
 	case len(names) == 0:
@@ -383,7 +384,7 @@ func idText(w *ebbv1.BitmapAnswer, at int) string {
 	}
 }
 
-// idsOf reads ids: strings where the namespace has a dictionary, and otherwise numbers.
+// idsOf reads ids: strings if the namespace has a dictionary, and otherwise numbers.
 func (s *session) idsOf(cmd *cobra.Command, args []string) (*ebbv1.BitmapIds, error) {
 	ctx, c, done, err := s.connect(cmd)
 	if err != nil {

@@ -71,7 +71,7 @@ the same key; --restart begins anew. Standard input, strings of a dictionary and
 	return cmd
 }
 
-// bitsLoadFlags say how a file is loaded.
+// bitsLoadFlags are the flags that say how a file is loaded.
 type bitsLoadFlags struct {
 	columns        columnFlags
 	format, column string
@@ -152,7 +152,7 @@ func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags
 	closing, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 2*time.Minute)
 	defer cancel()
 	if err != nil {
-		cancel() // what was read is put in or not: the load is to be run again
+		cancel() // buffered ids need not be written: the load has to be run again in any case
 	}
 	if err = cmp.Or(err, w.Close(closing)); err == nil && l.progress != nil {
 		err = l.progress.Forget(closing)
@@ -161,7 +161,8 @@ func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags
 	return s.loaded(path, l.ids, int(w.Stats().Changed), l.rate(), err)
 }
 
-// bitLoad finds out how far an earlier load of the same file has come; nil if there cannot have been one.
+// bitLoad finds out how far an earlier load of the same file has come. It returns nil for a stream, which cannot be
+// loaded again.
 func (s *session) bitLoad(ctx context.Context, c *client.Client, key string, file io.Reader, f bitsLoadFlags) (*client.BitLoad, error) {
 	of, ok := file.(*os.File)
 	if !ok || of == os.Stdin {
@@ -183,7 +184,7 @@ func (s *session) bitLoad(ctx context.Context, c *client.Client, key string, fil
 	return c.BitLoad(ctx, s.namespace, key, name)
 }
 
-// loaded says what a load has done.
+// loaded prints what a load has done, or returns its error.
 func (s *session) loaded(path string, ids, changed int, rate float64, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w; run it again when that is mended: ids that are in change nothing", path, err)
@@ -201,7 +202,7 @@ func (s *session) loaded(path string, ids, changed int, rate float64, err error)
 	return err
 }
 
-// namesLoader takes strings from a file to a bitmap, as many at a time as a request has.
+// namesLoader loads strings from a file into a bitmap, with as many in one request as it may carry.
 type namesLoader struct {
 	ctx            context.Context
 	client         *client.Client
@@ -237,7 +238,7 @@ func (l *namesLoader) flush() error {
 	return err
 }
 
-// loadProgress draws a bar on a terminal, and says nothing elsewhere.
+// loadProgress draws a progress bar if stderr is a terminal.
 func (s *session) loadProgress(file io.Reader, m *countingReader, quiet bool) func(ids int, rate float64, done bool) {
 	if quiet || !interactive(s.term.err) {
 		return func(int, float64, bool) {}
@@ -260,17 +261,17 @@ func (s *session) loadProgress(file io.Reader, m *countingReader, quiet bool) fu
 	}
 }
 
-// bitsLoader takes ids from a file to a bitmap.
+// bitsLoader loads ids from a file into a bitmap.
 type bitsLoader struct {
 	ctx    context.Context
 	writer *client.BitWriter
 	key    string
 	began  time.Time
 	batch  []uint64
-	ids    int // that were read
+	ids    int // ids read so far
 
-	progress *client.BitLoad // nil: no shard remembers
-	skip     int             // ids that are in
+	progress *client.BitLoad // nil: the shards keep no progress of this load
+	skip     int             // how many ids an earlier load has set
 	step     int
 	show     func(ids int, rate float64, done bool)
 }

@@ -23,7 +23,7 @@ import (
 // isTemplate reports whether a key is made from the columns of a row.
 func isTemplate(key string) bool { return strings.ContainsAny(key, "{}") }
 
-// loadRows puts the ids in a column of a file into the bitmaps that the rows name: the key is a template as play/{day}.
+// loadRows sets the ids of a column in the bitmaps that the rows name. The key is a template such as play/{day}.
 func (s *session) loadRows(cmd *cobra.Command, key, path string, f bitsLoadFlags) (err error) {
 	if f.column == "" {
 		return usagef("key %q is made from the columns of FILE: --column names the one that holds the ids", key)
@@ -73,7 +73,7 @@ func (s *session) loadRows(cmd *cobra.Command, key, path string, f bitsLoadFlags
 	return s.loaded(path, l.ids, l.changed, l.rate(), err)
 }
 
-// rowsLoader reads rows of a key and an id.
+// rowsLoader loads rows, each with a key and an id.
 type rowsLoader struct {
 	began        time.Time
 	ids, changed int
@@ -82,7 +82,7 @@ type rowsLoader struct {
 
 func (l *rowsLoader) rate() float64 { return float64(l.ids) / max(time.Since(l.began).Seconds(), 1e-9) }
 
-// read takes the rows one after the other, up to the first that is none.
+// read passes the rows to take, one after the other. A row that cannot be used ends it.
 func (l *rowsLoader) read(rows *load.Reader, take func(row load.Row) error) error {
 	for {
 		row, err := rows.Next()
@@ -101,7 +101,7 @@ func (l *rowsLoader) read(rows *load.Reader, take func(row load.Row) error) erro
 	}
 }
 
-// numbers puts ids in, with a writer that gathers those of each key.
+// numbers sets ids, with a writer that groups the ids of each key.
 func (l *rowsLoader) numbers(ctx context.Context, w *client.BitWriter, rows *load.Reader) error {
 	err := l.read(rows, func(row load.Row) error {
 		id, err := strconv.ParseUint(row.Bin, 10, 64)
@@ -113,20 +113,20 @@ func (l *rowsLoader) numbers(ctx context.Context, w *client.BitWriter, rows *loa
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
 	if err != nil {
-		cancel() // what was read is put in or not: the load is to be run again
+		cancel() // buffered ids need not be written: the load has to be run again in any case
 	}
 	err = cmp.Or(err, w.Close(closing))
 	l.changed = int(w.Stats().Changed)
 	return err
 }
 
-// namesHeldMax bounds the bytes of strings that wait for others of their keys.
+// namesHeldMax bounds the bytes of strings that wait until there are more strings of their key.
 const namesHeldMax = 64 << 20
 
-// namesRequests are how many requests are under way at once, each with strings of some keys.
+// namesRequests is how many requests are in flight at a time, each with the strings of some keys.
 const namesRequests = 32
 
-// strings puts strings in: as many of a key at a time as a request has.
+// strings sets strings, with as many of a key in one request as it may carry.
 func (l *rowsLoader) strings(ctx context.Context, c *client.Client, namespace string, rows *load.Reader) error {
 	type held struct {
 		names []string

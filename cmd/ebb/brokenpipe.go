@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// pipeWriter is an output stream that reports a broken pipe: its reader is gone.
+// pipeWriter is an output stream that reports a broken pipe, one whose reader is gone.
 //
-// The report comes from the write that fails with EPIPE, and never from the signal SIGPIPE: the kernel sends that
-// signal for every socket too whose other end has closed, and Go passes each on to whoever asked for it. A handler
-// cannot tell the two apart, and a demo that kills a node has many such sockets.
+// The report comes from the write that fails with EPIPE, and never from the signal SIGPIPE. The kernel also sends that
+// signal for each socket whose other end has closed, and Go passes every one to the handler. A handler cannot
+// distinguish the two, and a demo that kills a node has many such sockets.
 type pipeWriter struct {
 	to   io.Writer
-	gone func() // is called at each write that finds no reader
+	gone func() // called at each write that finds no reader
 }
 
 // Write implements io.Writer.
@@ -28,15 +28,15 @@ func (w pipeWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// withBrokenPipe returns a context that ends when a write of the returned session finds that nothing reads its standard
-// output or standard error, or when the terminal closes. Without it both would end the process in the middle of the
-// command, with its files left behind. Until stop is called the process ignores SIGPIPE, so that such a write fails
-// instead of ending it.
+// withBrokenPipe returns a context that ends when nothing reads the standard output or standard error of the returned
+// session any more, or when the terminal closes. Without that context, either event would end the process in the middle
+// of the command and leave its files behind. Until stop is called, the process ignores SIGPIPE, so that such a write
+// returns an error instead of ending the process.
 func withBrokenPipe(ctx context.Context, s *session) (until context.Context, shown *session, stop func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	until, cancel := context.WithCancel(ctx)
 	stopSignals := context.CancelFunc(func() {})
-	if !signal.Ignored(syscall.SIGHUP) { // by nohup
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		until, stopSignals = signal.NotifyContext(until, syscall.SIGHUP)
 	}
 	watched := *s
@@ -48,7 +48,8 @@ func withBrokenPipe(ctx context.Context, s *session) (until context.Context, sho
 	}
 }
 
-// watchPipe returns w with a report of a broken pipe. A terminal is returned as it is: one that closes sends SIGHUP.
+// watchPipe returns w with a report of a broken pipe. It returns a terminal as it is, because a terminal that closes
+// sends SIGHUP.
 func watchPipe(w io.Writer, gone func()) io.Writer {
 	if f, ok := rawTerminal(w).(*os.File); ok && interactive(f) {
 		return w

@@ -19,7 +19,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// lifeMax bounds how long a certificate may be meant to hold.
+// lifeMax bounds how long a certificate may be valid.
 const lifeMax = 100 * 365 * 24 * time.Hour
 
 func newCert(s *session) *cobra.Command {
@@ -43,7 +43,7 @@ there already is replaced with --force alone.`,
 	)
 }
 
-// certFlags are where certificates are made, and for how long they hold.
+// certFlags say where certificates are written, and how long they are valid.
 type certFlags struct {
 	dir   string
 	life  time.Duration
@@ -56,14 +56,14 @@ func (c *certFlags) add(cmd *cobra.Command, life time.Duration) {
 	cmd.Flags().BoolVar(&c.force, "force", false, "replace a certificate and its key that are there")
 }
 
-// checkAbsent refuses to replace the files of a name.
+// checkAbsent returns an error if the files of a name exist, unless --force is given.
 func (c *certFlags) checkAbsent(name string) error {
 	return checkAbsent(c.force, c.path(name+".key"), c.path(name+".crt"))
 }
 
 func (c *certFlags) path(name string) string { return filepath.Join(c.dir, name) }
 
-// certName is a name that is good for a file and for a node.
+// certName matches names that are allowed as the name of a file and of a node.
 var certName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func checkCertName(name string) error {
@@ -160,7 +160,7 @@ func newCertClient(s *session) *cobra.Command {
 	return cmd
 }
 
-// checkCertRoles refuses roles that nodes would not find in a certificate.
+// checkCertRoles refuses roles that nodes would not accept in a certificate.
 func checkCertRoles(words []string) error {
 	if len(words) > proto.GrantsMax {
 		return usagef("%d roles: a certificate has %d at most", len(words), proto.GrantsMax)
@@ -201,7 +201,7 @@ func newCertGossipKey(s *session) *cobra.Command {
 	return cmd
 }
 
-// issue makes a certificate by the CA of the directory.
+// issue makes a certificate with the CA of the directory.
 func (s *session) issue(c *certFlags, r trust.Request) error {
 	if err := c.checkAbsent(r.Name); err != nil {
 		return err
@@ -222,7 +222,8 @@ func (s *session) issue(c *certFlags, r trust.Request) error {
 	return s.putCert(c, r.Name, cert, key, until)
 }
 
-// putCert puts both files in place, the key first: a node that looks in between finds that they do not fit, and waits.
+// putCert puts both files in place, the key first. A node that reads them in between finds that they do not match, and
+// waits.
 func (s *session) putCert(c *certFlags, name string, cert, key []byte, until time.Time) error {
 	m := certJSON{Cert: c.path(name + ".crt"), Key: c.path(name + ".key"), Until: until.UTC().Truncate(time.Second)}
 	if err := replaceFile(m.Key, key, 0o600); err != nil {
@@ -241,7 +242,7 @@ func (s *session) putCert(c *certFlags, name string, cert, key []byte, until tim
 	return err
 }
 
-// endText is a day, or the minute of one that is close.
+// endText returns a date, or a date with hours and minutes if the end is close.
 func endText(until, now time.Time) string {
 	if until.Sub(now) < 48*time.Hour {
 		return until.Format("2006-01-02 15:04 MST")

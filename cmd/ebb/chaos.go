@@ -33,7 +33,7 @@ type chaosFlags struct {
 	story    bool
 }
 
-// chaosWorker is the command under which the binary runs plans for itself.
+// chaosWorker is the name of the hidden command with which the binary runs plans in processes of its own.
 const chaosWorker = "worker"
 
 func newChaos(s *session) *cobra.Command {
@@ -90,7 +90,7 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 		if c.Kept, err = swarm.OpenKept(cf.resume, buildName()); err != nil {
 			return outfile.NotResumed(cf.resume, err)
 		}
-		defer c.Kept.Close() //nolint:errcheck // each verdict was written at once
+		defer c.Kept.Close() //nolint:errcheck // each verdict was already written to the file
 	}
 	progress := newChaosProgress(s)
 	c.Progress = progress.show
@@ -125,7 +125,7 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	return nil
 }
 
-// campaign checks the flags.
+// campaign checks the flags, and makes a campaign of them.
 func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -164,12 +164,12 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	return c, knownActs(c)
 }
 
-// actsLooked is of how many seeds it is looked whether their plans have the faults that are asked for: every third plan
-// or so ends with its second.
+// actsLooked is for how many seeds knownActs checks that their plans have the requested faults. About every third plan
+// has only two.
 const actsLooked = 10_000
 
-// knownActs refuses what a plan does not have: a run of fewer faults than are asked for would say nothing of the
-// others.
+// knownActs refuses a request for faults that a plan does not have. A run with fewer faults than requested would show
+// nothing about the missing ones.
 func knownActs(c *swarm.Campaign) error {
 	for seed := c.First; seed <= c.Last && seed-c.First < actsLooked; seed++ {
 		p := swarm.Draw(seed, c.Families...)
@@ -180,7 +180,7 @@ func knownActs(c *swarm.Campaign) error {
 	return nil
 }
 
-// buildName tells builds apart whose seeds are not to be added up.
+// buildName identifies a build: the results of seeds are added up only within one build.
 func buildName() string {
 	revision, modified := builtFrom()
 	if modified {
@@ -189,10 +189,10 @@ func buildName() string {
 	return version + " of " + revision
 }
 
-// chaosStuck is how long a seed may take; it takes seconds.
+// chaosStuck is how long a seed may take; usually it takes seconds.
 const chaosStuck = 5 * time.Minute
 
-// seedRange reads "first-last", or one seed.
+// seedRange reads "first-last", or a single seed.
 func seedRange(text string) (first, last uint64, err error) {
 	a, b, both := strings.Cut(text, "-")
 	if !both {
@@ -206,7 +206,7 @@ func seedRange(text string) (first, last uint64, err error) {
 	return first, last, nil
 }
 
-// printKnobs prints how many seeds had which values of the limits.
+// printKnobs prints, for each limit, how many seeds had which value.
 func printKnobs(s *session, r *swarm.Report) error {
 	var rows [][]string
 	for _, k := range swarm.Knobs {
@@ -279,7 +279,7 @@ func printChaos(s *session, r *swarm.Report) error {
 	return err
 }
 
-// chaosList prints the tables without numbers.
+// chaosList prints the families of faults and the invariants, without counts.
 func chaosList(s *session) error {
 	if s.output == "json" {
 		type row struct {
@@ -290,7 +290,7 @@ func chaosList(s *session) error {
 		var out struct {
 			Families   []row `json:"families"`
 			Invariants []row `json:"invariants"`
-			// of real processes
+			// for clusters of real processes
 			Processes struct {
 				Families   []row `json:"families"`
 				Invariants []row `json:"invariants"`
@@ -329,7 +329,7 @@ func chaosList(s *session) error {
 	return s.printTable("FAMILY\tWHAT HAPPENS\tDOSE", rows)
 }
 
-// chaosProgress is the line that says how far it is: again and again on a terminal, every half minute elsewhere.
+// chaosProgress shows the progress of a campaign: updated in place on a terminal, else a line every half minute.
 type chaosProgress struct {
 	s        *session
 	live     bool

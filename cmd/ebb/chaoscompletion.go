@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
 
-// chaosCompletion tells the shell what a flag of `ebb chaos` takes; nil if nothing special.
+// chaosCompletion completes the value of a flag of `ebb chaos`; nil if the flag has no special values.
 func chaosCompletion(command, flag string) cobra.CompletionFunc {
 	if !strings.HasPrefix(command, "ebb chaos ") {
 		return nil
@@ -25,7 +25,7 @@ func chaosCompletion(command, flag string) cobra.CompletionFunc {
 	return nil
 }
 
-// listOf completes the last of names with commas between them.
+// listOf completes the last element of a list of names with commas.
 func listOf(names []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
 		before := start[:strings.LastIndexByte(start, ',')+1]

@@ -32,7 +32,7 @@ client that was connected all the time writes to that shard. The p99 must be at 
 	return cmd
 }
 
-// chaosFailover measures, and fails if it takes too long.
+// chaosFailover measures failovers, and fails if one takes too long.
 func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error) {
 	switch {
 	case o.Trials < 1:
@@ -76,7 +76,7 @@ func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error)
 	return r.Err()
 }
 
-// failoverText says what was measured. trials is how many trials there were to be.
+// failoverText describes the result of a measurement; trials is how many trials were planned.
 func failoverText(r *proc.FailoverReport, trials int) string {
 	var b strings.Builder
 	fmt.Fprint(&b, plural(r.Trials, "leader", "leaders"), " cut off")

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// unused refuses a directory in which an earlier run has left something.
+// unused refuses a directory with files of an earlier run.
 func unused(flag, dir string) error {
 	for _, name := range []string{"nodes", "disks", "certs"} {
 		if dir == "" {

@@ -22,7 +22,7 @@ type procFlags struct {
 	trial    proc.Trial
 	page     string
 	families []string
-	seeds    string // first-last; empty: one, of trial.Seed
+	seeds    string // first-last; empty: only trial.Seed
 }
 
 const procLong = `Nodes are processes of this very binary, under a load of increments with a ledger: each is sent under one identity until its outcome is known, and half of them through
@@ -71,7 +71,7 @@ func (pf *procFlags) add(cmd *cobra.Command, perSecond int, long time.Duration) 
 	f := cmd.Flags()
 	f.StringVar(&pf.seeds, "seeds", "1", "which `seeds`, one run after the other until one fails: one, or first-last")
 	f.StringVar(&pf.seeds, "seed", "1", "what --seeds was called")
-	_ = f.MarkHidden("seed") // it fails for a flag that is not there
+	_ = f.MarkHidden("seed") // fails only for a flag that does not exist
 	durationVar(f, &pf.trial.For, "for", long, time.Second, "begin no fault after this long")
 	f.IntVar(&pf.trial.Nodes, "nodes", 3, "how many nodes to start")
 	f.Uint32Var(&pf.trial.Shards, "shards", 8, "number of shards")
@@ -80,10 +80,10 @@ func (pf *procFlags) add(cmd *cobra.Command, perSecond int, long time.Duration) 
 	f.StringVar(&pf.trial.Dir, "dir", "", "`directory` for data, disks and logs; a temporary one, removed at the end unless something failed, if empty")
 	f.StringVar(&pf.page, "report", "", "write a page with a timeline of faults, leaders and what was acknowledged to this `file`")
 	f.StringVar(&pf.page, "html", "", "what --report was called")
-	_ = f.MarkHidden("html") // it fails for a flag that is not there
+	_ = f.MarkHidden("html") // fails only for a flag that does not exist
 }
 
-// check looks at the flags.
+// check checks the flags.
 func (pf *procFlags) check(s *session) (err error) {
 	t := &pf.trial
 	switch {
@@ -105,7 +105,7 @@ func (pf *procFlags) check(s *session) (err error) {
 		}
 	}
 	t.Families = pf.families
-	if _, _, err := proc.Choose(t.Families); err != nil { // before anything is made
+	if _, _, err := proc.Choose(t.Families); err != nil { // before any file is created
 		return err
 	}
 	if err := unused("--dir", t.Dir); err != nil {
@@ -115,7 +115,7 @@ func (pf *procFlags) check(s *session) (err error) {
 	return err
 }
 
-// chaosProcs runs a trial for each seed, until one fails. The page is of the last.
+// chaosProcs runs a trial for each seed, until one fails. The page shows the last trial.
 func chaosProcs(ctx context.Context, s *session, pf procFlags) error {
 	if err := pf.check(s); err != nil {
 		return err
@@ -146,7 +146,7 @@ func chaosProcs(ctx context.Context, s *session, pf procFlags) error {
 	return nil
 }
 
-// chaosProc runs a trial, and fails if something did not hold.
+// chaosProc runs a trial, and fails if an invariant did not hold.
 func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 	t := &pf.trial
 	page, err := outfile.OpenReport(pf.page)
@@ -195,7 +195,7 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 	return err
 }
 
-// procLead says what came of a trial.
+// procLead summarizes the result of a trial in a sentence.
 func procLead(r *proc.Report) string {
 	v, n := r.Verdict, 0
 	for _, times := range v.Faults {
@@ -225,7 +225,7 @@ func procLead(r *proc.Report) string {
 	return lead
 }
 
-// unjudged says why a soak does not say whether anything grows; nothing if it does.
+// unjudged returns why a soak does not judge whether anything grows; "" if it does.
 func unjudged(r *proc.Report) string {
 	if r.Rate == nil || r.Interrupted || r.Failed() || len(r.Trends) > 0 {
 		return "" // no soak, or one that ended early
@@ -237,10 +237,10 @@ func unjudged(r *proc.Report) string {
 	return fmt.Sprintf("growth is not judged: it takes %v of the second half of a run, which was %v here; --for %.0fm is long enough", proc.TrendMin, half.Round(time.Second), soakEnough.Minutes())
 }
 
-// soakEnough is how long a soak takes in whose second half growth is judged.
+// soakEnough is the shortest soak in which growth is judged; it is judged in the second half.
 const soakEnough = 2*proc.TrendMin + 2*time.Minute
 
-// differences from the ledger, in keys.
+// differences describes how many keys differ from the ledger.
 func differences(lost, twice int) string {
 	if lost+twice == 0 {
 		return "0 lost, 0 counted twice"
@@ -248,7 +248,7 @@ func differences(lost, twice int) string {
 	return fmt.Sprintf("%s lost increments, %s counted some twice", plural(lost, "key has", "keys have"), plural(twice, "key has", "keys have"))
 }
 
-// procTables are the tables about a trial: on a page, and on a terminal.
+// procTables are the tables of a trial, for the page and the terminal.
 func procTables(r *proc.Report) []swarm.PageTable {
 	faults := swarm.PageTable{Title: "Faults", Head: []string{"FAMILY", "INJECTED", "HEALED IN (MEDIAN)", "(LONGEST)", "WHAT HAPPENS"}}
 	for _, f := range proc.Families {

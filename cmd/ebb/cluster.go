@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// movesEvery is how often --wait looks whether everything has moved.
+// movesEvery is how often --wait checks whether all moves are done.
 const movesEvery = 500 * time.Millisecond
 
 func newCluster(s *session) *cobra.Command {
@@ -159,9 +159,9 @@ type moveJSON struct {
 	To    string `json:"to,omitempty"`
 	Why   string `json:"why"`
 	Waits string `json:"waits,omitempty"`
-	Sent  uint64 `json:"sent_bytes"` // of snapshots, to the new replica
-	Held  uint64 `json:"held_bytes"` // that it had
-	Left  uint64 `json:"left_bytes"` // to come yet
+	Sent  uint64 `json:"sent_bytes"` // of snapshots, sent to the new replica
+	Held  uint64 `json:"held_bytes"` // of the snapshot, already held by the new replica
+	Left  uint64 `json:"left_bytes"` // still to be sent
 }
 
 func (s *session) changeCluster(cmd *cobra.Command, req *ebbv1.ChangeClusterRequest, wait bool) error {
@@ -196,7 +196,7 @@ func (s *session) changeOnce(ctx context.Context, c *client.Client, req *ebbv1.C
 	return c.ChangeCluster(ctx, req)
 }
 
-// waitForMoves asks again until nothing is left to move, and says now and then how much is.
+// waitForMoves asks again until no moves are left. It prints their number whenever it changes.
 func (s *session) waitForMoves(ctx context.Context, c *client.Client, resp *ebbv1.ChangeClusterResponse) (*ebbv1.ChangeClusterResponse, error) {
 	said := -1
 	for len(resp.GetMoves()) > 0 {
@@ -217,7 +217,7 @@ func (s *session) waitForMoves(ctx context.Context, c *client.Client, resp *ebbv
 	return resp, nil
 }
 
-// departure says who is gone when all has moved.
+// departure returns which node is no member any more when all moves are done; "" for other changes.
 func departure(req *ebbv1.ChangeClusterRequest) string {
 	if node := req.GetRemove(); node != "" {
 		return "; " + node + " is no member any more"
@@ -278,7 +278,7 @@ func (s *session) printMoves(resp *ebbv1.ChangeClusterResponse, dry bool) error 
 	return err
 }
 
-// amount is a number of bytes, plain for programs; or none.
+// amount returns a number of bytes, exact in TSV; "-" if it is not known.
 func (s *session) amount(known bool, n uint64) string {
 	switch {
 	case !known:
@@ -301,12 +301,12 @@ type clusterNodeJSON struct {
 	Name     string `json:"name"`
 	State    string `json:"state"`
 	Alive    bool   `json:"alive"`
-	Answers  bool   `json:"answers"` // what it holds is known
+	Answers  bool   `json:"answers"` // the node answers, so its replicas are known
 	Zone     string `json:"zone,omitempty"`
-	Replicas int    `json:"replicas"` // of data shards, that it holds
-	Wanted   int    `json:"wanted"`   // that it has by the table, or is to have
+	Replicas int    `json:"replicas"` // of data shards, held by the node
+	Wanted   int    `json:"wanted"`   // of data shards, assigned to the node by the table, including those on their way
 	Leads    int    `json:"leads"`
-	Votes    bool   `json:"votes"` // in the control group
+	Votes    bool   `json:"votes"` // has a vote in the control group
 	GRPC     string `json:"grpc"`
 	Version  string `json:"version"`
 }
@@ -365,8 +365,8 @@ func yesNo(is bool) string {
 	return "no"
 }
 
-// nodesOf are the members by the table. What a node holds and leads, it says itself: others may have heard of it long
-// ago.
+// nodesOf returns the members in the table. What a node holds and leads comes from its own report, because reports of
+// other nodes may be old.
 func nodesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []*clusterNodeJSON {
 	members := make([]*clusterNodeJSON, 0, len(table.GetNodes()))
 	byName := make(map[string]*clusterNodeJSON)
@@ -447,8 +447,8 @@ LEADER is the node that says it leads the shard; a shard without one takes no wr
 	}
 }
 
-// placesOf are the shards by the table. The leader of a shard itself says that it leads: others may have heard of a
-// leader that is gone.
+// placesOf returns the shards in the table. The leader of a shard comes from that node's own report, because other
+// nodes may still name a leader that is gone.
 func placesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []placedJSON {
 	leaders := make(map[uint32]string)
 	for _, sh := range digest(status).Shards {

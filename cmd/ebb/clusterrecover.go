@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// newClusterRecover is a change that says what is lost before it is made.
+// newClusterRecover makes a command that prints what a recovery would lose, and recovers only with --yes.
 func newClusterRecover(s *session) *cobra.Command {
 	var from string
 	var yes bool
@@ -58,7 +58,7 @@ func recoverRequest(shard, from string) (*ebbv1.ChangeClusterRequest, error) {
 	}}, nil
 }
 
-// refuseRecover says what a recovery would lose.
+// refuseRecover returns an error that says what a recovery would lose.
 func (s *session) refuseRecover(cmd *cobra.Command, req *ebbv1.ChangeClusterRequest) error {
 	c, err := s.dial(cmd)
 	if err != nil {

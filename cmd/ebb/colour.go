@@ -8,19 +8,19 @@ import (
 	"golang.org/x/term"
 )
 
-// colourful says whether w is a terminal that wants colour.
+// colourful reports whether w is a terminal on which colours are allowed.
 func colourful(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && interactive(w)
 }
 
-// removeAll removes a temporary directory, and says so if it cannot.
+// removeAll removes a temporary directory, and prints an error if it cannot.
 func removeAll(s *session, dir string) {
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(s.term.err, "left behind:", err)
 	}
 }
 
-// interactive says whether v is a terminal.
+// interactive reports whether v is a terminal.
 func interactive(v any) bool {
 	if d, ok := v.(*terminalEscaper); ok {
 		return interactive(d.file)

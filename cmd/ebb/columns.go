@@ -6,7 +6,7 @@ import (
 	"github.com/ebbdb/ebb/load"
 )
 
-// columnFlags say how the columns of a file are read: whether it has a header, and how it writes times.
+// columnFlags say how the columns of a file are read: whether it has a header, and in which form its times are.
 type columnFlags struct {
 	header, noHeader           bool
 	timeUnit, timeFormat, zone string
@@ -27,7 +27,7 @@ func (c *columnFlags) addTimes(f *pflag.FlagSet) {
 		"such as Europe/Berlin or +02:00, and of {t:day} (default UTC)")
 }
 
-// settle puts what the flags say into options of a reader.
+// settle sets the options of a reader from the flags.
 func (c *columnFlags) settle(o *load.Options) (err error) {
 	if c.header && c.noHeader {
 		return usagef("--header and --no-header: one of them")

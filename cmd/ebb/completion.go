@@ -13,11 +13,11 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// completionPatience is how long a shell may wait for the cluster to name its
-// namespaces: a key stroke must not hang on a cluster that is not there.
+// completionPatience is how long a completion waits for the cluster's namespaces. A shell must not hang on a cluster
+// that cannot be reached.
 const completionPatience = 700 * time.Millisecond
 
-// What flags with one of a few words take, unless the words are an enum's.
+// The words that some flags take. A flag for an enum takes the enum's words instead.
 var (
 	consistencies = []string{"linearizable", "bounded", "any"}
 	formats       = []string{"auto", "tsv", "csv", "jsonl"}
@@ -28,7 +28,7 @@ var (
 	whatWhenRemoved = []string{"exit", "wait"}
 )
 
-// flagWords are the flags that take one of a few words.
+// flagWords returns the flags that take one of a few words, with the words.
 func flagWords() map[string][]string {
 	return map[string][]string{
 		"output":           outputs,
@@ -74,7 +74,7 @@ func wordsOf[E any](values map[string]E) []string {
 	return sorted(words)
 }
 
-// addCompletion tells the shell what can follow, in the whole tree below cmd.
+// addCompletion registers completions for cmd and all commands below it.
 func (s *session) addCompletion(cmd *cobra.Command) {
 	if s.term.completes {
 		s.completeFlags(cmd)
@@ -90,7 +90,7 @@ func (s *session) addCompletion(cmd *cobra.Command) {
 	case cmd.CommandPath() == "ebb bits load":
 		cmd.ValidArgsFunction = func(c *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
-				return nil, cobra.ShellCompDirectiveDefault // FILE
+				return nil, cobra.ShellCompDirectiveDefault // the argument FILE
 			}
 			return s.completeKey(c, args, start)
 		}
@@ -104,11 +104,11 @@ func (s *session) addCompletion(cmd *cobra.Command) {
 	}
 }
 
-// takesKeys are the commands whose first argument, at least, is a key.
+// takesKeys are the commands that take keys, at least as the first argument.
 var takesKeys = []string{"incr", "get", "top", "dist", "estimate", "surprise", "trend", "alert", "overlap", "graph", "describe", "del", "expire", "rename"}
 
-// completeKey asks the cluster for keys that begin like the word. After the first key of a command that takes one there
-// are no words.
+// completeKey completes a key with the keys of the cluster. If a command takes only one key, there are no completions
+// after it.
 func (s *session) completeKey(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
 	one := slices.Contains([]string{"incr", "get", "describe", "expire"}, cmd.Name()) || cmd.HasParent() && cmd.Parent().CommandPath() == "ebb bits"
 	if one && len(args) > 0 || isPattern(start) || s.settle(cmd.Flags()) != nil {
@@ -132,7 +132,7 @@ func (s *session) completeKey(cmd *cobra.Command, args []string, start string) (
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// completeFlags tells the shell what flags take.
+// completeFlags registers the completions of flags with cobra.
 func (s *session) completeFlags(cmd *cobra.Command) {
 	words := flagWords()
 	switch cmd.CommandPath() {
@@ -152,11 +152,12 @@ func (s *session) completeFlags(cmd *cobra.Command) {
 		} else if d, ok := flagFiles[f.Name]; ok {
 			complete = cobra.FixedCompletions(nil, d)
 		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // it fails for a flag that is not there or is registered
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // fails if the flag does not exist or is registered
 	})
 }
 
-// completeNamespace asks the cluster. One that does not answer has no words.
+// completeNamespace completes a namespace with the names that the cluster has. If the cluster does not answer, there
+// are no completions.
 func (s *session) completeNamespace(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if s.settle(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -29,13 +29,13 @@ import (
 const (
 	demoKey = "country"
 	demoTop = 10
-	// ledgerNamespace counts the same clicks without forgetting, to be compared
-	// at the end with what was acknowledged.
+	// ledgerNamespace counts the same clicks without decay. At the end its counts are compared with the acknowledged
+	// clicks.
 	ledgerNamespace = "ledger"
 	demoRefresh     = 250 * time.Millisecond
-	// an answer older than this is shown with its age
+	// demoStale is the age from which an answer is shown with its age.
 	demoStale = 3 * demoRefresh
-	// how many frames the rate is taken over
+	// demoRateFrames is over how many frames the rate is computed.
 	demoRateFrames = 8
 )
 
@@ -104,17 +104,17 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 	if err := d.settle(); !errors.Is(err, syscall.EPIPE) {
 		return err
 	}
-	return nil // whoever read has seen enough
+	return nil // the reader of the output has closed it
 }
 
-// demo is a cluster, a stream into it, and what the person at the keys does to both.
+// demo is a cluster, a stream of clicks into it, and what the user's keys do to both.
 type demo struct {
 	s       *session
 	flags   demoFlags
 	cluster *chaos.Cluster
 	client  *client.Client
-	now     *client.Writer // forgets
-	ledger  *client.Writer // does not
+	now     *client.Writer // counts with decay
+	ledger  *client.Writer // counts without decay
 	paused  atomic.Bool
 	sent    atomic.Uint64
 	rng     *rand.Rand
@@ -122,18 +122,18 @@ type demo struct {
 	latest  atomic.Pointer[reply] // the newest answer; nil before the first
 	acks    []ackedAt             // of the last frames
 	model   clickModel
-	began   time.Time // of the stream
+	began   time.Time // when the stream began
 	shares  shareHistory
 }
 
-// reply is what came of asking what is happening now.
+// reply is the result of the latest questions.
 type reply struct {
-	answer  *ebbv1.Answer // the newest, which an error does not replace
-	at      time.Time     // when it was asked for
-	problem string        // why there has been no newer one
+	answer  *ebbv1.Answer // the newest answer; an error does not replace it
+	at      time.Time     // when the question was sent
+	problem string        // why there is no newer answer
 }
 
-// ackedAt is how much was acknowledged at a time, for the rate.
+// ackedAt is how many clicks were acknowledged at a time, to compute the rate.
 type ackedAt struct {
 	at time.Time
 	n  uint64
@@ -172,8 +172,8 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	return d, nil
 }
 
-// demoSecret is the cluster secret of the demo's nodes, so that `ebb token create` works on them. It stays with their
-// data: a demo that is started again in the same directory may have tokens.
+// demoSecret is the cluster secret of the demo's nodes, so that `ebb token create` works on them. The file stays in the
+// directory of their data, because a demo that is started again there may have tokens.
 func demoSecret(dir string) (string, error) {
 	path := filepath.Join(dir, "cluster.secret")
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -190,14 +190,14 @@ func demoSecret(dir string) (string, error) {
 	return secret, replaceFile(path, []byte(secret+"\n"), 0o600)
 }
 
-// prepare makes the two namespaces and their writers.
+// prepare creates the two namespaces and their writers.
 func (d *demo) prepare(ctx context.Context) error {
 	c, err := client.Dial(ctx, d.cluster.Addrs()...)
 	if err != nil {
 		return err
 	}
 	d.client = c
-	// the default namespace, so that the address to curl stays short
+	// the default namespace, so that the curl command stays short
 	if _, err := c.SetNamespace(ctx, client.Namespace{Name: proto.DefaultNamespace, HalfLife: d.flags.halfLife}); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
-// run streams and shows until ctx ends or the user quits.
+// run sends clicks and shows frames until ctx ends or the user quits.
 func (d *demo) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -230,8 +230,8 @@ func (d *demo) run(ctx context.Context) {
 	<-asked
 }
 
-// watch asks at every refresh what is happening now. It has its own goroutine so
-// that the screen and the keys go on while a shard has no leader.
+// watch asks for the top countries at every refresh. It has its own goroutine so that the screen and the keys work
+// while a shard has no leader.
 func (d *demo) watch(ctx context.Context) {
 	tick := time.NewTicker(demoRefresh)
 	defer tick.Stop()
@@ -260,7 +260,7 @@ func (d *demo) watch(ctx context.Context) {
 	}
 }
 
-// stream sends clicks at the rate, each to both namespaces.
+// stream sends clicks at the given rate, each to both namespaces.
 func (d *demo) stream(ctx context.Context) {
 	clicks, rng := load.NewClicks(d.flags.seed), rand.New(rand.NewPCG(d.flags.seed, 3))
 	const step = 20 * time.Millisecond
@@ -287,7 +287,7 @@ func (d *demo) stream(ctx context.Context) {
 	}
 }
 
-// play makes a frame at every refresh and does what the keys say.
+// play makes a frame at every refresh, and executes the keys.
 func (d *demo) play(ctx context.Context, quit context.CancelFunc, frames chan<- frame, keys <-chan string) {
 	tick := time.NewTicker(demoRefresh)
 	defer tick.Stop()
@@ -329,7 +329,7 @@ func (d *demo) press(ctx context.Context, key string, quit context.CancelFunc) {
 	}
 }
 
-// toOne does something to a random node that is up, as long as a majority stays.
+// toOne calls do with a random node that is up, if a majority of nodes stays up without it.
 func (d *demo) toOne(what string, do func(int)) {
 	var up []int
 	for i := range d.cluster.Nodes() {
@@ -346,10 +346,10 @@ func (d *demo) toOne(what string, do func(int)) {
 	d.last = fmt.Sprintf("%s %s; nothing is lost", what, d.cluster.Name(i))
 }
 
-// spare reports whether a majority of nodes stays when one of those up goes.
+// spare reports whether a majority of nodes stays up when one of them goes down.
 func spare(up, nodes int) bool { return (up-1)*2 > nodes }
 
-// frame is what is known at this moment; it waits for nothing.
+// frame returns the present state of the demo; it does not wait.
 func (d *demo) frame() frame {
 	f := frame{
 		at: time.Now(), paused: d.paused.Load(), sent: d.sent.Load(), acked: d.acked(d.now),
@@ -381,7 +381,7 @@ func (d *demo) frame() frame {
 	return f
 }
 
-// rate is how many clicks a second were acknowledged over the last frames.
+// rate returns how many clicks a second were acknowledged over the last frames.
 func (d *demo) rate(at time.Time, acked uint64) float64 {
 	d.acks = append(d.acks, ackedAt{at, acked})
 	d.acks = d.acks[max(0, len(d.acks)-demoRateFrames):]
@@ -403,7 +403,7 @@ func (d *demo) acked(w *client.Writer) uint64 {
 	return uint64(st.Added - st.Buffered - st.Lost - st.Unknown - st.Refused)
 }
 
-// living is a node that runs, the first if possible.
+// living returns the first node that runs; 0 if none does.
 func (d *demo) living() int {
 	for i := range d.cluster.Nodes() {
 		if d.cluster.Node(i) != nil {
@@ -413,8 +413,7 @@ func (d *demo) living() int {
 	return 0
 }
 
-// show draws frames in a terminal, or prints a line a second and reads keys as
-// lines where there is none.
+// show draws frames on a terminal. Without a terminal it prints a line a second, and reads keys as lines.
 func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan frame, keys chan<- string) {
 	if d.s.output != "json" && interactive(d.s.term.in) && interactive(d.s.term.out) {
 		on := screen{in: d.s.term.in.(*os.File), out: rawTerminal(d.s.term.out).(*os.File), frames: frames, keys: keys}
@@ -422,7 +421,7 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 			fmt.Fprintln(d.s.term.err, "terminal:", err)
 		}
 		quit()
-		for range frames { // until the demo has noticed
+		for range frames { // until play ends
 		}
 		return
 	}
@@ -431,7 +430,7 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 	var told, burst string
 	out := d.s.term.out
 	if d.s.output == "json" {
-		out = d.s.term.err // the data is the ledger
+		out = d.s.term.err // standard output is for the ledger
 	}
 	for f := range frames {
 		if f.last != told {
@@ -453,8 +452,8 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 	}
 }
 
-// readKeys passes lines on as keys until there are no more. It ends with the
-// process: a read from standard input cannot be interrupted.
+// readKeys passes lines as keys until there are no more. It ends only with the process: a read from standard input
+// cannot be interrupted.
 func readKeys(ctx context.Context, r io.Reader, keys chan<- string) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -466,7 +465,7 @@ func readKeys(ctx context.Context, r io.Reader, keys chan<- string) {
 	}
 }
 
-// settle heals the cluster, delivers what is buffered, and prints the ledger.
+// settle heals the cluster, sends what is buffered, and prints the ledger.
 func (d *demo) settle() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

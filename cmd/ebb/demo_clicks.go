@@ -9,26 +9,26 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Times of the demo's clicks.
+// Times and shares of the demo's clicks.
 const (
-	// surpriseEvery is from the beginning of one surprise to that of the next. The first comes after half of it.
+	// surpriseEvery is the time from the start of one burst to the next. The first one comes after half of it.
 	surpriseEvery = 20 * time.Second
-	// surpriseLasts is how long a country bursts.
+	// surpriseLasts is how long a burst of a country lasts.
 	surpriseLasts = 5 * time.Second
-	// surprisePart is what part of all clicks it takes while it bursts.
+	// surprisePart is which part of all clicks the country gets during its burst.
 	surprisePart = 0.6
-	// wavePart is what part of the other clicks comes from the countries that rise and fall.
+	// wavePart is which part of the other clicks comes from the countries that rise and fall.
 	wavePart = 0.6
-	// trendOver is the stretch of time over which a share rises or falls.
+	// trendOver is the time over which a change of a share is measured.
 	trendOver = 3 * time.Second
-	// trendLeast is the least change of a share over that time that is marked, as a part of the share.
+	// trendLeast is the least relative change of a share in that time that is marked.
 	trendLeast = 0.02
 )
 
 // waveCountries are countries whose shares of the clicks rise and fall, one after the other.
 var waveCountries = []string{"GB", "JP", "BR", "DE", "IN", "AU"}
 
-// bursts are countries that click too rarely to be seen, until one of them bursts.
+// bursts are countries with too few clicks to be seen, except during a burst.
 var bursts = []struct{ code, name string }{
 	{"IS", "Iceland"},
 	{"FJ", "Fiji"},
@@ -44,21 +44,21 @@ var bursts = []struct{ code, name string }{
 	{"CU", "Cuba"},
 }
 
-// clickModel decides which country clicks at a time since the demo began: some rise and fall in waves, each with a
-// period of four half-lives, and every 20 s another one bursts for 5 s. It is a function of the time alone, but for
-// draw.
+// clickModel decides which country clicks at a time since the demo began. Some countries rise and fall in waves, each
+// with a period of four half-lives. Every 20 s another country bursts for 5 s. Except for draw, it depends on the time
+// alone.
 type clickModel struct{ halfLife time.Duration }
 
-// surprise is a country that bursts, or has burst last. The zero value is none.
+// surprise is the country of the present burst, or of the last one. The zero value is none.
 type surprise struct {
 	code, name string
-	age        time.Duration // since it began
+	age        time.Duration // since the burst began
 }
 
-// bursting reports whether it takes its part of the clicks now.
+// bursting reports whether the burst is still under way.
 func (s surprise) bursting() bool { return s.code != "" && s.age < surpriseLasts }
 
-// surprise returns the latest one at a time.
+// surprise returns the latest burst at a time.
 func (m clickModel) surprise(at time.Duration) surprise {
 	at -= surpriseEvery / 2
 	if at < 0 {
@@ -68,7 +68,7 @@ func (m clickModel) surprise(at time.Duration) surprise {
 	return surprise{b.code, b.name, at % surpriseEvery}
 }
 
-// wave is the weight of one of waveCountries at a time, from 0 to 1.
+// wave returns the weight of one of waveCountries at a time, from 0 to 1.
 func (m clickModel) wave(i int, at time.Duration) float64 {
 	period := 4 * max(m.halfLife, time.Second)
 	phase := at.Seconds()/period.Seconds() - float64(i)/float64(len(waveCountries))
@@ -76,7 +76,7 @@ func (m clickModel) wave(i int, at time.Duration) float64 {
 	return height * height
 }
 
-// draw returns the country of a click at a time; usual is what it would be without waves and bursts.
+// draw returns the country of a click at a time; usual is the country without waves and bursts.
 func (m clickModel) draw(rng *rand.Rand, at time.Duration, usual string) string {
 	if s := m.surprise(at); s.bursting() && rng.Float64() < surprisePart {
 		return s.code
@@ -97,7 +97,7 @@ func (m clickModel) draw(rng *rand.Rand, at time.Duration, usual string) string 
 	return usual
 }
 
-// news says what is to be seen now: the surprise of the moment, or what is left of it.
+// news describes the present burst, or the last one.
 func (s surprise) news(halfLife time.Duration) string {
 	switch {
 	case s.code == "":
@@ -109,19 +109,19 @@ func (s surprise) news(halfLife time.Duration) string {
 	return fmt.Sprintf("%s (%s) is over: %v after its last click half of its count is left", s.name, s.code, halfLife)
 }
 
-// watchFor says what a person at the demo should look for.
+// watchFor tells the user what to look for.
 const watchFor = "watch: countries rise + and fall -; every 20 s one bursts ! and is forgotten"
 
-// shareAt is the share of each bin at a time.
+// shareAt is the share of each bin at one time.
 type shareAt struct {
 	at     time.Time
 	shares map[string]float64
 }
 
-// shareHistory remembers the shares of the last seconds, and says which rise and which fall.
+// shareHistory holds the shares of the last seconds, and marks those that rise or fall.
 type shareHistory struct{ past []shareAt }
 
-// marks returns + for each bin whose share has risen, - for each whose share has fallen.
+// marks returns + for each bin whose share has risen, and - for each bin whose share has fallen.
 func (h *shareHistory) marks(at time.Time, d *ebbv1.Distribution) map[string]string {
 	now := shareAt{at, make(map[string]float64, len(d.GetBins()))}
 	for _, bin := range d.GetBins() {

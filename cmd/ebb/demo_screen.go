@@ -11,17 +11,17 @@ import (
 	"golang.org/x/term"
 )
 
-// Sequences that every terminal of today knows: they switch to a second screen and back, hide and show the cursor,
-// and redraw a frame in place.
+// Escape sequences that all present terminals support. They switch to a second screen and back, hide and show the
+// cursor, and redraw a frame in place.
 const (
 	screenOpen  = "\x1b[?1049h\x1b[?25l"
 	screenClose = "\x1b[?25h\x1b[?1049l"
 	screenHome  = "\x1b[H"
-	lineEnd     = "\x1b[K" // clears what an earlier frame had there
+	lineEnd     = "\x1b[K" // clears the rest of the line from an earlier frame
 	screenEnd   = "\x1b[J"
 )
 
-// style is how text is drawn: the parameters of a terminal's sequence.
+// style is the style of a text: the parameters of an escape sequence.
 type style string
 
 const (
@@ -32,7 +32,7 @@ const (
 	cyan   style = "36"
 )
 
-// of draws text.
+// of returns text with the escape sequences of the style.
 func (s style) of(text string) string {
 	if s == plain || text == "" {
 		return text
@@ -40,8 +40,7 @@ func (s style) of(text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[m"
 }
 
-// clipped cuts a line after so many columns. Sequences that style the line take no column; any other character takes
-// one.
+// clipped cuts a line after width columns. Sequences that style the line take no column; any other character takes one.
 func clipped(line string, width int) string {
 	var b strings.Builder
 	for columns := 0; line != ""; {
@@ -59,15 +58,15 @@ func clipped(line string, width int) string {
 	return b.String()
 }
 
-// screen shows frames on a terminal and passes the keys on.
+// screen shows frames on a terminal, and passes on the keys that are typed.
 type screen struct {
 	in, out *os.File // the terminal
 	frames  <-chan frame
 	keys    chan<- string
 }
 
-// run draws each frame in place of the last one until there are no more or ctx ends. The terminal is then as it was
-// before. One read of a key may outlast run: it ends with the process.
+// run draws each frame in place of the last one, until there are no more or ctx ends. It then restores the terminal.
+// One read of a key may outlast run, until the process ends.
 func (s *screen) run(ctx context.Context) (err error) {
 	before, err := term.MakeRaw(int(s.in.Fd()))
 	if err != nil {
@@ -96,7 +95,7 @@ func (s *screen) run(ctx context.Context) (err error) {
 	}
 }
 
-// draw shows a frame, as much of it as fits. What would control the terminal is shown escaped.
+// draw shows as much of a frame as fits. Characters that would control the terminal are escaped.
 func (s *screen) draw(f frame) error {
 	width, height, err := term.GetSize(int(s.out.Fd()))
 	if err != nil {
@@ -133,13 +132,13 @@ func (s *screen) readKeys(ctx context.Context) {
 		for _, key := range typedKeys(string(typed[:n])) {
 			select {
 			case s.keys <- key:
-			default: // the demo is busy with the last one
+			default: // the demo still handles the last key
 			}
 		}
 	}
 }
 
-// typedKeys returns the keys of what was typed, q for ctrl+c. It leaves out keys that send a sequence, such as
+// typedKeys returns the keys in typed; ctrl+c becomes q. It leaves out keys that send an escape sequence, such as
 // arrows.
 func typedKeys(typed string) (keys []string) {
 	for typed != "" {
@@ -157,7 +156,7 @@ func typedKeys(typed string) (keys []string) {
 	return keys
 }
 
-// sequenceLen is how many bytes the sequence takes with which typed begins.
+// sequenceLen returns the length in bytes of the escape sequence with which typed begins.
 func sequenceLen(typed string) int {
 	if len(typed) < 2 || typed[1] != '[' && typed[1] != 'O' {
 		return min(len(typed), 2) // escape, or a key with alt

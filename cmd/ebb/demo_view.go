@@ -10,11 +10,11 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// frame is one moment of the demo, as the view shows it.
+// frame is the state of the demo at one moment, as the view shows it.
 type frame struct {
 	at       time.Time
 	answer   *ebbv1.Answer // nil before the first
-	age      time.Duration // of the answer, if it is not of this moment
+	age      time.Duration // of the answer; 0 if it is fresh
 	problem  string        // why there is no newer answer
 	nodes    []nodeFrame
 	paused   bool
@@ -22,18 +22,18 @@ type frame struct {
 	acked    uint64
 	rate     float64
 	halfLife time.Duration
-	grpc     string // address of a node that runs
+	grpc     string // address of a running node
 	http     string // empty if it has none
 	last     string // what the last key did
 	colour   bool   // the terminal shows colours
 	surprise surprise
-	marks    map[string]string // of bins: + if the share rises, - if it falls
+	marks    map[string]string // by bin: + if its share rises, - if it falls
 }
 
-// bursting reports whether a surprise is under way.
+// bursting reports whether the view shows a burst.
 func (f frame) bursting() bool { return f.surprise.bursting() && !f.paused }
 
-// news is the line about the surprise, if there is one to tell.
+// news is the line about the burst; "" if there is none.
 func (f frame) news() string {
 	if f.paused {
 		return ""
@@ -41,7 +41,7 @@ func (f frame) news() string {
 	return f.surprise.news(f.halfLife)
 }
 
-// mark is what the picture shows next to a bin: ! for a surprise, + and - for shares that rise and fall.
+// mark returns the mark of a bin: ! for a burst, + or - for a share that rises or falls.
 func (f frame) mark(bin []byte) string {
 	if f.bursting() && string(bin) == f.surprise.code {
 		return "!"
@@ -60,8 +60,8 @@ type nodeFrame struct {
 
 const demoKeys = "k kill a node   c cut one off   h heal all   p pause the stream   q quit"
 
-// render draws a frame as lines of text of fixed height, so that a terminal can redraw it in place. The lines have
-// styles and no other control sequences of their own.
+// render draws a frame as text of fixed height, so that a terminal can redraw it in place. The lines contain styles,
+// and no other control sequences.
 func (f frame) render() string {
 	var b strings.Builder
 	rate := fmt.Sprintf("%.0f/s", f.rate)
@@ -83,7 +83,7 @@ func (f frame) render() string {
 	return b.String()
 }
 
-// doors are commands that ask the cluster the same from another terminal.
+// doors are commands for another terminal that ask the same question.
 func (f frame) doors() []string {
 	doors := []string{fmt.Sprintf("try:  ebb --addr %s top %s", f.grpc, demoKey)}
 	if f.http != "" {
@@ -128,7 +128,7 @@ func (f frame) table() string {
 	return b.String()
 }
 
-// summary is the line below the table: the answer's figures, or why there are none.
+// summary is the line below the table: the figures of the answer, or why there is no answer.
 func (f frame) summary() string {
 	switch d := f.answer.GetDistribution(); {
 	case f.answer == nil && f.problem == "":
@@ -145,8 +145,8 @@ func (f frame) summary() string {
 // lineTop is how many countries a line shows.
 const lineTop = 5
 
-// late is a country that bursts and is not among the first ones yet: its count, or below what it is if the answer does
-// not have it.
+// late describes a country that bursts and is not among the first ones yet. It has the country's count, or a bound if
+// the answer does not have it.
 func (f frame) late() string {
 	bins := f.answer.GetDistribution().GetBins()
 	for _, bin := range bins {
@@ -160,7 +160,7 @@ func (f frame) late() string {
 	return fmt.Sprintf("%s <%.2f!", f.surprise.code, bins[len(bins)-1].GetCount())
 }
 
-// line is a frame in one line, where there is no terminal.
+// line shows a frame as one line, for output that is no terminal.
 func (f frame) line() string {
 	if f.answer == nil || f.age > 0 {
 		return f.at.UTC().Format(time.TimeOnly) + "  " + f.summary()

@@ -10,8 +10,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// codeAdvice is what docs/cli.md says of the code of an error, and what the
-// command line prints where the error itself names no next step.
+// codeAdvice is the description of an error code in docs/cli.md. The command line prints its next step if the error has
+// none.
 type codeAdvice struct {
 	code          ebbv1.Code
 	meaning, next string
@@ -118,7 +118,7 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_DUPLICATE_NODE, "two nodes have one name", "give each its own --node"},
 }
 
-// codeOfError is the code that err carries; 0 if none.
+// codeOfError returns the code that err carries; 0 if it carries none.
 func codeOfError(err error) ebbv1.Code {
 	if errors.Is(err, client.ErrUnknownOutcome) {
 		return ebbv1.Code_CODE_UNKNOWN_OUTCOME
@@ -137,7 +137,7 @@ func codeOfError(err error) ebbv1.Code {
 	return 0
 }
 
-// errorPosition is the line and column that err names; 0 if it names none.
+// errorPosition returns the line and column that err names; 0 if it names none.
 func errorPosition(err error) (line, column int) {
 	var pe *proto.Error
 	if errors.As(err, &pe) {
@@ -146,7 +146,7 @@ func errorPosition(err error) (line, column int) {
 	return 0, 0
 }
 
-// advice is an error whose next step the command knows better than the cluster, which speaks to programs too.
+// advice is an error with a next step of the command line. The cluster's own next step also has to suit programs.
 type advice struct {
 	error
 	hint string
@@ -154,10 +154,10 @@ type advice struct {
 
 func (a advice) Unwrap() error { return a.error }
 
-// advised is err with another next step.
+// advised returns err with another next step.
 func advised(err error, hint string) error { return advice{err, hint} }
 
-// advisedOf is err with another next step if it carries a code.
+// advisedOf returns err with another next step if it carries this code, and otherwise err.
 func advisedOf(err error, code ebbv1.Code, hint string) error {
 	if codeOfError(err) != code {
 		return err
@@ -165,10 +165,11 @@ func advisedOf(err error, code ebbv1.Code, hint string) error {
 	return advised(err, hint)
 }
 
-// ofPrograms are next steps that a command line does not have: it says what the code does.
+// ofPrograms are the cluster's next steps that make sense only for programs. The command line uses the next step of the
+// code instead.
 var ofPrograms = []string{proto.HintSession, proto.HintWithinWindow}
 
-// nextStep is what to do about err: what the command or the error itself says, or else what its code does.
+// nextStep returns what to do about err: the next step of the command or of the error, or else of the error's code.
 func nextStep(err error) string {
 	if a := (advice{}); errors.As(err, &a) {
 		return a.hint

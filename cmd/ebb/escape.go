@@ -11,14 +11,15 @@ import (
 	"unicode/utf8"
 )
 
-// terminalEscaper writes to a terminal, and escapes what would control it: \x1b, \u202e. Others wrote what the cluster
-// holds. A name with an escape sequence could otherwise change the screen, the title or what the next command reads.
+// terminalEscaper writes to a terminal, and escapes control characters such as \x1b and \u202e. The text in the cluster
+// comes from others. An escape sequence in a name could otherwise change the screen, the title or the input of the next
+// command.
 type terminalEscaper struct {
-	file    *os.File // not embedded: its other methods would write as they are
+	file    *os.File // not embedded, because its other methods do not escape
 	colours bool     // sequences that set colours pass, and no others
 
 	mu  sync.Mutex // guards what follows
-	cut []byte     // the beginning of a character, or of a sequence that sets colours; the rest has not come
+	cut []byte     // an incomplete character or colour sequence at the end of the last write
 }
 
 // newTerminalEscaper returns a writer for f, which escapes if f is a terminal.
@@ -29,7 +30,7 @@ func newTerminalEscaper(f *os.File) io.Writer {
 	return &terminalEscaper{file: f}
 }
 
-// rawTerminal returns w without its terminalEscaper, for output that controls the terminal and holds no foreign text.
+// rawTerminal returns w without its terminalEscaper, for output that controls the terminal and has no text from others.
 func rawTerminal(w io.Writer) io.Writer {
 	if d, ok := w.(*terminalEscaper); ok {
 		return d.file
@@ -37,7 +38,7 @@ func rawTerminal(w io.Writer) io.Writer {
 	return w
 }
 
-// coloured is w for a writer of lines that sets colours.
+// coloured returns w for a writer of lines with colours.
 func coloured(w io.Writer) io.Writer {
 	if d, ok := w.(*terminalEscaper); ok {
 		return &terminalEscaper{file: d.file, colours: true}
@@ -45,7 +46,7 @@ func coloured(w io.Writer) io.Writer {
 	return w
 }
 
-// Write implements io.Writer. It reports p as written also where less or more goes to the terminal.
+// Write implements io.Writer. It returns len(p) even if the terminal gets more or fewer bytes.
 func (d *terminalEscaper) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +62,7 @@ func (d *terminalEscaper) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close shows what was cut off, and leaves the terminal open.
+// Close writes the incomplete end of the last write, and leaves the terminal open.
 func (d *terminalEscaper) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,10 +71,10 @@ func (d *terminalEscaper) Close() error {
 	return err
 }
 
-// colourMax bounds the sequence that sets a colour.
+// colourMax bounds the length of a sequence that sets a colour.
 const colourMax = 32
 
-// appendShown appends in as a terminal may have it. What is left over as cut may be understood when more has come.
+// appendShown appends in, escaped for a terminal. cut is an incomplete end of in, which belongs before the next bytes.
 func appendShown(out, in []byte, colours bool) (shown, cut []byte) {
 	for len(in) > 0 {
 		r, size := utf8.DecodeRune(in)
@@ -100,8 +101,7 @@ func appendShown(out, in []byte, colours bool) (shown, cut []byte) {
 	return out, nil
 }
 
-// controls reports whether a terminal does something else with a character than show it, but for the end of a line and
-// a tab.
+// controls reports whether a terminal would not just show a character. Line ends and tabs are allowed.
 func controls(r rune) bool {
 	if r == '\n' || r == '\t' {
 		return false
@@ -109,8 +109,8 @@ func controls(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// colourSequence is how long the sequence is that in begins with, if it sets colours; it is not whole if its end is
-// missing.
+// colourSequence returns the length of the colour sequence at the beginning of in; 0 if there is none. whole is false
+// if its end is missing.
 func colourSequence(in []byte) (n int, whole bool) {
 	for n = 1; n < len(in) && n < colourMax; n++ {
 		switch c := in[n]; {
@@ -127,7 +127,7 @@ func colourSequence(in []byte) (n int, whole bool) {
 	return n, false
 }
 
-// appendEscaped appends characters as Go writes them, and bytes that are none as \x9b.
+// appendEscaped appends characters with Go's escapes, and invalid bytes as \x9b.
 func appendEscaped(out, in []byte) []byte {
 	for len(in) > 0 {
 		r, size := utf8.DecodeRune(in)
@@ -142,11 +142,11 @@ func appendEscaped(out, in []byte) []byte {
 	return out
 }
 
-// formulaEscaper writes lines of TSV in which a spreadsheet finds no formula. A cell that begins with =, +, -, @, a tab
-// or a carriage return, and is no number, gets a ' in front.
+// formulaEscaper writes TSV in which a spreadsheet finds no formula. It puts a ' before each cell that begins with =,
+// +, -, @, a tab or a carriage return, and is no number.
 type formulaEscaper struct {
 	to   io.Writer
-	cell []byte // the beginning of the cell that is being written
+	cell []byte // the part of the present cell that has come so far
 }
 
 // Write implements io.Writer.
@@ -168,14 +168,14 @@ func (f *formulaEscaper) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close writes what no end of a line has followed.
+// Close writes the last cell if no line end followed it.
 func (f *formulaEscaper) Close() error {
 	_, err := f.to.Write(appendCell(nil, f.cell))
 	f.cell = nil
 	return err
 }
 
-// appendCell appends a cell of a table so that a spreadsheet takes it for what it is.
+// appendCell appends a cell, with a ' before it if a spreadsheet would take it for a formula.
 func appendCell(out, cell []byte) []byte {
 	if len(cell) > 0 && bytes.IndexByte([]byte("=+-@\t\r"), cell[0]) >= 0 {
 		if _, err := strconv.ParseFloat(string(cell), 64); err != nil {

@@ -81,22 +81,22 @@ func newEstimate(s *session) *cobra.Command {
 	return cmd
 }
 
-// estimateJSON is one estimate, and what it is of.
+// estimateJSON is one estimate, and what it estimates.
 type estimateJSON struct {
 	Of string `json:"of"` // total, bin, quantile or item
 	binName
 	Quantile *float64 `json:"quantile,omitempty"`
-	// each value has faded, and the quantile may be any
+	// each single value has faded, so the quantile may be any value
 	NothingKnown bool    `json:"nothing_known,omitempty"`
 	Value        float64 `json:"value"`
 	StdError     float64 `json:"std_error"`
 	Low          float64 `json:"low"`
 	High         float64 `json:"high"`
-	// of the interval: 1 when it is certain
+	// of the interval; 1 when the interval is certain
 	Confidence float64 `json:"confidence"`
 }
 
-// memberJSON says whether a bloom contains a bin.
+// memberJSON reports whether a bloom contains a bin.
 type memberJSON struct {
 	binName
 	Contained bool    `json:"contained"`
@@ -114,7 +114,7 @@ type summaryJSON struct {
 	Memberships []memberJSON   `json:"memberships,omitempty"`
 	Members     []listedName   `json:"members,omitempty"`
 	Over        bool           `json:"over,omitempty"`
-	SpanUS      int64          `json:"span_us,omitempty"` // of a window: what the answer covers
+	SpanUS      int64          `json:"span_us,omitempty"` // of a window: the time that the answer covers
 	Confidence  float64        `json:"confidence"`
 	AsOfUS      int64          `json:"as_of_us"`
 	Coverage    coverageJSON   `json:"coverage"`
@@ -143,7 +143,7 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 		switch {
 		case i < len(w.GetQuantiles()):
 			add(e, w.GetQuantiles()[i])
-		case out.Found: // each value by itself has faded
+		case out.Found: // the key is there, but each single value has faded
 			e.NothingKnown = true
 			add(e, &ebbv1.Estimate{Low: -math.MaxFloat64, High: math.MaxFloat64, Confidence: 1})
 		}
@@ -196,7 +196,7 @@ func (e *estimateJSON) name() string {
 	return e.Of
 }
 
-// confidenceText is the confidence of an interval in words.
+// confidenceText describes the confidence of an interval in words.
 func confidenceText(confidence float64) string {
 	if confidence == 1 {
 		return "certain"
@@ -235,12 +235,12 @@ func printSummaryTable(w io.Writer, out summaryJSON, a *ebbv1.Answer) error {
 	return err
 }
 
-// spanText writes what an answer covers, to three digits beyond seconds.
+// spanText returns the time that an answer covers, rounded to milliseconds.
 func spanText(us int64) string {
 	return (time.Duration(us) * time.Microsecond).Round(time.Millisecond).String()
 }
 
-// printMembers prints what is known of single members, if anything is.
+// printMembers prints what the answer says about single members, if anything.
 func printMembers(w io.Writer, out summaryJSON) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(out.Memberships) > 0 {

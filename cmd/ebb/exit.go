@@ -22,12 +22,12 @@ const (
 	exitRefused     = 3 // the cluster refused the request, or rows or keys of an import
 	exitUnreachable = 4 // no node could be reached, or none could answer in time
 	exitUnknown     = 5 // the outcome of a write is unknown
-	exitRemoved     = 6 // a node was removed from its cluster: supervisors are not to start it again
-	exitLate        = 7 // ebb chaos: nothing was lost, and something took too long
+	exitRemoved     = 6 // the node was removed from its cluster: supervisors must not start it again
+	exitLate        = 7 // ebb chaos: nothing was lost, but something took too long
 	exitInterrupted = 130
 )
 
-// exitMeanings is what people read about exit codes.
+// exitMeanings describe the exit codes for people.
 var exitMeanings = []struct {
 	Code    int    `json:"code"`
 	Meaning string `json:"meaning"`
@@ -83,20 +83,20 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-// startError is why a node did not start. Its code may be one that a cluster
-// refuses requests with, but no cluster was asked.
+// startError says why a node did not start. Its code may be one with which a cluster refuses requests, but here no
+// cluster was asked.
 type startError struct{ err error }
 
 func (e startError) Error() string { return e.err.Error() }
 func (e startError) Unwrap() error { return e.err }
 
-// errRefusedRows says that an import went through but not with every row.
+// errRefusedRows says that an import is complete except for rows that were refused.
 var errRefusedRows = errors.New("rows were refused")
 
-// errLate says that nothing was lost in a trial, and that something took too long.
+// errLate says that nothing was lost in a trial, but something took too long.
 var errLate = errors.New("nothing was lost, counted twice or read stale")
 
-// exitCode prints err as a person wants to read it, and says what to exit with.
+// exitCode prints err for people, and returns the exit code.
 func exitCode(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
@@ -116,8 +116,8 @@ func exitCode(w io.Writer, err error) int {
 	return codeOf(err)
 }
 
-// codeOf is what to exit with: the code of the error decides, whether the
-// command line or the cluster found it.
+// codeOf returns the exit code of an error. The error's own code decides, whether the command line or the cluster found
+// the error.
 func codeOf(err error) int {
 	var usage usageError
 	var start startError
@@ -136,7 +136,7 @@ func codeOf(err error) int {
 		return exitLate
 	case code == ebbv1.Code_CODE_UNKNOWN_OUTCOME:
 		return exitUnknown
-	case code == ebbv1.Code_CODE_BUDGET_EXCEEDED: // the cluster can be reached, and refuses until something is deleted
+	case code == ebbv1.Code_CODE_BUDGET_EXCEEDED: // the cluster is reachable, but refuses until something is deleted
 		return exitRefused
 	case code/1000 == 1:
 		return exitUnreachable

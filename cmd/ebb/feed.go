@@ -119,7 +119,7 @@ is counted: who speaks of what.`,
 	return cmd
 }
 
-// feedBatch is how many bytes of lines are fed at once.
+// feedBatch is how many bytes of lines are collected before a request is sent.
 const feedBatch = 256 << 10
 
 func (s *session) feed(cmd *cobra.Command, to client.Feeding) error {

@@ -2,8 +2,8 @@ package main
 
 import "strconv"
 
-// idJSON is an id of a bitmap as JSON over HTTP has it: beyond 2^53, where many readers of JSON lose digits of numbers,
-// it is a string.
+// idJSON is an id of a bitmap in JSON, as HTTP has it. Above 2^53 it is a string, because many JSON readers lose digits
+// of larger numbers.
 type idJSON uint64
 
 func (id idJSON) MarshalJSON() ([]byte, error) {
@@ -14,7 +14,7 @@ func (id idJSON) MarshalJSON() ([]byte, error) {
 	return []byte(digits), nil
 }
 
-// idsJSON is never nil.
+// idsJSON returns ids for JSON; it is never nil, so that no ids are [] and not null.
 func idsJSON(ids []uint64) []idJSON {
 	out := make([]idJSON, len(ids))
 	for i, id := range ids {

@@ -21,7 +21,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// importFlags are the columns and limits of an import.
+// importFlags are the flags of ebb import: the columns of the file, and limits.
 type importFlags struct {
 	opts                    load.Options
 	columns                 columnFlags
@@ -183,7 +183,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	}
 	p, err := im.Run(cmd.Context(), r)
 	if errors.Is(err, load.ErrOtherFile) {
-		if p.Rows > 0 { // of a stream, up to the difference
+		if p.Rows > 0 { // of a stream, the rows before the difference
 			err = errors.Join(err, f.report(s, source, once, p, err))
 		}
 		return fmt.Errorf("%w %q: name another with --source, or if lines were only repaired in place, go on behind them with --changed", err, source)
@@ -193,7 +193,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		"run it again; of imports of one source at the same time the last one continues")
 	f.notes(s, r)
 	if err == nil && once {
-		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // all is counted: it must not look as if it were not
+		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // the import is complete: only a note
 			fmt.Fprintf(s.term.err, "source %q stays until it is dropped: %v\n", source, e)
 		}
 	}
@@ -225,7 +225,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	return err
 }
 
-// importKinds names the kinds that an import can count into.
+// importKinds returns the names of the kinds that an import can count into.
 func importKinds() string {
 	names := slices.DeleteFunc(strings.Split(proto.KindNames(), ", "), func(name string) bool {
 		return name == "string" || name == "bitmap"
@@ -233,7 +233,7 @@ func importKinds() string {
 	return strings.Join(names, ", ")
 }
 
-// setKind reads --kind, and checks that it goes with the columns.
+// setKind reads --kind, and checks that it matches the columns.
 func (f *importFlags) setKind() error {
 	kind, known := proto.KindNamed(f.kind)
 	quantile := kind == ebbv1.Kind_KIND_QUANTILE
@@ -265,7 +265,7 @@ func (f *importFlags) open(s *session, path string) (r *load.Reader, err error) 
 	return r, err
 }
 
-// name is that of the file, or for what cannot be read twice one that is used once.
+// name returns the name of the source. A stream cannot be read twice, so its name is used only once.
 func (f *importFlags) name(s *session, r *load.Reader) (source string, once bool) {
 	if r.Regular() {
 		return r.SourceName(s.namespace), false
@@ -273,7 +273,7 @@ func (f *importFlags) name(s *session, r *load.Reader) (source string, once bool
 	return fmt.Sprintf("import/%s/stream/%s", s.namespace, rand.Text()), true
 }
 
-// notes says what was taken for granted about the file.
+// notes prints what the import assumed about the file.
 func (f *importFlags) notes(s *session, r *load.Reader) {
 	if line := r.Unended(); line > 0 {
 		fmt.Fprintln(s.term.err, f.unended(line))
@@ -293,7 +293,7 @@ func (f *importFlags) unended(line uint64) string {
 	return fmt.Sprintf("line %d has no newline at its end: taken as it is (--whole-lines leaves it for a later run)", line)
 }
 
-// progress draws a bar on a terminal, and says nothing elsewhere.
+// progress draws a progress bar if stderr is a terminal.
 func (f *importFlags) progress(s *session, r *load.Reader) func(load.Progress) {
 	if f.quiet || !interactive(s.term.err) {
 		return nil
@@ -319,7 +319,7 @@ type refusedLines struct {
 	mu   sync.Mutex // guards seen; the writer is used under it
 	most int
 	seen int
-	old  int // of those seen: refused by an earlier run
+	old  int // part of seen: refused by an earlier run
 	w    io.Writer
 }
 
@@ -338,8 +338,9 @@ func (r *refusedLines) add(line load.Refused) {
 	}
 }
 
-// timeJumpHint says what to do about rows that were refused because they are too far ahead of the event clock. latest
-// is the latest of their times. The clock may have come there since: to set it would set it back.
+// timeJumpHint returns what to do about rows that were refused because they are too far ahead of the event clock.
+// latest is the latest of their times. If the clock has passed that time since, it must not be set, because that would
+// set it back.
 func (s *session) timeJumpHint(ctx context.Context, c *client.Client, latest time.Time) string {
 	const again = "run the import again"
 	name := cmp.Or(s.namespace, proto.DefaultNamespace)
@@ -358,7 +359,7 @@ func (s *session) timeJumpHint(ctx context.Context, c *client.Client, latest tim
 	return fmt.Sprintf("if the dates are right: ebb namespace clock %s --set %s, then %s", name, stampOf(latest), again)
 }
 
-// report says what became of the rows, also when the import was interrupted.
+// report prints how many rows were counted, refused or left out, also when the import was interrupted.
 func (f *importFlags) report(s *session, source string, once bool, p load.Progress, err error) error {
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{
@@ -378,7 +379,7 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	return nil
 }
 
-// fadedText says what became of rows that weigh next to nothing: a floor may keep their bins.
+// fadedText describes the rows whose weight is almost nothing. A floor may keep their bins.
 func fadedText(namespace string, p load.Progress) string {
 	const why = "they are too old for it, or their amounts too small"
 	switch p.Floor {
@@ -392,7 +393,7 @@ func fadedText(namespace string, p load.Progress) string {
 	return fmt.Sprintf("%d of those counted weigh less than namespace %s keeps: %s", p.Faded, namespace, why)
 }
 
-// printNextStep prints what to do about an import that ended early, counted nothing, or whose rows have faded.
+// printNextStep prints what to do about an import that ended early, that counted nothing, or whose rows have faded.
 func (f *importFlags) printNextStep(s *session, source string, once bool, p load.Progress, err error) {
 	if err == nil && p.Applied == 0 && p.Resumed > 0 {
 		fmt.Fprintf(s.term.err, "nothing was new: to count these rows again, as after ebb del, "+
@@ -402,7 +403,7 @@ func (f *importFlags) printNextStep(s *session, source string, once bool, p load
 		fmt.Fprintln(s.term.err, "history is replayed in a namespace that lives by the times of its rows: "+
 			"ebb namespace create NAME --clock event")
 	}
-	refused := codeOfError(err)/1000 == 2 // and would be again
+	refused := codeOfError(err)/1000 == 2 // the same request would be refused again
 	if err != nil && !refused && !errors.Is(err, load.ErrBinary) && !errors.Is(err, load.ErrOtherFile) {
 		again := "the same command again"
 		if once {

@@ -56,7 +56,7 @@ func newIncr(s *session) *cobra.Command {
 	return cmd
 }
 
-// kindOf reads --kind, and checks that it goes with the bins and values given.
+// kindOf reads --kind, and checks that it matches the bins and values.
 func kindOf(name string, bins, values int) (client.Kind, error) {
 	kind, known := proto.KindNamed(name)
 	switch {
@@ -95,7 +95,7 @@ func (s *session) incr(cmd *cobra.Command, batch []client.Increment) error {
 	return err
 }
 
-// partlyCounted is what became of several increments when some of them failed.
+// partlyCounted is the error of several increments if only some of them failed.
 type partlyCounted struct {
 	counted int64
 	failed  *client.Undelivered
@@ -124,14 +124,14 @@ func (p *partlyCounted) Error() string {
 
 func (p *partlyCounted) Unwrap() error { return p.failed }
 
-// noteFaded says that an event of long ago has left nothing.
+// noteFaded prints a note if an event is so old that nothing is left of it.
 func (s *session) noteFaded(ctx context.Context, c *client.Client, in client.Increment) {
 	if in.Time.IsZero() {
 		return
 	}
 	all, err := c.Namespaces(ctx)
 	if err != nil {
-		return // it is counted, and this is only a remark
+		return // the event is counted; only the note is missing
 	}
 	ns := client.Namespace{
 		Name: s.namespace, Decay: client.DecayHalfLife, HalfLife: proto.DefaultHalfLifeUS * time.Microsecond, Clock: client.ClockWall, Threshold: proto.DefaultThreshold,
@@ -149,13 +149,13 @@ func (s *session) noteFaded(ctx context.Context, c *client.Client, in client.Inc
 	}
 }
 
-// fadesByWeight says whether an event of a kind counts the less the older it is. A linear counts all that comes while
-// it lives, and strings and phrases do not fade.
+// fadesByWeight reports whether an older event of a kind counts less. A linear counts everything fully while it lives,
+// and strings and phrases do not fade.
 func fadesByWeight(kind client.Kind) bool {
 	return kind != client.KindLinear && kind != client.KindString && kind != client.KindPhrases
 }
 
-// fadedNote says so if an event of this age weighs less than the namespace keeps.
+// fadedNote returns a note if an event of this age weighs less than the threshold of the namespace; else "".
 func fadedNote(ns client.Namespace, age time.Duration, amount float64) string {
 	if ns.Clock != client.ClockWall || ns.Decay != client.DecayHalfLife || ns.HalfLife <= 0 || age <= 0 || amount == 0 {
 		return ""

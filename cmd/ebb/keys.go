@@ -15,11 +15,11 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// patternHelp is what the words of a pattern mean, for the help of commands that take one.
+// patternHelp explains patterns, in the help of commands that take them.
 const patternHelp = `In a pattern * stands for any bytes but '/', ** for any bytes, and \* for a star: 'link/*' is every key of the directory link,
 'link/**' all that lies below it, and '**' every key. Quote it, or the shell looks for files.`
 
-// isPattern says whether a word of the command line is a pattern and not the name of a key.
+// isPattern reports whether a word is a pattern and not the name of a key.
 func isPattern(word string) bool { return strings.Contains(word, "*") }
 
 // splitPatterns separates keys from patterns.
@@ -40,7 +40,7 @@ func splitPatternBytes(args []string) (keys, patterns [][]byte) {
 	return keysOf(k), keysOf(p)
 }
 
-// notePattern says so if a word of a command that takes names alone looks like a pattern.
+// notePattern prints a note for each word that looks like a pattern, in a command that takes only names.
 func (s *session) notePattern(words ...string) {
 	for _, word := range words {
 		if isPattern(word) {
@@ -105,7 +105,7 @@ func newKeys(s *session) *cobra.Command {
 	return cmd
 }
 
-// keyJSON is a key and what is known of it.
+// keyJSON is a key and its description as JSON.
 type keyJSON struct {
 	keyName
 	Kind        string       `json:"kind,omitempty"`
@@ -155,7 +155,7 @@ func (s *session) printKeys(a *ebbv1.Answer, q *ebbv1.KeysQuestion) error {
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		if s.output == "tsv" { // no rows are data too
+		if s.output == "tsv" { // an empty list is also data
 			_, err := fmt.Fprintf(s.term.err, "no key matches\n%s\n", coverageText(a.GetCoverage()))
 			return err
 		}
@@ -180,7 +180,7 @@ func dash(n uint32) string {
 	return fmt.Sprint(n)
 }
 
-// moment is a time in a table, to the second.
+// moment formats a time for a table, to the second.
 func moment(us int64) string {
 	if us == 0 {
 		return "-"
@@ -222,7 +222,7 @@ type descriptionJSON struct {
 	Namespace  string             `json:"namespace"`
 	Found      bool               `json:"found"`
 	Key        keyJSON            `json:"key"`
-	Bytes      uint64             `json:"bytes"` // of its summary in a snapshot
+	Bytes      uint64             `json:"bytes"` // of the key's state in a snapshot
 	Memory     uint64             `json:"memory_bytes"`
 	Decay      string             `json:"decay,omitempty"`
 	HalfLifeUS int64              `json:"half_life_us"`
@@ -300,7 +300,7 @@ func plusMinus(stdErr float64) string {
 	return " ± " + figure(stdErr, 2)
 }
 
-// onKeys does something to keys and says to how many of them.
+// onKeys does something to keys, and prints to how many of them.
 func (s *session) onKeys(cmd *cobra.Command, verb string, keys []string, do func(context.Context, *client.Client) (int, error)) error {
 	if key, twice := repeated(keysOf(keys)); twice {
 		return usagef("key %s is named twice", printable(key))
@@ -372,7 +372,7 @@ begins with - write --.`,
 // deleteBatch is how many keys one request deletes.
 const deleteBatch = 1000
 
-// keysIn are the keys in the first column of a file of TSV.
+// keysIn returns the keys in the first column of a TSV file.
 func (s *session) keysIn(path string) (keys []string, err error) {
 	in, err := s.open(path)
 	if err != nil {

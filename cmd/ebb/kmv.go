@@ -38,14 +38,14 @@ The namespace must hash the members of sets as gocountme does: --set-hash murmur
 	return cmd
 }
 
-// kmvLine is a set as a line of a file.
+// kmvLine is a set, as a line of a file.
 type kmvLine struct {
 	Key       string `json:"key,omitempty"`
 	KeyBase64 []byte `json:"key_base64,omitempty"`
 	Value     []byte `json:"value_base64"`
 }
 
-// kmvLineMax bounds a line: the value in base64, and a key with each byte escaped.
+// kmvLineMax bounds a line in bytes: the value in base64, and a key with each byte escaped.
 const kmvLineMax = proto.KMVBytesMax*4/3 + 8*proto.KeyLenMax + 1024
 
 // parseKMVLine reads a line of a file.
@@ -61,7 +61,7 @@ func parseKMVLine(line []byte) (key string, value []byte, err error) {
 	switch {
 	case (l.Key == "") == (len(l.KeyBase64) == 0):
 		return "", nil, proto.ErrBadKey.Errorf("the line must have one of key and key_base64")
-	case strings.ContainsRune(l.Key, utf8.RuneError): // also half of a surrogate pair
+	case strings.ContainsRune(l.Key, utf8.RuneError): // also half of a surrogate pair is invalid
 		return "", nil, proto.ErrNotUTF8.Errorf("the key has a character that stands for what is not UTF-8").
 			WithHint("write such a key as key_base64")
 	case l.Value == nil:
@@ -77,7 +77,7 @@ func parseKMVLine(line []byte) (key string, value []byte, err error) {
 	return key, l.Value, nil
 }
 
-// appendKMVLine writes a line of a file.
+// appendKMVLine appends a set as a line of a file.
 func appendKMVLine(b []byte, key string, value []byte) ([]byte, error) {
 	l := kmvLine{Key: key, Value: value}
 	if !utf8.ValidString(key) || strings.ContainsRune(key, utf8.RuneError) {
@@ -118,7 +118,7 @@ func (s *session) importKMV(cmd *cobra.Command, file string, most int) error {
 			size = info.Size()
 		}
 	}
-	c, err := s.dial(cmd) // --timeout is of each key
+	c, err := s.dial(cmd) // --timeout applies to each key
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (s *session) importKMVLine(cmd *cobra.Command, c *client.Client, line []byt
 	return c.ImportKMV(cmd.Context(), s.namespace, key, value)
 }
 
-// hintOf is what can be done about an error, behind its text.
+// hintOf returns the hint of an error, to be printed after its text.
 func hintOf(err error) string {
 	var e *proto.Error
 	if errors.As(err, &e) && e.Hint != "" {
@@ -192,7 +192,7 @@ func hintOf(err error) string {
 	return ""
 }
 
-// isKMVRefusal says whether an error is about one line only.
+// isKMVRefusal reports whether an error is about one line only.
 func isKMVRefusal(err error) bool {
 	for _, one := range []*proto.Error{
 		proto.ErrBadRequest, proto.ErrBadKey, proto.ErrNotUTF8, proto.ErrWrongKind, proto.ErrUnmergeable,
@@ -205,7 +205,7 @@ func isKMVRefusal(err error) bool {
 	return false
 }
 
-// kmvBar draws progress, on a terminal.
+// kmvBar draws a progress bar if stderr is a terminal.
 func (s *session) kmvBar(what string, size int64) (done func(int64)) {
 	if !interactive(s.term.err) {
 		return func(int64) {}
@@ -243,7 +243,7 @@ namespace cannot be changed later.`,
 }
 
 func (s *session) exportKMV(cmd *cobra.Command, keys, patterns []string, file string) error {
-	c, err := s.dial(cmd) // --timeout is of each key
+	c, err := s.dial(cmd) // --timeout applies to each key
 	if err != nil {
 		return err
 	}

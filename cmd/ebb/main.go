@@ -21,12 +21,11 @@ func main() {
 	os.Exit(code)
 }
 
-// terminal is what a command reads and writes: stdout is data, stderr is
-// progress and logs.
+// terminal is the input and output of a command: stdout is for data, stderr for progress and logs.
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
-	// completes: the shell asks what can follow. What flags take is only then told to cobra, which never forgets it.
+	// completes: a shell asks for completions. Only then are completions registered with cobra, which never frees them.
 	completes bool
 }
 
@@ -46,7 +45,7 @@ func run(ctx context.Context, args []string, t terminal) int {
 	code := exitCode(t.err, err)
 	for _, w := range []io.Writer{t.out, t.err} {
 		if d, ok := w.(*terminalEscaper); ok {
-			_ = d.Close() // it has said already that it cannot be written
+			_ = d.Close() // an earlier write has already reported the error
 		}
 	}
 	return code

@@ -6,9 +6,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// The JSON of the CLI holds names as they are, as HTTP does: tables and TSV quote what they cannot show, and JSON
-// escapes it. The field of a name that is not UTF-8 is base64 and has the suffix _base64. In a list, where elements
-// have no field of their own, such a name is an error.
+// In the JSON of the command line, names stand as they are, as in HTTP. Tables and TSV quote bytes that they cannot
+// show; JSON escapes them. If a name is not UTF-8, its field has base64 and the suffix _base64. In a list, whose
+// elements have no field of their own, such a name is an error.
 
 // keyName is the name of a key in JSON.
 type keyName struct {
@@ -21,7 +21,7 @@ func keyNameOf(b []byte) keyName {
 	return keyName{text, binary}
 }
 
-// shown is the name for a table or TSV.
+// shown returns the name for a table or TSV.
 func (n keyName) shown() string { return shownName(n.Key, n.KeyBase64) }
 
 // binName is the name of a bin in JSON.
@@ -37,7 +37,7 @@ func binNameOf(b []byte) binName {
 
 func (n binName) shown() string { return shownName(n.Bin, n.BinBase64) }
 
-// none says that there is no bin.
+// none reports whether the name is absent.
 func (n binName) none() bool { return n.Bin == nil && n.BinBase64 == nil }
 
 // phraseName is a phrase in JSON.
@@ -59,7 +59,7 @@ func textOrBinary(b []byte) (text *string, binary []byte) {
 	return nil, b
 }
 
-// shownName is empty where there is no name.
+// shownName returns a name for a table or TSV; "" if there is none.
 func shownName(text *string, binary []byte) string {
 	if text != nil {
 		return printable([]byte(*text))

@@ -35,7 +35,7 @@ func sorted(words []string) []string {
 	return words
 }
 
-// nameOf is the word for an enum value.
+// nameOf returns the word for an enum value.
 func nameOf[E comparable](values map[string]E, v E) string {
 	for word, value := range values {
 		if value == v {
@@ -69,7 +69,7 @@ func newNamespace(s *session) *cobra.Command {
 	)
 }
 
-// namespaceFlags are the settings as people write them.
+// namespaceFlags are the settings of a namespace as the user writes them.
 type namespaceFlags struct {
 	halfLife, slowHalfLife, decay, floor, clock, precision, window string
 	threshold, prior                                               float64
@@ -177,7 +177,7 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	return ns, nf.idle(create, f)
 }
 
-// rollupUnits reads lengths of periods; nil of nothing.
+// rollupUnits reads a list of period lengths; "" gives nil.
 func rollupUnits(text string) (units []client.Period, err error) {
 	switch text {
 	case "":
@@ -195,7 +195,7 @@ func rollupUnits(text string) (units []client.Period, err error) {
 	return units, nil
 }
 
-// idle refuses a setting that has no effect together with the others.
+// idle refuses a setting that has no effect with the other settings.
 func (nf *namespaceFlags) idle(create bool, f *pflag.FlagSet) error {
 	floor := nf.floor
 	if floor == "" && create {
@@ -258,7 +258,7 @@ func (nf *namespaceFlags) setTemplate(ns *client.Namespace) error {
 	return nil
 }
 
-// optional reads a flag that has a value or is none, which is 0; nil if it is not given.
+// optional reads a flag whose value may be none, which is 0. It returns nil if the flag is not given.
 func optional[T any](flag, text string, read func(flag, text string) (T, error)) (*T, error) {
 	switch text {
 	case "":
@@ -273,7 +273,7 @@ func optional[T any](flag, text string, read func(flag, text string) (T, error))
 	return &v, nil
 }
 
-// readSpan reads a time above 0.
+// readSpan reads a duration above 0.
 func readSpan(flag, text string) (time.Duration, error) {
 	us, err := query.ParseDuration(text)
 	if err != nil || us <= 0 {
@@ -352,20 +352,21 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 	return s.printNamespaces([]client.Namespace{got})
 }
 
-// mustExist refuses a namespace that is not there: a setting of a mistyped name
-// would otherwise make a second namespace and change nothing.
+// mustExist refuses a namespace that does not exist. Otherwise a setting for a mistyped name would create a second
+// namespace and not change the intended one.
 func mustExist(ctx context.Context, c *client.Client, name string) error {
 	_, err := existing(ctx, c, name)
 	return err
 }
 
-// inFlags says of settings that do not go together which flags settle it. The cluster knows no flags.
+// inFlags adds to an error about settings that do not go together which flags correct them. The cluster does not know
+// flags.
 func inFlags(err error, ns client.Namespace, create bool) error {
 	var e *proto.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	slow := ns.SlowHalfLife != nil && *ns.SlowHalfLife > 0 // it is given
+	slow := ns.SlowHalfLife != nil && *ns.SlowHalfLife > 0 // a second half-life is given
 	switch {
 	case e.Hint == proto.HintNoSecondHalfLife && slow:
 		return advised(err, "leave out --slow-half-life")
@@ -384,7 +385,8 @@ func inFlags(err error, ns client.Namespace, create bool) error {
 		"as well, or --slow-half-life none to end it")
 }
 
-// existing is the definition of a namespace; nil of one that is deleted, as the cluster says when it is asked about it.
+// existing returns the definition of a namespace. It returns nil for a deleted one, because the cluster itself then
+// says so, and for a default namespace without a definition.
 func existing(ctx context.Context, c *client.Client, name string) (*client.Namespace, error) {
 	all, deleted, err := c.AllNamespaces(ctx)
 	if err != nil {
@@ -410,7 +412,7 @@ func (s *session) listNamespaces(cmd *cobra.Command) error {
 		return printJSON(s.term.out, map[string]any{"namespaces": namespaceRows(all), "deleted": namespaceRows(deleted)})
 	}
 	if s.output == "tsv" {
-		all = append(all, deleted...) // a script waits until the name is gone
+		all = append(all, deleted...) // a script may wait until the name is gone
 	}
 	if err := s.printNamespaces(all); err != nil || s.output != "table" {
 		return err
@@ -492,37 +494,37 @@ type namespaceJSON struct {
 	Threshold float64 `json:"threshold"`
 	Prior     float64 `json:"prior"`
 	Clock     string  `json:"clock"`
-	// of an event clock; 0: no limit
+	// only with an event clock; 0: no limit
 	MaxJumpS      float64 `json:"max_jump_s"`
 	Precision     string  `json:"precision"`
 	AllowNegative bool    `json:"allow_negative"`
 	BinsMax       uint32  `json:"bins_max"`
 	Kind          string  `json:"kind"`
-	// by kind and name; 0 is what suits the others
+	// by kind and name; a size of 0 is chosen to suit the others
 	Sizes   map[string]float64 `json:"sizes"`
 	WindowS float64            `json:"window_s"`
-	// 0: there is none
+	// 0: there is no second half-life
 	SlowHalfLifeS float64 `json:"slow_half_life_s"`
 	// key or slice
 	BitmapPlacement string `json:"bitmap_placement"`
 	// xxh3 or murmur3
 	SetHash string `json:"set_hash"`
-	// a key; empty: there is none
+	// a key; empty: there is no universe
 	Universe string `json:"universe"`
-	// 0: there is none
+	// 0: there is no dictionary
 	DictionaryParts uint32 `json:"dictionary_parts"`
-	// lengths of periods that are made of shorter ones
+	// lengths of the periods that are made of shorter ones
 	Rollups []string `json:"rollups"`
-	// its budget; 0: it has none
+	// the budget of the namespace; 0: no limit
 	MaxBytes uint64 `json:"max_bytes"`
 	MaxKeys  uint64 `json:"max_keys"`
-	// absent of a namespace that is not deleted
+	// left out if the namespace is not deleted
 	Deletion *deletionJSON `json:"deletion,omitempty"`
 }
 
 type deletionJSON struct {
 	Deleted string `json:"deleted"`
-	// until then it can be undeleted
+	// the time until which the namespace can be undeleted
 	Purge   string `json:"purge"`
 	Purging bool   `json:"purging"`
 }
@@ -534,7 +536,7 @@ func deletionRow(d *client.Deletion) *deletionJSON {
 	return &deletionJSON{d.Deleted.UTC().Format(time.RFC3339), d.Purge.UTC().Format(time.RFC3339), d.Purging}
 }
 
-// text says the state of a deleted namespace.
+// text describes the state of a deleted namespace.
 func (d *deletionJSON) text() string {
 	if d.Purging {
 		return "deleted at " + d.Deleted + ", being purged"
@@ -542,7 +544,7 @@ func (d *deletionJSON) text() string {
 	return "deleted at " + d.Deleted + ", can be undeleted until " + d.Purge
 }
 
-// state is a word for scripts.
+// state returns the state as a word for scripts.
 func (r *namespaceJSON) state() string {
 	switch {
 	case r.Deletion == nil:
@@ -575,7 +577,7 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		r.Rollups = append(r.Rollups, nameOf(rollups, unit))
 	}
 	if ns.BitmapPlacement == client.PlaceBySlice {
-		r.Kind = proto.KindName(client.KindBitmap) // it holds nothing else
+		r.Kind = proto.KindName(client.KindBitmap) // placement by slice is only for bitmaps
 	}
 	for _, size := range proto.ListSizes(ns.Sizes) {
 		r.Sizes[size.Name] = size.Value
@@ -583,7 +585,7 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 	return r
 }
 
-// maxJump is "-" where there is no event clock.
+// maxJump returns max_jump as text; "-" without an event clock.
 func (r *namespaceJSON) maxJump() string {
 	switch {
 	case r.Clock != "event":
@@ -611,7 +613,7 @@ func (r *namespaceJSON) dictionary() string {
 	return fmt.Sprintf("%d parts", r.DictionaryParts)
 }
 
-// budget says what the namespace may hold.
+// budget returns the budget as text.
 func (r *namespaceJSON) budget() string {
 	var parts []string
 	if r.MaxKeys > 0 {
@@ -623,7 +625,7 @@ func (r *namespaceJSON) budget() string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
-// limitText is a part of a budget.
+// limitText returns a limit of a budget as text; "-" without one.
 func limitText(n uint64) string {
 	if n == 0 {
 		return "-"
@@ -665,7 +667,7 @@ func (s *session) printNamespaces(all []client.Namespace) error {
 	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tKIND\tBINS MAX\tVERSION\tWINDOW\tBITMAPS", table)
 }
 
-// bitmaps says what is special about the bitmaps of a namespace, in one word for each setting.
+// bitmaps returns the settings of bitmaps that are not the default, one word for each.
 func (r *namespaceJSON) bitmaps() string {
 	var said []string
 	if r.BitmapPlacement == "slice" {

@@ -66,8 +66,8 @@ func (s *session) namespaceClock(cmd *cobra.Command, name, set string) error {
 	return s.printClock(name, clock)
 }
 
-// mustHaveEventClock refuses a namespace that is not there, or that lives by wall clock, or whose clock cannot be set
-// where it is to be.
+// mustHaveEventClock refuses a namespace that does not exist or that has no event clock. If the clock is to be set, it
+// also refuses a namespace whose clock cannot be set.
 func (s *session) mustHaveEventClock(ctx context.Context, c *client.Client, name string, set bool) error {
 	ns, err := existing(ctx, c, name)
 	switch {
@@ -115,7 +115,7 @@ func (s *session) printClock(name string, clock *client.EventClock) error {
 	return nil
 }
 
-// stampOf writes a time, "" for none.
+// stampOf formats a time; "" for the zero time.
 func stampOf(t time.Time) string {
 	if t.IsZero() {
 		return ""

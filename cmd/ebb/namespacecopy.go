@@ -47,11 +47,11 @@ interrupted one named (--after), and replaces what is there. Keys that were dele
 	return cmd
 }
 
-// copyTimeout is how long a question or write of a copy may take when --timeout is not given: a list of keys takes a
-// look at all keys of the namespace.
+// copyTimeout is how long one request of a copy may take if --timeout is not given. Listing the keys reads all keys of
+// the namespace.
 const copyTimeout = time.Minute
 
-// namespaceCopyJSON is what a copy of a namespace has done.
+// namespaceCopyJSON is the result of a copy of a namespace.
 type namespaceCopyJSON struct {
 	From    string        `json:"from"`
 	To      string        `json:"to"`
@@ -121,7 +121,7 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 	return nil
 }
 
-// copyBar draws a bar on a terminal, and nothing elsewhere. done ends it.
+// copyBar draws a progress bar if stderr is a terminal. done ends it.
 func (s *session) copyBar(quiet bool) (show func(client.CopyProgress), done func()) {
 	if quiet || !interactive(s.term.err) {
 		return nil, func() {}

@@ -1,6 +1,6 @@
 package main
 
-// namespaceHelp and namespaceExamples are those of creating a namespace (true) and of changing one (false).
+// namespaceHelp and namespaceExamples are the help for creating a namespace (true) and for changing one (false).
 var (
 	namespaceHelp = map[bool]string{
 		true: `Creates a namespace. What is not named has its default. Where bitmaps lie (--bitmap-placement), how

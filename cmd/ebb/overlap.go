@@ -46,7 +46,7 @@ type overlapJSON struct {
 	Coverage   coverageJSON   `json:"coverage"`
 }
 
-// sizedJSON is a set and how many bins it has.
+// sizedJSON is a set and its number of bins.
 type sizedJSON struct {
 	keyName
 	Found bool         `json:"found"`

@@ -59,7 +59,7 @@ See ebb match and ebb feed.`,
 	)
 }
 
-// phrasesFlags say which phrases are changed, and when.
+// phrasesFlags say which phrases are changed, and the time of the change.
 type phrasesFlags struct{ file, at string }
 
 func (f *phrasesFlags) add(cmd *cobra.Command, verb string) {
@@ -69,8 +69,8 @@ func (f *phrasesFlags) add(cmd *cobra.Command, verb string) {
 		"`time` of the change ("+timeForms+") instead of now; the last change counts, whatever its time")
 }
 
-// linesOf are the lines of a file that are not empty, those that are quoted as printable does without the quotes. A line
-// that is no phrase is refused, and with it the file.
+// linesOf returns the lines of a file that are not empty. A line that is quoted as printable quotes is returned without
+// quotes. If one line is no phrase, the file is refused.
 func (s *session) linesOf(path string) ([]string, error) {
 	in, err := s.open(path)
 	if err != nil {
@@ -97,10 +97,10 @@ func (s *session) linesOf(path string) ([]string, error) {
 	return phrases, err
 }
 
-// eachLine visits the lines of a text without their ends.
+// eachLine visits the lines of a text, without their line ends.
 func eachLine(in io.Reader, visit func(line string) error) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 64<<10), proto.MatchTextMax+2) // with the end of the line
+	lines.Buffer(make([]byte, 64<<10), proto.MatchTextMax+2) // includes the line end
 	for lines.Scan() {
 		if err := visit(lines.Text()); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f
 	}
 	defer done()
 	there := map[string]bool{}
-	if amount < 0 { // to remove what is not there is no error, but may be a mistake
+	if amount < 0 { // removing a phrase that does not exist is no error, but may be a mistake
 		if there, err = s.phrasesOf(ctx, c, key); err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f
 	return s.printChanged(map[string]int{"removed": removed, "absent": len(absent)}, removed, text)
 }
 
-// absentShown is how many phrases that were not there are named.
+// absentShown is how many phrases that did not exist are named.
 const absentShown = 5
 
 func (s *session) printChanged(counts map[string]int, n int, text string) (err error) {
@@ -182,7 +182,7 @@ func (s *session) printChanged(counts map[string]int, n int, text string) (err e
 	return err
 }
 
-// phrasesOf are those of a key; none of one that is not there, or holds something else.
+// phrasesOf returns the phrases of a key; it returns none if the key does not exist or holds another kind.
 func (s *session) phrasesOf(ctx context.Context, c *client.Client, key string) (map[string]bool, error) {
 	there := map[string]bool{}
 	w, err := c.Summary(ctx, s.namespace, client.SummaryQuery{Keys: []string{key}, Members: true})

@@ -25,12 +25,12 @@ type distributionJSON struct {
 	Found       bool         `json:"found"`
 	Z           float64      `json:"z"`
 	Z2          float64      `json:"z2"`
-	Other       *float64     `json:"other,omitempty"` // not told when brief
+	Other       *float64     `json:"other,omitempty"` // left out when brief
 	EffectiveN  float64      `json:"effective_n"`
-	EntropyBits *float64     `json:"entropy_bits,omitempty"` // not told when brief
-	BinsTotal   uint32       `json:"bins_total"`             // when brief, at most
+	EntropyBits *float64     `json:"entropy_bits,omitempty"` // left out when brief
+	BinsTotal   uint32       `json:"bins_total"`             // when brief, an upper bound
 	Brief       bool         `json:"brief,omitempty"`        // very many bins, not all visited
-	Lost        float64      `json:"lost"`                   // z and each count may be so much more
+	Lost        float64      `json:"lost"`                   // z and each count may be larger by up to this
 	Bins        []binJSON    `json:"bins"`
 	AsOfUS      int64        `json:"as_of_us"`
 	LastEventUS int64        `json:"last_event_us"`
@@ -44,7 +44,7 @@ type binJSON struct {
 	P     float64 `json:"p"`
 	PLow  float64 `json:"p_low"`
 	PHigh float64 `json:"p_high"`
-	// what is left of one that was asked for and is below the threshold
+	// what is left of a bin that was asked for and is below the threshold
 	Hidden float64 `json:"hidden,omitempty"`
 }
 
@@ -57,8 +57,7 @@ type coverageJSON struct {
 	MissingTotal   uint32       `json:"missing_total,omitempty"`
 }
 
-// printTable prints rows of text as columns under a header, or as lines of TSV
-// without one.
+// printTable prints rows as columns under a header, or as lines of TSV without one.
 func (s *session) printTable(header string, rows [][]string) error {
 	if s.output == "tsv" {
 		for _, row := range rows {
@@ -82,12 +81,12 @@ func printJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	if wrapped := (*json.MarshalerError)(nil); errors.As(err, &wrapped) {
-		return wrapped.Unwrap() // a name that has no JSON, see listedName
+		return wrapped.Unwrap() // a name that JSON cannot hold, see listedName
 	}
 	return err
 }
 
-// text is a value for JSON, which cannot carry other bytes.
+// text returns b as text for JSON, which cannot hold bytes that are not UTF-8.
 func text(what string, b []byte) (string, error) {
 	if !utf8.Valid(b) {
 		return "", proto.ErrNotUTF8.Errorf("%s %q is not UTF-8, which JSON needs", what, b).WithHint("-o tsv or -o table print it quoted")
@@ -95,7 +94,7 @@ func text(what string, b []byte) (string, error) {
 	return string(b), nil
 }
 
-// printDistribution prints an answer; asked says that its bins were named.
+// printDistribution prints an answer; asked reports whether the question named the bins.
 func (s *session) printDistribution(a *ebbv1.Answer, asked bool) error {
 	switch s.output {
 	case "json":
@@ -126,14 +125,14 @@ func (s *session) distributionJSON(a *ebbv1.Answer) *distributionJSON {
 	return out
 }
 
-// Why an answer knows nothing of a key: what is deleted alone is gone from a string or phrases.
+// Why an answer has nothing about a key. Strings and phrases do not fade: only a deletion removes them.
 const (
 	whyFaded  = "no such key, or all of it has faded"
 	whyAbsent = "no such key"
 )
 
-// printNothing prints an answer that knows nothing, with the key that is missing if it was asked about one, and as of
-// when: an event clock that a wrong date has moved ahead explains why all has faded.
+// printNothing prints an answer that has nothing. It names the missing key if the question was about one key. It prints
+// the as-of time, because an event clock that a wrong date moved ahead explains why all has faded.
 func printNothing(w io.Writer, a *ebbv1.Answer, what, why string, asOfUS int64) error {
 	of := ""
 	if saysNothing(a) && a.GetCoverage().GetMissingTotal() == 1 {
@@ -143,7 +142,7 @@ func printNothing(w io.Writer, a *ebbv1.Answer, what, why string, asOfUS int64) 
 	return err
 }
 
-// asOfText ends an answer that has nothing more to say.
+// asOfText returns the last lines of an answer that has nothing more.
 func asOfText(a *ebbv1.Answer, asOfUS int64) string {
 	return fmt.Sprintf("as of %s\n%s\n", when(asOfUS), coverageText(a.GetCoverage()))
 }
@@ -187,7 +186,7 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	return err
 }
 
-// lostText is a line on what counts may be off by; nothing where they are exact, or as far as they are shown.
+// lostText returns a line with the possible error of counts; "" if they are exact, or exact to the digits shown.
 func lostText(d *ebbv1.Distribution) string {
 	if d.GetLost() < 1e-9*d.GetZ() || d.GetLost() == 0 {
 		return ""
@@ -200,12 +199,12 @@ func lostText(d *ebbv1.Distribution) string {
 		figure(d.GetLost(), 2), either)
 }
 
-// matching says how many keys matched a pattern.
+// matching returns how many keys matched a pattern, in words.
 func matching(n uint64) string {
 	return plural(n, "key that matches", "keys that match")
 }
 
-// plural counts things with the word for one of them or for several.
+// plural returns a number with the singular or plural of a word.
 func plural[N int | uint64](n N, one, several string) string {
 	if n == 1 {
 		return "1 " + one
@@ -213,12 +212,12 @@ func plural[N int | uint64](n N, one, several string) string {
 	return fmt.Sprintf("%d %s", n, several)
 }
 
-// figure prints v for people, to so many significant digits. What is before the
-// point is always whole, up to 2^53, beyond which floats are not.
+// figure formats v for people, with digits significant digits. It shows all digits before the point up to 2^53; above
+// that, floats are not exact.
 func figure(v float64, digits int) string {
 	size := math.Abs(v)
 	if size == math.MaxFloat64 {
-		return "no bound" // an end of an interval that is not known
+		return "no bound" // an end of an interval with no known bound
 	}
 	if size >= 1<<53 || size < 1e-4 || math.IsNaN(v) {
 		return fmt.Sprintf("%.*g", digits, v)
@@ -241,17 +240,17 @@ func coverageOf(c *ebbv1.Coverage) coverageJSON {
 // missingShownMax is how many missing keys a line names.
 const missingShownMax = 10
 
-// noteMissing says which keys an answer lacks, unless it is about one key, and says so itself.
+// noteMissing prints which keys an answer lacks. It prints nothing if the answer is about one key and names it already.
 func (s *session) noteMissing(a *ebbv1.Answer) {
 	missing := missingText(a.GetCoverage())
-	says := saysNothing(a) && (s.output == "table" || a.GetMatch() == nil) // no match is no line of TSV
+	says := saysNothing(a) && (s.output == "table" || a.GetMatch() == nil) // in TSV, a key without a match has no line
 	if missing == "" || s.output == "json" || a.GetCoverage().GetMissingTotal() == 1 && says {
 		return
 	}
 	fmt.Fprintf(s.term.err, "note: not there, counted as empty: %s\n", missing)
 }
 
-// saysNothing says whether an answer is that nothing is known.
+// saysNothing reports whether an answer says that nothing is known.
 func saysNothing(a *ebbv1.Answer) bool {
 	switch v := a.GetValue().(type) {
 	case *ebbv1.Answer_Distribution:
@@ -266,7 +265,7 @@ func saysNothing(a *ebbv1.Answer) bool {
 	return false
 }
 
-// missingText names the keys that an answer lacks; empty if it lacks none.
+// missingText names the keys that an answer lacks; "" if it lacks none.
 func missingText(c *ebbv1.Coverage) string {
 	var names []string
 	for _, key := range c.GetMissingKeys()[:min(len(c.GetMissingKeys()), missingShownMax)] {
@@ -289,11 +288,11 @@ func coverageText(c *ebbv1.Coverage) string {
 	return out
 }
 
-// exact prints a float so that it reads back as the same float.
+// exact formats a float so that it reads back as the same float.
 func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// printable quotes what a terminal or a line of TSV could not show, and what begins with a quote: so no two names are
-// printed alike, and unprinted reads each of them.
+// printable quotes a name that a terminal or a line of TSV cannot show, or that begins with a quote. So no two names
+// are printed alike, and unprinted can read each of them back.
 func printable(b []byte) string {
 	s := string(b)
 	hidden := func(r rune) bool { return !strconv.IsPrint(r) }
@@ -303,7 +302,7 @@ func printable(b []byte) string {
 	return s
 }
 
-// unprinted is what printable has printed as text; not ok if it prints nothing so.
+// unprinted returns the name that printable has printed as text. ok is false if printable prints no name like that.
 func unprinted(text string) (name string, ok bool) {
 	name = text
 	if strings.HasPrefix(text, `"`) {
@@ -315,7 +314,7 @@ func unprinted(text string) (name string, ok bool) {
 	return name, printable([]byte(name)) == text
 }
 
-// when prints a tick as UTC time of day.
+// when formats a time in microseconds as date and time in UTC; 0 is "never".
 func when(us int64) string {
 	if us == 0 {
 		return "never"
@@ -323,12 +322,12 @@ func when(us int64) string {
 	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000 MST")
 }
 
-// timeForms says in help how a time may be written.
+// timeForms says in help texts how a time may be written.
 const timeForms = "RFC 3339, a date with or without a time of day in UTC, or seconds since 1970"
 
-// instant reads a time as people write it: RFC 3339, a date, or seconds since
-// 1970 (with a fraction, or in ms or µs when it is that large). It is 0 for now
-// and 1 at the least for anything else. Digits that may be a date are refused.
+// instant reads a time as people write it: RFC 3339, a date, or seconds since 1970 (with a fraction, or in ms or µs if
+// the number is that large). It returns microseconds: 0 for now, and at least 1 for any other time. Digits that may be
+// a date are refused.
 func instant(text string) (int64, error) {
 	if text == "" || text == "now" {
 		return 0, nil
@@ -345,7 +344,7 @@ func instant(text string) (int64, error) {
 			text, date, number)
 	}
 	seconds, err := proto.ParseNumber(text)
-	if err != nil || !(math.Abs(seconds) < 1e18) { // which is µs until the year 33658
+	if err != nil || !(math.Abs(seconds) < 1e18) { // 1e18 µs is the year 33658
 		return 0, usagef("time %q: write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970", text)
 	}
 	switch {
@@ -361,10 +360,10 @@ func tick(us int64, text string) (int64, error) {
 	if us < 0 {
 		return 0, proto.ErrBadTime.Errorf("time %q is before 1970-01-01", text)
 	}
-	return max(us, 1), nil // 0 would be now
+	return max(us, 1), nil // 0 would mean now
 }
 
-// instantTime is instant as a time; zero for now.
+// instantTime does what instant does, and returns a time.Time; zero for now.
 func instantTime(text string) (time.Time, error) {
 	us, err := instant(text)
 	if err != nil || us == 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// probePaths are what a probe asks the admin listener for.
+// probePaths are the paths of the probes at the admin listener.
 var probePaths = map[string]string{"live": "/livez", "startup": "/startupz", "ready": "/readyz"}
 
-// probeBytesMax is how much of an answer is read.
+// probeBytesMax is how many bytes of an answer are read.
 const probeBytesMax = 4 << 10
 
 func newProbe(s *session) *cobra.Command {
@@ -70,7 +70,7 @@ It is for health checks in images that have neither a shell nor curl.`,
 	return cmd
 }
 
-// probeURL is where to ask a node that listens at an address.
+// probeURL returns the URL of a probe at a node that listens at admin.
 func probeURL(admin, path string, encrypted bool) (string, error) {
 	host, port, err := net.SplitHostPort(admin)
 	if err != nil {
@@ -89,7 +89,7 @@ func probeURL(admin, path string, encrypted bool) (string, error) {
 	return scheme + net.JoinHostPort(host, port) + path, nil
 }
 
-// probe returns the answer to a probe, or as an error what the node said instead.
+// probe returns the answer to a probe. If the node's answer is not OK, it is the error.
 func probe(ctx context.Context, where string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func probe(ctx context.Context, where string) (string, error) {
 	return said, nil
 }
 
-// silent is the error of a node that gave no answer.
+// silent returns the error of a node that gave no answer.
 func silent(ctx context.Context, addr string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -123,7 +123,7 @@ func silent(ctx context.Context, addr string, err error) error {
 	}
 	var asked *url.Error
 	if errors.As(err, &asked) {
-		err = asked.Err // without the method and the address once more
+		err = asked.Err // without the method and the URL, which the message has already
 	}
 	var dialled *net.OpError
 	if errors.As(err, &dialled) {

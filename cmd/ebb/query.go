@@ -54,7 +54,7 @@ Several keys are joined with |, and patterns name all that match. These go for t
 	return cmd
 }
 
-// formsHelp lists the questions there are.
+// formsHelp lists all forms of questions.
 func formsHelp() string {
 	var b strings.Builder
 	for _, f := range query.Forms() {
@@ -63,7 +63,7 @@ func formsHelp() string {
 	return b.String()
 }
 
-// completeQuery completes the word that a question begins with.
+// completeQuery completes the first word of a question.
 func completeQuery(_ *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	for _, f := range query.Forms() {
@@ -118,7 +118,7 @@ func (s *session) watchQuery(cmd *cobra.Command, text string, o client.WatchOpti
 	for e, err := range c.WatchQuery(cmd.Context(), text, o, opts...) {
 		switch {
 		case cmd.Context().Err() != nil:
-			return nil // to be interrupted is how it ends
+			return nil // an interrupt is the normal end
 		case err != nil:
 			return err
 		}
@@ -137,7 +137,7 @@ func (s *session) watchQuery(cmd *cobra.Command, text string, o client.WatchOpti
 	return nil
 }
 
-// printResult prints an answer as the command for such questions does.
+// printResult prints an answer as the command for that question prints it.
 func (s *session) printResult(text string, a *ebbv1.Answer) error {
 	plan, err := query.Parse(text)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *session) printSummaryOf(plan *ebbv1.Plan, a *ebbv1.Answer) error {
 	})
 }
 
-// printSimilar prints the first node's links, which is all that there is.
+// printSimilar prints the links of the first node; the answer has no others.
 func (s *session) printSimilar(a *ebbv1.Answer) error {
 	g := a.GetGraph()
 	if len(g.GetNodes()) == 0 || !g.GetNodes()[0].GetSet().GetFound() {
@@ -233,7 +233,7 @@ func (s *session) printJaccard(a *ebbv1.Answer) error {
 	return err
 }
 
-// explanationJSON is what a question would do, as JSON.
+// explanationJSON is the plan of a question and its cost, as JSON.
 type explanationJSON struct {
 	Plan    stepJSON `json:"plan"`
 	Shards  []uint32 `json:"shards"`
@@ -285,7 +285,7 @@ func printStep(w io.Writer, step *stepJSON, depth int) {
 	}
 }
 
-// textError is an error in a text, with the line that it is in.
+// textError is an error in a text, with the line that contains it.
 type textError struct {
 	err    error
 	line   string
@@ -295,7 +295,7 @@ type textError struct {
 func (e *textError) Error() string { return e.err.Error() }
 func (e *textError) Unwrap() error { return e.err }
 
-// pointed adds to an error the line of the text that it points at, if it points at one.
+// pointed adds to an error the line of the text that the error names, if it names one.
 func pointed(text string, err error) error {
 	line, column := errorPosition(err)
 	lines := strings.Split(text, "\n")
@@ -305,7 +305,7 @@ func pointed(text string, err error) error {
 	return &textError{err: err, line: strings.TrimSuffix(lines[line-1], "\r"), column: column}
 }
 
-// show prints the line and a caret under the column. Of a long line it shows what is around it.
+// show prints the line and a caret under the column. Of a long line it prints only the part around the column.
 func (e *textError) show(w io.Writer) {
 	const before, most = 60, 120
 	runes := []rune(strings.Map(blank, e.line))
@@ -315,7 +315,7 @@ func (e *textError) show(w io.Writer) {
 	fmt.Fprintf(w, "  %s\n  %s^\n", string(runes[from:to]), strings.Repeat(" ", at-from))
 }
 
-// blank is a space for what would move the caret.
+// blank returns a space for a character that would move the caret.
 func blank(r rune) rune {
 	if r < ' ' || r == utf8.RuneError {
 		return ' '

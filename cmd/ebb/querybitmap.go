@@ -10,16 +10,16 @@ import (
 // bitmapJSON is the answer to count and ids as JSON.
 type bitmapJSON struct {
 	Namespace string       `json:"namespace"`
-	Count     *uint64      `json:"count,omitempty"` // of count
-	IDs       []idJSON     `json:"ids,omitzero"`    // of ids, not nil
-	Names     []listedName `json:"names,omitempty"` // of ids, in a namespace with a dictionary: for which they stand
-	Next      *idJSON      `json:"next,omitempty"`  // there are more, from this one on
+	Count     *uint64      `json:"count,omitempty"` // of question count
+	IDs       []idJSON     `json:"ids,omitzero"`    // of question ids; then it is not nil
+	Names     []listedName `json:"names,omitempty"` // the strings of the ids, in a namespace with a dictionary
+	Next      *idJSON      `json:"next,omitempty"`  // the next id, if there are more
 	StdError  float64      `json:"std_error"`
 	AsOfUS    int64        `json:"as_of_us"`
 	Coverage  coverageJSON `json:"coverage"`
 }
 
-// printBitmap prints ids, or how many there are.
+// printBitmap prints ids, or their number.
 func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	w := a.GetBitmap()
 	if s.output == "json" {
@@ -49,16 +49,16 @@ func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	}
 	c := a.GetCoverage()
 	if !ids && w.GetCount() == 0 && c.GetMissingTotal() > 0 && c.GetShardsTotal() > 0 {
-		// sets may have been there, and have faded
+		// the sets may have faded: an answer of 0 is not called exact
 		_, err := fmt.Fprintf(s.term.out, "\nas of %s\n%s\n", when(w.GetAsOfUs()), coverageText(c))
 		return err
 	}
 	return s.printExact(w.GetAsOfUs(), c)
 }
 
-// printExact ends an answer about bitmaps: they have no error.
+// printExact prints the end of an answer about bitmaps, which has no error.
 func (s *session) printExact(asOfUS int64, c *ebbv1.Coverage) error {
-	if asOfUS == 0 && c.GetShardsTotal() == 0 { // as atleast(3, ...) of two bitmaps
+	if asOfUS == 0 && c.GetShardsTotal() == 0 { // such as atleast(3, ...) of two bitmaps
 		_, err := fmt.Fprintln(s.term.out, "\nexact: nothing can be in, whatever the bitmaps have; no shard was asked")
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *session) printGroups(a *ebbv1.Answer) error {
 	return err
 }
 
-// share is a part of a whole; a dash of nothing.
+// share returns part of whole as a percentage; "-" if whole is 0.
 func share(part, whole uint64) string {
 	if whole == 0 {
 		return "-"
@@ -109,7 +109,7 @@ func share(part, whole uint64) string {
 // cohortJSON is the answer to cohort as JSON.
 type cohortJSON struct {
 	Namespace string          `json:"namespace"`
-	Everyone  bool            `json:"everyone"` // rows are all ids of their period, and not only those that come for the first time
+	Everyone  bool            `json:"everyone"` // rows count all ids, and not only first occurrences
 	Rows      []cohortRowJSON `json:"rows"`
 	AsOfUS    int64           `json:"as_of_us"`
 	Coverage  coverageJSON    `json:"coverage"`
@@ -118,11 +118,11 @@ type cohortJSON struct {
 type cohortRowJSON struct {
 	Period string   `json:"period"`
 	Count  uint64   `json:"count"`
-	Again  []uint64 `json:"again"` // in each later period, the next one first
+	Again  []uint64 `json:"again"` // ids that come again, for each later period, the next one first
 }
 
-// printCohort prints a table: a line for each period, of those who come for the first time or of everyone in it, and
-// what part of them comes again so many periods later.
+// printCohort prints a table with a line for each period: the ids that occur for the first time, or with everyone all
+// ids. It shows which part of them occurs again in each later period.
 func (s *session) printCohort(a *ebbv1.Answer, everyone bool) error {
 	w := a.GetCohort()
 	out := cohortJSON{Namespace: s.namespace, Everyone: everyone, Rows: []cohortRowJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}

@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// questionFlags are shared by everything that asks for a distribution.
+// questionFlags are the flags that all questions about distributions share.
 type questionFlags struct {
 	asOf        string
 	confidence  float64
@@ -30,13 +30,13 @@ func (q *questionFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&q.confidence, "confidence", proto.DefaultConfidence, "of the intervals, 0.5 to 0.9999")
 }
 
-// addAsking adds those of questions without intervals.
+// addAsking adds the flags of questions without intervals.
 func (q *questionFlags) addAsking(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&q.asOf, "as-of", "", "evaluate at this `time` ("+timeForms+") instead of now; the past before a shard's clock is not kept, and answered at that clock")
 	q.addReading(cmd)
 }
 
-// addReading adds those of questions about what does not fade.
+// addReading adds the flags of questions about data that does not fade.
 func (q *questionFlags) addReading(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&q.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
@@ -48,7 +48,7 @@ func (q *questionFlags) addReading(cmd *cobra.Command) {
 	durationVar(f, &q.watch, "watch", 0, 0, "ask again at this interval until interrupted")
 }
 
-// options reads the flags; given says that --max-staleness is on the command line.
+// options reads the flags; given reports whether --max-staleness is on the command line.
 func (q *questionFlags) options(given bool) ([]client.AskOption, error) {
 	var opts []client.AskOption
 	switch q.consistency {
@@ -72,7 +72,7 @@ func (q *questionFlags) options(given bool) ([]client.AskOption, error) {
 	return opts, nil
 }
 
-// ask puts one question about distributions, and prints its answer.
+// ask asks one question about distributions, and prints the answer.
 func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.DistributionQuestion) error {
 	var err error
 	if dq.AsOfUs, err = instant(q.asOf); err != nil {
@@ -94,7 +94,7 @@ func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.Distributi
 	})
 }
 
-// put asks a question, as often as the flags say, and shows each answer.
+// put asks a question as often as the flags say, and shows each answer.
 func (s *session) put(cmd *cobra.Command, q *questionFlags, question *ebbv1.Question, show func(*ebbv1.Answer) error) error {
 	if e := proto.CheckQuestion(question); e != nil {
 		return e
@@ -123,21 +123,21 @@ func (s *session) put(cmd *cobra.Command, q *questionFlags, question *ebbv1.Ques
 	})
 }
 
-// noteAsOf says that an answer is not of the time that was asked for.
+// noteAsOf prints a note if an answer is for a later time than was asked for.
 func (s *session) noteAsOf(asked, answered int64) {
 	if asked != 0 && answered > asked {
 		fmt.Fprintf(s.term.err, "note: asked as of %s, answered as of %s: the past before a shard's clock is not kept\n", when(asked), when(answered))
 	}
 }
 
-// repeat runs f once, or at an interval until ctx ends. A failure that passes by
-// itself is shown with the age of the last answer, and does not end it.
+// repeat runs f once, or at an interval until ctx ends. A transient error does not end it; it is printed with the age
+// of the last answer.
 func (s *session) repeat(ctx context.Context, interval time.Duration, f func() error) error {
 	var answered time.Time
 	for {
 		err := f()
 		if ctx.Err() != nil && interval > 0 {
-			return nil // to be interrupted is how it ends
+			return nil // an interrupt is the normal end
 		}
 		switch {
 		case interval <= 0:
@@ -167,7 +167,7 @@ func ageText(answered time.Time) string {
 	return fmt.Sprintf("the last answer is %.1f s old", time.Since(answered).Seconds())
 }
 
-// repeated returns the first key that was there before.
+// repeated returns the first key that occurs twice.
 func repeated(keys [][]byte) (key []byte, twice bool) {
 	seen := make(map[string]bool, len(keys))
 	for _, key := range keys {

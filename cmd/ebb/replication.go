@@ -9,11 +9,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// replicationSafe is with how many replicas a shard takes writes, and keeps what it acknowledged, while one of them is
-// away.
+// replicationSafe is how many replicas a shard needs so that, with one of them down, it still takes writes and keeps
+// what it acknowledged.
 const replicationSafe = 3
 
-// newClusterReplication is a change that asks before it leaves data without a spare copy.
+// newClusterReplication makes a command that changes the number of replicas. It needs --yes to reduce them below
+// replicationSafe.
 func newClusterReplication(s *session) *cobra.Command {
 	var yes bool
 	cmd := newClusterChange(s, "replication N", "How many replicas each shard has", `  ebb cluster replication 3 --wait
@@ -44,7 +45,7 @@ away, and with 1 what is on a disk that is lost is lost.`
 	return cmd
 }
 
-// checkReplication refuses to reduce the replicas to fewer than replicationSafe.
+// checkReplication refuses to reduce the replicas below replicationSafe.
 func checkReplication(next, now uint32) error {
 	if next >= now || next >= replicationSafe {
 		return nil

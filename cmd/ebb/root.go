@@ -17,21 +17,20 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// session is what every client command shares: where the cluster is and how to
-// print what it says.
+// session is what every client command shares: how to reach the cluster, and how to print its answers.
 type session struct {
 	term       terminal
 	addrs      []string
 	namespace  string
 	timeout    time.Duration
-	timeoutSet bool // timeout was given, on the command line or in the environment
+	timeoutSet bool // the timeout was set by a flag or in the environment
 	output     string
 	json       bool
 	tls        tlsFlags
 	tokenFile  string
-	noFormula  bool            // of TSV
-	cells      *formulaEscaper // what TSV goes through then
-	given      map[string]bool // flags of the command line, not of the environment
+	noFormula  bool            // escape formulas in TSV
+	cells      *formulaEscaper // the writer of TSV output if noFormula is set; else nil
+	given      map[string]bool // flags on the command line; those from the environment are not in it
 }
 
 // outputs are the formats of -o.
@@ -39,7 +38,7 @@ var outputs = []string{"table", "json", "tsv"}
 
 func newRoot(t terminal) *cobra.Command { return newRootOf(&session{term: t}) }
 
-// newRootOf is newRoot of a session whose end the caller sees to.
+// newRootOf is newRoot for a session that the caller closes.
 func newRootOf(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ebb",
@@ -87,7 +86,7 @@ Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR)
 	return root
 }
 
-// settleDefaults makes cobra's own commands as strict as ours.
+// settleDefaults makes cobra's own commands refuse unknown arguments, as ours do.
 func settleDefaults(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -108,13 +107,13 @@ func settleDefaults(root *cobra.Command) {
 	}
 }
 
-// variableOf is the variable of the environment by which a flag can be set.
+// variableOf returns the environment variable that can set a flag.
 func variableOf(flag string) string {
 	return "EBB_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// settle takes flags that were not given from the environment, and checks the
-// shared ones.
+// settle sets flags that are not on the command line from the environment, and checks the flags that all commands
+// share.
 func (s *session) settle(flags *pflag.FlagSet) error {
 	var err error
 	s.given = map[string]bool{}
@@ -143,15 +142,15 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 // setFormulaEscaper sends TSV output through a formulaEscaper, if --quote-formulas is given.
 func (s *session) setFormulaEscaper() error {
 	if !s.noFormula || s.output != "tsv" {
-		return nil // other outputs are not read by spreadsheets
+		return nil // spreadsheets do not read other outputs
 	}
 	s.cells = &formulaEscaper{to: s.term.out}
 	s.term.out = s.cells
 	return nil
 }
 
-// settleOutput makes one of --json and --output: the one that is given wins over
-// the other's variable, and two that differ are refused.
+// settleOutput combines --json and --output. A flag on the command line wins over the environment variable of the
+// other. If both were set in the same way and differ, they are refused.
 func (s *session) settleOutput(flags *pflag.FlagSet) error {
 	if !s.json || s.given["output"] && !s.given["json"] {
 		return nil
@@ -164,8 +163,8 @@ func (s *session) settleOutput(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// dial connects to the cluster. If the user says how long a question may take, dial waits as long for a node that is
-// slow to answer at all.
+// dial connects to the cluster. If the user sets --timeout, dial waits at least as long for the first answer of a slow
+// node.
 func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
 	own := []client.Option{client.WithTimeout(s.timeout)}
 	if s.timeoutSet {
@@ -187,7 +186,7 @@ func (s *session) dialIn(ctx context.Context, opts ...client.Option) (*client.Cl
 	return client.DialOptions(ctx, s.addrs, append(append(secured, client.WithToken(token)), opts...)...)
 }
 
-// connect dials for one call, which may take as long as the flags say; done ends both.
+// connect dials for one call. ctx ends after --timeout; done ends ctx and closes the client.
 func (s *session) connect(cmd *cobra.Command) (ctx context.Context, c *client.Client, done func(), err error) {
 	if c, err = s.dial(cmd); err != nil {
 		return nil, nil, nil, err
@@ -199,7 +198,7 @@ func (s *session) connect(cmd *cobra.Command) (ctx context.Context, c *client.Cl
 	}, nil
 }
 
-// open opens a file to read; "-" is what is piped in.
+// open opens a file for reading; "-" is the standard input.
 func (s *session) open(path string) (io.ReadCloser, error) {
 	if path == "-" {
 		return io.NopCloser(s.term.in), nil
@@ -220,8 +219,8 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return usagef("unknown command %q: `%s --help` lists them", name, cmd.CommandPath())
 }
 
-// suggestFlag says in our words what pflag complains of, with the nearest flag or
-// what the flag takes.
+// suggestFlag makes an error of pflag readable. It adds the nearest flag to an unknown one, and to a bad value what the
+// flag takes.
 func suggestFlag(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
@@ -250,8 +249,7 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 
 func isNumber(word string) bool { return word != "" && word[0] >= '0' && word[0] <= '9' }
 
-// flagValueError says what is wrong with a flag's value: the error of our own flags, or what
-// the flag takes.
+// flagValueError describes a bad value of a flag: the error of one of our own flag types, or else what the flag takes.
 func flagValueError(f *pflag.Flag, err error) string {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
@@ -265,7 +263,7 @@ func flagValueError(f *pflag.Flag, err error) string {
 	return "it must be " + expectedValue(f)
 }
 
-// expectedValue says in words what value a flag takes.
+// expectedValue describes in words which values a flag takes.
 func expectedValue(f *pflag.Flag) string {
 	switch f.Value.Type() {
 	case "bool":

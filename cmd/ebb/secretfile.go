@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/internal/outfile"
 )
 
-// secretFile is where a command puts what no one else may read, instead of printing it.
+// secretFile is the file into which a command writes a secret instead of printing it.
 type secretFile struct {
 	path  string
 	force bool
@@ -22,8 +22,8 @@ func (f *secretFile) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.force, "force", false, "replace --out if it is there")
 }
 
-// open makes the file that is to hold the secret: before the secret itself, which is shown once. Without --out it is
-// nil, and a nil one is closed and kept without effect.
+// open creates the file for the secret before the secret is made, because a secret is shown only once. Without --out it
+// returns nil, which drop and writeSecret accept.
 func (f *secretFile) open() (*pendingFile, error) {
 	if f.path == "" {
 		return nil, nil
@@ -41,7 +41,7 @@ func (f *secretFile) open() (*pendingFile, error) {
 	return out, nil
 }
 
-// checkAbsent refuses to replace files, unless that is asked for.
+// checkAbsent returns an error if a file exists, unless force is set.
 func checkAbsent(force bool, paths ...string) error {
 	for _, path := range paths {
 		switch _, err := os.Lstat(path); {
@@ -55,13 +55,13 @@ func checkAbsent(force bool, paths ...string) error {
 	return nil
 }
 
-// pendingFile is a file that others see when it is whole.
+// pendingFile is a file that gets its name only when it is complete.
 type pendingFile struct {
 	*os.File
 	path string
 }
 
-// createFile begins a file. Its mode is as given whatever was there before.
+// createFile begins a file. It has the given mode, whatever mode an earlier file had.
 func createFile(path string, mode os.FileMode) (*pendingFile, error) {
 	next := path + ".new"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,7 @@ func createFile(path string, mode os.FileMode) (*pendingFile, error) {
 	return &pendingFile{f, path}, nil
 }
 
-// keep puts the file in its place, with this content.
+// keep writes the content, and gives the file its name.
 func (f *pendingFile) keep(content []byte) error {
 	_, err := f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
@@ -83,14 +83,14 @@ func (f *pendingFile) keep(content []byte) error {
 	return os.Rename(f.Name(), f.path)
 }
 
-// drop takes back a file that was not kept.
+// drop removes a file that was not kept.
 func (f *pendingFile) drop() {
-	if f != nil && f.Close() == nil { // a file that was kept is closed
-		_ = os.Remove(f.Name()) // nothing is in it
+	if f != nil && f.Close() == nil { // closing fails if the file was kept
+		_ = os.Remove(f.Name()) // the file is empty
 	}
 }
 
-// replaceFile writes a file whole or not at all.
+// replaceFile writes a file as a whole or not at all.
 func replaceFile(path string, content []byte, mode os.FileMode) error {
 	f, err := createFile(path, mode)
 	if err != nil {
@@ -99,7 +99,7 @@ func replaceFile(path string, content []byte, mode os.FileMode) error {
 	return f.keep(content)
 }
 
-// writeSecret writes a secret to its file, or prints it if f is nil; as is what --json prints.
+// writeSecret writes a secret to its file. If f is nil, it prints the secret; as is what --json prints.
 func (s *session) writeSecret(f *pendingFile, text string, as any) error {
 	if f == nil {
 		if s.output == "json" {

@@ -15,7 +15,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// tlsFlags say how a client command reaches the cluster.
+// tlsFlags say how a client command uses TLS.
 type tlsFlags struct {
 	on    bool
 	files client.TLSFiles
@@ -29,7 +29,7 @@ func (t *tlsFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&t.files.ServerName, "tls-server-name", "", "`name` that the certificates of the nodes are for, if not the host of the address")
 }
 
-// unencrypted is an address beyond this machine that this command speaks to without TLS; "" if there is none.
+// unencrypted returns the first address on another machine that this command uses without TLS; "" if there is none.
 func (s *session) unencrypted() string {
 	if s.tls.wanted() {
 		return ""
@@ -45,7 +45,7 @@ func (s *session) unencrypted() string {
 // wanted reports whether connections are to be encrypted.
 func (t *tlsFlags) wanted() bool { return t.on || t.files != (client.TLSFiles{}) }
 
-// options are what the flags mean to a client.
+// options returns the client options of the flags.
 func (t *tlsFlags) options() ([]client.Option, error) {
 	if !t.wanted() {
 		return nil, nil
@@ -60,8 +60,8 @@ func (t *tlsFlags) options() ([]client.Option, error) {
 	return []client.Option{client.WithTLS(cfg)}, nil
 }
 
-// checkTLS refuses a node's certificates that cannot work. Variables of the environment that are meant for clients are
-// a node's too, so it names those that had a part in it.
+// checkTLS refuses certificates with which a node cannot work. A node also reads environment variables that are meant
+// for clients, so the error names those that were used.
 func (s *session) checkTLS(flags *pflag.FlagSet, t *node.TLS) error {
 	err := t.Check(time.Now)
 	var refused *proto.Error
@@ -81,10 +81,11 @@ func (s *session) checkTLS(flags *pflag.FlagSet, t *node.TLS) error {
 		strings.Join(set, ", "), strings.Join(set, " -u "), refused.Hint))
 }
 
-// insecureEndpoint is an endpoint that other machines reach without protection: what is open, and flags that close it.
+// insecureEndpoint is an endpoint that other machines reach without protection: a description, and the flags that
+// protect it.
 type insecureEndpoint struct{ what, close string }
 
-// insecureEndpoints returns what a node leaves open to other machines. Callers are known if reads and writes need a
+// insecureEndpoints returns the unprotected endpoints of a node. callersKnown reports whether reads and writes need a
 // certificate or a token.
 func insecureEndpoints(cfg *node.Config, callersKnown bool) []insecureEndpoint {
 	var open []insecureEndpoint
@@ -117,7 +118,7 @@ func insecureEndpoints(cfg *node.Config, callersKnown bool) []insecureEndpoint {
 	return open
 }
 
-// unencrypted says what it means that a node has no TLS.
+// unencrypted describes the risk of a node without TLS.
 func unencrypted(cfg *node.Config) string {
 	if len(cfg.RootTokens)+len(cfg.ClusterSecrets) > 0 {
 		return "clients and nodes are not encrypted: any listener on the network hears tokens, and proofs of nodes " +
@@ -126,20 +127,20 @@ func unencrypted(cfg *node.Config) string {
 	return "clients and nodes are not encrypted, and nodes cannot prove to each other that they are nodes"
 }
 
-// beyond reports whether an address to listen on can be reached from other machines.
+// beyond reports whether an address can be reached from other machines.
 func beyond(address string) bool {
 	if address == node.Off {
 		return false
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "localhost" {
-		return false // it cannot be listened on at all, which is said elsewhere
+		return false // a wrong address is reported elsewhere
 	}
 	ip, err := netip.ParseAddr(host)
 	return err != nil || !ip.IsLoopback()
 }
 
-// checkSecure refuses insecure endpoints if strict, and otherwise warns of each.
+// checkSecure refuses insecure endpoints if strict is true; otherwise it logs a warning for each.
 func checkSecure(cfg *node.Config, callersKnown, strict bool) error {
 	open := insecureEndpoints(cfg, callersKnown)
 	if len(open) == 0 {
@@ -158,7 +159,7 @@ func checkSecure(cfg *node.Config, callersKnown, strict bool) error {
 	return nil
 }
 
-// endpointText is the address of an endpoint, and what protects it.
+// endpointText returns the address of an endpoint, and how it is encrypted.
 func endpointText(addr string, encrypted bool, how string) string {
 	switch {
 	case addr == "":
@@ -169,7 +170,7 @@ func endpointText(addr string, encrypted bool, how string) string {
 	return addr + "   not encrypted"
 }
 
-// firstCommand is a command that shows the status of the node that was started.
+// firstCommand returns a command that shows the status of the started node.
 func firstCommand(cfg *node.Config, addr string) string {
 	secured := ""
 	if cfg.TLS.On() {

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// unionMBMax is a TiB.
+	// unionMBMax is 1 TiB.
 	unionMBMax = 1 << 20
-	// readyEvery is how often a node that is not ready yet is asked whether it is.
+	// readyEvery is how often the readiness of a node is checked until it is ready.
 	readyEvery = 100 * time.Millisecond
 )
 
@@ -164,8 +164,8 @@ it the node refuses writes that need more memory, and still answers questions an
 	return cmd
 }
 
-// secretsOf reads the file of a flag, one secret a line; none if the flag names no file. The log gets a warning of a
-// file that others may read.
+// secretsOf reads the file of a flag, one secret a line; none if the flag names no file. It logs a warning if others
+// may read the file.
 func secretsOf(logger *slog.Logger, flag, path string) ([]string, error) {
 	if path == "" {
 		return nil, nil
@@ -191,7 +191,7 @@ func newLogger(s *session, format, level string) (*slog.Logger, error) {
 	return nil, noneOf("--log-format", format, logFormats)
 }
 
-// openAudit makes the audit log a file of its own, if it is to be one.
+// openAudit opens the file of the audit log, if there is to be one.
 func openAudit(cfg *node.Config, path string) (func(), error) {
 	if path == "" {
 		return func() {}, nil
@@ -204,7 +204,7 @@ func openAudit(cfg *node.Config, path string) (func(), error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// auditFile says in the log what it cannot write.
+// auditFile is the file of the audit log. It logs lines that it cannot write.
 type auditFile struct {
 	*os.File
 	logger *slog.Logger
@@ -219,7 +219,8 @@ func (a *auditFile) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// serve runs a node until ctx ends. One that is removed has told why, and waits.
+// serve runs a node until ctx ends. A node that was removed from its cluster stops its work, and waits for the end of
+// ctx.
 func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan error) error {
 	provider := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)
 	if _, err := memlimit.Set(memlimit.WithProvider(provider), memlimit.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
@@ -249,12 +250,12 @@ func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan erro
 		case <-serves:
 			serves = nil
 		case <-looks.C:
-			if serves == nil && n.Readiness() == nil { // what the probe says too, from now on
+			if serves == nil && n.Readiness() == nil { // from now on the readiness probe succeeds too
 				cfg.Logger.Info("ready", "node", cfg.Name)
 				looks.Stop()
 			}
 		case why := <-removed:
-			n.Kill() // no node is left to hand anything over to
+			n.Kill() // a removed node has no leaderships to hand over
 			cfg.Logger.Warn("removed: this process does nothing any more, and waits to be stopped", "node", cfg.Name, "why", why)
 			cfg.Registry = nil
 			return node.Idle(ctx, cfg, why)
@@ -265,7 +266,7 @@ func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan erro
 	return n.Close()
 }
 
-// printBox says in one place where everything is.
+// printBox prints the addresses and the data directory of a node.
 func printBox(s *session, cfg node.Config, a node.Addresses) error {
 	rows := [][2]string{
 		{"node", fmt.Sprintf("%s, ebb %s", ofHowMany(cfg), version)},
@@ -291,7 +292,7 @@ func printBox(s *session, cfg node.Config, a node.Addresses) error {
 	return err
 }
 
-// ofHowMany says what a node is to its cluster, as far as its flags do.
+// ofHowMany returns the node's name, and the size of its cluster as far as the flags say it.
 func ofHowMany(cfg node.Config) string {
 	if cfg.BootstrapExpect == 0 && len(cfg.Join) > 0 {
 		return cfg.Name + " among others"

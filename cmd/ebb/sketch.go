@@ -31,7 +31,7 @@ of different namespaces. Files can be put one behind the other.`,
 	return cmd
 }
 
-// sketchJSON is a sketch as a line of what was exported, imported or listed.
+// sketchJSON is a sketch in a list of exported, imported or stored ones.
 type sketchJSON struct {
 	Namespace string `json:"namespace"`
 	keyName
@@ -65,7 +65,7 @@ place bitmaps by slice, are refused: ebb bits export writes their ids or strings
 	return cmd
 }
 
-// checkExport refuses an export of no keys, or to no file.
+// checkExport refuses an export without keys or without a file.
 func checkExport(keys, patterns []string, file string) error {
 	switch {
 	case len(keys)+len(patterns) == 0:
@@ -76,7 +76,7 @@ func checkExport(keys, patterns []string, file string) error {
 	return nil
 }
 
-// withMatching adds to keys those of a kind, 0 for any, that match patterns.
+// withMatching adds to keys the keys of a kind that match patterns; kind 0 is any.
 func (s *session) withMatching(
 	ctx context.Context, c *client.Client, keys, patterns []string, kind client.Kind,
 ) ([]string, error) {
@@ -92,7 +92,7 @@ func (s *session) withMatching(
 }
 
 func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, file string) error {
-	c, err := s.dial(cmd) // --timeout is of each key
+	c, err := s.dial(cmd) // --timeout applies to each key
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,8 @@ func (s *session) exportSketches(cmd *cobra.Command, keys, patterns []string, fi
 	return err
 }
 
-// writeSketches writes a file of sketches, which may hold what a token guards.
+// writeSketches writes a file of sketches. Only its owner can read it, because its data may need a token in the
+// cluster.
 func writeSketches(file string, write func(io.Writer) error) error {
 	f, err := outfile.Open("--file", file, 0o600)
 	if err != nil {
@@ -140,7 +141,7 @@ func writeSketches(file string, write func(io.Writer) error) error {
 	return f.Write(write)
 }
 
-// sketchBar draws how many of some keys are done, on a terminal.
+// sketchBar draws how many keys are done, if stderr is a terminal.
 func (s *session) sketchBar(keys int) (done func(int)) {
 	if !interactive(s.term.err) {
 		return func(int) {}
@@ -197,7 +198,7 @@ since a second import of a key counts it once more.`,
 }
 
 func (s *session) importSketches(cmd *cobra.Command, file string, opts client.ImportOptions, prefix string, skip int) error {
-	c, err := s.dial(cmd) // --timeout is of each key
+	c, err := s.dial(cmd) // --timeout applies to each key
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 	take := func(sketch *client.Sketch, into client.ImportOptions) error {
 		err := c.ImportSketch(cmd.Context(), sketch, into)
 		switch {
-		case errors.Is(err, proto.ErrKeyNotFound): // nothing is left of it by the clock of the namespace
+		case errors.Is(err, proto.ErrKeyNotFound): // all of it has faded
 			faded++
 		case sketch.Kind() == client.KindString && errors.Is(err, proto.ErrUnmergeable):
 			left++
@@ -218,7 +219,7 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 		done++
 		return nil
 	}
-	var only *client.Sketch // with --key: nothing is written before it is known to be the only one
+	var only *client.Sketch // with --key the file must hold one sketch, so nothing is written before its end
 	err = s.eachSketch(file, func(sketch *client.Sketch) error {
 		if n++; n <= skip {
 			return nil
@@ -266,7 +267,7 @@ func (s *session) importSketches(cmd *cobra.Command, file string, opts client.Im
 	return cmp.Or(failed, err)
 }
 
-// errLeftOut says that an import went through but for strings that were there.
+// errLeftOut says that an import is complete except for strings whose keys exist.
 var errLeftOut = errors.New("strings were left out, since those keys are there: --replace takes them")
 
 // eachSketch visits the sketches of a file.

@@ -8,14 +8,14 @@ import (
 	"github.com/ebbdb/ebb/client"
 )
 
-// snapshotTraffic is how many bytes of snapshots nodes have received so far, by node and start of its process. The
-// counters of a node end with its process.
+// snapshotTraffic is how many bytes of snapshots nodes have received so far. Its keys have the node and the start of
+// its process, because the counters of a node end with its process.
 type snapshotTraffic map[string]snapshotBytes
 
-// snapshotBytes counts the bytes of snapshots that a node received, and of those that it held already.
+// snapshotBytes counts the bytes of snapshots that a node received, and the bytes that it held already.
 type snapshotBytes struct{ received, held uint64 }
 
-// String says it in a sentence.
+// String describes the bytes in a sentence.
 func (s snapshotBytes) String() string {
 	return fmt.Sprintf("%s of snapshots were sent, and %s were there", bytesText(s.received), bytesText(s.held))
 }
@@ -35,7 +35,7 @@ func readSnapshotTraffic(ctx context.Context, c *client.Client, timeout time.Dur
 	return all
 }
 
-// since returns what nodes received after an earlier reading: all of it for a node that has started since.
+// since returns what nodes have received since an earlier reading: everything, for a node that has started since.
 func (t snapshotTraffic) since(before snapshotTraffic) (sum snapshotBytes) {
 	for node, now := range t {
 		sum.received += now.received - before[node].received

@@ -49,7 +49,7 @@ them again, drop the source: what they have counted stays, so that it is then co
 	}
 }
 
-// sourceJSON is how far an import is.
+// sourceJSON is the progress of an import.
 type sourceJSON struct {
 	Source  string `json:"source"`
 	Line    uint64 `json:"line"`
@@ -88,7 +88,8 @@ func (s *session) listSources(cmd *cobra.Command) error {
 	return s.printTable("SOURCE\tLINE\tREFUSED\tSHARDS", rows)
 }
 
-// sourceArg is what stands behind `ebb source drop` for a source, with the namespace where its name does not say it.
+// sourceArg returns the arguments of `ebb source drop` for a source, with the namespace if the name does not contain
+// it.
 func (s *session) sourceArg(source string) string {
 	if sourceNamespace(source, "") == s.namespace {
 		return source
@@ -96,8 +97,7 @@ func (s *session) sourceArg(source string) string {
 	return source + " -n " + s.namespace
 }
 
-// droppedJSON is what became of one name. Known says that a row had been decided
-// under it.
+// droppedJSON is the result for one name. Known reports whether a row had been decided under the name.
 type droppedJSON struct {
 	Source string `json:"source"`
 	Known  bool   `json:"known"`
@@ -133,7 +133,7 @@ func (s *session) dropSources(cmd *cobra.Command, names []string) error {
 	return errors.Join(unknown...)
 }
 
-// sourceNamespace is the namespace that ebb import has put into the name of a source, or else another one.
+// sourceNamespace returns the namespace that ebb import has put into the name of a source; otherwise if there is none.
 func sourceNamespace(name, otherwise string) string {
 	parts := strings.Split(name, "/")
 	if len(parts) < 4 || parts[0] != "import" || proto.CheckNamespaceName(parts[1]) != nil {
@@ -142,14 +142,14 @@ func sourceNamespace(name, otherwise string) string {
 	return parts[1]
 }
 
-// dropSource drops a source, and finds out by opening it first if there was one:
-// a mistyped name would otherwise make no room without a word.
+// dropSource drops a source. It first opens the source to find out if it was used: otherwise a mistyped name would drop
+// nothing without an error.
 func (s *session) dropSource(ctx context.Context, c *client.Client, namespace, name string) (known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	source, err := c.Source(ctx, name, client.SourceOptions{Namespace: namespace})
 	switch {
-	case errors.Is(err, client.ErrTooManySources): // so it is not in every shard, and has never counted
+	case errors.Is(err, client.ErrTooManySources): // the source is not in every shard, so it has never counted
 	case err != nil:
 		return false, err
 	default:
@@ -161,7 +161,7 @@ func (s *session) dropSource(ctx context.Context, c *client.Client, namespace, n
 	return known, c.DropSource(ctx, namespace, name)
 }
 
-// adviseTooManySources adds the next step to an error about an import that is one source too many.
+// adviseTooManySources adds the next step to the error of an import that is one source too many.
 func adviseTooManySources(err error) error {
 	if !errors.Is(err, client.ErrTooManySources) {
 		return err

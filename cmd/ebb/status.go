@@ -49,7 +49,7 @@ func newStatus(s *session) *cobra.Command {
 	return cmd
 }
 
-// tooFew says when fewer nodes answer than a shard is to have replicas; "" if enough do.
+// tooFew returns a message if fewer nodes answer than a shard is to have replicas; "" if enough do.
 func tooFew(table *ebbv1.Table, unreachable []string) string {
 	answer := 0
 	for _, n := range table.GetNodes() {
@@ -68,7 +68,7 @@ func tooFew(table *ebbv1.Table, unreachable []string) string {
 type statusJSON struct {
 	ClusterID   string      `json:"cluster_id"`
 	Storage     uint32      `json:"storage_version"` // in force
-	Tokens      uint32      `json:"tokens"`          // how many there are
+	Tokens      uint32      `json:"tokens"`          // number of tokens
 	Nodes       []nodeJSON  `json:"nodes"`
 	Shards      []shardJSON `json:"shards"`
 	Unreachable []string    `json:"unreachable"`
@@ -80,15 +80,15 @@ type nodeJSON struct {
 	HTTP     string `json:"http"`
 	Phase    string `json:"phase"`
 	Detail   string `json:"detail,omitempty"`
-	Leads    int    `json:"leads"`    // data shards
+	Leads    int    `json:"leads"`    // number of data shards that it leads
 	Replicas int    `json:"replicas"` // of data shards
 	LagMax   uint64 `json:"lag_max"`
 	LogBytes uint64 `json:"log_bytes"`
 	Version  string `json:"version"`
-	Storage  uint32 `json:"storage_version"` // the newest that it knows
+	Storage  uint32 `json:"storage_version"` // the newest that the node supports
 	Guarded  bool   `json:"guarded"`         // callers need a token
-	DiskSlow bool   `json:"disk_slow"`       // it hands over what it leads
-	SyncUs   uint64 `json:"sync_us"`         // how long the slowest sync of a second took in three of the last six; 0: too few
+	DiskSlow bool   `json:"disk_slow"`       // the node hands over its leaderships
+	SyncUs   uint64 `json:"sync_us"`         // in three of six seconds the slowest sync took this or longer; 0: too few
 }
 
 type shardJSON struct {
@@ -96,14 +96,14 @@ type shardJSON struct {
 	Leader   string            `json:"leader"`
 	Term     uint64            `json:"term"`
 	Commit   uint64            `json:"commit_index"`
-	Lag      map[string]uint64 `json:"lag"` // entries each replica is behind the furthest
+	Lag      map[string]uint64 `json:"lag"` // how many entries each replica is behind the most advanced one
 	Keys     uint64            `json:"keys"`
 	Replicas int               `json:"replicas"`
-	Short    []string          `json:"short,omitempty"`   // nodes whose replica lacks what it acknowledged
+	Short    []string          `json:"short,omitempty"`   // nodes whose replica lacks entries that it acknowledged
 	Damaged  []string          `json:"damaged,omitempty"` // nodes whose replica is damaged
 }
 
-// heldBy counts what a node holds of data shards, and how many of them it leads.
+// heldBy counts a node's replicas of data shards, and how many of them lead.
 func heldBy(n *ebbv1.NodeStatus) (replicas, leads int) {
 	for _, r := range n.GetReplicas() {
 		if r.GetShard() == 0 {
@@ -116,7 +116,7 @@ func heldBy(n *ebbv1.NodeStatus) (replicas, leads int) {
 	return replicas, leads
 }
 
-// digest turns the nodes' own reports into a view by shard.
+// digest makes a view by shard from the nodes' own reports.
 func digest(st *ebbv1.StatusResponse) statusJSON {
 	out := statusJSON{ClusterID: st.GetClusterId(), Storage: max(st.GetVersion(), 1), Tokens: st.GetTokens(), Unreachable: append([]string{}, st.GetUnreachable()...)}
 	byShard := map[uint32]*shardJSON{}
@@ -198,7 +198,7 @@ func (s *session) printStatus(st *ebbv1.StatusResponse, shards bool) error {
 	return s.printTable("SHARD\tLEADER\tTERM\tCOMMIT\tKEYS\tLAG", shardRows(d))
 }
 
-// defectText is a line that says which replicas of a shard do not take part; "" if all do.
+// defectText returns a line about replicas of a shard that do not take part; "" if all do.
 func defectText(sh shardJSON) string {
 	var defects []string
 	if len(sh.Short) > 0 {
@@ -217,7 +217,7 @@ func defectText(sh shardJSON) string {
 	return fmt.Sprintf("shard %d: %s%s\n", sh.Shard, strings.Join(defects, "; "), led)
 }
 
-// storageText says which storage version is in force, and who keeps the cluster from a newer one.
+// storageText returns the storage version in force, and the nodes that prevent a newer one.
 func storageText(d statusJSON) string {
 	newest, behind := d.Storage, append([]string{}, d.Unreachable...)
 	for _, n := range d.Nodes {
@@ -237,7 +237,7 @@ func storageText(d statusJSON) string {
 	return fmt.Sprintf("%d, to be %d when these have it: %s", d.Storage, newest, strings.Join(sorted(behind), ", "))
 }
 
-// tokensText says whether callers need a token, and where they do not if that differs.
+// tokensText says whether callers need a token, and on which nodes they do not.
 func tokensText(d statusJSON) string {
 	var open []string
 	for _, n := range d.Nodes {
@@ -256,7 +256,7 @@ func tokensText(d statusJSON) string {
 	return fmt.Sprintf("callers need a token: there are %d", d.Tokens)
 }
 
-// nodeRows is a row for each node; size prints a number of bytes.
+// nodeRows returns a row for each node; size formats a number of bytes.
 func nodeRows(d statusJSON, size func(uint64) string) [][]string {
 	var rows [][]string
 	for _, n := range d.Nodes {
@@ -293,7 +293,7 @@ func shardRows(d statusJSON) [][]string {
 	return rows
 }
 
-// bytesText prints a size with a binary unit.
+// bytesText formats a size with a binary unit.
 func bytesText(n uint64) string {
 	const unit = 1024
 	if n < unit {

@@ -56,7 +56,7 @@ func newString(s *session) *cobra.Command {
 	return children(&cobra.Command{Use: "string", Short: "Keys that hold one value"}, set, get)
 }
 
-// bytesOf is what a file holds, as far as a value may be long.
+// bytesOf reads a file, up to the longest value.
 func (s *session) bytesOf(path string) ([]byte, error) {
 	in, err := s.open(path)
 	if err != nil {

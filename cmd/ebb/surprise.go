@@ -145,7 +145,7 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 	return err
 }
 
-// otherText is a line on what is compared with nothing, if there is any.
+// otherText returns a line about the bins that are compared with nothing; "" if there are none.
 func (o *surpriseJSON) otherText() string {
 	if o.OtherP == 0 && o.BaselineOther == 0 {
 		return ""
@@ -154,7 +154,7 @@ func (o *surpriseJSON) otherText() string {
 		o.OtherP, o.BaselineOther)
 }
 
-// testText says what p is, and which test it is from.
+// testText describes the p-value and the test that gave it.
 func (o *surpriseJSON) testText() string {
 	g := fmt.Sprintf("G %.4g with %s of freedom", o.G, plural(int(o.Freedom), "degree", "degrees"))
 	if o.POfSingleBin {
@@ -163,10 +163,10 @@ func (o *surpriseJSON) testText() string {
 	return fmt.Sprintf("%s by the G-test (%s)", chanceText(o.PValue), g)
 }
 
-// chanceText says what a p-value means.
+// chanceText describes what a p-value means.
 func chanceText(p float64) string {
 	switch {
-	case p == 0: // it is no number of 64 bits
+	case p == 0: // too small for a float64
 		return "hardly chance: p < 1e-300"
 	case p < 0.001:
 		return fmt.Sprintf("hardly chance: p = %.2g", p)

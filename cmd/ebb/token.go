@@ -98,7 +98,7 @@ func newTokenCreate(s *session) *cobra.Command {
 	return cmd
 }
 
-// grantsOf reads roles as people write them.
+// grantsOf reads roles in the form of the command line.
 func grantsOf(words []string) ([]client.Grant, error) {
 	var out []client.Grant
 	for _, word := range words {
@@ -114,7 +114,7 @@ func grantsOf(words []string) ([]client.Grant, error) {
 	return out, nil
 }
 
-// grantOf reads one role, and refuses what no node would take for one.
+// grantOf reads one role, and refuses a role that no node would accept.
 func grantOf(word string) (g client.Grant, err error) {
 	name, namespaces, _ := strings.Cut(word, "=")
 	role, known := proto.RoleNamed(name)
@@ -129,7 +129,7 @@ func grantOf(word string) (g client.Grant, err error) {
 
 type tokenJSON struct {
 	Name      string   `json:"name"`
-	Token     string   `json:"token,omitempty"` // of create alone
+	Token     string   `json:"token,omitempty"` // only the answer of create has it
 	Roles     []string `json:"roles"`
 	Created   string   `json:"created"`
 	Expires   string   `json:"expires,omitempty"`
@@ -157,7 +157,7 @@ func (s *session) createToken(cmd *cobra.Command, f *pendingFile, t client.NewTo
 	if text == "" {
 		return err
 	}
-	unknown := err // not nil if it is unknown whether it was made
+	unknown := err // nil if the token was certainly created
 	if far := s.unencrypted(); far != "" {
 		fmt.Fprintf(s.term.err, "warning: connections to %s are not encrypted: whoever hears the network hears every token that is shown there; see `ebb cert`\n", far)
 	}
@@ -241,11 +241,11 @@ func newTokenRevoke(s *session) *cobra.Command {
 	return cmd
 }
 
-// tokenVariable names the environment variable that holds a token itself.
+// tokenVariable names the environment variable that holds a token.
 const tokenVariable = "EBB_TOKEN"
 
-// token is what this command shows the nodes; "" for nothing. A flag goes before the variable with the token, and that
-// before the variable with the file's name.
+// token returns the token that this command sends to the nodes; "" for none. A flag wins over the variable with the
+// token, and that variable over the one with the name of a file.
 func (s *session) token() (string, error) {
 	if text := os.Getenv(tokenVariable); text != "" && !s.given["token-file"] {
 		return strings.TrimSpace(text), nil
@@ -263,11 +263,11 @@ func (s *session) token() (string, error) {
 	return texts[0], nil
 }
 
-// tokenFileMax bounds what is read of a file that should hold tokens.
+// tokenFileMax bounds what is read of a file of tokens, in bytes.
 const tokenFileMax = 64 << 10
 
-// readTokens reads a file of tokens, one a line; empty lines and those that begin with # are none. It refuses a file
-// that others can read, or warns of it, see trust.ReadSecret.
+// readTokens reads a file of tokens, one a line; it skips empty lines and lines that begin with #. It refuses a file
+// that others can read, or returns a warning: see trust.ReadSecret.
 func readTokens(flag, path string) (out []string, warning string, err error) {
 	raw, warning, err := trust.ReadSecret(path)
 	if err != nil {

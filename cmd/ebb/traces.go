@@ -13,17 +13,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// flushMax is how long the last spans have to reach their collector.
+// flushMax is how long the last spans may take to reach their collector.
 const flushMax = 2 * time.Second
 
-// tracing is where spans go, and how many requests have any.
+// tracing is where spans are sent, and which share of requests has spans.
 type tracing struct {
 	endpoint string
 	share    float64
 }
 
-// open returns what makes spans, nil without an endpoint, and what sends the last
-// of them. It does not wait for the collector: what that does not take is lost.
+// open returns a provider of spans, nil without an endpoint, and a function that sends the last spans. open does not
+// wait for the collector. Spans that the collector does not take are lost.
 func (t tracing) open(ctx context.Context, node string) (trace.TracerProvider, func(), error) {
 	if t.share < 0 || t.share > 1 {
 		return nil, nil, usagef("--trace-share %v: it is from 0 to 1", t.share)
@@ -49,6 +49,6 @@ func (t tracing) open(ctx context.Context, node string) (trace.TracerProvider, f
 	return provider, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), flushMax)
 		defer cancel()
-		_ = provider.Shutdown(ctx) // a collector that is away must not keep a node from stopping
+		_ = provider.Shutdown(ctx) // a collector that does not answer must not keep a node from stopping
 	}, nil
 }

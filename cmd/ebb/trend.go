@@ -65,7 +65,7 @@ type trendJSON struct {
 	FastHalfLifeS float64      `json:"fast_half_life_s"`
 	SlowHalfLifeS float64      `json:"slow_half_life_s"`
 	SinceUS       int64        `json:"since_us"`
-	Total         *changeJSON  `json:"total,omitempty"` // of what was asked; none where keys are ranked
+	Total         *changeJSON  `json:"total,omitempty"` // of what was asked for; nil if keys are ranked
 	Rising        []changeJSON `json:"rising"`
 	Falling       []changeJSON `json:"falling"`
 	Bins          []changeJSON `json:"bins"`
@@ -137,7 +137,7 @@ func (s *session) printTrendTable(a *ebbv1.Answer, out *trendJSON) error {
 	return err
 }
 
-// totalText is a line about all bins of a trend; where keys are ranked there is no such total.
+// totalText returns a line about all bins of a trend; if keys are ranked, there is no such total.
 func totalText(out *trendJSON) string {
 	switch t := out.Total; {
 	case t == nil && out.Warming:
@@ -152,7 +152,8 @@ func totalText(out *trendJSON) string {
 	}
 }
 
-// sinceText says since when both rates are counted. Keys that are ranked lie in shards with times of their own.
+// sinceText returns since when both rates are counted. Keys that are ranked are in shards with different times, so
+// there is none.
 func sinceText(out *trendJSON) string {
 	if out.Total == nil {
 		return ""
@@ -162,7 +163,7 @@ func sinceText(out *trendJSON) string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// rateText writes events a second in the unit that suits them.
+// rateText formats events a second in a unit that suits the rate.
 func rateText(perSecond float64) string {
 	switch {
 	case perSecond >= 1 || perSecond == 0:

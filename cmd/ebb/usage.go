@@ -41,17 +41,17 @@ type usageJSON struct {
 	Name  string `json:"name"`
 	Keys  uint64 `json:"keys"`
 	Bytes uint64 `json:"bytes"`
-	// its budget; 0: it has none
+	// the budget of the namespace; 0: there is none
 	MaxBytes uint64 `json:"max_bytes"`
 	MaxKeys  uint64 `json:"max_keys"`
-	// the largest part of a node's memory limit, from 0 to 1, and that node; 0 without a limit
+	// the largest share of a node's memory limit, from 0 to 1, and that node; 0 without a limit
 	Share float64 `json:"share"`
 	Node  string  `json:"node"`
 	// live, deleted or purging
 	State string `json:"state"`
 }
 
-// usageRows says of each namespace what it holds, and whether it is deleted.
+// usageRows returns what each namespace holds, and whether it is deleted.
 func usageRows(usage []client.NamespaceUsage, deleted []client.Namespace) []usageJSON {
 	states := map[string]string{}
 	for _, ns := range deleted {
@@ -86,7 +86,7 @@ func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
 	}
 	rows := usageRows(usage, deleted)
 	if s.output == "json" {
-		missing := append([]string{}, unreachable...) // a list, also of none
+		missing := append([]string{}, unreachable...) // an empty list, not null
 		return printJSON(s.term.out, map[string]any{"namespaces": rows, "unreachable": missing})
 	}
 	var table [][]string
@@ -103,7 +103,7 @@ func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-// row is a line of the table, with exact numbers if they are for programs.
+// row returns a line of the table; exact makes its numbers exact, for programs.
 func (r *usageJSON) row(exact bool) []string {
 	count := func(n uint64, text func(uint64) string) string {
 		if exact {
@@ -128,7 +128,7 @@ func (r *usageJSON) row(exact bool) []string {
 	}
 }
 
-// readBytes reads a size that people write, above 0.
+// readBytes reads a size with a unit, above 0.
 func readBytes(flag, text string) (uint64, error) {
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n == 0 {
@@ -137,7 +137,7 @@ func readBytes(flag, text string) (uint64, error) {
 	return n, nil
 }
 
-// readCount reads a number that people write, above 0.
+// readCount reads a number that may have a unit such as k or M, from 1.
 func readCount(flag, text string) (uint64, error) {
 	v, unit, err := humanize.ParseSI(text)
 	if err != nil || unit != "" || !(v >= 1 && v < 1<<53) || v != math.Trunc(v) {

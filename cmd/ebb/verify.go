@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// verifyTimeout is how long `ebb cluster verify` may take when nothing is said: it reads all that there is.
+// verifyTimeout is the default timeout of `ebb cluster verify`, which reads all data.
 const verifyTimeout = time.Minute
 
 // checkedJSON is one shard as `ebb cluster verify --json` prints it.
@@ -23,9 +23,9 @@ type checkedJSON struct {
 	Index      uint64            `json:"index"`
 	Equal      bool              `json:"equal"`
 	Leader     string            `json:"leader"`
-	Replicas   map[string]string `json:"replicas"` // node -> checksum
+	Replicas   map[string]string `json:"replicas"` // from node to checksum
 	Missing    []string          `json:"missing,omitempty"`
-	Uncompared string            `json:"uncompared,omitempty"` // why
+	Uncompared string            `json:"uncompared,omitempty"` // the reason; empty if compared
 }
 
 func newClusterVerify(s *session) *cobra.Command {
@@ -66,7 +66,7 @@ shards, and why.`,
 	}
 }
 
-// reasons groups shards by why they were not compared, in order of the first of each.
+// reasons groups shards by the reason why they were not compared. Reasons are in the order of their first shard.
 func reasons(checks []client.ShardCheck) (whys []string, shards map[string][]string) {
 	shards = make(map[string][]string)
 	for i := range checks {
@@ -82,7 +82,7 @@ func reasons(checks []client.ShardCheck) (whys []string, shards map[string][]str
 	return whys, shards
 }
 
-// waitsFor says what is compared again.
+// waitsFor describes the shards that are compared again, and why.
 func waitsFor(left []client.ShardCheck) string {
 	var b strings.Builder
 	whys, shards := reasons(left)
@@ -92,7 +92,7 @@ func waitsFor(left []client.ShardCheck) string {
 	return b.String()
 }
 
-// shardsText names shards.
+// shardsText names shards in words.
 func shardsText(shards []string) string {
 	if len(shards) == 1 {
 		return "shard " + shards[0]
@@ -136,8 +136,8 @@ func (s *session) printChecks(checks []client.ShardCheck) error {
 	return errors.Join(append(differ, uncompared(checks), err)...)
 }
 
-// uncompared is the error of all shards that were not compared; nil if there are none. The next step is that of the
-// first.
+// uncompared returns one error for all shards that were not compared; nil if there are none. Its next step is the one
+// of the first shard.
 func uncompared(checks []client.ShardCheck) error {
 	whys, shards := reasons(checks)
 	if len(whys) == 0 {

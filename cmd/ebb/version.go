@@ -37,7 +37,7 @@ every node knows a newer one. Until then each node can go back to the build it h
 	}
 }
 
-// builtFrom is the commit that this binary was built from, and whether the source differed from it.
+// builtFrom returns the commit from which this binary was built, and whether the source had changes.
 func builtFrom() (revision string, modified bool) {
 	revision = "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -20,18 +20,19 @@ import (
 const (
 	// shardsAtOnce is how many shards are read or written at a time.
 	shardsAtOnce = 4
-	// snapshotTries is how often a shard is asked for before the backup gives up, with tryPause between.
+	// snapshotTries is how often a shard's snapshot is tried before the backup gives up, with tryPause between tries.
 	snapshotTries = 30
 	tryPause      = 200 * time.Millisecond
 )
 
-// Source is a cluster that is backed up.
+// Source is the cluster that is backed up. Snapshot passes the chunks of a shard to each, in order; chunks whose hashes
+// are in have come without their data.
 type Source interface {
 	Table(ctx context.Context) (*ebbv1.Table, error)
 	Snapshot(ctx context.Context, shard uint32, have [][]byte, each func(*client.SnapshotChunk) error) (*client.SnapshotSummary, error)
 }
 
-// Progress is how far something is.
+// Progress is the progress of a backup, a verification or a restore.
 type Progress struct {
 	Shards, ShardsTotal int
 	Bytes, BytesTotal   uint64 // of snapshots; the total is 0 where it is not known
@@ -39,9 +40,9 @@ type Progress struct {
 	Chunks, ChunksSent  int
 }
 
-// counter tells how far something is, from several goroutines.
+// counter reports progress that several goroutines make.
 type counter struct {
-	mu   sync.Mutex // guards now, and is held while tell runs
+	mu   sync.Mutex // guards now; also held while tell runs
 	now  Progress
 	tell func(Progress)
 }
@@ -55,7 +56,7 @@ func (c *counter) add(change func(*Progress)) {
 	}
 }
 
-// Options are of Take.
+// Options are the options of Take.
 type Options struct {
 	Version  string // of the program, for the manifest
 	Now      func() time.Time
@@ -70,11 +71,11 @@ type backupRun struct {
 
 	mu     sync.Mutex // guards stored
 	stored map[string]bool
-	last   *Manifest // the newest one of this cluster; nil without
+	last   *Manifest // the newest backup of this cluster; nil if there is none
 }
 
-// Take backs a cluster up, and returns what it has written. What earlier backups of the store have is not sent again,
-// and neither is what an earlier attempt has sent.
+// Take backs up a cluster, and returns the manifest that it has written. It does not send chunks again that the store
+// has, from earlier backups or from an interrupted attempt.
 func Take(ctx context.Context, source Source, store Store, opts Options) (*Manifest, Progress, error) {
 	b := &backupRun{source: source, store: store, count: counter{tell: opts.Progress}, stored: map[string]bool{}}
 	table, err := source.Table(ctx)
@@ -100,7 +101,7 @@ func Take(ctx context.Context, source Source, store Store, opts Options) (*Manif
 	if err := g.Wait(); err != nil {
 		return nil, b.count.now, err
 	}
-	// No shard has a newer version of a namespace than the control group has now.
+	// This table is read after all shards, so no shard has a newer version of a namespace.
 	after, err := source.Table(ctx)
 	if err != nil {
 		return nil, b.count.now, err
@@ -121,7 +122,7 @@ func Take(ctx context.Context, source Source, store Store, opts Options) (*Manif
 	return m, b.count.now, b.putManifest(ctx, m)
 }
 
-// namespacesHeld returns the namespaces that the shards of a backup hold, from the beginnings of their snapshots.
+// namespacesHeld reads the namespaces of each shard from the beginning of its snapshot in the backup.
 func (b *backupRun) namespacesHeld(ctx context.Context, m *Manifest) (held []*ebbv1.Namespace, err error) {
 	for i := range m.Shards {
 		s := &m.Shards[i]
@@ -151,7 +152,7 @@ func (b *backupRun) readStore(ctx context.Context, table *ebbv1.Table) error {
 	for _, id := range slices.Backward(ids) {
 		m, err := Load(ctx, b.store, id)
 		if errors.Is(err, proto.ErrCorrupt) || errors.Is(err, proto.ErrNewerVersion) {
-			continue // it is of no help; that it is there is for verify to say
+			continue // this backup cannot be used here; ebb backup verify reports it
 		}
 		if err != nil {
 			return err
@@ -164,7 +165,7 @@ func (b *backupRun) readStore(ctx context.Context, table *ebbv1.Table) error {
 	return nil
 }
 
-// shard backs one shard up. What breaks off begins again, with another leader perhaps.
+// shard backs up one shard. After a transient error it tries again, perhaps with another leader.
 func (b *backupRun) shard(ctx context.Context, number uint32) (Shard, error) {
 	for try := 1; ; try++ {
 		s, err := b.tryShard(ctx, number)
@@ -181,7 +182,7 @@ func (b *backupRun) shard(ctx context.Context, number uint32) (Shard, error) {
 		case <-ctx.Done():
 			return Shard{}, ctx.Err()
 		}
-		_, _ = b.source.Table(ctx) // asks who leads now; without an answer the next try finds out
+		_, _ = b.source.Table(ctx) // finds the present leader; on an error the next try finds it
 	}
 }
 
@@ -208,7 +209,7 @@ func (b *backupRun) tryShard(ctx context.Context, number uint32) (Shard, error) 
 	return s, nil
 }
 
-// have are the chunks of a shard that need not be sent: those that the last backup has, as long as the store has them.
+// have returns the hashes of the chunks that a shard need not send: those of the last backup that the store still has.
 func (b *backupRun) have(number uint32) [][]byte {
 	if b.last == nil || int(number) > len(b.last.Shards) {
 		return nil
@@ -252,7 +253,7 @@ func (b *backupRun) putChunk(ctx context.Context, c *Chunk, data []byte) error {
 	return nil
 }
 
-// putManifest writes the manifest, which makes it a backup.
+// putManifest writes the manifest. Only then is the backup complete.
 func (b *backupRun) putManifest(ctx context.Context, m *Manifest) error {
 	if err := m.check(); err != nil {
 		return err
@@ -273,8 +274,8 @@ type Pruned struct {
 	Chunks  int
 }
 
-// Prune removes all but the newest backups of a store, and the chunks that only those had. No backup may be taken at
-// the same time.
+// Prune removes all but the newest keep backups of a store, and the chunks that only those had. No backup may be taken
+// at the same time.
 func Prune(ctx context.Context, store Store, keep int) (Pruned, error) {
 	var out Pruned
 	ids, err := IDs(ctx, store)
@@ -283,7 +284,7 @@ func Prune(ctx context.Context, store Store, keep int) (Pruned, error) {
 	}
 	used := map[string]bool{}
 	for _, id := range ids[len(ids)-keep:] {
-		m, err := Load(ctx, store, id) // of what cannot be read, it is not known what it needs
+		m, err := Load(ctx, store, id) // a backup that cannot be read may need any chunk
 		if err != nil {
 			return out, err
 		}

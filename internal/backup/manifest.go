@@ -21,8 +21,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Formats of manifests. The second has deleted namespaces, or the version of purged ones, and is written only if there
-// are any: builds that know the first can read the others.
+// Formats of manifests. The second also has deleted namespaces, or the version of purged ones. It is written only if
+// there are any, so that builds that know only the first format can read the other backups.
 const (
 	formatFirst    = 1
 	formatDeletion = 2
@@ -33,48 +33,48 @@ const (
 	manifestsPrefix = "manifests/"
 	chunksPrefix    = "chunks/"
 	manifestSuffix  = ".json"
-	// manifestBytesMax bounds a manifest: some 2.5 million chunks.
+	// manifestBytesMax bounds a manifest, at some 2.5 million chunks.
 	manifestBytesMax = 256 << 20
-	// chunkBytesMax bounds a chunk; they are smaller.
+	// chunkBytesMax bounds a chunk; actual chunks are smaller.
 	chunkBytesMax = 1 << 20
 	timeLayout    = "20060102T150405.000Z"
 )
 
-// Manifest says what a backup is made of.
+// Manifest lists the contents of a backup.
 type Manifest struct {
 	Format      int               `json:"format"`
 	ClusterID   string            `json:"cluster_id"`
-	Time        time.Time         `json:"time"` // when it began
+	Time        time.Time         `json:"time"` // when the backup began
 	Version     string            `json:"version"`
 	Replication uint32            `json:"replication"`
-	Namespaces  []json.RawMessage `json:"namespaces"` // ebb.v1.Namespace, each at least as new as what the shards have
-	Shards      []Shard           `json:"shards"`     // all of them, in their order, from 1
-	// DroppedVersion is that of the table: shards may remember namespaces of up to this version that were purged.
+	Namespaces  []json.RawMessage `json:"namespaces"` // ebb.v1.Namespace, each at least as new as in the shards
+	Shards      []Shard           `json:"shards"`     // all of them, in order, from 1
+	// DroppedVersion is the one of the table: shards may remember purged namespaces up to this version.
 	DroppedVersion uint64 `json:"dropped_version,omitempty"`
 
 	// ID is the name of the manifest in its store.
 	ID string `json:"-"`
 }
 
-// Shard is the state of one shard at a point of its own.
+// Shard is the state of one shard. Each shard is backed up at a time of its own.
 type Shard struct {
 	Shard    uint32  `json:"shard"`
-	Applied  uint64  `json:"applied"`  // the last entry of its log that is in it
-	Term     uint64  `json:"term"`     // of the leader that wrote it out
-	ClockUS  int64   `json:"clock_us"` // the shard's clock: all that was written before is in it
+	Applied  uint64  `json:"applied"`  // the last log entry that the state includes
+	Term     uint64  `json:"term"`     // of the leader that wrote the snapshot
+	ClockUS  int64   `json:"clock_us"` // the shard's clock: the state includes everything written before
 	Keys     uint64  `json:"keys"`
 	Bytes    uint64  `json:"bytes"`
 	Checksum Sum64   `json:"checksum"` // XXH3-64 of the bytes of all chunks
 	Chunks   []Chunk `json:"chunks"`
 }
 
-// Chunk is a run of bytes by its hash: in JSON ["<SHA-256>", length].
+// Chunk names bytes by their hash: in JSON ["<SHA-256>", length].
 type Chunk struct {
 	Hash   [sha256.Size]byte
 	Length uint32
 }
 
-// Name is where the store has it.
+// Name returns the name of the chunk in the store.
 func (c *Chunk) Name() string {
 	text := hex.EncodeToString(c.Hash[:])
 	return chunksPrefix + text[:2] + "/" + text
@@ -99,7 +99,7 @@ func (c *Chunk) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Sum64 is a checksum: in JSON 16 digits.
+// Sum64 is a checksum; in JSON it has 16 hexadecimal digits.
 type Sum64 uint64
 
 // MarshalText implements encoding.TextMarshaler.
@@ -121,7 +121,7 @@ func (s *Sum64) UnmarshalText(raw []byte) error {
 	return nil
 }
 
-// Bytes is how many bytes the backup has, and Keys how many keys.
+// Bytes returns how many bytes the snapshots of the backup have.
 func (m *Manifest) Bytes() (n uint64) {
 	for i := range m.Shards {
 		n += m.Shards[i].Bytes
@@ -129,7 +129,7 @@ func (m *Manifest) Bytes() (n uint64) {
 	return n
 }
 
-// Keys is how many keys the backup has.
+// Keys returns how many keys the backup has.
 func (m *Manifest) Keys() (n uint64) {
 	for i := range m.Shards {
 		n += m.Shards[i].Keys
@@ -143,7 +143,7 @@ func (m *Manifest) setNamespaces(all []*ebbv1.Namespace) error {
 		if err != nil {
 			return err
 		}
-		var compact bytes.Buffer // protojson puts blanks in at random
+		var compact bytes.Buffer // protojson inserts random blanks
 		if err := json.Compact(&compact, raw); err != nil {
 			return err
 		}
@@ -173,8 +173,7 @@ func (m *Manifest) namespaces() ([]*ebbv1.Namespace, error) {
 	return out, nil
 }
 
-// Deleted returns the namespaces that are deleted, with the state of each. It is empty for a manifest that does not
-// decode.
+// Deleted returns the deleted namespaces, with the state of each. It is empty if the manifest does not decode.
 func (m *Manifest) Deleted() (deleted []*ebbv1.Namespace) {
 	all, _ := m.namespaces()
 	for _, ns := range all {
@@ -185,10 +184,10 @@ func (m *Manifest) Deleted() (deleted []*ebbv1.Namespace) {
 	return deleted
 }
 
-// setTable takes down what a table says of namespaces, after all shards were read. before is the table from before
-// that: a namespace that was purged since may still be in some of the shards, and is restored as one that is being
-// purged. held are the namespaces that shards have, if any was purged since: one of them may be in neither table, since
-// it was created and purged in between. Without it the keys would stay for ever, until a namespace of that name is
+// setTable stores the namespaces of a table that was read after all shards. before is the table from before they were
+// read. A namespace that was purged in between may still be in some shards, and is restored as one that is being
+// purged. held are the namespaces that shards have, if any was purged in between: such a namespace may be in neither
+// table, because it was also created in between. Without held its keys would stay until a namespace of that name is
 // created.
 func (m *Manifest) setTable(before, after *ebbv1.Table, held []*ebbv1.Namespace) error {
 	all := slices.Clone(after.GetNamespaces())
@@ -236,7 +235,7 @@ func digest(raw []byte) string {
 	return hex.EncodeToString(hash[:8])
 }
 
-// decode reads a manifest, and checks all that restoring relies on.
+// decode reads a manifest, and checks everything on which a restore relies.
 func decode(id string, raw []byte) (*Manifest, error) {
 	_, want, _ := strings.Cut(id, "-")
 	if digest(raw) != want {
@@ -323,7 +322,7 @@ func IDs(ctx context.Context, store Store) ([]string, error) {
 	return ids, nil
 }
 
-// Load reads the manifest of a backup; of the newest one, if id is empty.
+// Load reads the manifest of a backup, or of the newest backup if id is empty.
 func Load(ctx context.Context, store Store, id string) (*Manifest, error) {
 	if id == "" {
 		ids, err := IDs(ctx, store)

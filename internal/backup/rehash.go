@@ -14,10 +14,10 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Rehash makes of a backup one of another number of shards, and writes it to a store. It keeps keys with all they hold,
-// and strings with their ids. It keeps no sessions and no idempotency keys: the old shards that they belong to are
-// gone. A backup with ordered sources is refused, unless forget says that no import will continue with them. It takes
-// memory for all of the backup.
+// Rehash makes a backup with another number of shards from a backup, and writes it to the store to. It keeps keys with
+// all that they hold, and strings with their ids. It keeps no sessions and no idempotency keys, because they belong to
+// the old shards. A backup with ordered sources is refused, unless forget says that no import will continue with them.
+// Rehash holds all of the backup in memory.
 func Rehash(ctx context.Context, from Store, m *Manifest, shards uint32, forget bool, to Store) (*Manifest, error) {
 	if shards == 0 || shards > proto.ShardsMax {
 		return nil, proto.ErrBadRequest.Errorf("%d shards: there are 1 to %d", shards, proto.ShardsMax)
@@ -72,7 +72,7 @@ func readAll(ctx context.Context, store Store, m *Manifest) ([]*shard.State, err
 	return states, g.Wait()
 }
 
-// write puts a state into the store.
+// write writes a state to the store.
 func (b *backupRun) write(ctx context.Context, number uint32, state *shard.State) (Shard, error) {
 	s := Shard{Shard: number, Applied: state.Applied(), ClockUS: int64(state.Now()), Keys: state.Keys()}
 	chunks := &shard.Chunks{Each: func(data []byte) error {

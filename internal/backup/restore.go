@@ -12,10 +12,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// stepTimeout is how long one step of a restore may take. The last one decodes a shard.
+// stepTimeout is how long one step of a restore may take. The last step decodes a shard's snapshot.
 const stepTimeout = 2 * time.Minute
 
-// Target is a cluster that a backup is restored into.
+// Target is the cluster into which a backup is restored.
 type Target interface {
 	Table(ctx context.Context) (*ebbv1.Table, error)
 	RestoreStep(ctx context.Context, shard uint32, step *ebbv1.RestoreShard) (*ebbv1.RestoreProgress, error)
@@ -30,8 +30,8 @@ type restorer struct {
 	count  *counter
 }
 
-// Restore brings a backup into a cluster that is empty. All of it is read and checked before anything is written. Then
-// each shard takes its part through its log. A restore that was interrupted continues where it was.
+// Restore restores a backup into an empty cluster. It reads and checks the whole backup before it writes anything. Then
+// each shard receives its state through its log. A restore that was interrupted continues where it stopped.
 func Restore(ctx context.Context, target Target, store Store, m *Manifest, progress func(Progress)) (Progress, error) {
 	namespaces, err := m.namespaces()
 	if err != nil {
@@ -62,7 +62,7 @@ func Restore(ctx context.Context, target Target, store Store, m *Manifest, progr
 	return r.count.now, target.RestoreNamespaces(ctx, namespaces, m.DroppedVersion)
 }
 
-// fits looks whether the cluster can take the backup at all.
+// fits checks that the cluster has as many shards as the backup.
 func (r *restorer) fits(ctx context.Context) error {
 	table, err := r.target.Table(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *restorer) fits(ctx context.Context) error {
 	return nil
 }
 
-// begin prepares all shards, or none. It returns those that have their part already.
+// begin prepares all shards, or none. It reports which shards are restored already.
 func (r *restorer) begin(ctx context.Context) (done []bool, err error) {
 	done = make([]bool, len(r.m.Shards))
 	over, begun := 0, 0
@@ -99,7 +99,7 @@ func (r *restorer) begin(ctx context.Context) (done []bool, err error) {
 		return nil, proto.ErrBadRequest.Errorf("this cluster has been restored from backup %s already", r.m.ID).WithHint("restore into a new cluster")
 	}
 	if err != nil && over+begun == 0 {
-		// Nothing of this restore was there before; nothing is left of it.
+		// No shard had a part of this restore before, so the shards that have begun are emptied again.
 		if cancelErr := r.cancel(context.WithoutCancel(ctx)); cancelErr != nil {
 			return nil, fmt.Errorf("%w (and it is not taken back everywhere: %w)", err, cancelErr)
 		}
@@ -127,7 +127,7 @@ func restoreStep(ctx context.Context, target Target, shard uint32, name string, 
 	return target.RestoreStep(ctx, shard, step)
 }
 
-// shard brings one shard its part.
+// shard restores one shard.
 func (r *restorer) shard(ctx context.Context, s *Shard) error {
 	begin, err := r.step(ctx, s, &ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Begin{Begin: &ebbv1.RestoreBegin{Bytes: s.Bytes, Checksum: uint64(s.Checksum)}}})
 	if err != nil {
@@ -161,8 +161,8 @@ func (r *restorer) shard(ctx context.Context, s *Shard) error {
 	return nil
 }
 
-// Cancel gives up a restore that was interrupted: shards that wait for the rest of it are empty again, and those that
-// have their part keep it.
+// Cancel gives up an interrupted restore. Shards that are not fully restored are empty again; those that are restored
+// keep their state.
 func Cancel(ctx context.Context, target Target) error {
 	table, err := target.Table(ctx)
 	if err != nil {

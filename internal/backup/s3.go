@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// s3Tries is how often a request is made whose failure may pass, with s3Pause before the second, and twice as much
-	// before each further one.
+	// s3Tries is how often a request is tried if its failure may be transient. s3Pause is the pause before the second
+	// try; it doubles before each further one.
 	s3Tries = 5
 	s3Pause = 200 * time.Millisecond
-	// s3Timeout is how long one of them may take.
+	// s3Timeout is how long one try may take.
 	s3Timeout = time.Minute
-	// s3PageBytesMax bounds a page of a list: 1,000 names.
+	// s3PageBytesMax bounds a page of a listing, which has up to 1,000 names.
 	s3PageBytesMax = 8 << 20
 )
 
-// bucket is a store in an S3-compatible object store. It needs four requests of the protocol; minio-go signs them, and
-// finds credentials. The whole of minio-go would make the program a tenth larger.
+// bucket is a store in an S3-compatible object store. It needs four requests of the protocol. Of minio-go it uses only
+// the signatures and the search for credentials: the whole of it would make the program a tenth larger.
 type bucket struct {
 	http     *http.Client
 	endpoint *url.URL
@@ -47,10 +47,10 @@ type bucket struct {
 	pause    time.Duration
 }
 
-// openBucket returns the store at s3://bucket/prefix. Where that is, and who may write there, is said by the
-// environment or by the file that AWS's tools read: AWS_ENDPOINT_URL (of another service than AWS's), AWS_REGION,
-// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE of AWS_SHARED_CREDENTIALS_FILE
-// (~/.aws/credentials).
+// openBucket returns the store at s3://bucket/prefix. The endpoint and the credentials come from the environment or
+// from the file that AWS's tools read. The variables are AWS_ENDPOINT_URL (of a service other than AWS), AWS_REGION,
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. AWS_PROFILE names a profile of
+// AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials).
 func openBucket(place string) (Store, error) {
 	u, err := url.Parse(place)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" {
@@ -74,7 +74,7 @@ func openBucket(place string) (Store, error) {
 
 func (b *bucket) String() string { return b.place }
 
-// Put implements Store. The service checks the hash of what it gets.
+// Put implements Store. The service checks the hash of the data.
 func (b *bucket) Put(ctx context.Context, name string, data []byte) error {
 	_, err := b.do(ctx, http.MethodPut, b.prefix+name, nil, data, s3PageBytesMax)
 	return err
@@ -94,7 +94,7 @@ func (b *bucket) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// listing is a page of a list.
+// listing is a page of a listing.
 type listing struct {
 	Contents []struct {
 		Key string `xml:"Key"`
@@ -103,11 +103,10 @@ type listing struct {
 	NextContinuationToken string `xml:"NextContinuationToken"`
 }
 
-// idlePagesMax is how many pages in a row may have no new name: services send some where much was deleted.
+// idlePagesMax is how many pages in a row may have no new name: some services send such pages where much was deleted.
 const idlePagesMax = 1000
 
-// List implements Store. A list that does not come to its end is an error: pruning would take what it lacks for
-// something that is not there.
+// List implements Store. An incomplete listing is an error: Prune would treat the missing names as absent.
 func (b *bucket) List(ctx context.Context, prefix string) ([]string, error) {
 	var names []string
 	known, tokens := make(map[string]bool), make(map[string]bool)
@@ -150,7 +149,7 @@ func (b *bucket) List(ctx context.Context, prefix string) ([]string, error) {
 	}
 }
 
-// refusal is what a service says when it does not do what was asked.
+// refusal is the error that a service answers.
 type refusal struct {
 	status int
 	Code   string `xml:"Code"`
@@ -161,7 +160,7 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s (%d %s)", cmp.Or(r.Text, http.StatusText(r.status)), r.status, r.Code)
 }
 
-// do makes a request, again if that may help, and returns the body of the answer.
+// do makes a request, retries it if that may help, and returns the body of the answer.
 func (b *bucket) do(ctx context.Context, method, key string, query url.Values, body []byte, limit int64) ([]byte, error) {
 	pause := b.pause
 	for try := 1; ; try++ {
@@ -204,7 +203,7 @@ func (b *bucket) once(ctx context.Context, method, key string, query url.Values,
 	}
 	r := &refusal{status: resp.StatusCode}
 	if raw, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
-		_ = xml.Unmarshal(raw, r) // a proxy's page is none of S3's
+		_ = xml.Unmarshal(raw, r) // a proxy may answer a page that is not XML of S3
 	}
 	return nil, r
 }
@@ -229,7 +228,7 @@ func (b *bucket) request(ctx context.Context, method, key string, query url.Valu
 		return nil, fmt.Errorf("credentials for %s: %w", b.place, err)
 	}
 	if creds.AccessKeyID == "" {
-		return req, nil // for a service that lets anybody in; others say that they do not
+		return req, nil // for a service without access control; other services refuse the request
 	}
 	return signer.SignV4(*req, creds.AccessKeyID, creds.SecretAccessKey, creds.SessionToken, b.region), nil
 }

@@ -12,24 +12,24 @@ import (
 	"strings"
 )
 
-// Store keeps objects by their names, which are paths with '/'. An object that is there is there whole.
+// Store keeps objects by their names, which are paths with '/'. An object is stored whole or not at all.
 type Store interface {
 	// Put writes an object.
 	Put(ctx context.Context, name string, data []byte) error
-	// Get reads an object of at most so many bytes; ErrMissing if there is none.
+	// Get reads an object of at most limit bytes; ErrMissing if there is none.
 	Get(ctx context.Context, name string, limit int64) ([]byte, error)
 	// List returns the names that begin with a prefix, in order.
 	List(ctx context.Context, prefix string) ([]string, error)
 	// Delete removes an object, if it is there.
 	Delete(ctx context.Context, name string) error
-	// String is where it is, for people.
+	// String returns the place of the store, for people.
 	String() string
 }
 
 // ErrMissing says that a store has no object of a name.
 var ErrMissing = errors.New("not there")
 
-// errLong says that an object is longer than it can be.
+// errLong says that an object is longer than the limit.
 var errLong = errors.New("longer than it can be")
 
 // Open returns the store at a place: a directory, or s3://bucket/prefix.
@@ -55,7 +55,7 @@ func (d directory) path(name string) string {
 	return filepath.Join(string(d), filepath.FromSlash(name))
 }
 
-// Put implements Store. The file has its name when its bytes are on the disk.
+// Put implements Store. The file gets its name only after its bytes are on the disk.
 func (d directory) Put(_ context.Context, name string, data []byte) (err error) {
 	path := d.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -67,7 +67,7 @@ func (d directory) Put(_ context.Context, name string, data []byte) (err error) 
 	}
 	defer func() {
 		if err != nil {
-			_ = os.Remove(f.Name()) // the first error counts
+			_ = os.Remove(f.Name()) // the caller gets the first error
 		}
 	}()
 	if _, err = f.Write(data); err == nil {

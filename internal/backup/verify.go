@@ -63,12 +63,12 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Verify reads all of a backup, and checks the hash of each chunk, the checksum of each shard, and that its state
-// decodes.
+// Verify reads a whole backup. It checks the hash of each chunk and the checksum of each shard, and that the state of
+// each shard decodes.
 func Verify(ctx context.Context, store Store, m *Manifest, progress func(Progress)) error {
 	count := &counter{tell: progress, now: Progress{ShardsTotal: len(m.Shards), BytesTotal: m.Bytes()}}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(2) // states are decoded, which takes memory and no waiting
+	g.SetLimit(2) // decoding states takes memory, and does not wait for the store
 	for i := range m.Shards {
 		g.Go(func() error {
 			if _, err := readShard(gctx, store, &m.Shards[i], count); err != nil {

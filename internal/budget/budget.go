@@ -1,5 +1,5 @@
-// Package budget bounds the memory that answers take: those of one request, and those of all requests of a node at a
-// time.
+// Package budget bounds the memory that answers take at a time: the answers of one request, and those of all requests
+// of a node.
 package budget
 
 import (
@@ -15,33 +15,33 @@ const (
 	// RequestMax is the most bytes of memory that the answers of one request take at a time. On a node with little
 	// memory it is half of the pool.
 	RequestMax = 256 << 20
-	// poolShare is the part of a node's memory limit that answers may take, poolLeast the least, and poolDefault what
-	// they take without a limit.
+	// A node's memory limit divided by poolShare is what answers may take. poolLeast is the least, and poolDefault
+	// applies without a limit.
 	poolShare   = 4
 	poolLeast   = 64 << 20
 	poolDefault = 1 << 30
-	// waitMax is how long a request waits for room. One that holds answers already waits for heldWaitMax: others may
-	// wait for what it holds.
+	// waitMax is how long a request waits for room. A request that already holds answers waits only heldWaitMax,
+	// because others may wait for the memory that it holds.
 	waitMax     = time.Second
 	heldWaitMax = 100 * time.Millisecond
 	// retryAfter is the retry time for a caller that found no room.
 	retryAfter = 250 * time.Millisecond
-	// collectEvery is how often a pool without room looks for answers that will never be sent. Only the garbage
-	// collector finds what a connection had to send when it broke.
+	// collectEvery is how often a pool without room runs the garbage collector. If a connection broke, its unsent
+	// answers keep their bytes until the collector finds them.
 	collectEvery = 2 * time.Second
-	// smallShare is the part of a pool up to which a charge is small, and passedMax how many waiters are looked at for
-	// small ones.
+	// smallShare bounds a small charge: the size of the pool divided by it. passedMax is how many waiters are searched
+	// for small charges.
 	smallShare = 64
 	passedMax  = 64
 )
 
-// Pool is how many bytes of memory something may take on a node at a time, over all requests. A request that finds no
-// room waits for it, first come first served. Small charges that fit pass a large one that does not, until it has
-// waited for half of its time: what is given back from then on is kept for it. A nil Pool has no limit and counts
-// nothing.
+// Pool bounds how many bytes of memory all requests of a node may take together. A request that finds no room waits for
+// it, first come first served. Small charges that fit pass a large one that does not fit, until it has waited for half
+// of its time. From then on, bytes that are given back are kept for the large charge. A nil Pool has no limit and
+// counts nothing.
 //
-// Nothing here allocates what is counted. A request charges an upper bound before it builds an answer, gives back what
-// the answer did not take, and gives back the rest when the answer has left the node.
+// Pool does not allocate the memory that it counts. A request charges an upper bound before it builds an answer, and
+// gives back what the answer did not take. It gives back the rest when the answer has left the node.
 type Pool struct {
 	what string // as errors name it
 	size int64
@@ -54,12 +54,12 @@ type Pool struct {
 
 	waits, refusals atomic.Uint64
 
-	collect   func() // nil: nothing is looked for
+	collect   func() // nil: the collector is not run
 	collected atomic.Int64
 }
 
-// CollectWith has the pool run the garbage collector when there is no room, every two seconds at most. It is to be
-// called before the pool is used.
+// CollectWith sets the function that runs the garbage collector when there is no room, every two seconds at most. Call
+// it before the pool is used.
 func (p *Pool) CollectWith(collect func()) { p.collect = collect }
 
 // collectGarbage runs the garbage collector, unless it did so a short time ago.
@@ -74,13 +74,13 @@ func (p *Pool) collectGarbage() {
 type waiter struct {
 	n       int64
 	granted chan struct{} // closed under the pool's lock when n bytes are its own
-	passed  time.Time     // until when small charges may pass it
+	passed  time.Time     // until when small charges may pass this one
 }
 
-// New returns a pool of size bytes. what names in errors what takes them: "answers".
+// New returns a pool of size bytes. Errors use the word in what for the data that takes them, such as "answers".
 func New(what string, size int64) *Pool { return &Pool{what: what, size: size} }
 
-// SizeFor returns the size of the pool of answers for a process that may take limit bytes; 0 is no limit.
+// SizeFor returns the size of the pool of answers for a process with a memory limit in bytes; 0 is no limit.
 func SizeFor(limit int64) int64 {
 	if limit <= 0 {
 		return poolDefault
@@ -88,7 +88,7 @@ func SizeFor(limit int64) int64 {
 	return max(limit/poolShare, poolLeast)
 }
 
-// Size returns how many bytes there are; 0 of a nil pool.
+// Size returns the size of the pool in bytes; 0 for a nil pool.
 func (p *Pool) Size() int64 {
 	if p == nil {
 		return 0
@@ -113,7 +113,7 @@ func (p *Pool) Waiting() int { return int(p.waiting.Load()) }
 // Refusals returns how often a request found no room.
 func (p *Pool) Refusals() uint64 { return p.refusals.Load() }
 
-// take takes n bytes if they are free, and either no request waits or these may pass it.
+// take takes n bytes if they are free, and if no request waits or n may pass those that do.
 func (p *Pool) take(n int64) bool {
 	if p.waiting.Load() > 0 && !p.mayPass(n) {
 		return false
@@ -162,8 +162,8 @@ func (p *Pool) release(n int64) {
 	}
 }
 
-// grant serves the queue from its head, as far as there is room, and then small charges that may pass the head. p.mu is
-// held.
+// grant serves the queue from its head, as far as there is room, and then the small charges that may pass the head.
+// p.mu is held.
 func (p *Pool) grant() {
 	for len(p.queue) > 0 && p.addUsed(p.queue[0].n) {
 		close(p.queue[0].granted)
@@ -188,13 +188,13 @@ func (p *Pool) grant() {
 	}
 }
 
-// await waits for n bytes: no longer than d, and than ctx lasts.
+// await waits for n bytes, at most for d and until ctx ends.
 func (p *Pool) await(ctx context.Context, n int64, d time.Duration) *proto.Error {
 	w := &waiter{n: n, granted: make(chan struct{}), passed: time.Now().Add(d / 2)}
 	p.mu.Lock()
 	p.queue = append(p.queue, w)
 	p.waiting.Add(1)
-	p.grant() // a release between take and here has seen no waiter
+	p.grant() // bytes may have been released since take, when no waiter was in the queue
 	p.mu.Unlock()
 	select {
 	case <-w.granted:
@@ -229,15 +229,15 @@ func (p *Pool) dequeue(w *waiter) bool {
 		if other == w {
 			p.queue = append(p.queue[:i:i], p.queue[i+1:]...)
 			p.waiting.Add(-1)
-			p.grant() // the next may need less
+			p.grant() // the next waiter may need fewer bytes
 			return true
 		}
 	}
 	return false
 }
 
-// Acquire takes n bytes for a caller that keeps count itself and gives them back with Release. It waits for a second at
-// most, and no longer than ctx lasts; then it returns OVERLOADED with a retry time.
+// Acquire takes n bytes. The caller gives them back with Release. Acquire waits a second at most, and no longer than
+// ctx; then it returns OVERLOADED with a retry time.
 func (p *Pool) Acquire(ctx context.Context, n int64) *proto.Error {
 	if p == nil || p.take(n) {
 		return nil
@@ -252,24 +252,24 @@ func (p *Pool) Release(n int64) {
 	}
 }
 
-// Request is what the answers of one request take of a pool. It is for concurrent use. A nil Request has no limit and
-// counts nothing.
+// Request counts the bytes that the answers of one request take from a pool. Several goroutines may use it. A nil
+// Request has no limit and counts nothing.
 type Request struct {
 	pool   *Pool
-	parent *Request // instead of a pool: what is taken is taken from it
-	limit  int64    // bytes that it may hold at a time
-	answer int64    // bytes that its finished answers may hold; 0: no limit of their own
+	parent *Request // if not nil, bytes are taken from it instead of the pool
+	limit  int64    // bytes that the request may hold at a time
+	answer int64    // bytes that its finished answers may hold; 0: no separate limit
 
 	mu     sync.Mutex // guards what follows
-	used   int64      // with what it waits for
+	used   int64      // includes the bytes it waits for
 	taken  int64      // from the pool or the parent
-	wholes int64      // of taken: finished answers
-	over   bool       // an answer did not fit: from then on none is built that may not
+	wholes int64      // part of taken: finished answers
+	over   bool       // an answer did not fit: from then on only answers that surely fit are built
 	closed bool
 }
 
-// Begin returns the budget of a request. answer is how many bytes of memory its finished answers may take; 0 is no
-// limit of their own.
+// Begin returns the budget of a request. answer is how many bytes of memory its finished answers may take; 0 means no
+// separate limit.
 func (p *Pool) Begin(answer int64) *Request {
 	if p == nil {
 		return nil
@@ -277,7 +277,7 @@ func (p *Pool) Begin(answer int64) *Request {
 	return &Request{pool: p, limit: min(RequestMax, p.size/2), answer: answer}
 }
 
-// errOver is for who asks for room for a request that has ended.
+// errOver is the error of a charge to a request that has ended.
 var errOver = proto.ErrDeadline.Errorf("the request is over")
 
 // Charge takes n bytes before they are allocated. It may wait. It returns RESPONSE_TOO_LARGE when the request would
@@ -303,7 +303,7 @@ func (r *Request) Charge(ctx context.Context, n int) *proto.Error {
 	return r.settle(int64(n), err)
 }
 
-// Try is Charge for who cannot wait: it returns false where Charge would wait or fail.
+// Try is Charge without waiting: it returns false where Charge would wait or fail.
 func (r *Request) Try(n int) bool {
 	if r == nil || n <= 0 {
 		return true
@@ -365,7 +365,7 @@ func (r *Request) settle(n int64, err *proto.Error) *proto.Error {
 	return err
 }
 
-// giveBack returns bytes to where they came from. r.mu is held.
+// giveBack returns bytes to the parent or the pool. r.mu is held.
 func (r *Request) giveBack(n int64) {
 	if r.parent != nil {
 		r.parent.Refund(int(n))
@@ -374,7 +374,7 @@ func (r *Request) giveBack(n int64) {
 	}
 }
 
-// Refund gives back n bytes that were charged and are not taken any more.
+// Refund gives back n bytes that were charged and are no longer used.
 func (r *Request) Refund(n int) {
 	if r == nil || n <= 0 {
 		return
@@ -390,8 +390,8 @@ func (r *Request) Refund(n int) {
 	r.giveBack(m)
 }
 
-// Finished notes that n bytes of what was charged are a finished answer. It returns RESPONSE_TOO_LARGE when finished
-// answers take more than the request's limit for them: the caller then drops the answer and gives the bytes back.
+// Finished notes that n of the charged bytes are a finished answer. It returns RESPONSE_TOO_LARGE when finished answers
+// take more than the request's limit for them. The caller then drops the answer and gives the bytes back.
 func (r *Request) Finished(n int) *proto.Error {
 	if r == nil {
 		return nil
@@ -406,7 +406,8 @@ func (r *Request) Finished(n int) *proto.Error {
 	return nil
 }
 
-// Limit gives a stage whose answers are those of the request the room that the request has left for finished answers.
+// Limit limits the finished answers of a stage to what the request of has left for them. It is for stages whose answers
+// are answers of the request.
 func (r *Request) Limit(of *Request) {
 	if r == nil || of.answer == 0 {
 		return
@@ -454,8 +455,8 @@ func (r *Request) Held() int {
 	return int(r.taken)
 }
 
-// Nested returns a budget for a stage of the request: what the stage charges, the request does, and Close gives it back
-// together.
+// Nested returns a budget for a stage of the request. The request is charged for all that the stage charges, and Close
+// gives it back together.
 func (r *Request) Nested() *Request {
 	if r == nil {
 		return nil
@@ -463,7 +464,7 @@ func (r *Request) Nested() *Request {
 	return &Request{parent: r}
 }
 
-// Close gives back all that is taken. What is charged later is refused.
+// Close gives back all bytes that are taken. Later charges are refused.
 func (r *Request) Close() {
 	if r == nil {
 		return
@@ -493,8 +494,8 @@ func From(ctx context.Context) *Request {
 	return r
 }
 
-// Stage begins a stage of a request: its context, and its budget, which the caller closes. Both are the request's own
-// when it has no budget.
+// Stage begins a stage of a request. It returns the stage's context and budget; the caller closes the budget. If the
+// request has no budget, the context stays the same and the budget is nil.
 func Stage(ctx context.Context) (context.Context, *Request) {
 	r := From(ctx).Nested()
 	return With(ctx, r), r

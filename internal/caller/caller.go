@@ -1,4 +1,4 @@
-// Package caller tells the requests of one connection from those of others.
+// Package caller distinguishes the requests of one connection from the requests of others.
 package caller
 
 import (
@@ -10,13 +10,13 @@ import (
 
 type key struct{}
 
-// With returns a context of requests that come from an address over HTTP.
+// With returns a context of requests that come over HTTP from the address remote.
 func With(ctx context.Context, remote string) context.Context {
 	return context.WithValue(ctx, key{}, hashOf(remote))
 }
 
-// Of returns a hash of the address that the request of a context came from, over gRPC or a door that used With: never
-// 0, except of a request of the process itself.
+// Of returns a hash of the address that a request came from, over gRPC or over an interface that used With. It is never
+// 0, except for a request of the process itself.
 func Of(ctx context.Context) uint64 {
 	if h, ok := ctx.Value(key{}).(uint64); ok {
 		return h

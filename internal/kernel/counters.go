@@ -1,14 +1,14 @@
 package kernel
 
-// Counters are 65,536 small numbers, one for each bit of a block, as planes: bit i of plane p is bit p of number i.
-// There are at least four, and enough that no number overflows.
+// Counters are 65,536 small numbers, one for each bit of a block. They are stored as planes: bit i of plane p is bit p
+// of number i. There are at least four planes, and enough that no number overflows.
 type Counters []*Block
 
 var zeros Block
 
-// Add counts up the numbers whose bits are set in srcs: once for each source. It goes by carry-save adders, over four
-// sources and three planes at a time: blocks lie where their words of one number compete for the same eight places of a
-// first-level cache.
+// Add increments the numbers whose bits are set in srcs, once for each source. It uses carry-save adders over four
+// sources and three planes at a time. More blocks would not help: words of one number compete for the same eight places
+// of a first-level cache.
 func (n Counters) Add(srcs []*Block) {
 	for len(srcs) > 0 {
 		in := [4]*Block{&zeros, &zeros, &zeros, &zeros}
@@ -32,20 +32,20 @@ func (n Counters) add4(a, b, c, d *Block) {
 	}
 }
 
-// addMore adds bits of word i to higher planes.
+// addMore adds bits of word i to the higher planes.
 func addMore(more []*Block, i int, bits uint64) {
 	for _, plane := range more {
 		plane[i], bits = plane[i]^bits, plane[i]&bits
 	}
 }
 
-// carry adds three bits in each of 64 places.
+// carry adds three bits in each of 64 positions.
 func carry(a, b, c uint64) (sum, twos uint64) {
 	x := a ^ b
 	return x ^ c, a&b | x&c
 }
 
-// AtLeast writes to dst the bits of the numbers that are t or more.
+// AtLeast sets in dst the bits whose numbers are t or more.
 func (n Counters) AtLeast(dst *Block, t uint) {
 	for i := range dst {
 		above, equal := uint64(0), ^uint64(0)

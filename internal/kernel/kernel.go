@@ -8,7 +8,7 @@ const Words = 1024
 // Block is 65,536 bits: bit i is bit i%64 of word i/64.
 type Block = [Words]uint64
 
-// Count is how many bits of words are set.
+// Count returns how many bits of words are set.
 func Count(words []uint64) int {
 	var a, b, c, d int
 	for len(words) >= 4 {
@@ -24,8 +24,8 @@ func Count(words []uint64) int {
 	return a + b + c + d
 }
 
-// Runs is how many runs of bits that are set a block has. It gives up, and answers some number above limit, as soon as
-// there are more than limit.
+// Runs returns how many runs of set bits a block has. As soon as there are more than limit, it stops and returns some
+// number above limit.
 func Runs(b *Block, limit int) int {
 	runs, before := 0, uint64(0)
 	for i := 0; i < Words; i += 8 {
@@ -40,10 +40,10 @@ func Runs(b *Block, limit int) int {
 	return runs
 }
 
-// What follows goes over four sources at a time, whose loads wait for memory together. What is left of them is one
-// source, or four where the last one is there more than once.
+// The functions below process four sources at a time, so that their loads wait for memory together. If two or three
+// sources remain, the last one is repeated to make four. A single one is processed alone.
 
-// fours calls f with four sources at a time, or g with one, until it answers true.
+// fours calls f with four sources at a time, or g with one, until one of them returns true.
 func fours(srcs []*Block, f func(a, b, c, d *Block) bool, g func(a *Block) bool) bool {
 	for len(srcs) > 1 {
 		last := min(len(srcs), 4) - 1
@@ -55,7 +55,7 @@ func fours(srcs []*Block, f func(a, b, c, d *Block) bool, g func(a *Block) bool)
 	return len(srcs) == 1 && g(srcs[0])
 }
 
-// Union writes the union of srcs, at least one, to dst. It says whether it stopped because all bits of dst are set.
+// Union writes the union of srcs, at least one, to dst. It reports whether it stopped because all bits of dst are set.
 func Union(dst *Block, srcs []*Block) (full bool) {
 	last := min(len(srcs), 4) - 1
 	return union4(dst, srcs[0], srcs[min(1, last)], srcs[min(2, last)], srcs[last]) || Or(dst, srcs[last+1:])
@@ -72,7 +72,7 @@ func union4(dst, a, b, c, d *Block) bool {
 	return all == ^uint64(0)
 }
 
-// Or unites dst with srcs, and says whether it stopped because all bits of dst are set.
+// Or adds srcs to dst, and reports whether it stopped because all bits of dst are set.
 func Or(dst *Block, srcs []*Block) (full bool) {
 	return fours(srcs, func(a, b, c, d *Block) bool { return or4(dst, a, b, c, d) }, func(a *Block) bool { return or1(dst, a) })
 }
@@ -101,7 +101,7 @@ func or4(dst, a, b, c, d *Block) bool {
 	return all == ^uint64(0)
 }
 
-// And intersects dst with srcs, and says whether it stopped because no bit of dst is set.
+// And intersects dst with srcs, and reports whether it stopped because no bit of dst is set.
 func And(dst *Block, srcs []*Block) (empty bool) {
 	return fours(srcs, func(a, b, c, d *Block) bool { return and4(dst, a, b, c, d) }, func(a *Block) bool { return and1(dst, a) })
 }
@@ -130,7 +130,7 @@ func and4(dst, a, b, c, d *Block) bool {
 	return some == 0
 }
 
-// AndNot takes srcs out of dst, and says whether it stopped because no bit of dst is set.
+// AndNot removes srcs from dst, and reports whether it stopped because no bit of dst is set.
 func AndNot(dst *Block, srcs []*Block) (empty bool) {
 	return fours(srcs, func(a, b, c, d *Block) bool { return andNot4(dst, a, b, c, d) }, func(a *Block) bool { return andNot1(dst, a) })
 }
@@ -169,7 +169,7 @@ func Xor(dst, src *Block) {
 	}
 }
 
-// OrCount is how many bits are set in a or b.
+// OrCount returns how many bits are set in a or b.
 func OrCount(a, b *Block) int {
 	n, m := 0, 0
 	for i := 0; i < Words; i += 4 {
@@ -181,7 +181,7 @@ func OrCount(a, b *Block) int {
 	return n + m
 }
 
-// OrCount3 is how many bits are set in any of three.
+// OrCount3 returns how many bits are set in a, b or c.
 func OrCount3(a, b, c *Block) int {
 	n, m := 0, 0
 	for i := 0; i < Words; i += 4 {
@@ -193,7 +193,7 @@ func OrCount3(a, b, c *Block) int {
 	return n + m
 }
 
-// AndCount is how many bits are set in a and b.
+// AndCount returns how many bits are set in both a and b.
 func AndCount(a, b *Block) int {
 	n, m := 0, 0
 	for i := 0; i < Words; i += 4 {

@@ -1,5 +1,5 @@
-// Package outfile opens the files and directories that a command writes, and names the flag of one that it cannot
-// write.
+// Package outfile opens the files and directories that a command writes. Its errors name the flag of a file that cannot
+// be written.
 package outfile
 
 import (
@@ -13,19 +13,20 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Report is the page of a run, or another file that is there as a whole or not at all. It is written under another name
-// in the same directory and renamed at the end, so that a run that is interrupted leaves the page of an earlier one. A
-// nil Report writes nothing.
+// Report is the page of a run, or another file that is replaced as a whole or not at all. It is written under another
+// name in the same directory and renamed at the end. So an interrupted run keeps the page of an earlier run. A nil
+// Report writes nothing.
 type Report struct {
 	part *os.File
-	path string // to rename it to; empty if it is written in place
+	path string // the final name; empty if the file is written in place
 }
 
-// OpenReport makes sure that a page can be written at path before the run begins; it returns nil for an empty path. A
-// pipe or a device is written in place. The error is a proto.ErrBadRequest that names the flag --report and the path.
+// OpenReport opens the page at path before the run begins, so that a wrong path fails early. It returns nil for an
+// empty path. A pipe or a device is written in place. The error is a proto.ErrBadRequest that names the flag --report
+// and the path.
 func OpenReport(path string) (*Report, error) { return Open("--report", path, 0o644) }
 
-// Open is OpenReport for the file of any flag, which others may read as its mode says.
+// Open does what OpenReport does for the file of any flag. mode is the mode of a new file.
 func Open(flag, path string, mode fs.FileMode) (*Report, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // no page is wanted
@@ -49,7 +50,7 @@ func Open(flag, path string, mode fs.FileMode) (*Report, error) {
 	return r, nil
 }
 
-// Write writes the page with the given function and puts it in its place.
+// Write writes the page with the function page, and renames it to its final name.
 func (r *Report) Write(page func(io.Writer) error) error {
 	if r == nil {
 		return nil
@@ -61,18 +62,18 @@ func (r *Report) Write(page func(io.Writer) error) error {
 	return err
 }
 
-// Drop removes a page that Write has not put in its place.
+// Drop removes the file of a page that was not written.
 func (r *Report) Drop() {
 	if r != nil {
 		r.part.Close()
 		if r.path != "" {
-			_ = os.Remove(r.part.Name()) // it is gone after Write
+			_ = os.Remove(r.part.Name()) // after Write the file is gone
 		}
 	}
 }
 
 // CannotWrite returns a proto.ErrBadRequest that names the flag and the path of a file or directory that could not be
-// made or opened. It returns any other error as it is.
+// created or opened. It returns any other error unchanged.
 func CannotWrite(flag, path string, err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -82,8 +83,8 @@ func CannotWrite(flag, path string, err error) error {
 	return err
 }
 
-// NotResumed returns a proto.ErrBadRequest that says why a run cannot continue with the file of --resume at path.
-// Where the file could be opened, err begins with its name.
+// NotResumed returns a proto.ErrBadRequest that says why a run cannot continue with the file of --resume at path. If
+// the file was opened, err begins with its name.
 func NotResumed(path string, err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -93,7 +94,7 @@ func NotResumed(path string, err error) error {
 		WithHint("name the file of an earlier run of the same build with the same flags, or a new one")
 }
 
-// MakeDir makes a directory, if it is not there, and makes sure that files can be made in it. The error is that of
+// MakeDir creates a directory if it does not exist, and checks that files can be created in it. The error is that of
 // CannotWrite.
 func MakeDir(flag, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

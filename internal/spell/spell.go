@@ -3,14 +3,14 @@ package spell
 
 import "strings"
 
-// wordLenMax is the longest word that is corrected; longer ones are not typed by hand.
+// wordLenMax is the longest word that is corrected, in bytes; longer words are not typed by hand.
 const wordLenMax = 64
 
-// slipsMax is how many slips of the keyboard a word may be away.
+// slipsMax is how many typing errors a word may have.
 const slipsMax = 2
 
-// Nearest returns the one of words that word was meant to be: the first at the least distance, if less than half may be
-// wrong, or else the first that begins with it. It is "" when there is none. Case does not count.
+// Nearest returns the word of words that was probably meant: the first at the least distance, if less than half of it
+// is wrong. Otherwise it returns the first that begins with word, or "" if there is none. Case does not count.
 func Nearest(word string, words []string) string {
 	if len(word) > wordLenMax {
 		return ""
@@ -33,8 +33,8 @@ func Nearest(word string, words []string) string {
 	return ""
 }
 
-// distance is how many bytes must be put in, left out, replaced or swapped with the
-// next one to turn a into b, none of them twice: the optimal string alignment.
+// distance returns how many bytes must be inserted, deleted, replaced or swapped with the next one to turn a into b.
+// Each byte is edited at most once: the optimal string alignment.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

@@ -1,4 +1,4 @@
-// Package stage puts the stages of a request into its trace, if it has one.
+// Package stage adds the stages of a request to its trace, if it has one.
 package stage
 
 import (
@@ -13,12 +13,12 @@ const Scope = "github.com/ebbdb/ebb"
 
 // Attributes of spans.
 const (
-	Node   = attribute.Key("ebb.node")   // the node that is asked
+	Node   = attribute.Key("ebb.node")   // the node that gets the request
 	Shards = attribute.Key("ebb.shards") // how many parts or commands the stage is about
 )
 
-// Begin starts a span below the one in ctx, by whatever made that one, and returns what ends it. Where nothing is
-// recorded there is nothing to do.
+// Begin starts a child of the span in ctx, with the same provider. It returns the function that ends the span. If
+// nothing is recorded, it does nothing.
 func Begin(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, func()) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

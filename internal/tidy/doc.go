@@ -1,3 +1,3 @@
-// Package tidy holds the repository to its layout: which package may import which, what pure packages may not touch,
-// and what a top-level folder may be.
+// Package tidy checks the layout of the repository: which package may import which, what pure packages may not use, and
+// which top-level folders may exist.
 package tidy

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// ConnLimiter limits how many connections are open at a time, in all and of one host: one that opens all that it can
-// does not keep the others away.
+// ConnLimiter limits how many connections are open at a time, in all and from one host. So a host that opens as many as
+// it can does not keep others away.
 type ConnLimiter struct {
 	max, ofHost int
 
@@ -21,7 +21,7 @@ func NewConnLimiter(max, ofHost int) *ConnLimiter {
 	return &ConnLimiter{max: max, ofHost: ofHost, byHost: make(map[string]int)}
 }
 
-// Acquire counts a connection of a host, and returns what releases it, to be called once; false if there is no room.
+// Acquire counts a connection of a host. release ends it and is called once; ok is false if there is no room.
 func (c *ConnLimiter) Acquire(host string) (release func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,11 +42,12 @@ func (c *ConnLimiter) release(host string) {
 	}
 }
 
-// subnetBits are those of an IPv6 address that its host cannot choose: whoever has one address there has all of them.
+// subnetBits is how many bits of an IPv6 address its host cannot choose: a host with one address in a /64 can use all
+// of them.
 const subnetBits = 64
 
-// HostOf is whom the address of a connection counts for, "" for none: the IPv4 address, or the /64 of IPv6; what is
-// neither, as it is.
+// HostOf returns the host for which a connection counts: an IPv4 address, or the /64 of an IPv6 address. It is "" if
+// there is no address, and any other address as it is.
 func HostOf(a net.Addr) string {
 	if a == nil {
 		return ""
@@ -54,7 +55,7 @@ func HostOf(a net.Addr) string {
 	return HostAt(a.String())
 }
 
-// HostAt is HostOf of an address as text.
+// HostAt is HostOf for an address as text.
 func HostAt(address string) string {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -68,6 +69,6 @@ func HostAt(address string) string {
 	if ip.Is4() || ip.IsLoopback() {
 		return ip.String()
 	}
-	subnet, _ := ip.Prefix(subnetBits) // there are as many bits
+	subnet, _ := ip.Prefix(subnetBits) // cannot fail: an IPv6 address has more bits
 	return subnet.String()
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Fault is why a handshake came to nothing, in a sentence about the other end ("its ..."), and what to do about it.
+// Fault is why a handshake failed: a sentence about the other end ("its ..."), and a hint what to do about it.
 type Fault struct {
 	Message, Hint string
 	cause         error
@@ -17,11 +17,11 @@ type Fault struct {
 
 func (f *Fault) Error() string { return f.Message }
 
-// Unwrap returns what TLS said.
+// Unwrap returns the error of package tls.
 func (f *Fault) Unwrap() error { return f.cause }
 
-// Plainly makes a Fault of an error of a handshake, that names what a certificate holds for and until when; err itself
-// if it is of another kind. The time is that of the refusal.
+// Plainly makes a Fault from the error of a handshake. It names the hosts of a wrong certificate, and until when an
+// expired one was valid. It returns any other error unchanged. now is when the handshake failed.
 func Plainly(err error, now time.Time) error {
 	var (
 		unknown x509.UnknownAuthorityError
@@ -53,15 +53,15 @@ func Plainly(err error, now time.Time) error {
 	return err
 }
 
-// alertWords are those of crypto/tls before what the other end said.
+// alertWords stand in an error of crypto/tls before the alert that the other end sent.
 const alertWords = "remote error: tls: "
 
-// IsAlert reports whether an error is what the other end said of a handshake.
+// IsAlert reports whether an error is an alert that the other end sent in a handshake.
 func IsAlert(err error) bool { return strings.Contains(err.Error(), alertWords) }
 
 const invalidHint = "is the clock of this machine right? if so, a new certificate has to be put in its place: `ebb cert` makes one"
 
-// alerts are what the other end says of our certificate, in TLS's words and in ours.
+// alerts are the alerts of the other end about our certificate, in TLS's words and in ours.
 var alerts = map[string]string{
 	"certificate required":          "it asks for a certificate of the client",
 	"unknown certificate authority": "it does not trust the CA of the client's certificate",
@@ -84,7 +84,7 @@ func invalidity(e *x509.CertificateInvalidError, now time.Time) string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// holdsFor lists the names of a certificate.
+// holdsFor lists the host names of a certificate.
 func holdsFor(c *x509.Certificate) string {
 	names := append([]string(nil), c.DNSNames...)
 	for _, ip := range c.IPAddresses {

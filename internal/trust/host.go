@@ -7,14 +7,13 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// What DNS allows of a name, in all and between two dots.
+// The limits of DNS for the length of a name, and for a label between two dots.
 const (
 	hostLenMax  = 253
 	labelLenMax = 63
 )
 
-// CheckHost refuses what no certificate can hold for. A host is an IP or the name of one in DNS, whose first label may
-// be a *.
+// CheckHost refuses a host that no certificate can name. A host is an IP or a DNS name, whose first label may be *.
 func CheckHost(host string) error {
 	if net.ParseIP(host) != nil {
 		return nil
@@ -32,13 +31,13 @@ func CheckHost(host string) error {
 		}
 	}
 	if last := labels[len(labels)-1]; len(labels) > 1 && strings.Trim(last, "0123456789") == "" {
-		return refused // 10.0.0.300: no name ends in a number
+		return refused // no DNS name ends in a number, as 10.0.0.300 does
 	}
 	return nil
 }
 
-// isLabel reports whether a text can stand between two dots of a name. Go's own check takes underscores, too, which are
-// in use.
+// isLabel reports whether a text can be a label of a DNS name. Like Go's own check it takes underscores, which are in
+// use.
 func isLabel(s string) bool {
 	if s == "" || len(s) > labelLenMax || s[0] == '-' || s[len(s)-1] == '-' {
 		return false

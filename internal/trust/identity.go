@@ -14,21 +14,21 @@ import (
 // RoleNode is the role of nodes of the cluster.
 const RoleNode = "node"
 
-// unitPrefix tells our roles from the organizational units that certificates of a company have anyway.
+// unitPrefix distinguishes our roles from the organizational units that a company's certificates have anyway.
 const unitPrefix = "ebb:"
 
-// Identity is who a verified certificate says its holder is.
+// Identity is the holder of a verified certificate.
 type Identity struct {
 	// Name is the common name, or else the first DNS name or URI; "" if the certificate has none of these.
 	Name string
-	// Roles are those that the certificate grants, without the prefix, in its order.
+	// Roles are the roles that the certificate grants, without the prefix, in the certificate's order.
 	Roles []string
 }
 
 // Has reports whether the certificate grants a role.
 func (i Identity) Has(role string) bool { return slices.Contains(i.Roles, role) }
 
-// IdentityOf reads a certificate. Whether it can be trusted is for the handshake.
+// IdentityOf reads a certificate. It does not check that the certificate can be trusted; the handshake does.
 func IdentityOf(c *x509.Certificate) Identity {
 	i := Identity{Name: c.Subject.CommonName}
 	switch {
@@ -46,8 +46,8 @@ func IdentityOf(c *x509.Certificate) Identity {
 	return i
 }
 
-// OfConnection returns who is at the other end of a TLS connection; false if it showed no
-// certificate, or none that was verified.
+// OfConnection returns the identity of the other end of a TLS connection. It returns false if the other end sent no
+// certificate, or if the certificate was not verified.
 func OfConnection(s *tls.ConnectionState) (Identity, bool) {
 	if s == nil || len(s.VerifiedChains) == 0 {
 		return Identity{}, false
@@ -57,7 +57,7 @@ func OfConnection(s *tls.ConnectionState) (Identity, bool) {
 
 type identityKey struct{}
 
-// With returns a context of a request by whoever is at the other end of a connection.
+// With returns a context of a request, with the identity of the other end of its connection.
 func With(ctx context.Context, s *tls.ConnectionState) context.Context {
 	if i, ok := OfConnection(s); ok {
 		return context.WithValue(ctx, identityKey{}, i)
@@ -65,8 +65,8 @@ func With(ctx context.Context, s *tls.ConnectionState) context.Context {
 	return ctx
 }
 
-// From returns who sent the request of a context, over gRPC or a door that used With; false if
-// no certificate says so.
+// From returns the identity of the sender of a request, over gRPC or over an interface that used With. It returns false
+// if the sender has no verified certificate.
 func From(ctx context.Context) (Identity, bool) {
 	if i, ok := ctx.Value(identityKey{}).(Identity); ok {
 		return i, true
@@ -79,7 +79,7 @@ func From(ctx context.Context) (Identity, bool) {
 	return Identity{}, false
 }
 
-// Encrypted reports whether the request of a gRPC context came over TLS.
+// Encrypted reports whether a gRPC request came over TLS.
 func Encrypted(ctx context.Context) bool {
 	p, ok := peer.FromContext(ctx)
 	return ok && p.AuthInfo != nil && p.AuthInfo.AuthType() == credentials.TLSInfo{}.AuthType()

@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// skew is how far clocks may differ without a new certificate being refused.
+// skew is how far the clock of another machine may be behind before it refuses a new certificate.
 const skew = 5 * time.Minute
 
 // Authority issues certificates.
@@ -24,7 +24,7 @@ type Authority struct {
 	PEM  []byte // its certificate
 }
 
-// Request is what a certificate is to say.
+// Request is the content of a new certificate.
 type Request struct {
 	Name  string
 	Roles []string
@@ -33,7 +33,7 @@ type Request struct {
 	To    time.Time
 }
 
-// NewAuthority makes a CA of a name that holds from one time to another.
+// NewAuthority makes a CA with this name that is valid from one time to the other.
 func NewAuthority(name string, from, to time.Time) (*Authority, error) {
 	a := new(Authority)
 	var err error
@@ -55,13 +55,13 @@ func NewAuthority(name string, from, to time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// ReadAuthority reads a CA that was made here. Names are those of the files, for errors.
+// ReadAuthority reads a CA that NewAuthority made, from its certificate and key files.
 func ReadAuthority(certFile, keyFile string) (*Authority, error) {
 	cert, err := ReadFile(certFile)
 	if err != nil {
 		return nil, err
 	}
-	key, _, err := ReadSecret(keyFile) // a key that a group reads still issues
+	key, _, err := ReadSecret(keyFile) // the warning about a key that its group can read is left out
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +76,10 @@ func ReadAuthority(certFile, keyFile string) (*Authority, error) {
 	return &Authority{cert: both.Leaf, key: signer, PEM: cert}, nil
 }
 
-// Key returns the CA's private key in PEM: whoever has it can make nodes.
+// Key returns the CA's private key in PEM. Its holder can issue certificates of nodes.
 func (a *Authority) Key() ([]byte, error) { return keyPEM(a.key) }
 
-// Issue makes a certificate and its key, in PEM, and says when it ends: never after the CA.
+// Issue makes a certificate and its key, both in PEM. until is when it expires, which is never after the CA.
 func (a *Authority) Issue(r Request) (cert, key []byte, until time.Time, err error) {
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *Authority) Issue(r Request) (cert, key []byte, until time.Time, err err
 	return pemOf("CERTIFICATE", der), key, template.NotAfter, err
 }
 
-// Pair is Issue for a tls.Config.
+// Pair does what Issue does, for a tls.Config.
 func (a *Authority) Pair(r Request) (tls.Certificate, error) {
 	cert, key, _, err := a.Issue(r)
 	if err != nil {

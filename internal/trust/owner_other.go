@@ -4,5 +4,5 @@ package trust
 
 import "io/fs"
 
-// ownedByCaller is false where files have no such owners: permissions say nothing there.
+// ownedByCaller is always false here: files have no Unix owners, and their permissions mean nothing.
 func ownedByCaller(fs.FileInfo) bool { return false }

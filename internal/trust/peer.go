@@ -7,14 +7,15 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// peers dials other nodes. The authority of a connection is a node's name.
+// peers secures connections to other nodes. The authority of a connection is the name of a node.
 type peers struct {
 	store *Store
 	names func(node string) []string
 }
 
-// Peers returns what connections to other nodes are secured with. The target of a connection is the node's name; its
-// certificate must hold for that name, for one of those that names returns, or for the IP that was dialled.
+// Peers returns the credentials of connections to other nodes. The target of a connection is the node's name. The
+// node's certificate must be valid for that name, for one of the names that names returns, or for the IP that was
+// dialled.
 func (s *Store) Peers(names func(node string) []string) credentials.TransportCredentials {
 	return &peers{s, names}
 }

@@ -10,18 +10,16 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Permissions of a file that let others than its owner at what it holds.
+// Permissions that let the group and others access a file.
 const (
 	groupMay  fs.FileMode = 0o070
 	othersMay fs.FileMode = 0o007
 )
 
-// ReadSecret reads a small file that holds a secret: a token, a key. It refuses one that everybody on the machine can
-// read or write, if
-// this process owns the file and so can mend it, as ssh does. Of one that belongs to another user, as what Kubernetes
-// mounts, and of one
-// that a group can read, it says so in warning, and reads it. Pipes and devices have no such permissions. A link counts
-// as what it leads to.
+// ReadSecret reads a small file that holds a secret, such as a token or a key. If everybody on the machine can read or
+// write the file, it refuses one that this process's user owns and so can correct, as ssh does. For a file of another
+// user, as Kubernetes mounts it, it returns a warning and the content. It does the same for an own file that only its
+// group can access. Pipes and devices are not checked. A symbolic link counts as its target.
 func ReadSecret(path string) (content []byte, warning string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -45,7 +43,7 @@ func ReadSecret(path string) (content []byte, warning string, err error) {
 	return content, warning, nil
 }
 
-// secrecy judges the permissions of a file with a secret.
+// secrecy checks the permissions of a file with a secret.
 func secrecy(path string, mode fs.FileMode, own bool) (warning string, err error) {
 	if !mode.IsRegular() {
 		return "", nil
@@ -66,7 +64,7 @@ func secrecy(path string, mode fs.FileMode, own bool) (warning string, err error
 	return "", nil
 }
 
-// unreadable says why a file cannot be read.
+// unreadable returns the error of a file that cannot be read.
 func unreadable(path string, err error) error {
 	var why *os.PathError
 	if errors.As(err, &why) {

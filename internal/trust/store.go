@@ -17,23 +17,25 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Files are where a node's certificates are, in PEM.
+// Files are the paths of a node's certificate files, in PEM.
 type Files struct {
-	Cert string // the node's chain, its own certificate first
-	Key  string // of Cert
-	CA   string // of the issuer of certificates of nodes, and of clients
-	// ClientCA is another issuer of certificates of clients; none if empty. What it issues is never a node.
+	Cert string // the node's chain, with its own certificate first
+	Key  string // the key of Cert
+	CA   string // of the CA that issues certificates of nodes, and of clients
+	// ClientCA is another CA that issues certificates of clients; none if empty. A certificate of that CA is never a
+	// node's.
 	ClientCA string
 }
 
 const (
 	// fileBytesMax bounds each file.
 	fileBytesMax = 1 << 20
-	// soonMax is how long before its end a certificate is complained of; one of short life in its last fifth.
+	// soonMax is how long before its end a certificate is logged as expiring; a short-lived one is logged in its last
+	// fifth.
 	soonMax = 7 * 24 * time.Hour
 )
 
-// Store holds what the files held when all of them were last in order. Look reads them again.
+// Store holds the certificates from when all files were last valid. Look reads the files again.
 type Store struct {
 	files Files
 	now   func() time.Time
@@ -44,22 +46,22 @@ type Store struct {
 	broken  atomic.Bool // the files as they are now cannot be used
 
 	mu     sync.Mutex // guards what follows
-	read   *contents  // of the last look
-	logged *contents  // whose fault was logged
-	warned stage      // what was said of held's end
+	read   *contents  // by the last Look
+	logged *contents  // the contents whose fault was logged
+	warned stage      // the stage of held that was logged last
 }
 
-// contents is what is in the files.
+// contents is the content of the files.
 type contents struct {
 	cert, key, ca, clientCA []byte
-	warning                 string // about who can read the key
+	warning                 string // about the permissions of the key file
 }
 
 func (c *contents) equal(other *contents) bool {
 	return bytes.Equal(c.cert, other.cert) && bytes.Equal(c.key, other.key) && bytes.Equal(c.ca, other.ca) && bytes.Equal(c.clientCA, other.clientCA)
 }
 
-// held is what connections are made with. It does not change.
+// held is the certificates that connections use. It does not change.
 type held struct {
 	cert    tls.Certificate
 	nodes   *x509.CertPool // CA
@@ -67,7 +69,7 @@ type held struct {
 	ends    map[string]time.Time
 }
 
-// stage is how far a certificate is in its life.
+// stage is how near a certificate is to its end.
 type stage int
 
 const (
@@ -76,8 +78,9 @@ const (
 	stageEnded
 )
 
-// Open reads the files. Its errors name the file, and are BAD_REQUEST: a file is missing or holds something else, the
-// key is another's, the certificate is not of the CA, not for now, or not of a node. A nil logger is slog.Default().
+// Open reads the files. Its errors name the file and are BAD_REQUEST. They say that a file is missing or holds
+// something else, or that the key belongs to another certificate. They also say that the certificate is not of the CA,
+// not valid now, or not of a node. A nil logger is slog.Default().
 func Open(files Files, now func() time.Time, log *slog.Logger) (*Store, error) {
 	s := &Store{files: files, now: now, log: cmp.Or(log, slog.Default())}
 	c, err := files.read()
@@ -97,9 +100,9 @@ func Open(files Files, now func() time.Time, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// Look reads the files again, and takes what they hold if it is in order; otherwise connections go on to be made with
-// what was there before. A fault is logged when two looks have found the same: files that belong together are written
-// one by one.
+// Look reads the files again, and uses them if they are valid. Otherwise connections still use the certificates from
+// before. A fault is logged only when two calls in a row have found the same contents, because files that belong
+// together are written one by one.
 func (s *Store) Look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +131,7 @@ func (s *Store) Look() {
 	s.warn(h)
 }
 
-// fault notes files that cannot be used. s.mu is held.
+// fault notes that the files cannot be used. s.mu is held.
 func (s *Store) fault(c *contents, err error) {
 	again := s.broken.Swap(true) && c.equal(s.read)
 	s.read = c
@@ -139,7 +142,7 @@ func (s *Store) fault(c *contents, err error) {
 	s.warn(s.held.Load())
 }
 
-// warn says once that what is in use ends soon, and once that it has ended. s.mu is held, but in Open.
+// warn logs once that the certificate in use expires soon, and once that it has expired. s.mu is held, except in Open.
 func (s *Store) warn(h *held) {
 	leaf, now := h.cert.Leaf, s.now()
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
@@ -182,7 +185,7 @@ func (f Files) read() (c *contents, err error) {
 	return c, nil
 }
 
-// ReadFile reads a small file, of at most a MiB.
+// ReadFile reads a file of at most 1 MiB.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Size() > fileBytesMax {
@@ -204,7 +207,7 @@ const (
 	endOfClientCA = "client-ca"
 )
 
-// parse makes of the files what connections need, or says which of them is wrong.
+// parse makes certificates and pools from the files, or says which file is wrong.
 func (c *contents) parse(f Files, now time.Time) (*held, error) {
 	h := &held{nodes: x509.NewCertPool(), clients: x509.NewCertPool(), ends: make(map[string]time.Time)}
 	var err error
@@ -242,7 +245,7 @@ func (h *held) check(f Files, now time.Time) error {
 func (h *held) intermediates() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, der := range h.cert.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil { // X509KeyPair reads only the first; an unreadable one is of no use
+		if c, err := x509.ParseCertificate(der); err == nil { // X509KeyPair parses only the first
 			pool.AddCert(c)
 		}
 	}
@@ -264,7 +267,7 @@ func pair(certFile, keyFile string, cert, key []byte) (tls.Certificate, error) {
 	return c, nil
 }
 
-// authorities adds the certificates of a file to pools, and returns when the first of them ends.
+// authorities adds the certificates of a file to pools, and returns when the first of them expires.
 func authorities(path string, text []byte, pools ...*x509.CertPool) (ends time.Time, err error) {
 	for rest := text; ; {
 		var block *pem.Block
@@ -291,8 +294,9 @@ func authorities(path string, text []byte, pools ...*x509.CertPool) (ends time.T
 	return ends, nil
 }
 
-// Server returns the configuration of a door: TLS 1.3 with this node's certificate as it is at each handshake. A
-// certificate of a client is verified if there is one, and if required there must be one. Protocols are those of ALPN.
+// Server returns the configuration of a listener: TLS 1.3 with the certificate that this node has at each handshake. If
+// a client sends a certificate, it is verified; if required is true, the client must send one. protocols are those of
+// ALPN.
 func (s *Store) Server(required bool, protocols ...string) *tls.Config {
 	auth := tls.VerifyClientCertIfGiven
 	if required {
@@ -311,7 +315,7 @@ func (s *Store) Server(required bool, protocols ...string) *tls.Config {
 	}
 }
 
-// onlyNodes refuses a certificate that says it is a node's and is not of the cluster's CA.
+// onlyNodes refuses a certificate that claims the role of nodes and is not of the cluster's CA.
 func (h *held) onlyNodes(state *tls.ConnectionState, now time.Time) error {
 	i, ok := OfConnection(state)
 	if !ok || !i.Has(RoleNode) {
@@ -331,13 +335,14 @@ func pool(certs []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// Peer returns the configuration of a connection to another node, that shows this node's certificate and accepts those
-// of nodes of the cluster's CA which hold for one of the names: DNS names or IPs.
+// Peer returns the configuration of a connection to another node. The connection sends this node's certificate. It
+// accepts the certificate of a node if the cluster's CA issued it, and if it is valid for one of names: DNS names or
+// IPs.
 func (s *Store) Peer(names ...string) *tls.Config {
 	h := s.held.Load()
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{h.cert}, Time: s.now,
-		InsecureSkipVerify: true, // VerifyConnection does, for several names
+		InsecureSkipVerify: true, // VerifyConnection verifies it, for several names
 		VerifyConnection: func(state tls.ConnectionState) error {
 			leaf := state.PeerCertificates[0]
 			if err := verify(leaf, pool(state.PeerCertificates[1:]), h.nodes, x509.ExtKeyUsageServerAuth, s.now()); err != nil {
