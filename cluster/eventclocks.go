@@ -247,7 +247,7 @@ func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
 		if ns != of {
 			of, clock = ns, p.seenClock(table, ns, c.clockFor(ctx, p.req, ns.GetName()))
 			if clock == nil && table.Version() >= proto.VersionEventClocks {
-				clock = &ebbv1.EventClock{} // a shard that does not know the namespace yet learns that it is on event time
+				clock = &ebbv1.EventClock{} // a shard without the namespace yet learns that it is on event time
 			}
 		}
 		q.Clock = clock

@@ -134,7 +134,7 @@ type Gossip struct {
 	arrivals  *rate.Limiter // limits new starts
 	evictions *rate.Limiter // limits evictions for other starts of the same node
 
-	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls this package under its own locks
+	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls back under its locks
 	known     *knownMembers
 	foreign   map[string]Member // of another cluster, by gossip address
 	warned    map[string]bool   // addresses that were logged
@@ -229,7 +229,7 @@ func (g *Gossip) config() *memberlist.Config {
 	c.TCPTimeout = streamTimeout
 	c.RetransmitMult = retransmitMult
 	c.PushPullInterval = g.cfg.ExchangeEvery
-	c.EnableCompression = false // for packets of some hundred bytes it saves little, and it allocates tables of 20 KiB for each
+	c.EnableCompression = false // saves little for packets of some hundred bytes, and allocates 20 KiB for each
 	c.Delegate = gossipDelegate{g}
 	c.Events = gossipDelegate{g}
 	c.Alive = gossipDelegate{g}

@@ -239,7 +239,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 			}
 		}
 		if put.Replace == nil || *put.Replace != export.GetChecksum() {
-			if err := m.put(ctx, put, export.GetImage()); errors.Is(err, proto.ErrKeyNotFound) { // the old content has faded
+			if err := m.put(ctx, put, export.GetImage()); errors.Is(err, proto.ErrKeyNotFound) { // it faded since
 				m.undo(ctx, put.Replace)
 				return 0, m.notFound(ctx, repeated && put.Replace == nil)
 			} else if err != nil {

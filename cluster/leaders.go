@@ -34,7 +34,7 @@ type hint struct {
 	over chan struct{} // closed when another hint replaces this one
 
 	seen string    // the leader when this node's own replica last knew one
-	lost time.Time // when the replica observed that this leader leads no more; zero while it leads, or if none was ever known
+	lost time.Time // when the replica saw its leadership end; zero while it leads, or if none was known
 }
 
 // NewLeaders returns hints for groups 0 to shards.
