@@ -375,7 +375,8 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 	ids := make(map[string]uint64, len(names))
 	w := r.ask.newLookup(table, namespace, names, nil)
 	r.ask.lookUpCached(w)
-	_ = r.ask.lookUpInShards(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}) // silent shards know nothing
+	// Shards that fail find no strings.
+	_ = r.ask.lookUpInShards(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY})
 	left := map[uint32][][]byte{}
 	for i, name := range names {
 		if w.answer.Found[i] {
