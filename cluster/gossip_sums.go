@@ -9,10 +9,10 @@ import (
 //
 //	type 1 (summedType)   CRC-32 (IEEE) of the message 4, big-endian   message
 //
-// memberlist itself adds a checksum only if it finds the receiver in its list, and it looks up the IP address where
-// names stand. So pings, their answers and the news in the same packets had no checksum. A bit error in the name of a
-// ping's addressee field made the ping valid for any node, and a restarted node was reported to run twice. Packets of
-// older builds, without a checksum, are accepted.
+// memberlist itself adds a checksum only if it finds the receiver in a map by node name, but it searches there for the
+// receiver's IP address. So pings, their answers and the news in the same packets had no checksum. A bit error in the
+// key of the field that names a ping's receiver made the ping valid for any node, and a restarted node was reported to
+// run twice. Packets of older builds, without a checksum, are accepted.
 const (
 	summedType = 12 // memberlist's hasCrcMsg
 	summedHead = 5

@@ -179,8 +179,8 @@ func balanceFollowers(names []string, records []*ebbv1.ShardRecord) {
 	}
 }
 
-// bestTransfer returns the follower that node to should replace. It is on a node that holds more than over replicas, in a
-// shard without a replica on to. Of these shards the one of highest hash is chosen.
+// bestTransfer returns the follower that node to should replace. It is on a node that holds more than over replicas, in
+// a shard without a replica on to. Of these shards the one of highest hash is chosen.
 func bestTransfer(to string, records []*ebbv1.ShardRecord, held map[string]int, over float64) *ebbv1.ReplicaRecord {
 	var best *ebbv1.ReplicaRecord
 	var bestWeight uint64

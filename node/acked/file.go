@@ -22,7 +22,7 @@ var (
 )
 
 // Load reads what an earlier process saved, except replicas for which there returns false. A missing file counts as
-// empty. After an error the returned Memory is empty or incomplete.
+// empty. After an error the returned Memory is empty.
 func Load(fsys fs.FS, name string, there func(Replica) bool) (*Memory, error) {
 	m := new(Memory)
 	raw, err := fs.ReadFile(fsys, name)

@@ -18,8 +18,7 @@ const (
 
 	// SegmentBytesDefault is the default size of a segment.
 	SegmentBytesDefault = 32 << 20
-	// SegmentBytesLeast is the least size of a segment with which entries still fit when segments are short; see
-	// Config.Short.
+	// SegmentBytesLeast is the smallest size that a log with small segments should use, so that entries fit.
 	SegmentBytesLeast = 1 << 20
 
 	segmentBytesMin   = 1 << 10
