@@ -26,7 +26,7 @@ func (c *Coordinator) evenly(ctx context.Context, table *Table, p *askPlan) {
 			}
 		}
 		if len(answers) < len(parts) || len(parts) < 2 {
-			continue // the answer lacks more than things of sets, or is that of its one shard
+			continue // a whole shard's part is missing, or one shard answered all
 		}
 		for k, room := range shard.GraphRooms(answers) {
 			if room == 0 {

@@ -111,9 +111,9 @@ func (h *hint) after(node string, term uint64) *hint {
 	return &hint{term: term}
 }
 
-// lost returns the node that this node's own replica observed to lead no more, if that was less than within ago and no
-// other leader is known. It returns "" otherwise, also if the replica never knew a leader: then it may have just been
-// created or started.
+// lost returns the former leader if this node's own replica saw the leadership end less than within ago, and no other
+// leader is known. It returns "" otherwise, also if the replica never knew a leader: then it may have just been created
+// or started.
 func (l *Leaders) lost(shard uint32, within time.Duration) (former string) {
 	if int(shard) >= len(l.hints) {
 		return ""

@@ -122,7 +122,7 @@ func (t *Table) marksLost() bool { return t.Version() >= proto.VersionLostReplic
 // answering ones. In the worst case it has none of maybe and all of gone: so a majority is certain if stay > gone. With
 // A lost now:
 //
-//	{A B C}                       2 > 1    certain, whoever else joins or leaves
+//	{A B C}                       2 > 1    certain, whatever other replicas join or leave
 //	{A B}                         1 = 1    nothing is left that could agree on anything
 //	{A B, C leaves}               1 = 1    {A B C} is led by B or C, {A B} is not
 //	{A B, D joins}                1 = 1    {A B D} is led, {A B} is not

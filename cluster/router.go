@@ -136,8 +136,8 @@ func leaderless(self string, table *Table, leaders *Leaders, shard uint32) bool 
 	return lostLeader(self, table, leaders, shard) != ""
 }
 
-// lostLeader returns the former leader if self's own replica of a shard recently observed that this node leads no more.
-// It returns "" if the replica did not observe that, or knows the present leader.
+// lostLeader returns the former leader of a shard if self's own replica recently saw the leadership end. It returns ""
+// if the replica did not see that, or knows the present leader.
 func lostLeader(self string, table *Table, leaders *Leaders, shard uint32) (former string) {
 	if _, holds := table.ReplicaOn(self, shard); !holds {
 		return ""

@@ -11,7 +11,7 @@ const (
 	clockSamples = 3
 	// clockFresh is how long a sample is valid.
 	clockFresh = 10 * time.Second
-	// anytime, as the earliest time of a sample, accepts every sample: for callers to whom clock jumps do not matter.
+	// anytime, as the earliest time of a sample, accepts every sample: for callers that ignore clock jumps.
 	anytime = time.Duration(math.MinInt64)
 )
 

@@ -24,7 +24,7 @@
 //	hello    version oldest session stream from to cluster
 //	welcome  version oldest cluster
 //	append, vote, prevote, timeoutnow
-//	         id group replica ttl command           replica: whom it is meant for
+//	         id group replica ttl command           replica: the receiver
 //	answer   id kind ok, then response if ok, else code text
 //	ping     sent cluster                           the sender's monotonic time
 //	pong     sent held wall cluster                 the answerer's wall clock
