@@ -210,7 +210,7 @@ func (m *Mux) Contacted() []string {
 	return out
 }
 
-// Silent returns the nodes from which no request has come for at least this time. It includes only nodes with a replica
+// Silent returns the nodes from which nothing has arrived for at least this time. It includes only nodes with a replica
 // that has ever sent one of ours a request.
 func (m *Mux) Silent(atLeast time.Duration) []string {
 	var out []string

@@ -30,7 +30,7 @@ type peer struct {
 	pressed     atomic.Bool  // its last report
 	diskFull    atomic.Bool  // its last report
 	contacted   atomic.Bool  // one of its replicas has sent us a request, or answered one
-	lastRequest atomic.Int64 // when it last sent us a request, on the monotonic clock; 0: no replica of it ever did
+	lastRequest atomic.Int64 // when its last frame arrived (monotonic clock); 0: no replica of it sent a request yet
 	reads       readQueue
 	snapshots   chan struct{} // a token for each snapshot under way
 	urgent      chan struct{} // likewise, for prioritized replicas
@@ -96,7 +96,7 @@ func (p *peer) session(timer <-chan time.Time, done <-chan struct{}) (*session, 
 // between nodes of the table; they may fail when one was removed.
 const forgetAfter = time.Minute
 
-// idle returns how long no caller has used the peer, and no request has come from its replicas.
+// idle returns how long no caller has used the peer, and nothing has arrived from its replicas.
 func (p *peer) idle() time.Duration {
 	return p.mux.mono() - time.Duration(max(p.used.Load(), p.lastRequest.Load()))
 }
