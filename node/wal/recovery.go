@@ -217,8 +217,8 @@ func (r *recovery) firstSequence() bool {
 	return ok
 }
 
-// replay applies a segment's batches up to the first missing one. It returns the offset there. why says what is wrong
-// with it; nil if the log may simply end there.
+// replay applies a segment's batches up to the first missing one. It returns the offset there. why says why no batch is
+// there; nil if a mark is there.
 func (r *recovery) replay(s *segment) (end int64, why error, err error) {
 	l := r.log
 	end, r.last = segmentHeaderLen, 0
