@@ -9,28 +9,29 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// What the coordinator holds of answers is charged to the budget of the request, which its context carries. A stage is
-// charged for what comes from the shards, and gives it back when it has made answers of it:
+// The memory that the coordinator needs for answers is charged to the request's budget, which the context carries. A
+// stage is charged for the answers of the shards, and refunds the charge when it has merged them:
 //
 //	local call     the node charges what each answer needs before it builds it
 //	remote call    room for the call is charged before it is sent, and the call says how much that is
-//	fold           what it takes to merge the parts of a question is charged before they are merged
+//	fold           the memory to merge the parts of a question is charged before they are merged
 //
-// A remote call begins with room for small answers. Those that do not fit are asked for again with more.
+// The first try of a remote call has room for small answers. Answers that do not fit are asked for again with more
+// room.
 const (
-	// roomFirst is how many bytes of answers a remote call takes at first, and roomPart how many more for each
-	// question.
+	// roomFirst is how many bytes of answers the first try of a remote call may return, and roomPart how many more for
+	// each question.
 	roomFirst = 32 << 10
 	roomPart  = 4 << 10
-	// roomGrowth is how many times more each further try takes, up to roomMost.
+	// roomGrowth is the factor by which each further try has more room, up to roomMost.
 	roomGrowth = 16
 	roomMost   = 32 << 20
-	// roomFactor is how many bytes of memory a byte of an answer may take, once it is decoded.
+	// roomFactor is how many bytes of memory one encoded byte of an answer may take once it is decoded.
 	roomFactor = 3
 )
 
-// charge charges for what the answers of a remote call may take, and tells the other node how much that is. share is
-// into how many calls what is left of the budget is divided.
+// charge charges the budget for the answers of a remote call, and puts the limit of their size into the request. The
+// rest of the budget is divided among share calls.
 func (call *askCall) charge(ctx context.Context, try, share int) *proto.Error {
 	b := budget.From(ctx)
 	if b == nil {
@@ -51,8 +52,8 @@ func (call *askCall) charge(ctx context.Context, try, share int) *proto.Error {
 	return b.Charge(ctx, roomFactor*room)
 }
 
-// settle keeps of what was charged what the answers hold. It drops the answers of a node that sends more than it was
-// told to, if there is no room.
+// settle reduces the charge to what the answers hold. If a node sent more than its limit and the budget has no room, it
+// drops the node's answers.
 func (call *askCall) settle(ctx context.Context) {
 	b := budget.From(ctx)
 	if b == nil || call.room == 0 {
@@ -73,7 +74,7 @@ func (call *askCall) settle(ctx context.Context) {
 	}
 }
 
-// stuck reports whether no answer of a call fits into what is left of the request's budget.
+// stuck reports whether no answer of a call fits into the rest of the request's budget.
 func (call *askCall) stuck() bool {
 	if !call.capped {
 		return false
@@ -86,17 +87,18 @@ func (call *askCall) stuck() bool {
 	return true
 }
 
-// asksAgain says of an error that the same node is to be asked again at once, with room for more.
+// asksAgain reports whether the error means that the same node can be asked again at once, with more room.
 func asksAgain(e *ebbv1.Error) bool {
 	return e.GetCode() == ebbv1.Code_CODE_OVERLOADED && e.GetRetryAfterUs() == 0
 }
 
-// overloaded says of an error that a node has no memory for the answer now. It is not asked again for this request.
+// overloaded reports whether the error means that a node has no memory for the answer now. Such a node is not asked
+// again for this request.
 func overloaded(e *ebbv1.Error) bool {
 	return e.GetCode() == ebbv1.Code_CODE_OVERLOADED && e.GetRetryAfterUs() > 0
 }
 
-// keep charges for a finished answer, for as long as the request lasts.
+// keep charges the budget for a finished answer, for as long as the request lasts.
 func keep(ctx context.Context, a *ebbv1.Answer) *proto.Error {
 	b := budget.From(ctx)
 	if b == nil || a == nil {
@@ -113,8 +115,8 @@ func keep(ctx context.Context, a *ebbv1.Answer) *proto.Error {
 	return nil
 }
 
-// distinctRequest is a request in which no question asks what another does, and for each of the given ones which of its
-// questions it is; nil when they all are different.
+// distinctRequest returns a request without repeated questions. For each original question, the indices give the
+// question of the new request that answers it; nil if no question is repeated.
 func distinctRequest(req *ebbv1.AskRequest) (*ebbv1.AskRequest, []int) {
 	firsts := proto.RepeatedQuestions(req.GetQuestions())
 	if firsts == nil {
@@ -133,7 +135,8 @@ func distinctRequest(req *ebbv1.AskRequest) (*ebbv1.AskRequest, []int) {
 	return withQuestions(req, once, nil), at
 }
 
-// spread gives every question the answer of the one that was asked for it. Equal questions share it.
+// spread copies the answers of distinct questions to all questions of the original request. Equal questions share one
+// answer.
 func spread(answers []*ebbv1.Answer, at []int) []*ebbv1.Answer {
 	if at == nil {
 		return answers
@@ -145,5 +148,5 @@ func spread(answers []*ebbv1.Answer, at []int) []*ebbv1.Answer {
 	return out
 }
 
-// AnswerSize returns about how many bytes of memory an answer holds.
+// AnswerSize returns approximately how many bytes of memory an answer holds.
 func AnswerSize(a *ebbv1.Answer) int { return shard.AnswerSize(a) }

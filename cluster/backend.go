@@ -6,21 +6,19 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Backend applies commands to the shards of one node and asks them. A local
-// node, a remote peer and a map in a test satisfy it without knowing each other.
+// Backend applies commands to the shards of one node and asks these shards questions. The implementations are a local
+// node, a connection to a remote peer and a map in a test.
 //
-// Both methods answer position by position. What concerns one shard stands in
-// that position's error (NOT_LEADER above all); a returned error concerns the
-// whole call. UNREACHABLE as such an error promises that nothing was sent; an
-// Apply that broke later is UNKNOWN_OUTCOME. Requests and answers belong to the
-// receiver after the call: the caller must not write to them.
+// Both methods answer in the order of the request. An error of one shard stands in the answer at that position, above
+// all NOT_LEADER. A returned error concerns the whole call. If that error is UNREACHABLE, nothing was sent; an Apply
+// that failed later returns UNKNOWN_OUTCOME. Requests and answers belong to the receiver after the call: the caller
+// must not write to them.
 type Backend interface {
 	Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
 	Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error)
 }
 
-// Peers finds the Backend of another node by its name. An error means that
-// nothing was sent.
+// Peers finds the Backend of another node by the node's name. After an error, nothing was sent.
 type Peers interface {
 	Backend(node string) (Backend, error)
 }

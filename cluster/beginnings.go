@@ -10,12 +10,12 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Rates of a namespace on event time begin with the events of all its shards (shard.Beginnings). So a request that asks
-// for trends asks every shard, once a namespace, what it knows of that, in the same calls. Coverage counts these shards
-// in, and one that does not answer makes the answer incomplete, as where it holds keys.
+// In a namespace on event time, rates begin with the events of all its shards (shard.Beginnings). So a request that
+// asks for trends asks every shard, once per namespace and in the same calls, when its rates begin. The coverage counts
+// these shards. If one of them does not answer, the answer is incomplete, as if the shard held a key.
 
-// begins reports whether the answer to a question says when rates of its namespace begin, and all shards decide that.
-// What a key holds, with both half-lives, says it too, unless it stays in its namespace.
+// begins reports whether the answer needs to know when the rates of its namespace begin, and all shards decide that. An
+// export of a key with both half-lives needs it too, unless the export stays in its namespace.
 func begins(table *Table, q *ebbv1.Question) bool {
 	if q.GetTrend() == nil && (!q.GetExport().GetBoth() || q.GetExport().GetSameNamespace()) {
 		return false
@@ -24,7 +24,7 @@ func begins(table *Table, q *ebbv1.Question) bool {
 	return table.Version() >= proto.VersionUnited && proto.OnEventTime(ns) && ns.GetSlowHalfLifeUs() > 0
 }
 
-// beginnings are the namespaces whose shards are asked when rates begin, and where the parts are.
+// beginnings are the namespaces whose shards are asked when rates begin, and the positions of these parts.
 type beginnings []beginningParts
 
 type beginningParts struct {
@@ -34,7 +34,7 @@ type beginningParts struct {
 	failed    error             // of reading them
 }
 
-// note notes the namespace of a question.
+// note adds the namespace of a question if its answer needs to know when rates begin.
 func (b *beginnings) note(table *Table, q *ebbv1.Question) {
 	if name := table.Namespace(q.GetNamespace()).GetName(); begins(table, q) && b.of(name) == nil {
 		*b = append(*b, beginningParts{namespace: name})
@@ -50,7 +50,7 @@ func (b beginnings) of(namespace string) *beginningParts {
 	return nil
 }
 
-// addBeginnings asks all shards when rates of the namespaces that were noted begin.
+// addBeginnings adds parts that ask all shards when the rates of the noted namespaces begin.
 func (p *askPlan) addBeginnings(table *Table) {
 	for i := range p.begin {
 		p.begin[i].first = len(p.parts)
@@ -65,7 +65,7 @@ func (p *askPlan) addBeginnings(table *Table) {
 	}
 }
 
-// foldBeginning makes an answer of the parts of a question, and of what all shards say of when rates begin.
+// foldBeginning merges the parts of a question into an answer, given when rates begin by the answers of all shards.
 func (p *askPlan) foldBeginning(
 	ctx context.Context, q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage,
 ) *ebbv1.Answer {
@@ -99,7 +99,7 @@ func (p *askPlan) foldBeginning(
 	})
 }
 
-// read reads what the shards have said, once for all questions about the namespace.
+// read decodes the shards' answers, once for all questions about the namespace.
 func (b *beginningParts) read(parts []askPart) (*shard.Beginnings, error) {
 	if b.begin == nil && b.failed == nil {
 		b.begin, b.failed = shard.ReadBeginnings(answered(parts))
@@ -107,7 +107,8 @@ func (b *beginningParts) read(parts []askPart) (*shard.Beginnings, error) {
 	return b.begin, b.failed
 }
 
-// coverBeginning counts a shard in that was asked when rates begin: once, if it was asked for keys too.
+// coverBeginning adds to the coverage a shard that was asked when rates begin. A shard that was also asked for keys
+// counts once.
 func coverBeginning(c *ebbv1.Coverage, parts []askPart, other *askPart) {
 	number, answer := other.question.Shard, other.answer
 	failed := answer.GetError() != nil || answer.GetValue() == nil

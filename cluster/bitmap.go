@@ -9,8 +9,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// spreads says whether the bitmaps of a question are in several shards, or are not known yet, so that no shard can
-// answer it.
+// spreads reports whether no single shard can answer a question about bitmaps: they are in several shards, or patterns
+// name them.
 func spreads(table *Table, q *ebbv1.Question) bool {
 	if len(proto.BitmapExprs(q)) == 0 || proto.BySlice(table.Namespace(q.GetNamespace())) {
 		return false
@@ -20,8 +20,9 @@ func spreads(table *Table, q *ebbv1.Question) bool {
 	return len(keys) == 0 || len(proto.QuestionPatterns(q)) > 0 || !allOn(table, namespace, keys[1:], table.ShardOf(namespace, keys[0]))
 }
 
-// spreadAsk is a question about bitmaps of several shards: what each can compute is fetched, some slices at a time.
-// Without one of them there is no answer, also where partial answers are allowed: the others would say something else.
+// spreadAsk is a question about bitmaps of several shards: the parts that each shard can compute are fetched, some
+// slices at a time. If one shard fails, there is no answer, even where partial answers are allowed: without its bitmaps
+// the result would be wrong.
 type spreadAsk struct {
 	c         *Coordinator
 	ctx       context.Context
@@ -31,13 +32,13 @@ type spreadAsk struct {
 	coverage  *ebbv1.Coverage
 	covered   map[uint32]bool
 	rounds    []*budget.Request // the last ones, oldest first
-	readable  int               // of how many rounds answers may still be read
+	readable  int               // the answers of how many rounds may still be read
 }
 
-// reads says how many rounds it takes to fetch something of all parts: two of each part may be in use.
+// reads sets how many rounds it takes to fetch one step of all parts. Two steps of each part may be in use at once.
 func (s *spreadAsk) reads(rounds int) { s.readable = max(s.readable, 2*rounds) }
 
-// letGo gives back what rounds were charged, but for the last few.
+// letGo refunds the charges of all rounds except the last ones, whose number is given.
 func (s *spreadAsk) letGo(but int) {
 	for len(s.rounds) > but {
 		s.rounds[0].Close()
@@ -80,7 +81,7 @@ func (s *spreadAsk) answer(q *ebbv1.Question) (*ebbv1.Answer, error) {
 
 func (s *spreadAsk) home(key []byte) uint32 { return s.table.ShardOf(s.namespace, key) }
 
-// fetch asks for parts of expressions.
+// fetch asks the shards for parts of expressions.
 func (s *spreadAsk) fetch(list []shard.BitmapFetch) ([]*ebbv1.ShardAnswer, error) {
 	questions := make([]*ebbv1.ShardQuestion, len(list))
 	for i, f := range list {
@@ -90,7 +91,7 @@ func (s *spreadAsk) fetch(list []shard.BitmapFetch) ([]*ebbv1.ShardAnswer, error
 	return s.ask(questions)
 }
 
-// ask asks shards, all at once, and needs an answer of each.
+// ask asks all shards at once, and fails unless each of them answers.
 func (s *spreadAsk) ask(questions []*ebbv1.ShardQuestion) ([]*ebbv1.ShardAnswer, error) {
 	round := &askPlan{req: s.plan.req, consistency: s.plan.consistency}
 	for _, q := range questions {
@@ -122,8 +123,8 @@ func (s *spreadAsk) ask(questions []*ebbv1.ShardQuestion) ([]*ebbv1.ShardAnswer,
 	return answers, nil
 }
 
-// whole is all ids of an expression over several shards, as one that holds them itself. They have to go into so many
-// bytes, and are for a key.
+// whole returns all ids of an expression over several shards, as an expression that contains them. They must fit into
+// room bytes; key, which is to hold them, is for the error text.
 func (s *spreadAsk) whole(key []byte, x *ebbv1.BitmapExpr, room int) (*ebbv1.BitmapExpr, error) {
 	g, refused := shard.SpreadBitmaps(bitmapQuestion(s.namespace, x), s.home)
 	if refused != nil {

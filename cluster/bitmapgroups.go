@@ -11,23 +11,23 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// groupsRoom is how many bytes of a set are sent at a time to those who count it by their bitmaps: to each shard so
-// many at most, and to all together what a node takes in a call.
+// groupsRoom is how many bytes of a set are sent at a time to one shard that counts the set by its bitmaps.
+// groupsRoomAll is the limit for all shards together: one call to a node must be able to carry it.
 const (
 	groupsRoom    = 1 << 20
 	groupsRoomAll = 3 << 20
 )
 
-// groupSum is what has been counted so far.
+// groupSum is the counts so far.
 type groupSum struct {
-	whole  bool // count is that of the whole set
+	whole  bool // count is for the whole set
 	count  uint64
 	counts map[string]uint64
 	asOf   int64
 }
 
-// groups counts a set by bitmaps of whatever shards. A shard that has the whole set evaluates it there; others are sent
-// its containers, some slices at a time, and count them with each of their bitmaps.
+// groups counts a set by bitmaps of any shards. A shard that holds the whole set evaluates it locally. Other shards
+// receive the containers of the set, some slices at a time, and count them by each of their bitmaps.
 func (s *spreadAsk) groups(ask *ebbv1.BitmapGroupsQuestion) (*ebbv1.Answer, error) {
 	keys, err := s.c.members(s.ctx, s.plan.req, s.namespace, ask)
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *spreadAsk) groups(ask *ebbv1.BitmapGroupsQuestion) (*ebbv1.Answer, erro
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Groups{Groups: out}}, nil
 }
 
-// members are the bitmaps to count by: those named, and those that match, each once. How many these are is known, and
-// limited, before any is read.
+// members returns the bitmaps to count by: those that are named and those that match, each once. Their number is known,
+// and checked against the limit, before any bitmap is read.
 func (c *Coordinator) members(ctx context.Context, of *ebbv1.AskRequest, namespace string, ask *ebbv1.BitmapGroupsQuestion) ([][]byte, error) {
 	keys := slices.Clone(ask.GetKeys())
 	if len(ask.GetPatterns()) > 0 {
@@ -95,7 +95,8 @@ func (c *Coordinator) members(ctx context.Context, of *ebbv1.AskRequest, namespa
 	return keys, nil
 }
 
-// countElsewhere gathers the set, and sends some slices of it at a time to those who have bitmaps to count it by.
+// countElsewhere computes the set, some slices at a time, and sends these slices to the shards that hold bitmaps to
+// count by.
 func (s *spreadAsk) countElsewhere(sum *groupSum, ask *ebbv1.BitmapGroupsQuestion, at map[uint32][][]byte) error {
 	g, refused := shard.SpreadBitmaps(&ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: ask}}, s.home)
 	if refused != nil {
@@ -123,7 +124,7 @@ func (s *spreadAsk) countElsewhere(sum *groupSum, ask *ebbv1.BitmapGroupsQuestio
 	return nil
 }
 
-// countAt counts a set by the bitmaps of some shards, each asked by itself, and says how many ids the set has.
+// countAt counts a set by the bitmaps of some shards, with one question to each shard, and returns the size of the set.
 func (s *spreadAsk) countAt(sum *groupSum, set *ebbv1.BitmapExpr, in *ebbv1.BitRange, at map[uint32][][]byte) (ids uint64, err error) {
 	var questions []*ebbv1.ShardQuestion
 	for _, number := range slices.Sorted(maps.Keys(at)) {

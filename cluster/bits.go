@@ -13,9 +13,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Bits is the friendly door to bitmaps: each change becomes a command, so that each says what it has changed. Like
-// Increment it waits, within the context's deadline, for shards that are electing a leader. Changes that were not
-// applied are listed; if none was, that is the error.
+// Bits changes bitmaps. Each change becomes a command of its own, so the response says for each what it changed. Like
+// Increment, Bits waits within the context's deadline for shards that are electing a leader. The response lists changes
+// that were not applied; if none was applied, Bits returns an error.
 func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	req, refused := proto.UnpackBits(req)
 	if refused == nil {
@@ -47,7 +47,7 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	commands := newBitCommands(namespace, req)
 	for i, change := range req.GetChanges() {
 		if len(change.GetIds()) == 0 && change.GetRange() == nil {
-			continue // strings to be taken out that have no ids
+			continue // the strings to be removed have no ids
 		}
 		edits := &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{proto.EditOf(change)}}
 		commands.add(table.ShardOf(namespace, change.GetKey()), i, uint64(i), edits)
@@ -55,19 +55,19 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	return commands.make(ctx, r, table)
 }
 
-// bitCommands are the commands that make the changes of a request.
+// bitCommands collects the commands for the changes of a request.
 type bitCommands struct {
 	namespace string
 	request   *ebbv1.BitsRequest
 	list      []*bitCommand
-	open      map[uint32]*bitCommand // by shard: those that take more edits
+	open      map[uint32]*bitCommand // by shard: commands that take more edits
 }
 
 type bitCommand struct {
 	shard uint32
 	part  uint64 // which command of the request it is
 	edits *ebbv1.BitEdits
-	of    []int // by edit: its change
+	of    []int // for each edit, the position of its change
 	size  int
 }
 
@@ -75,9 +75,9 @@ func newBitCommands(namespace string, req *ebbv1.BitsRequest) *bitCommands {
 	return &bitCommands{namespace: namespace, request: req, open: map[uint32]*bitCommand{}}
 }
 
-// add takes edits of a change that fit a command. Those of several changes share one where the request asks for it. If
-// a bitmap is made anew between two tries, such a command has another key and is applied again: to set or clear twice
-// is to do it once, but to flip is not.
+// add puts edits of a change into a command. If the request asks for it, several changes share one command. If a bitmap
+// is created anew between two tries, such a command has another key and is applied again. To set or clear twice has the
+// effect of once, but to flip does not, so flips never share a command.
 func (b *bitCommands) add(shard uint32, change int, part uint64, edits *ebbv1.BitEdits) {
 	size, c := pb.Size(edits), b.open[shard]
 	alone := !b.request.GetTogether() || b.request.GetChanges()[change].GetOp() == ebbv1.BitOp_BIT_OP_FLIP
@@ -89,7 +89,7 @@ func (b *bitCommands) add(shard uint32, change int, part uint64, edits *ebbv1.Bi
 		c.part = xxh3.Hash(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, c.part), part))
 	}
 	if alone {
-		delete(b.open, shard) // what follows comes after it
+		delete(b.open, shard) // later edits must come after this command
 	}
 	c.size += size
 	c.edits.Edits = append(c.edits.Edits, edits.GetEdits()...)
@@ -98,7 +98,7 @@ func (b *bitCommands) add(shard uint32, change int, part uint64, edits *ebbv1.Bi
 	}
 }
 
-// make applies the commands.
+// make applies the commands and collects the results of the changes.
 func (b *bitCommands) make(ctx context.Context, r *Router, table *Table) (*ebbv1.BitsResponse, error) {
 	apply := &ebbv1.ApplyRequest{}
 	for _, c := range b.list {
@@ -121,8 +121,8 @@ func (b *bitCommands) make(ctx context.Context, r *Router, table *Table) (*ebbv1
 	return mergeBits(merged)
 }
 
-// share adds the result of a command to those of its changes. What it changed is said of the first that it did not
-// refuse.
+// share adds the result of a command to the results of its changes. What the command changed is credited to the first
+// change that it did not refuse.
 func (c *bitCommand) share(result *ebbv1.CommandResult, results []*ebbv1.CommandResult) {
 	refused := map[int]bool{}
 	for _, refusal := range result.GetRefused() {
@@ -143,11 +143,11 @@ func (c *bitCommand) share(result *ebbv1.CommandResult, results []*ebbv1.Command
 	}
 }
 
-// mergeBits makes an answer of what became of each change.
+// mergeBits makes a response from the results of all changes.
 func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
 	resp := &ebbv1.BitsResponse{}
 	var worst *ebbv1.Error
-	settled := 0 // changes that were made in part and refused for good: no error of the request, which callers would send again
+	settled := 0 // changes made in part and refused for good: not an error of the request, or callers would repeat it
 	for i, result := range applied.GetResults() {
 		resp.Changed = append(resp.Changed, result.GetChanged())
 		e := errorIn(result)
@@ -171,8 +171,8 @@ func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
 	return resp, nil
 }
 
-// madeInPart is the error of a change that was refused when a part of it had been made. If the rest may be made later,
-// the outcome is unknown, since any other code says that the change was not made. If the rest is refused for good, the
+// madeInPart returns the error of a change that was refused after a part of it was made. If a retry may make the rest,
+// the outcome is unknown, since any other code says that nothing was changed. If the rest is refused for good, the
 // error keeps its code, and the response also says how much was changed.
 func madeInPart(refused *ebbv1.Error) *proto.Error {
 	e := proto.FromWire(refused)
@@ -184,7 +184,7 @@ func madeInPart(refused *ebbv1.Error) *proto.Error {
 	return e.WithHint("look which ids are in, or send it again under the same idempotency key: under another, ids would be flipped twice")
 }
 
-// mayBeLater says whether what was refused may be taken if it is sent again.
+// mayBeLater reports whether a refused change may be accepted if it is sent again.
 func mayBeLater(e *ebbv1.Error) bool {
 	switch code := e.GetCode(); code / 1000 {
 	case 1, 4:

@@ -14,33 +14,34 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Control is the state machine of group 0: node records, placement and namespaces. It is a function of its log and
-// nothing else: no clock, no I/O, no randomness. One goroutine applies; any number may read Table at the same time.
+// Control is the state machine of the control group, group 0: node records, placement, namespaces and tokens. Its state
+// depends on its log alone: no clock, no I/O, no randomness. One goroutine applies; any number may read Table at the
+// same time.
 type Control struct {
 	applied uint64
 	table   atomic.Pointer[Table] // swapped whole, never written to
-	// changes counts those changes of each namespace that begin an era in a
-	// shard. Shards keep a chain of them, so they are limited. A shard that
-	// misses some versions sees no more changes, so it never refuses one.
+	// changes counts, by namespace, the changes after which shards begin a new era. Shards keep a list of eras, so
+	// their number is limited. A shard that skips versions never sees more changes than are counted here, so it never
+	// refuses one.
 	changes map[string]uint32
 	purges  purges
 	clients clientChanges
 	limits  ControlLimits
 }
 
-// ControlLimits bound what the control group remembers. All its members must use the same ones, for they decide
-// results.
+// ControlLimits bound how much history the control group keeps. They affect results, so all its members must use the
+// same limits.
 type ControlLimits struct {
-	HalfLifeChanges uint32 // a namespace: of its half-life, and of whatever else SameArithmetic compares
+	HalfLifeChanges uint32 // per namespace: changes of its half-life, or of anything else that SameArithmetic compares
 	ClientChanges   int    // see clientChanges
 }
 
-// DefaultControlLimits are the limits of production.
+// DefaultControlLimits returns the limits of production.
 func DefaultControlLimits() ControlLimits {
 	return ControlLimits{HalfLifeChanges: proto.HalfLifeChangesMax, ClientChanges: clientChangesMax}
 }
 
-// SetLimits puts other limits in the place of the default ones, before the first entry.
+// SetLimits replaces the default limits. It must be called before the first entry is applied.
 func (c *Control) SetLimits(l ControlLimits) { c.limits = l }
 
 // NewControl returns the state before the first entry: a table without cluster
@@ -62,8 +63,8 @@ func (c *Control) Table() *Table { return c.table.Load() }
 // applies may call it.
 func (c *Control) Applied() uint64 { return c.applied }
 
-// CheckControlCommand reports why Apply would not take raw: it is malformed, or
-// written by a newer version. Proposers check before they append.
+// CheckControlCommand returns why Apply would panic on raw: CORRUPT if it is malformed, NEWER_VERSION if a newer
+// version wrote it. Proposers check before they append.
 func CheckControlCommand(raw []byte) *proto.Error {
 	_, err := parseControlCommand(raw)
 	return err
@@ -83,10 +84,9 @@ func parseControlCommand(raw []byte) (*ebbv1.ControlCommand, *proto.Error) {
 	return cmd, nil
 }
 
-// Apply applies one entry of the log and returns its result; nil for an entry
-// that was applied before. Refusals are part of the result. Committed bytes
-// that CheckControlCommand would refuse panic: going on would make this replica
-// differ from the others.
+// Apply applies one entry of the log and returns its result; nil for an entry that was applied before. The result also
+// reports refusals. Apply panics on committed bytes that CheckControlCommand refuses: otherwise this replica would
+// diverge from the others.
 func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 	if index <= c.applied {
 		return nil
@@ -111,7 +111,7 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 	return result
 }
 
-// execute does what a command says.
+// execute carries out a command.
 func (c *Control) execute(cmd *ebbv1.ControlCommand) (result *ebbv1.ControlResult, err *proto.Error) {
 	result = new(ebbv1.ControlResult)
 	switch body := cmd.Body.(type) {
@@ -157,8 +157,8 @@ func (c *Control) execute(cmd *ebbv1.ControlCommand) (result *ebbv1.ControlResul
 	return result, err
 }
 
-// initCluster gives the cluster its identity. Every node of a bootstrap may
-// propose it; the first one counts and the others learn what it said.
+// initCluster gives the cluster its identity. Every node of a bootstrap may propose it; the first command takes effect,
+// and the results of the others return the same identity.
 func (c *Control) initCluster(cmd *ebbv1.InitCluster) *proto.Error {
 	if c.Table().ClusterID() != "" {
 		return nil
@@ -223,8 +223,8 @@ func (c *Control) setNamespace(req *ebbv1.SetNamespaceRequest) (*ebbv1.Namespace
 	return want, nil
 }
 
-// mergeNamespace fills what the request leaves out from what the namespace has,
-// or from the defaults when it is new, and checks the whole.
+// mergeNamespace fills in the settings that the request leaves out, from the present namespace or, for a new one, from
+// the defaults. Then it checks all settings.
 func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespace, *proto.Error) {
 	table := c.Table()
 	want := pb.Clone(request).(*ebbv1.Namespace)
@@ -277,9 +277,9 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	return want, proto.CheckSecondHalfLife(want)
 }
 
-// forgetNewer removes from a definition what nodes of older builds would drop silently. Such nodes may be there while
-// this storage version is in force, and all replicas of the control group must decide alike. The node that receives a
-// request refuses it (see node).
+// forgetNewer removes settings that nodes of older builds would drop silently. Such nodes may be members under this
+// storage version, and all replicas of the control group must decide the same. The node that receives such a request
+// refuses it (see node).
 func forgetNewer(version uint32, ns *ebbv1.Namespace) {
 	if version < proto.VersionDeletion {
 		ns.Budget = nil
@@ -292,15 +292,15 @@ func forgetNewer(version uint32, ns *ebbv1.Namespace) {
 	}
 }
 
-// setsClock says whether a change sets the event clock of a namespace to a time.
+// setsClock reports whether a change sets the event clock of a namespace to a time.
 func setsClock(want, have *ebbv1.Namespace) bool {
 	set := want.GetClockSetting()
 	return set.GetTimeUs() != 0 && set.GetEpoch() != have.GetClockSetting().GetEpoch()
 }
 
-// mergeClock gives a setting of the event clock its epoch: the version that the namespace will have. A namespace whose
-// clock becomes an event clock begins an epoch, too, so that what was seen of one that was deleted before is not taken
-// for its own. base is its version before.
+// mergeClock gives a setting of the event clock its epoch: the version that the namespace will have. base is its
+// version before. A namespace that changes to an event clock also begins an epoch. Otherwise the clock of a deleted
+// namespace of the same name could be taken for the new one's.
 func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Error {
 	set := want.GetClockSetting()
 	if c.Table().Version() < proto.VersionEventClocks {
@@ -312,7 +312,7 @@ func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Er
 	case set != nil && have != nil && pb.Equal(set, have.GetClockSetting()):
 		want.ClockSetting = nil
 	case set != nil && have != nil && set.GetEpoch() == 0:
-		was := pb.CloneOf(have) // shards go by what they have
+		was := pb.CloneOf(have) // shards compare with their present settings
 		was.ClockSetting = set
 		if err := proto.CheckClockSetting(was); err != nil {
 			return err
@@ -323,12 +323,12 @@ func (c *Control) mergeClock(want, have *ebbv1.Namespace, base uint64) *proto.Er
 	case event && have.GetClockSetting() == nil:
 		want.ClockSetting = &ebbv1.ClockSetting{Epoch: base + 1}
 	default:
-		want.ClockSetting = nil // of a copy: the new namespace has a clock of its own
+		want.ClockSetting = nil // it was copied from another namespace: the new one has its own clock
 	}
 	return nil
 }
 
-// countChange refuses one change too many of what stored values mean.
+// countChange refuses a change of what stored values mean, if there were too many such changes.
 func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
 	if have == nil || !setsClock(want, have) && proto.SameArithmetic(want, have) &&
 		want.GetSlowHalfLifeUs() == have.GetSlowHalfLifeUs() {
@@ -342,8 +342,8 @@ func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
 	return nil
 }
 
-// putNode replaces what a member says of itself. A node that is none is refused, and
-// one with another disk than it had: both have to join.
+// putNode replaces the record that a member keeps of itself. It refuses a node that is not a member, and one whose disk
+// is not the recorded one: both have to join.
 func (c *Control) putNode(record *ebbv1.NodeRecord) *proto.Error {
 	table := c.Table()
 	have := table.Node(record.GetName())
@@ -398,8 +398,8 @@ func put[R any](list []R, record R, name func(R) string) []R {
 	return slices.Insert(list, i, record)
 }
 
-// hashSeed draws the seed of a namespace's hashes out of the cluster's random
-// id, so that all replicas draw the same and no two clusters do. It is never 0.
+// hashSeed derives the seed of a namespace's hashes from the cluster's random id, so all replicas compute the same seed
+// and other clusters another one. It is never 0.
 func hashSeed(clusterID, name string) uint64 {
 	b := binary.AppendUvarint(nil, uint64(len(clusterID)))
 	b = append(b, clusterID...)

@@ -7,25 +7,25 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A client sends a change again if its answer is lost. The first try may be late on the network, and come after the
-// second one and after other changes that were acknowledged then: a namespace that was undeleted would be deleted
-// again. So the control group keeps the idempotency keys of the last changes of clients, and what became of them:
+// A client repeats a change if the answer is lost. The network may delay the first try, so that it arrives after the
+// second one and after later changes that were acknowledged: then a namespace that was undeleted would be deleted
+// again. So the control group keeps the idempotency keys of the last client changes, and their outcomes:
 //
 //	delete orders, key 7        try 1, late       - - - - - - - - - - - - - - - > has the result of try 2
 //	delete orders, key 7        try 2 > deleted
 //	undelete orders, key 8                           > undeleted
 type clientChanges []clientChange
 
-// clientChange is a change that was applied, or refused for good: then with why.
+// clientChange is a change that was applied, or that was refused for good with the given error.
 type clientChange struct {
 	hi, lo  uint64
 	refused *ebbv1.Error
 }
 
-// clientChangesMax is how many are kept: hundreds of times more than clients make while a message may be late.
+// clientChangesMax is how many changes are kept: hundreds of times more than clients make while a message may be late.
 const clientChangesMax = 4096
 
-// find returns the change that came with a key before.
+// find returns the earlier change with the same key.
 func (s clientChanges) find(key *ebbv1.IdempotencyKey) (clientChange, bool) {
 	i := slices.IndexFunc(s, func(c clientChange) bool { return c.hi == key.GetHi() && c.lo == key.GetLo() })
 	if i < 0 {
@@ -34,8 +34,8 @@ func (s clientChanges) find(key *ebbv1.IdempotencyKey) (clientChange, bool) {
 	return s[i], true
 }
 
-// with returns the changes with one more, which replaces the oldest if there are more than most. A refusal that says to
-// try again is not kept: the proposer itself tries again, with the same key.
+// with appends a change, and drops the oldest if there are more than most. A refusal that asks for a retry is not kept:
+// the proposer retries with the same key.
 func (s clientChanges) with(key *ebbv1.IdempotencyKey, err *proto.Error, most int) clientChanges {
 	if err != nil && (err.Code == ebbv1.Code_CODE_STARTING || err.Code == ebbv1.Code_CODE_TOO_STALE) {
 		return s
@@ -46,7 +46,7 @@ func (s clientChanges) with(key *ebbv1.IdempotencyKey, err *proto.Error, most in
 	return append(s, clientChange{key.GetHi(), key.GetLo(), err.Wire()})
 }
 
-// wire returns what a snapshot has of them.
+// wire returns the changes as a snapshot stores them.
 func (s clientChanges) wire() []*ebbv1.ClientChange {
 	out := make([]*ebbv1.ClientChange, len(s))
 	for i, c := range s {
@@ -67,7 +67,8 @@ func parseClientChanges(wire []*ebbv1.ClientChange) (clientChanges, error) {
 	return out, nil
 }
 
-// keyOf returns the idempotency key of a command, nil without one, and below the storage version that keeps them.
+// keyOf returns the idempotency key of a command. It returns nil if the command has none, or if the storage version in
+// force does not keep keys.
 func (c *Control) keyOf(cmd *ebbv1.ControlCommand) *ebbv1.IdempotencyKey {
 	if c.Table().Version() < proto.VersionClientChanges {
 		return nil
@@ -75,7 +76,7 @@ func (c *Control) keyOf(cmd *ebbv1.ControlCommand) *ebbv1.IdempotencyKey {
 	return cmd.GetIdempotencyKey()
 }
 
-// repeated returns the result of a command that came before: why it was refused, or the namespace as it is now.
+// repeated returns the result of a repeated command: the earlier refusal, or the namespace as it is now.
 func (c *Control) repeated(cmd *ebbv1.ControlCommand, before clientChange) *ebbv1.ControlResult {
 	result := &ebbv1.ControlResult{Error: before.refused}
 	var name string

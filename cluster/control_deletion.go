@@ -12,21 +12,21 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// The life of a namespace. Each arrow is an entry of the control group's log and raises its version, so that shards
-// learn of it as of any other change:
+// The life of a namespace. Each arrow is an entry of the control group's log and raises the namespace's version, so
+// that shards learn of the change as they do of any other:
 //
 //	            DeleteNamespace             BeginPurge            NamespacesPurged of all shards
 //	live ----------------------> in grace --------------> purging --------------------------------> gone
 //	     <----------------------
 //	            UndeleteNamespace
 //
-// Only the leader of the control group compares a clock with the end of the grace time. What it proposes decides, so
-// no clocks of different nodes are compared.
+// Only the leader of the control group compares a clock with the end of the grace time. The proposed entry decides, so
+// clocks of different nodes are never compared.
 //
-// INVARIANT reborn-above: a namespace that is made after others were purged has a version above all of theirs. A shard
-// keeps the definition of a purged namespace, which refuses older ones, and takes a newer one for a new namespace.
+// INVARIANT reborn-above: a namespace that is created after others were purged has a version above all theirs. A shard
+// keeps the definition of a purged namespace: it refuses older versions and treats a newer one as a new namespace.
 
-// purges are the shards that hold nothing of a namespace that is being purged, by its name, in order. The lists are
+// purges lists, by namespace that is being purged, the shards that hold nothing of it any more, in order. The lists are
 // never written to: views share them.
 type purges map[string][]uint32
 
@@ -70,7 +70,7 @@ func (c *Control) deleteNamespace(cmd *ebbv1.DeleteNamespace) (*ebbv1.Namespace,
 	return have, nil
 }
 
-// undeleteNamespace returns the namespace as it is after the command. One that is not deleted stays as it is.
+// undeleteNamespace returns the namespace as it is after the command. A namespace that is not deleted does not change.
 func (c *Control) undeleteNamespace(req *ebbv1.UndeleteNamespaceRequest) (*ebbv1.Namespace, *proto.Error) {
 	table := c.Table()
 	if err := checkDeletionVersion(table); err != nil {
@@ -88,13 +88,13 @@ func (c *Control) undeleteNamespace(req *ebbv1.UndeleteNamespaceRequest) (*ebbv1
 	return c.changeDeletion(have, nil), nil
 }
 
-// beginPurge ends the grace time of a namespace that has not changed since it was looked at.
+// beginPurge ends the grace time of a namespace, if the namespace has not changed since the command was proposed.
 func (c *Control) beginPurge(cmd *ebbv1.BeginPurge) *proto.Error {
 	have := c.Table().Deleted(cmd.GetName())
 	if d := have.GetDeletion(); d != nil && !d.GetPurging() && have.GetVersion() == cmd.GetVersion() {
 		c.changeDeletion(have, &ebbv1.NamespaceDeletion{DeletedUs: d.GetDeletedUs(), PurgeUs: d.GetPurgeUs(), Purging: true})
 	}
-	return nil // otherwise it was undeleted, or proposed twice
+	return nil // otherwise it was undeleted, or the command was proposed twice
 }
 
 func (c *Control) changeDeletion(have *ebbv1.Namespace, d *ebbv1.NamespaceDeletion) *ebbv1.Namespace {
@@ -107,7 +107,8 @@ func (c *Control) changeDeletion(have *ebbv1.Namespace, d *ebbv1.NamespaceDeleti
 	return want
 }
 
-// namespacesPurged notes what a shard has purged. A namespace that all shards have purged leaves the table.
+// namespacesPurged records which namespaces a shard has purged. A namespace that all shards have purged leaves the
+// table.
 func (c *Control) namespacesPurged(cmd *ebbv1.NamespacesPurged) *proto.Error {
 	table := c.Table()
 	if cmd.GetShard() == 0 || !table.Has(cmd.GetShard()) {
@@ -118,7 +119,7 @@ func (c *Control) namespacesPurged(cmd *ebbv1.NamespacesPurged) *proto.Error {
 	for _, p := range cmd.GetNamespaces() {
 		have := table.Deleted(p.GetName())
 		if !have.GetDeletion().GetPurging() || have.GetVersion() != p.GetVersion() {
-			continue // it was restored, or all of this was said before
+			continue // it was restored, or this was reported before
 		}
 		shards := c.purges[p.GetName()]
 		i, known := slices.BinarySearch(shards, cmd.GetShard())
@@ -147,7 +148,7 @@ func (c *Control) namespacesPurged(cmd *ebbv1.NamespacesPurged) *proto.Error {
 	return nil
 }
 
-// wire returns what a snapshot has of them.
+// wire returns the purges as a snapshot stores them.
 func (p purges) wire(t *Table) (list []*ebbv1.NamespacePurge) {
 	for _, ns := range t.AllNamespaces() {
 		if shards := p[ns.GetName()]; len(shards) > 0 {
@@ -192,13 +193,13 @@ func (t *Table) Deleted(name string) *ebbv1.Namespace {
 // AllNamespaces returns all namespaces, deleted or not, by name.
 func (t *Table) AllNamespaces() []*ebbv1.Namespace { return t.wire.GetNamespaces() }
 
-// DeletedNamespaces returns those that are deleted, by name.
+// DeletedNamespaces returns the deleted namespaces, by name.
 func (t *Table) DeletedNamespaces() []*ebbv1.Namespace { return t.deleted }
 
-// DroppedVersion is the newest version of a namespace that was purged.
+// DroppedVersion returns the newest version that a purged namespace had.
 func (t *Table) DroppedVersion() uint64 { return t.wire.GetDroppedVersion() }
 
-// NamespaceNotFound says why there is no namespace of a name to ask or write to.
+// NamespaceNotFound returns the error for a namespace that cannot be used: it is deleted, or does not exist.
 func (t *Table) NamespaceNotFound(name string) *proto.Error {
 	if ns := t.Deleted(name); ns != nil {
 		return proto.ErrDeleted(ns)
@@ -209,8 +210,8 @@ func (t *Table) NamespaceNotFound(name string) *proto.Error {
 
 func us(n int64) string { return (time.Duration(n) * time.Microsecond).String() }
 
-// reborn returns the version and the hash seed with which a namespace begins that is made now. Its version grows by one
-// before it is in force.
+// reborn returns the version and the hash seed from which a new namespace of this name starts. The version is raised by
+// one before it takes effect.
 func (t *Table) reborn(name string) (version, seed uint64) {
 	version = t.DroppedVersion()
 	if version == 0 {

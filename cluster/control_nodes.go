@@ -13,12 +13,13 @@ import (
 const (
 	// ReplicationMax bounds the replicas of a shard.
 	ReplicationMax = 9
-	// removedMax is how many names of removed nodes are remembered.
+	// removedMax is how many names of removed nodes are kept.
 	removedMax = 1000
 )
 
-// joinNode makes a node a member that follows the control group, or gives one that lost its disk a new replica of it.
-// It returns the id of that replica. Asked again by the same disk, it answers again.
+// joinNode makes a node a member that follows the control group. A member that lost its disk gets a new replica
+// instead. joinNode returns the id of the replica of the control group; a repeated command from the same disk gets the
+// same id.
 func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	table, record := c.Table(), cmd.GetRecord()
 	switch {
@@ -52,14 +53,14 @@ func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	return c.replace(cmd)
 }
 
-// ErrRemoved is the error of a node that was a member and is not any more.
+// ErrRemoved returns the error for a node that was removed from the cluster.
 func ErrRemoved(node, clusterID string) *proto.Error {
 	return proto.ErrWrongCluster.Errorf("node %s was removed from cluster %s", node, clusterID).
 		WithHint("to let it join again, start it with an empty --data-dir and --join")
 }
 
-// ErrUnprovenNode is the error of a node that wants to join a cluster with tokens, and does not prove that it is a
-// node.
+// ErrUnprovenNode returns the error for a node that wants to join a cluster with tokens, and does not prove that it is
+// a node.
 func ErrUnprovenNode(node string) *proto.Error {
 	return proto.ErrUnauthenticated.Errorf("node %s may not join: the cluster has tokens, and the node does not "+
 		"prove to its members that it is one", node).
@@ -94,15 +95,15 @@ func newNodeRecord(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 	return want
 }
 
-// assignReplicaID gives a replica an id that none had before.
+// assignReplicaID gives a replica an id that no replica had before.
 func (c *Control) assignReplicaID(wire *ebbv1.Table, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
 	wire.ReplicasGiven++
 	r.Id = wire.ReplicasGiven
 	return r
 }
 
-// editShard returns a group's record in a wire table as one that may be changed, except for its lists. It is of the
-// epoch that comes: builds that know only version 1 give records none.
+// editShard returns a copy of a group's record in a wire table for changes; its lists are still shared. The copy gets
+// the next epoch, unless the storage version is too old to have epochs in records.
 func editShard(wire *ebbv1.Table, shard uint32) *ebbv1.ShardRecord {
 	r := wire.Placement[shard]
 	wire.Placement[shard] = &ebbv1.ShardRecord{Shard: r.Shard, Replicas: r.Replicas, Preferred: r.Preferred, Target: r.Target, Why: r.Why}
@@ -112,8 +113,8 @@ func editShard(wire *ebbv1.Table, shard uint32) *ebbv1.ShardRecord {
 	return wire.Placement[shard]
 }
 
-// choosePreferred chooses who should lead: the first node of the target, if it has the data.
-// Otherwise it keeps the preferred node, or takes another that stays.
+// choosePreferred chooses the node that should lead: the first node of the target, if it has the data. Otherwise it
+// keeps the preferred node, or takes another that stays.
 func choosePreferred(record *ebbv1.ShardRecord) {
 	best := -1
 	for i, r := range record.Replicas {
@@ -143,7 +144,8 @@ func preferenceRank(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) (rank int
 	return rank
 }
 
-// setNodeState changes what is wanted of a node. A node can only go if the others are enough for what there is.
+// setNodeState changes the state of a node: in use, drained or to be removed. A node can only leave if the others are
+// enough for the replicas.
 func (c *Control) setNodeState(cmd *ebbv1.SetNodeState) *proto.Error {
 	table := c.Table()
 	have := table.Node(cmd.GetNode())
@@ -166,7 +168,7 @@ func (c *Control) setNodeState(cmd *ebbv1.SetNodeState) *proto.Error {
 	return nil
 }
 
-// checkSpare refuses to do without a node that the replicas need.
+// checkSpare returns an error if the replicas need this node.
 func (t *Table) checkSpare(node string) *proto.Error {
 	left := 0
 	for _, n := range t.Nodes() {
@@ -211,7 +213,7 @@ func (c *Control) setReplication(cmd *ebbv1.SetReplication) *proto.Error {
 	return nil
 }
 
-// setTargets says where groups are to lie. Of the control group it says, at once, who is to vote.
+// setTargets sets the targets of groups. For the control group it also changes at once which replicas are to vote.
 func (c *Control) setTargets(cmd *ebbv1.SetTargets) *proto.Error {
 	table := c.Table()
 	wire := edit(table)
@@ -248,9 +250,9 @@ func (t *Table) checkTarget(target *ebbv1.SetTargets_Target) *proto.Error {
 	return nil
 }
 
-// beginMove changes a group's record by one replica in, one out, or both. The group's leader makes it so. While that is
-// under way only a replica that joins can be told to leave, for another to join instead; and one that follows the
-// control group; and one that leaves can be told to stay.
+// beginMove changes a group's record: one replica joins, one leaves, or both. The group's leader then changes the Raft
+// configuration. During a change there are only three other moves: a joining replica may leave, so that another can
+// join instead; a replica that follows the control group may leave; and a leaving replica may stay.
 func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
 	table := c.Table()
 	have := table.Shard(cmd.GetShard())
@@ -283,7 +285,7 @@ func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
 	return nil
 }
 
-// cancelMove makes a replica that leaves one that joins. The record cannot say whether it is still a member;
+// cancelMove changes a replica from leaving to joining. The record does not show whether the replica is still a member;
 // the group's leader finds that out.
 func (c *Control) cancelMove(have *ebbv1.ShardRecord, replica uint64) *proto.Error {
 	at := slices.IndexFunc(have.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetId() == replica })
@@ -299,16 +301,16 @@ func (c *Control) cancelMove(have *ebbv1.ShardRecord, replica uint64) *proto.Err
 	return nil
 }
 
-// mayLeave reports whether a replica may be told to leave though its group is being changed.
+// mayLeave reports whether a replica may be made to leave although its group is being changed.
 func mayLeave(record *ebbv1.ShardRecord, replica uint64) bool {
 	return slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool {
 		return r.GetId() == replica && !r.GetLeaving() && (r.GetJoining() || record.GetShard() == ControlShard && r.GetNonvoter())
 	})
 }
 
-// settleShard takes over what a group's committed configuration says: replicas that left are dropped, and those that
-// joined become members. A node that is to be removed goes with its last replica. The command is refused if the record
-// is not the one that the configuration was compared with: the group's leader may have been asleep since.
+// settleShard updates the record to a group's committed configuration: replicas that left are dropped, and those that
+// joined become members. A node that is to be removed is dropped with its last replica. The command is refused if the
+// record is newer than the one that the leader compared: the leader may have been paused since.
 func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
 	table := c.Table()
 	have := table.Shard(cmd.GetShard())
@@ -316,7 +318,7 @@ func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
 		return proto.ErrBadRequest.Errorf("there is no shard %d", cmd.GetShard())
 	}
 	if !underWay(have) {
-		return nil // told twice
+		return nil // the command came twice
 	}
 	if cmd.GetEpoch() != have.GetEpoch() {
 		return proto.ErrTooStale.Errorf("shard %d: its members were compared with the record of epoch %d, and there is one of epoch %d", cmd.GetShard(), cmd.GetEpoch(), have.GetEpoch())
@@ -343,7 +345,7 @@ func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
 	return nil
 }
 
-// dropRemovedNodes drops nodes that were to be removed and hold nothing.
+// dropRemovedNodes drops nodes that were to be removed and hold no replica.
 func dropRemovedNodes(wire *ebbv1.Table) {
 	holding := make(map[string]bool)
 	for _, record := range wire.Placement {
@@ -361,11 +363,11 @@ func dropRemovedNodes(wire *ebbv1.Table) {
 	wire.Removed = wire.Removed[max(0, len(wire.Removed)-removedMax):]
 }
 
-// WasRemoved reports whether a node of that name was a member once and is none now.
+// WasRemoved reports whether a node of that name was a member and has been removed.
 func (t *Table) WasRemoved(node string) bool { return slices.Contains(t.wire.GetRemoved(), node) }
 
-// Target returns the nodes that are to hold a group, the one that should lead first; of the control group those that
-// are to vote.
+// Target returns the nodes that are to hold a group, the one that should lead first. For the control group it returns
+// the nodes that are to vote.
 func (t *Table) Target(shard uint32) []string { return targetOf(t.Shard(shard)) }
 
 // UnderWay reports whether a group's membership is being changed.
@@ -387,7 +389,7 @@ func (t *Table) Share(node string) (held, due int) {
 	return held, due
 }
 
-// replicasGiven is the newest replica id of a table that does not say it.
+// replicasGiven returns the newest replica id of a table, also of one that does not record it.
 func replicasGiven(wire *ebbv1.Table) uint64 {
 	newest := wire.GetReplicasGiven()
 	for _, record := range wire.GetPlacement() {

@@ -35,7 +35,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ControlView is the control state at one moment. It stays as it is while the Control continues to apply.
+// ControlView is the control state at one moment. It does not change while the Control applies more entries.
 type ControlView struct {
 	applied uint64
 	table   *Table
@@ -44,7 +44,7 @@ type ControlView struct {
 	clients clientChanges
 }
 
-// Freeze returns the state as it is now. Only the goroutine that applies may call it.
+// Freeze returns a view of the present state. Only the goroutine that applies may call it.
 func (c *Control) Freeze() *ControlView {
 	return &ControlView{
 		applied: c.applied, table: c.Table(), changes: maps.Clone(c.changes), purges: maps.Clone(c.purges),
@@ -73,12 +73,11 @@ func (v *ControlView) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// WriteTo writes a snapshot of the state as it is now.
+// WriteTo writes a snapshot of the present state. Only the goroutine that applies may call it.
 func (c *Control) WriteTo(w io.Writer) (int64, error) { return c.Freeze().WriteTo(w) }
 
-// Restore replaces the state by a snapshot. Bytes that are not one are refused
-// with CORRUPT, those of a newer version with NEWER_VERSION; the state is then
-// as it was.
+// Restore replaces the state by a snapshot. It returns CORRUPT for bytes that are not a snapshot, and NEWER_VERSION for
+// a snapshot of a newer version; the state is then unchanged.
 func (c *Control) Restore(r io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(r, int64(controlSnapshotMax)+1))
 	if err != nil {

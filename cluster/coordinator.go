@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// askTimeout is how long a question may take when its context has no deadline.
+	// askTimeout is the time limit of a question whose context has no deadline.
 	askTimeout = 2 * time.Second
-	// PartsMax bounds what one request fans out to, over all its questions.
+	// PartsMax is the most shard questions that one request may cause, over all its questions.
 	PartsMax = 1 << 16
 )
 
-// CoordinatorConfig is what a Coordinator works with. All fields are required
-// but Now, which is time.Now when nil, and Confirm.
+// CoordinatorConfig holds what a Coordinator needs. All fields are required except Now (default time.Now), Limits and
+// Confirm.
 type CoordinatorConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
@@ -30,23 +30,24 @@ type CoordinatorConfig struct {
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
 	Limits  Limits
-	// Confirm makes the table as new as the control group's was when it was called; nil: it always is. It is called
-	// before a namespace is said not to exist.
+	// Confirm waits until this node's table is as new as the control group's was at the time of the call. It is called
+	// before an answer says that a namespace does not exist. Nil means that the table is always new enough.
 	Confirm func(ctx context.Context) error
 }
 
-// Limits bound what a node keeps and asks for as it asks others. They decide no results. A zero stands for the default.
+// Limits bound what a node caches and how much it asks other nodes for at once. They do not change results. Zero means
+// the default.
 type Limits struct {
-	// RecentNames is how many strings of dictionaries each half of a node's memory has; 16,384.
+	// RecentNames is how many dictionary strings each half of a node's cache holds; default 16,384.
 	RecentNames int
-	// PageIDs is how many ids of a bitmap that lies in all shards one round of a page asks for; 200,000. Each shard is
-	// asked for 64 at least.
+	// PageIDs is how many ids one round of a page asks for, if the bitmap is stored in all shards; default 200,000.
+	// Each shard is asked for at least 64.
 	PageIDs uint32
-	// PositionIDs is how many ids the search for a position lists in the end; 1,024.
+	// PositionIDs is how many ids the last step of a search for a position lists; default 1,024.
 	PositionIDs uint32
 }
 
-// filled has the defaults where there are zeros.
+// filled returns the limits with defaults in place of zeros.
 func (l Limits) filled() Limits {
 	l.RecentNames = cmp.Or(l.RecentNames, recentMax)
 	l.PageIDs = cmp.Or(l.PageIDs, pageIDsMax)
@@ -54,13 +55,11 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// Coordinator answers questions for the whole cluster: it plans which shards
-// hold a part, asks them with one call a node, and folds what they say in shard
-// order.
+// Coordinator answers questions for the whole cluster. It plans which shards hold a part of the answer, asks them with
+// one call per node, and merges their answers in shard order.
 //
-// All parts of a question have one evaluation time. Every part begins after the
-// question did, so all writes acknowledged before it are included; it is not
-// one atomic cut over the shards.
+// All parts of a question have one evaluation time. Every part begins after the question did, so the answer includes
+// all writes that were acknowledged before. It is not an atomic snapshot across the shards.
 type Coordinator struct {
 	cfg          CoordinatorConfig
 	generations  generationCache
@@ -83,17 +82,17 @@ func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
 	return c
 }
 
-// Ask answers a batch of questions, in their order. What is wrong with one question, or went wrong with its shards,
-// stands in its answer; the error returned is about the request as a whole.
+// Ask answers a batch of questions, in their order. An error of one question, or of its shards, stands in its answer.
+// The returned error is about the request as a whole.
 //
-// If some shards of a question could not answer, it gets INCOMPLETE naming them, or with allow_partial what the others
-// said. Its coverage says which they are in any case.
+// If some shards of a question could not answer, its answer is the error INCOMPLETE, which names them. With
+// allow_partial the answer is made of the other shards' answers. The coverage names the failed shards in both cases.
 func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
 	return c.ask(ctx, req, missingNamedMax)
 }
 
-// ask is Ask with answers that name so many missing keys at most. It asks again by a newer table when a shard says that
-// this node's is too old.
+// ask is Ask whose answers name at most missingMax missing keys. When a shard answers that this node's table is too
+// old, ask waits for a newer table and asks again.
 func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax int) (*ebbv1.AskResponse, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -111,7 +110,7 @@ func (c *Coordinator) ask(ctx context.Context, req *ebbv1.AskRequest, missingMax
 	}
 }
 
-// tableOf is the table by which questions are asked. tableErr is why it is not certain that it has all namespaces.
+// tableOf returns the table to plan the questions with. If tableErr is not nil, the table may lack a new namespace.
 func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) (table *Table, tableErr error) {
 	table = c.cfg.Table()
 	for _, q := range questions {
@@ -123,7 +122,8 @@ func (c *Coordinator) tableOf(ctx context.Context, questions []*ebbv1.Question) 
 	return table, nil
 }
 
-// confirmed is a table that has a namespace, or that certainly has none of that name.
+// confirmed returns a table that has the namespace, or one that is new enough to show that the namespace does not
+// exist.
 func (c *Coordinator) confirmed(ctx context.Context, namespace string) (*Table, error) {
 	table := c.cfg.Table()
 	if c.cfg.Confirm == nil || table.Shards() == 0 || table.Namespace(namespace) != nil || !mayBeNamed(namespace) {
@@ -143,7 +143,7 @@ func ofStaleTable(a *ebbv1.Answer) bool { return staleTable(a.GetError()) }
 
 func staleTable(e *ebbv1.Error) bool { return e.GetCode() == ebbv1.Code_CODE_STALE_TABLE }
 
-// renewed waits until this node has a later table than one, and reports whether it came in time.
+// renewed waits until this node has a later table than the given one, and reports whether it arrived in time.
 func (c *Coordinator) renewed(ctx context.Context, than *Table) bool {
 	for try := 1; c.cfg.Table().Epoch() <= than.Epoch(); try++ {
 		if !pause(ctx, try) {
@@ -153,7 +153,7 @@ func (c *Coordinator) renewed(ctx context.Context, than *Table) bool {
 	return true
 }
 
-// askBy is ask by one table.
+// askBy is ask with one fixed table.
 func (c *Coordinator) askBy(
 	ctx context.Context, table *Table, req *ebbv1.AskRequest, missingMax int,
 ) (*ebbv1.AskResponse, error) {
@@ -191,11 +191,11 @@ func (c *Coordinator) askBy(
 	return &ebbv1.AskResponse{Answers: answers}, nil
 }
 
-// wayBackMax is the most that is kept of a caller's time for the answer's way to it.
+// wayBackMax is the most of a caller's time that is reserved for sending the answer back.
 const wayBackMax = 100 * time.Millisecond
 
-// inTime ends the asking of shards, also for a caller without a deadline, and before the caller stops waiting:
-// otherwise an answer that says which shards are missing would come too late.
+// inTime ends the asking of shards before the caller stops waiting, and after askTimeout if the caller has no deadline.
+// Otherwise an answer that says which shards are missing would come too late.
 func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, limited := ctx.Deadline()
 	if !limited {
@@ -204,7 +204,7 @@ func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/8, wayBackMax)))
 }
 
-// answer answers questions that are expanded: those about bitmaps that are placed by slice apart.
+// answer answers expanded questions. Questions about bitmaps that are placed by slice go to askSlices.
 func (c *Coordinator) answer(ctx context.Context, table *Table, req *ebbv1.AskRequest) ([]*ebbv1.Answer, error) {
 	rest, at := bySlice(table, req.GetQuestions())
 	if len(at) == 0 {
@@ -280,8 +280,7 @@ func checkAsk(table *Table, req *ebbv1.AskRequest) error {
 	return proto.ErrBadRequest.Errorf("consistency %d is unknown: linearizable, bounded or any", req.GetConsistency())
 }
 
-// scatter asks all parts, and those that could not be answered again elsewhere,
-// as long as the context lasts.
+// scatter asks all parts. It asks failed parts again at other nodes, as long as the context lasts.
 func (c *Coordinator) scatter(ctx context.Context, table *Table, p *askPlan) {
 	envelope := &ebbv1.ShardAskRequest{
 		Consistency:    p.consistency,
@@ -301,8 +300,8 @@ func (c *Coordinator) scatter(ctx context.Context, table *Table, p *askPlan) {
 	}
 }
 
-// address gives every part the node to ask first: the leader, or this node
-// when the consistency allows any replica and it has one.
+// address gives every part the node to ask first: the leader, or this node when the consistency allows any replica and
+// this node has one.
 func (c *Coordinator) address(table *Table, p *askPlan) {
 	anywhere := p.consistency != ebbv1.Consistency_CONSISTENCY_LINEARIZABLE
 	for i := range p.parts {
@@ -317,8 +316,8 @@ func (c *Coordinator) address(table *Table, p *askPlan) {
 	}
 }
 
-// send makes all calls at once and waits for all: the local one, or else the
-// last, on the calling goroutine.
+// send makes all calls at once and waits for them. The calling goroutine makes the local call, or the last one if none
+// is local.
 func (c *Coordinator) send(ctx context.Context, table *Table, calls []askCall, try int) {
 	here := len(calls) - 1
 	for i := range calls {
@@ -338,8 +337,8 @@ func (c *Coordinator) send(ctx context.Context, table *Table, calls []askCall, t
 	wg.Wait()
 }
 
-// call asks one node. A remote node gets half the time that is left when
-// others hold replicas too, so that one that hangs leaves time to ask them.
+// call asks one node. If other nodes hold replicas too, a remote node gets only half of the remaining time, so that
+// time is left to ask them when it does not answer.
 func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
 	ctx, asked := stage.Begin(ctx, "ask node", stage.Node.String(call.node), stage.Shards.Int(len(call.req.GetQuestions())))
 	defer asked()
@@ -370,8 +369,7 @@ func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
 	}
 }
 
-// collect puts the answers in their places, learns who leads, and returns the
-// parts worth another try.
+// collect puts the answers in their places, updates the leader hints, and returns the parts that are worth another try.
 func (c *Coordinator) collect(table *Table, p *askPlan, calls []askCall) (again []int) {
 	for i := range calls {
 		call := &calls[i]
@@ -394,8 +392,7 @@ func (c *Coordinator) collect(table *Table, p *askPlan, calls []askCall) (again 
 	return again
 }
 
-// redirect reports whether a part that got this error is worth asking again,
-// and points it at the node to ask.
+// redirect reports whether a part that got this error is worth asking again, and sets the node to ask.
 func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebbv1.Error) bool {
 	switch e.GetCode() {
 	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_NO_LEADER, ebbv1.Code_CODE_UNREACHABLE:
@@ -405,7 +402,7 @@ func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebb
 			correctLeader(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, table.after(shard, part.node), false)
 		}
 	case ebbv1.Code_CODE_OVERLOADED:
-		return asksAgain(e) // of the same node: with the others there was too much to say at once
+		return asksAgain(e) // of the same node: its answer did not fit the budget together with the others
 	case ebbv1.Code_CODE_TOO_STALE:
 		asked, before := part.node, part.stale
 		part.stale = true

@@ -8,18 +8,19 @@ import (
 )
 
 const (
-	// leaderCheckAfter is how long a node may take to answer before this node watches whether it still leads.
+	// leaderCheckAfter is how long a call to another node may take before this node checks whether the other still
+	// leads.
 	leaderCheckAfter = 50 * time.Millisecond
 	// deposedGrace is how long to wait for a deposed leader: it may still answer requests that it has queued.
 	deposedGrace = 50 * time.Millisecond
 )
 
-// errDeposed is why a request to another node is not waited for any more.
+// errDeposed is the cause when a request to another node ends early.
 var errDeposed = errors.New("another node leads now, or none")
 
 // untilDeposed returns a context that ends deposedGrace after this node learns that the other node leads none of the
-// shards any more. It does not end if that node leads again by then. A node that is cut off may never answer, and the
-// caller knows better where to retry. If the node was not known to lead, the context does not end early.
+// shards any more, unless that node leads again by then. A node that is partitioned away may never answer, and the
+// caller can retry elsewhere. If the node was not known to lead, the context does not end early.
 func untilDeposed(ctx context.Context, leaders *Leaders, node string, shards iter.Seq[uint32]) (context.Context, func()) {
 	if leaders.leadershipEnd(node, shards) == nil {
 		return ctx, func() {}
@@ -39,7 +40,7 @@ func untilDeposed(ctx context.Context, leaders *Leaders, node string, shards ite
 	}
 }
 
-// awaitDeposed waits until a node leads none of the shards, as far as is known; false when the context ends first.
+// awaitDeposed waits until a node is not known to lead any of the shards; it returns false if the context ends first.
 func awaitDeposed(ctx context.Context, leaders *Leaders, node string, shards iter.Seq[uint32]) bool {
 	for over := leaders.leadershipEnd(node, shards); over != nil; over = leaders.leadershipEnd(node, shards) {
 		select {
@@ -51,7 +52,7 @@ func awaitDeposed(ctx context.Context, leaders *Leaders, node string, shards ite
 	return true
 }
 
-// sleep reports whether the context still lasts after a while.
+// sleep waits for d, and reports whether the context still lasts.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,4 +1,4 @@
-// Package cluster knows who owns a key, and asks them.
+// Package cluster finds the shard that holds a key, sends it commands and questions, and merges the answers.
 //
 //	            Increment, Apply                     Ask
 //	                  |                               |
@@ -12,7 +12,6 @@
 //	Ring ------> Table        pure: who should hold what
 //	Gossip                    hints about liveness and addresses; it never decides anything
 //
-// Truth is replicated: the Table comes out of the control group's log and is
-// the same on every node. Leaders and Gossip are hints; acting on a wrong one
-// costs a round trip and nothing else.
+// The replicated state decides: the Table is computed from the control group's log and is the same on every node.
+// Leaders and Gossip are hints: a wrong hint costs a round trip and nothing else.
 package cluster

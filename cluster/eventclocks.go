@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// clockAge is how old what a node knows of an event clock may be when it is used. From clockRenew on it is asked
-	// for again, while requests still use it. What the shards say may be older by clockLag.
+	// clockAge is how old a cached event clock may be when it is used. From clockRenew on the shards are asked again,
+	// while requests still use the cached one. The shards' own answers may be stale by clockLag.
 	clockAge   = 100 * time.Millisecond
 	clockRenew = clockAge / 2
 	clockLag   = time.Second - clockAge - clockWait
-	// clockWait is how long a question, or a write, waits for the other shards to say how far they are.
+	// clockWait is how long a question or a write waits for the other shards to report their event clocks.
 	clockWait = 300 * time.Millisecond
-	// clockFirst is how long questions and writes of a namespace wait for all shards to say how far they are, from the
-	// first one on. After a start, shards that answer already may be far behind those that do not answer yet.
-	// A shard that stays silent longer holds them up no more. clockAgain is the pause between two tries.
+	// clockFirst is how long, from the first one on, questions and writes of a namespace wait for all shards to report
+	// their clocks. After a start, shards that already answer may be far behind those that do not answer yet. After
+	// clockFirst they do not wait for silent shards any more. clockAgain is the pause between two tries.
 	clockFirst = 4 * time.Second
 	clockAgain = 20 * time.Millisecond
 )
 
-// eventClocks is what a node knows of the event clocks of namespaces: how far each has come in any shard.
+// eventClocks caches the event clocks of namespaces: for each the latest time that any shard has reported.
 type eventClocks struct {
 	mu     sync.Mutex // guards what follows; not held while asking
 	clocks map[string]*knownClock
@@ -32,20 +32,20 @@ type eventClocks struct {
 
 type knownClock struct {
 	clock  *ebbv1.EventClock // never changed
-	at     time.Time         // of the asking
-	asking chan struct{}     // closed when it ends; nil while none is under way
-	first  time.Time         // when the clock was looked for first
+	at     time.Time         // when the shards were asked
+	asking chan struct{}     // closed when the asking ends; nil while none is under way
+	first  time.Time         // when the clock was first requested
 	all    bool              // all shards have answered once
 }
 
-// incomplete reports whether shards that have not answered since the start are still waited for.
+// incomplete reports whether requests still wait for shards that have not answered since the start.
 func (k *knownClock) incomplete(now time.Time) bool {
 	since := now.Sub(k.first)
 	return !k.all && since >= 0 && since < clockFirst
 }
 
-// find returns what is known, and whether the caller is to ask all shards now. While another one asks, what is known is
-// used, however old; if there is nothing, or not from all shards, there is something to wait for.
+// find returns the cached clock, and whether the caller must ask all shards now. While another caller asks, the cached
+// clock is used, however old. If there is none, or not all shards have answered yet, wait closes when the asking ends.
 func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventClock, ask bool, wait <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,7 +65,7 @@ func (e *eventClocks) find(namespace string, now time.Time) (clock *ebbv1.EventC
 	return k.clock, false, nil
 }
 
-// of returns what is known of a namespace. e.mu is held.
+// of returns the entry of a namespace, and makes it if there is none. e.mu is held.
 func (e *eventClocks) of(namespace string) *knownClock {
 	k := e.clocks[namespace]
 	if k == nil {
@@ -78,7 +78,7 @@ func (e *eventClocks) of(namespace string) *knownClock {
 	return k
 }
 
-// note notes the clock of one shard.
+// note records the clock of one shard.
 func (e *eventClocks) note(namespace string, clock *ebbv1.EventClock) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,8 +87,8 @@ func (e *eventClocks) note(namespace string, clock *ebbv1.EventClock) {
 	}
 }
 
-// record stores the clock that shards answered at a time, nil if they did not answer, and returns the newest clock
-// known. all says that each of them has answered.
+// record stores the clock that shards reported at a time, nil if they did not answer, and returns the latest known
+// clock. all says that every shard has answered.
 func (e *eventClocks) record(namespace string, clock *ebbv1.EventClock, all bool, at time.Time) *ebbv1.EventClock {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,7 +101,7 @@ func (e *eventClocks) record(namespace string, clock *ebbv1.EventClock, all bool
 		close(k.asking)
 		k.asking = nil
 	}
-	if clock != nil || k.clock != nil { // else the next one asks at once
+	if clock != nil || k.clock != nil { // otherwise the next caller asks at once
 		k.at = at
 	}
 	if clock != nil && (k.clock == nil || proto.Later(clock, k.clock)) {
@@ -110,7 +110,7 @@ func (e *eventClocks) record(namespace string, clock *ebbv1.EventClock, all bool
 	return k.clock
 }
 
-// incomplete reports whether shards that have not answered since the start are still waited for.
+// incomplete reports whether requests still wait for shards of the namespace that have not answered since the start.
 func (e *eventClocks) incomplete(namespace string, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -118,7 +118,7 @@ func (e *eventClocks) incomplete(namespace string, now time.Time) bool {
 	return k != nil && k.incomplete(now)
 }
 
-// known returns what was last heard, however long ago; nil for nothing.
+// known returns the cached clock, however old; nil if there is none.
 func (e *eventClocks) known(namespace string) *ebbv1.EventClock {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,9 +128,9 @@ func (e *eventClocks) known(namespace string) *ebbv1.EventClock {
 	return nil
 }
 
-// EventClock returns how far the event clock of a namespace has come in any shard, a second ago or later; nil if it has
-// none, or before storage version 11. If the shards do not answer in time, it is what was known before. Until all
-// shards have answered once it waits for them, at most clockFirst.
+// EventClock returns the latest event time that any shard of a namespace had at most a second ago. It returns nil if
+// the namespace has no event clock, or before storage version 11. If the shards do not answer in time, it returns the
+// cached clock. Until all shards have answered once it waits for them, at most clockFirst.
 func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.EventClock {
 	table := c.cfg.Table()
 	ns := table.Namespace(namespace)
@@ -157,8 +157,8 @@ func (c *Coordinator) EventClock(ctx context.Context, namespace string) *ebbv1.E
 	return c.clocks.known(namespace)
 }
 
-// tryClock asks all shards once. After a try that lacks some, while they are waited for, it pauses: whoever waits for
-// this try asks next.
+// tryClock asks all shards once. If some do not answer and are still waited for, it pauses before it returns: a caller
+// that waits for this try asks next.
 func (c *Coordinator) tryClock(
 	ctx context.Context, table *Table, namespace string,
 ) (clock *ebbv1.EventClock, all bool) {
@@ -178,7 +178,7 @@ func (c *Coordinator) tryClock(
 	return clock, all
 }
 
-// awaitClock waits for what another one asks, and returns what is known then.
+// awaitClock waits until another caller's asking ends, and returns the cached clock.
 func (c *Coordinator) awaitClock(ctx context.Context, namespace string, wait <-chan struct{}) *ebbv1.EventClock {
 	ctx, cancel := context.WithTimeout(ctx, clockWait+clockAgain)
 	defer cancel()
@@ -194,19 +194,19 @@ func followsOneClock(table *Table, ns *ebbv1.Namespace) bool {
 	return ns != nil && proto.OnEventTime(ns) && table.Version() >= proto.VersionEventClocks && !proto.BySlice(ns)
 }
 
-// NoteEventClock notes how far the event clock of a namespace has come in a shard of this node.
+// NoteEventClock records the event clock that a shard of this node has reached.
 func (c *Coordinator) NoteEventClock(namespace string, clock *ebbv1.EventClock) {
 	c.clocks.note(namespace, clock)
 }
 
-// KnownEventClock returns what this node has last heard of an event clock; nil for nothing.
+// KnownEventClock returns the cached event clock of a namespace, however old; nil if there is none.
 func (c *Coordinator) KnownEventClock(namespace string) *ebbv1.EventClock {
 	return c.clocks.known(namespace)
 }
 
-// askClock asks all shards, with the consistency of a request: this node's own replicas first, if they may be behind
-// and are not too far. They take over the settings of the namespace of a version first, if that is not 0, as of the
-// time that this node knows of. all says that each has answered.
+// askClock asks all shards for their event clock, with the consistency of req. all says that every shard has answered.
+// If settings is not 0, the shards first take over that version of the namespace's settings, as of the clock that this
+// node knows. This node's own replicas are asked first, if the consistency allows it and they are fresh enough.
 func (c *Coordinator) askClock(
 	ctx context.Context, table *Table, namespace string, req *ebbv1.AskRequest, settings uint64,
 ) (clock *ebbv1.EventClock, all bool) {
@@ -232,8 +232,8 @@ func (c *Coordinator) askClock(
 	return answer.GetEventClock().GetClock(), len(answer.GetCoverage().GetShardsFailed()) == 0
 }
 
-// date puts into the questions to shards which namespace of its name is meant, and of one with an event clock how far
-// that has come: as far as this node knows, or the caller.
+// date adds to the questions for shards which version of the namespace is meant. For a namespace with an event clock it
+// adds the latest time that this node or the caller has seen.
 func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
 	var of *ebbv1.Namespace
 	var clock *ebbv1.EventClock
@@ -247,14 +247,15 @@ func (c *Coordinator) date(ctx context.Context, table *Table, p *askPlan) {
 		if ns != of {
 			of, clock = ns, p.seenClock(table, ns, c.clockFor(ctx, p.req, ns.GetName()))
 			if clock == nil && table.Version() >= proto.VersionEventClocks {
-				clock = &ebbv1.EventClock{} // a shard that has not heard of the namespace knows that it lives by events
+				clock = &ebbv1.EventClock{} // a shard without the namespace yet learns that it is on event time
 			}
 		}
 		q.Clock = clock
 	}
 }
 
-// clockFor is the event clock for a request. One that takes answers of any age does not wait for silent shards.
+// clockFor returns the event clock for a request. A request that accepts answers of any age does not wait for silent
+// shards.
 func (c *Coordinator) clockFor(ctx context.Context, req *ebbv1.AskRequest, namespace string) *ebbv1.EventClock {
 	if req.GetConsistency() == ebbv1.Consistency_CONSISTENCY_ANY {
 		once, cancel := context.WithTimeout(ctx, clockWait)
@@ -264,7 +265,7 @@ func (c *Coordinator) clockFor(ctx context.Context, req *ebbv1.AskRequest, names
 	return c.EventClock(ctx, namespace)
 }
 
-// seenClock is the later of a clock and what the caller has seen of it.
+// seenClock returns the later of a clock and the one that the caller has seen.
 func (p *askPlan) seenClock(table *Table, ns *ebbv1.Namespace, clock *ebbv1.EventClock) *ebbv1.EventClock {
 	for _, seen := range p.req.GetSeen() {
 		if proto.Later(seen.GetClock(), clock) && table.Namespace(seen.GetNamespace()) == ns {
@@ -274,7 +275,7 @@ func (p *askPlan) seenClock(table *Table, ns *ebbv1.Namespace, clock *ebbv1.Even
 	return clock
 }
 
-// coverClock notes in a coverage the time of an event clock at which a shard answered.
+// coverClock records in a coverage the event time at which a shard answered.
 func coverClock(c *ebbv1.Coverage, part *askPart) {
 	if part.question.GetClock() == nil || proto.QuestionAsOf(part.question.GetQuestion()) != 0 {
 		return

@@ -23,60 +23,59 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Network is how gossip reaches other nodes. Addresses are "host:port", with
-// an IP for a host; port 0 takes any that is free.
+// Network is how gossip reaches other nodes. Addresses are "host:port", and the host is an IP address. Port 0 takes any
+// free port.
 type Network interface {
 	Listen(ctx context.Context, addr string) (net.Listener, error)
 	ListenPacket(ctx context.Context, addr string) (net.PacketConn, error)
 	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// GossipConfig says who a node is and whom to join.
+// GossipConfig describes a node and the nodes to join.
 type GossipConfig struct {
 	Node    string // this node's name
-	Boot    uint64 // which start of the node this is: grows, e.g. the time in µs
+	Boot    uint64 // identifies this start of the node; a later start has a greater number, e.g. the time in µs
 	GRPC    string // where others reach it, "host:port"; an empty or unspecified host means gossip's
 	HTTP    string // likewise
-	Version string // of the program
-	Disk    string // the identity of its data directory; "" if that is not to be told
+	Version string // version of the program
+	Disk    string // the identity of its data directory; "" if gossip does not carry it
 
 	Network Network
 	Listen  string   // ip:port for streams and packets
-	Addr    string   // ip:port where others reach it, when it is not what Listen says
+	Addr    string   // ip:port where others reach it, if that differs from Listen
 	Join    []string // host:port of nodes to join; names are resolved each time
-	// Keys seal what is said and open what is heard, see ParseGossipKeys; without, gossip is in the clear.
+	// Keys encrypt and decrypt gossip, see ParseGossipKeys; without keys, gossip is not encrypted.
 	Keys [][]byte
-	// Known returns the gossip addresses that the control group's records have.
+	// Known returns the gossip addresses in the control group's records.
 	Known func() []string
-	// Resolve looks up a host name; net.DefaultResolver's LookupHost when nil.
+	// Resolve looks up a host name; LookupHost of net.DefaultResolver when nil.
 	Resolve func(ctx context.Context, host string) ([]string, error)
 
-	// OnChange is called with all members, by name, each time one has changed. Calls do not overlap.
+	// OnChange is called with all members, by name, after each change of one of them. Calls do not overlap.
 	OnChange func([]Member)
-	// Cluster returns the identity of this node's cluster, "" as long as it has
-	// none. Members of another cluster are neither heard nor told anything.
+	// Cluster returns the identity of this node's cluster, "" while it has none. Gossip of another cluster is neither
+	// accepted nor answered.
 	Cluster func() string
-	// DiskOf returns the identity of the disk that the control group's record of a node has, "" if it has none.
+	// DiskOf returns the identity of a node's disk in the control group's record, "" if it has none.
 	DiskOf func(node string) string
-	// Proven reports whether another node is connected now, and at the gRPC address of this start. It is called under
-	// locks of memberlist. Nil: none is.
+	// Proven reports whether another node is connected now, at the gRPC address of this start. memberlist's locks are
+	// held during the call. Nil means that no start is proven.
 	Proven func(Member) bool
-	// OnForeignCluster is called when those of the Join addresses that answer are all of
-	// another cluster.
+	// OnForeignCluster is called when all Join addresses that answer belong to another cluster.
 	OnForeignCluster func(ForeignCluster)
-	// OnDuplicate is called when two living processes seem to go by one node's name, again with each look while it is
-	// so. One whose disk was given up is none of them. It is the word of whoever can send gossip: without keys, of
-	// anybody.
+	// OnDuplicate is called when two living processes seem to have the same node name, again at each check while this
+	// lasts. A process whose disk was given up does not count. Do not trust the report more than gossip: without keys,
+	// anyone in the network can send it.
 	OnDuplicate func(Duplicate)
 	Logger      *slog.Logger // slog.Default() when nil
 
-	// ExchangeEvery is how often all that is known is exchanged with one other node; 15 s when 0.
+	// ExchangeEvery is how often the full state is exchanged with one other node; 15 s when 0.
 	ExchangeEvery time.Duration
 	// RejoinEvery is how often nodes that are not known to be alive are joined again; 10 s when 0.
 	RejoinEvery time.Duration
 }
 
-// Duplicate is two living processes under one node's name.
+// Duplicate is two living processes with the same node name.
 type Duplicate struct {
 	Stays, Goes Member // see Member.outranks
 }
@@ -92,13 +91,13 @@ func (d Duplicate) Err() *proto.Error {
 		WithHint("give every node a name of its own, or stop one of the two")
 }
 
-// ForeignCluster is a node of another cluster at an address that was to be joined.
+// ForeignCluster is a node of another cluster, found at an address to join.
 type ForeignCluster struct {
-	Addr   string // of one of them
+	Addr   string // address of one such node
 	Node   string // its name
-	GRPC   string // where that one says it answers
-	Theirs string // the beginning of their cluster's identity
-	Ours   string // likewise
+	GRPC   string // the gRPC address that this node announces
+	Theirs string // the beginning of the other cluster's identity
+	Ours   string // the beginning of this node's cluster identity
 }
 
 // Err returns WRONG_CLUSTER with both clusters.
@@ -113,48 +112,46 @@ const (
 	rejoinAtOnce  = 3                // addresses a round
 	joinAtFirst   = 16               // addresses in the first round
 	streamTimeout = 2 * time.Second
-	leaveTimeout  = 300 * time.Millisecond // one round of gossip and a half
+	leaveTimeout  = 300 * time.Millisecond // one and a half rounds of gossip
 	pingTries     = 3
-	settledAfter  = 10 * time.Second // long enough to hear of another process of the same name
-	// memberlist's own 4 leaves news unheard by one node of five in a few joins
-	// of a hundred, until they happen to exchange all they know.
+	settledAfter  = 10 * time.Second // long enough to learn of another process of the same name
+	// With memberlist's own 4, one node of five misses news in a few joins of a hundred, until the next full exchange.
 	retransmitMult = 8
 	exchangeEvery  = 15 * time.Second
 )
 
-// Gossip tells who seems to be alive, and where. It wraps memberlist, which
-// does not heal splits longer than about 35 seconds: every 10 seconds Gossip
-// tries again to join the configured nodes, those the control group knows and
-// those it has seen before.
+// Gossip reports which nodes seem to be alive, and their addresses. It wraps memberlist, which does not heal network
+// partitions longer than about 35 seconds. So every 10 seconds Gossip tries again to join the configured nodes, the
+// nodes in the control group's records and nodes seen before.
 type Gossip struct {
 	cfg       GossipConfig
-	self      Member // but for its cluster, which may become known later
+	self      Member // without its cluster, which may become known later
 	log       *slog.Logger
 	transport *gossipTransport
 	list      *memberlist.Memberlist
 	keys      *memberlist.Keyring // nil: gossip is in the clear
 	refused   *refusals
-	arrivals  *rate.Limiter // of starts that were not known
-	evictions *rate.Limiter // of starts that made room for others of their node
+	arrivals  *rate.Limiter // limits new starts
+	evictions *rate.Limiter // limits evictions for other starts of the same node
 
-	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
+	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls back under its locks
 	known     *knownMembers
 	foreign   map[string]Member // of another cluster, by gossip address
-	warned    map[string]bool   // addresses that something was said about
-	tried     map[string]string // address -> why it could not be joined when that was tried last
-	announced Member            // what the others were told of this node
+	warned    map[string]bool   // addresses that were logged
+	tried     map[string]string // address -> why the last attempt to join it failed
+	announced Member            // what was announced about this node
 
 	opened   time.Time
-	changed  chan struct{} // holds one: the known members changed
+	changed  chan struct{} // capacity 1: the known members changed
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
 	leaving  sync.Once
 	closing  sync.Once
-	reported map[[2]string]bool // duplicates already reported, by who stays and who goes; only watch uses it
+	reported map[[2]string]bool // duplicates already logged, by the two processes; only watch uses it
 }
 
-// OpenGossip starts to listen and to join, and returns without waiting for others.
+// OpenGossip opens the sockets, starts to join, and returns without waiting for other nodes.
 func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	if err := CheckNodeName(cfg.Node); err != nil {
 		return nil, err
@@ -194,7 +191,7 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	return g, nil
 }
 
-// openedWith are the keys that open what is sealed; none if gossip is in the clear.
+// openedWith returns the keys that decrypt gossip; none if gossip is not encrypted.
 func (g *Gossip) openedWith() [][]byte {
 	if g.keys == nil {
 		return nil
@@ -202,7 +199,7 @@ func (g *Gossip) openedWith() [][]byte {
 	return g.keys.GetKeys()
 }
 
-// Refused counts what was refused since the start, for one reason.
+// Refused counts the gossip that was refused since the start for one reason.
 func (g *Gossip) Refused(why GossipRefusal) uint64 { return g.refused.count(why) }
 
 func (g *Gossip) start() error {
@@ -232,7 +229,7 @@ func (g *Gossip) config() *memberlist.Config {
 	c.TCPTimeout = streamTimeout
 	c.RetransmitMult = retransmitMult
 	c.PushPullInterval = g.cfg.ExchangeEvery
-	c.EnableCompression = false // of packets of some hundred bytes it saves few, and makes tables of 20 KiB for each
+	c.EnableCompression = false // saves little for packets of some hundred bytes, and allocates 20 KiB for each
 	c.Delegate = gossipDelegate{g}
 	c.Events = gossipDelegate{g}
 	c.Alive = gossipDelegate{g}
@@ -242,7 +239,7 @@ func (g *Gossip) config() *memberlist.Config {
 	return c
 }
 
-// me is this node with an identity of its cluster.
+// me returns this node as a member of the given cluster.
 func (g *Gossip) me(cluster string) Member {
 	m := g.self
 	m.Cluster = clusterMark(cluster)
@@ -250,7 +247,7 @@ func (g *Gossip) me(cluster string) Member {
 	return m
 }
 
-// now is this node as it is now.
+// now returns this node as it is now.
 func (g *Gossip) now() Member {
 	if g.cfg.Cluster == nil {
 		return g.me("")
@@ -258,8 +255,8 @@ func (g *Gossip) now() Member {
 	return g.me(g.cfg.Cluster())
 }
 
-// Announce tells the others which cluster this node belongs to, once it does,
-// and that it is settled; otherwise that goes out within rejoinEvery.
+// Announce tells the other nodes at once which cluster this node belongs to and that it is settled, if that is new.
+// Otherwise they learn of it within rejoinEvery.
 func (g *Gossip) Announce() {
 	now := g.now()
 	g.mu.Lock()
@@ -277,15 +274,15 @@ func (g *Gossip) Announce() {
 // Addr returns where others reach this node's gossip, as ip:port.
 func (g *Gossip) Addr() string { return g.self.Gossip }
 
-// Members returns every node ever seen, by name, this one included; of several
-// starts of a node the newest that is alive.
+// Members returns every node ever seen, this one included, by name. Of several starts of a node it returns the best
+// one: the newest that is alive, if any is.
 func (g *Gossip) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.known.members()
 }
 
-// Member returns what is known of a node, and whether anything is.
+// Member returns the best known start of a node, and false if the node is unknown.
 func (g *Gossip) Member(node string) (Member, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -295,7 +292,8 @@ func (g *Gossip) Member(node string) (Member, bool) {
 	return Member{}, false
 }
 
-// Leave says goodbye to the others, once. Until Close it hears who else leaves, but no longer reports it, nor joins.
+// Leave announces to the others, once, that this node leaves. Until Close the node still receives gossip, but reports
+// no changes and joins no nodes.
 func (g *Gossip) Leave() {
 	g.leaving.Do(func() {
 		g.cancel()
@@ -305,18 +303,17 @@ func (g *Gossip) Leave() {
 	})
 }
 
-// Close leaves, stops and waits for everything it started.
-// What memberlist started it cannot wait for: a probe under way outlives Close
-// by up to 8 seconds. It holds nothing and touches nothing, but a synctest
-// bubble has to let it pass.
+// Close leaves, stops and waits for all goroutines of Gossip. It cannot wait for the goroutines of memberlist: a probe
+// under way may outlive Close by up to 8 seconds. The probe holds no resources, but a synctest bubble has to wait for
+// it.
 func (g *Gossip) Close() error {
 	g.Leave()
 	return g.stop()
 }
 
-// Kill stops without a word, as a crash would; the others have to find out.
+// Kill stops without an announcement, as a crash would; the others have to detect it.
 func (g *Gossip) Kill() error {
-	g.leaving.Do(g.cancel) // and Close says nothing any more
+	g.leaving.Do(g.cancel) // so that Close announces nothing either
 	return g.stop()
 }
 
@@ -329,7 +326,7 @@ func (g *Gossip) stop() (err error) {
 	return err
 }
 
-// watch reports changes and looks into nodes that seem to live twice.
+// watch reports changes of members and checks nodes that seem to run twice.
 func (g *Gossip) watch() {
 	var reported []Member
 	for {
@@ -358,10 +355,9 @@ func (g *Gossip) reportChanges(reported []Member) []Member {
 	return now
 }
 
-// checkDuplicates asks all starts of a node that seem to be alive. A process that
-// died answers no more, though memberlist takes seconds to find out. If two
-// answer, there are two, unless the disk of one was replaced: that one must not end
-// its successor. It reports whether there was anything to compare.
+// checkDuplicates pings all starts of a node that seem to be alive. A process that died does not answer, though
+// memberlist takes seconds to find out. If two starts answer, the node runs twice, unless the disk of one was replaced:
+// that one must not stop its successor. checkDuplicates reports whether there was anything to compare.
 func (g *Gossip) checkDuplicates() bool {
 	g.mu.Lock()
 	duplicates := g.known.duplicates()
@@ -392,7 +388,7 @@ func (g *Gossip) diskOf(node string) string {
 	return g.cfg.DiskOf(node)
 }
 
-// answers reports whether exactly this start of a node is there.
+// answers reports whether exactly this start of a node answers a ping.
 func (g *Gossip) answers(m Member) bool {
 	if m.Boot == g.self.Boot && m.Node == g.self.Node {
 		return true
@@ -425,8 +421,7 @@ func (g *Gossip) reportDuplicate(d Duplicate) {
 	}
 }
 
-// rejoin joins at once, then often while it is alone, then every 10 seconds
-// whoever should be there and is not.
+// rejoin joins missing nodes: at once, then often while this node is alone, then every RejoinEvery.
 func (g *Gossip) rejoin() {
 	next := rejoinFirst
 	for most := joinAtFirst; ; most = rejoinAtOnce {
@@ -450,7 +445,7 @@ func (g *Gossip) rejoin() {
 	}
 }
 
-// join exchanges state with a few of the addresses where no node is known to live.
+// join exchanges state with a few of the addresses at which no living node is known.
 func (g *Gossip) join(most int) {
 	missing := g.missing()
 	rand.Shuffle(len(missing), func(i, j int) { missing[i], missing[j] = missing[j], missing[i] })
@@ -476,8 +471,8 @@ func (g *Gossip) join(most int) {
 	}
 }
 
-// warn says that an address has nodes of another cluster; and tells, if it was
-// to be joined and no node of this cluster is where others were to be.
+// warn logs that an address belongs to another cluster. It also calls OnForeignCluster if the address was to be joined,
+// and no node of this cluster answers at any address to join.
 func (g *Gossip) warn(s ForeignCluster) {
 	g.log.Error("found a node of another cluster", "err", s.Err())
 	g.mu.Lock()
@@ -497,15 +492,15 @@ func (g *Gossip) warn(s ForeignCluster) {
 	}
 }
 
-// foreignClusterError refuses a member of another cluster.
+// foreignClusterError is the refusal of a member of another cluster.
 type foreignClusterError struct{ member, theirs string }
 
 func (e foreignClusterError) Error() string {
 	return fmt.Sprintf("%s is of cluster %s...", e.member, e.theirs)
 }
 
-// missing returns every address worth a try: configured, in the control group's records or seen before, less those
-// where a node lives.
+// missing returns every address worth a try: configured, in the control group's records or seen before, except those of
+// living nodes.
 func (g *Gossip) missing() []string {
 	g.mu.Lock()
 	alive, missing := g.known.addresses()
@@ -522,7 +517,7 @@ func (g *Gossip) missing() []string {
 	return slices.Compact(missing)
 }
 
-// resolve returns the addresses that host:port stands for; none when it cannot tell now.
+// resolve returns the addresses of a host:port; none if the name cannot be resolved now.
 func (g *Gossip) resolve(name string) []string {
 	host, port, err := net.SplitHostPort(name)
 	if err != nil {
@@ -555,8 +550,8 @@ func (g *Gossip) wake() {
 	}
 }
 
-// gossipDelegate is what memberlist calls, often under its own locks: nothing
-// here may wait or call it back.
+// gossipDelegate has the callbacks of memberlist, which often calls them under its own locks: they must not block or
+// call memberlist.
 type gossipDelegate struct{ g *Gossip }
 
 func (d gossipDelegate) NotifyJoin(n *memberlist.Node)   { d.note(n, true) }
@@ -584,7 +579,7 @@ func (d gossipDelegate) NodeMeta(limit int) []byte {
 	return meta
 }
 
-// NotifyAlive refuses news of a member of another cluster, and of more members than there is room for.
+// NotifyAlive refuses members of another cluster, and new members if there is no room for more.
 func (d gossipDelegate) NotifyAlive(n *memberlist.Node) error {
 	if err := d.ours(n); err != nil {
 		return err
@@ -621,10 +616,10 @@ func (d gossipDelegate) NotifyMerge(peers []*memberlist.Node) error {
 	return nil
 }
 
-// foreignMax is how many addresses of other clusters are remembered.
+// foreignMax is how many addresses of other clusters are kept.
 const foreignMax = 256
 
-// reportedMax is how many pairs of one name are logged.
+// reportedMax is how many pairs of processes with the same node name are logged.
 const reportedMax = 256
 
 func (g *Gossip) noteForeign(m Member) {

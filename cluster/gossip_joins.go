@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// joinFault says in a few words why an address could not be joined; "" for nil. memberlist keeps words alone of what
-// went wrong.
+// joinFault returns a short text why an address could not be joined; "" for nil. It looks for phrases in the error
+// text, since memberlist does not keep the cause of its errors.
 func joinFault(err error) string {
 	if err == nil {
 		return ""
@@ -38,7 +38,7 @@ func joinFault(err error) string {
 // triedShown is how many addresses Unjoined names.
 const triedShown = 5
 
-// tries notes how it went to join an address.
+// tries records the result of an attempt to join an address.
 func (g *Gossip) tries(addr string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -49,8 +49,7 @@ func (g *Gossip) tries(addr string, err error) {
 	}
 }
 
-// Unjoined says of addresses that were to be joined, and could not be the last time, what is wrong with them; "" if
-// there are none.
+// Unjoined returns why addresses that were to be joined could not be joined at the last attempt; "" if there are none.
 func (g *Gossip) Unjoined() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

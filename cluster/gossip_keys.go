@@ -18,13 +18,13 @@ import (
 const (
 	gossipKeyBytes = 32 // AES-256
 	gossipKeysMax  = 8
-	// warnEvery is how often at most a warning about gossip with other keys is logged.
+	// warnEvery is the shortest time between two log entries about gossip with other keys.
 	warnEvery = time.Minute
 )
 
-// ParseGossipKeys reads the keys of gossip, one in base64 a line: with the first a node seals what it says, with all of
-// them it opens what it hears. Lines that are empty or begin with # are passed over. Its errors name the line, and show
-// nothing of it.
+// ParseGossipKeys reads gossip keys, one per line in base64. A node encrypts with the first key and decrypts with any
+// of them. Empty lines and lines that begin with # are ignored. Errors name the number of the line, and show nothing of
+// its text.
 func ParseGossipKeys(text []byte) ([][]byte, error) {
 	var keys [][]byte
 	number := 0
@@ -55,13 +55,13 @@ func ParseGossipKeys(text []byte) ([][]byte, error) {
 
 const gossipKeyHint = "`ebb cert gossip-key` makes a key"
 
-// GossipKeyMark is by what a key may be named in public: the beginning of its SHA-256.
+// GossipKeyMark returns a public name for a key: the beginning of its SHA-256.
 func GossipKeyMark(key []byte) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:4])
 }
 
-// keyring makes memberlist's of keys; nil for none.
+// keyring returns memberlist's keyring of these keys; nil if there are none.
 func keyring(keys [][]byte) (*memberlist.Keyring, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -69,7 +69,7 @@ func keyring(keys [][]byte) (*memberlist.Keyring, error) {
 	return memberlist.NewKeyring(keys, keys[0])
 }
 
-// SetKeys changes the keys of a gossip that was opened with some.
+// SetKeys replaces the keys. It returns an error if Gossip was opened without keys, or if keys is empty.
 func (g *Gossip) SetKeys(keys [][]byte) error {
 	if g.keys == nil || len(keys) == 0 {
 		return proto.ErrBadRequest.Errorf("gossip without keys stays without, and with keys it needs at least one")
@@ -85,8 +85,8 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 	return trim(g.keys, keys)
 }
 
-// trim takes out keys that are not wanted. It does so from the end, and puts back what is wanted: memberlist moves what
-// is behind a key it takes out, while others read it.
+// trim removes keys that are not wanted. It removes from the end, and appends the wanted ones again: memberlist shifts
+// the keys behind a removed one while other goroutines read them.
 func trim(ring *memberlist.Keyring, wanted [][]byte) error {
 	has := func(key []byte) bool {
 		return slices.ContainsFunc(wanted, func(k []byte) bool { return bytes.Equal(k, key) })
@@ -109,8 +109,8 @@ func trim(ring *memberlist.Keyring, wanted [][]byte) error {
 	return nil
 }
 
-// lineWriter takes memberlist's log lines. What they call errors is usual in a network, so all are debug. The exception
-// is that another node has other keys.
+// lineWriter receives memberlist's log lines. Most of what memberlist calls an error is usual in a network, so lines
+// are logged as debug. The exception is gossip of a node with other keys.
 type lineWriter struct {
 	log *slog.Logger
 
@@ -118,7 +118,7 @@ type lineWriter struct {
 	said time.Time
 }
 
-// keyless are the words of memberlist about what it could not open, or was not sealed.
+// keyless are memberlist's phrases about messages that it could not decrypt, or that were not encrypted.
 var keyless = [][]byte{
 	[]byte("No installed keys could decrypt"), []byte("Decrypt packet failed"), []byte("encryption is configured but"), []byte("remote state is encrypted"),
 }

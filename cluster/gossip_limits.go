@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// gossipStreamsMax and gossipStreamsOfHostMax bound the streams that others have open, in all and from one host. A
-	// stream lasts 2 seconds for each direction at most.
+	// gossipStreamsMax and gossipStreamsOfHostMax bound the streams that other nodes have open, in total and per host.
+	// A stream lasts at most 2 seconds in each direction.
 	gossipStreamsMax       = 48
 	gossipStreamsOfHostMax = 16
-	// unknownStartsMax is how many starts may be known before those of nodes without a record in the control group
-	// are refused.
+	// unknownStartsMax bounds how many starts may be known. Above it, starts of nodes without a record in the control
+	// group are refused.
 	unknownStartsMax = 256
-	// startsMax bounds living starts of one node that count, and evictedMax those of all nodes that made room for
-	// others: memberlist keeps them as long as they live. evictRate and evictBurst bound how fast.
+	// startsMax bounds the living starts that count for one node. evictedMax bounds the evicted starts of all nodes,
+	// since memberlist keeps them as long as they live. evictRate and evictBurst bound how fast starts are evicted.
 	startsMax  = 8
 	evictedMax = 256
 	evictRate  = rate.Limit(4)
 	evictBurst = 16
-	// newStartsRate and newStartsBurst bound how many starts that were not known are taken in, a second and at once:
-	// memberlist keeps each for half a minute after its end.
+	// newStartsRate and newStartsBurst bound how many new starts are accepted per second and at once: memberlist keeps
+	// each for half a minute after its end.
 	newStartsRate  = rate.Limit(32)
 	newStartsBurst = 512
 )
 
-// streamSlots bounds streams that others open.
+// streamSlots bounds the streams that other nodes open.
 type streamSlots struct {
 	mu     sync.Mutex // guards what follows
 	all    int
@@ -41,8 +41,8 @@ type streamSlots struct {
 
 func newStreamSlots() *streamSlots { return &streamSlots{byHost: make(map[netip.Prefix]int)} }
 
-// enter takes a slot for a stream from an address; leave, which may be called again, gives it back. It is not ok if
-// there is none.
+// enter takes a slot for a stream from an address; ok is false if there is none. leave frees the slot, and may be
+// called again.
 func (s *streamSlots) enter(from net.Addr) (leave func(), ok bool) {
 	host := hostPrefix(from)
 	s.mu.Lock()
@@ -62,7 +62,8 @@ func (s *streamSlots) enter(from net.Addr) (leave func(), ok bool) {
 	}), true
 }
 
-// hostPrefix is what a stream counts for: an IPv4 address, or the 64 bits of an IPv6 one that its host cannot choose.
+// hostPrefix is the prefix under which a stream is counted: a whole IPv4 address, or the 64 bits of an IPv6 address
+// that a host cannot choose.
 func hostPrefix(from net.Addr) netip.Prefix {
 	at, err := netip.ParseAddrPort(from.String())
 	if err != nil {
@@ -76,19 +77,19 @@ func hostPrefix(from net.Addr) netip.Prefix {
 	return prefix
 }
 
-// screenedConn is a stream of gossip whose first message is read, within the limits, before memberlist sees any of it.
-// There is no second one. memberlist sets the deadline.
+// screenedConn is a stream of gossip. It reads the first message within the limits before memberlist sees any of it. A
+// stream has no second message. memberlist sets the deadline.
 type screenedConn struct {
 	net.Conn
 	t     *gossipTransport
 	leave func()
 
-	read bool   // the message, or why there is none
-	left []byte // of it, that memberlist has not read
+	read bool   // the message was read, or failed
+	left []byte // the part of the message that memberlist has not read
 	err  error
 }
 
-// screened wraps a stream. leave is called when it is closed, maybe more than once.
+// screened wraps a stream. leave is called when the stream is closed, possibly more than once.
 func (t *gossipTransport) screened(conn net.Conn, leave func()) net.Conn {
 	return &screenedConn{Conn: conn, t: t, leave: leave}
 }
@@ -122,7 +123,7 @@ func (c *screenedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// refusals counts gossip that was refused, and says so once a minute for each reason.
+// refusals counts refused gossip, and logs it at most once a minute for each reason.
 type refusals struct {
 	log    *slog.Logger
 	counts map[GossipRefusal]*atomic.Uint64
@@ -146,7 +147,7 @@ func (r *refusals) count(why GossipRefusal) uint64 {
 	return 0
 }
 
-// note counts a refusal. from is nil where it is not known.
+// note counts a refusal. from is nil if the sender is not known.
 func (r *refusals) note(why GossipRefusal, from net.Addr) {
 	n, ok := r.counts[why]
 	if !ok {
@@ -166,12 +167,12 @@ func (r *refusals) note(why GossipRefusal, from net.Addr) {
 	}
 }
 
-// admits reports whether there is room for a start of a node that memberlist hears of. Those that are known, and this
-// one's own, always have it. memberlist calls it under its own locks.
+// admits reports whether memberlist may accept a start of a node. Known living starts and this node's own start are
+// always accepted. memberlist calls it under its own locks.
 func (g *Gossip) admits(name string) bool {
 	node, start, ok := parseMemberName(name)
 	if !ok {
-		return false // it would stay where nothing here counts it
+		return false // memberlist would keep it, and knownMembers would not count it
 	}
 	known := func(node string) bool { return node == g.cfg.Node || g.diskOf(node) != "" }
 	own := uint64(0)
@@ -184,12 +185,12 @@ func (g *Gossip) admits(name string) bool {
 		return true
 	}
 	if g.known.starts(node) >= startsMax {
-		// Starts that were made up must not keep a restarted node out.
+		// Forged starts must not keep a restarted node out.
 		return known(node) && g.known.evicted() < evictedMax && g.evictions.Allow() &&
 			g.known.evict(node, g.cfg.Proven, own)
 	}
 	if known(node) {
-		return true // startsMax bounds them, and a flood of unknown nodes must not keep a restarted node out
+		return true // startsMax bounds its starts, and a flood of unknown nodes must not keep a restarted node out
 	}
 	if g.known.all() >= unknownStartsMax {
 		if g.known.forget(known); g.known.all() >= unknownStartsMax {

@@ -8,16 +8,16 @@ import (
 	"fmt"
 )
 
-// memberlist decodes what arrives before it knows who sent it, and a few hundred bytes can cost it 40 MiB: it
-// decompresses, and it allocates what a header announces. So every packet and stream is read by its structure first,
-// and refused unless it has the form of what ebb itself sends:
+// memberlist decodes a message before it knows the sender, and a few hundred bytes can cost it 40 MiB: it decompresses,
+// and it allocates the sizes that a header announces. So the structure of every packet and stream is checked first, and
+// refused unless it has the form of the messages that ebb itself sends:
 //
 //	packet   [crc32 header] message | compound of messages, one level deep
 //	stream   one message: push-pull, ping, or the answer to one
 //	message  type, then a MessagePack map of at most 15 fields: numbers, booleans, nil and byte strings of at most 1 KiB
 //	push-pull  its map {Nodes, UserStateLen, Join}, then one map a node; ebb has no user state
 //
-// Sealed messages are opened here as well, with the same keys, and read in the same way.
+// Encrypted messages are decrypted here as well, with the same keys, and checked in the same way.
 
 // Types of memberlist's messages.
 const (
@@ -48,36 +48,36 @@ const (
 	// gossipFieldsMax and gossipBytesMax bound one map, and one byte string in it.
 	gossipFieldsMax = 15
 	gossipBytesMax  = 1 << 10
-	// gossipReadStep is how much room is made for a stream at a time, in bytes.
+	// gossipReadStep is by how many bytes the buffer of a stream grows at least.
 	gossipReadStep = 4 << 10
 )
 
-// GossipRefusal is why gossip was refused. Its text is a label of a metric.
+// GossipRefusal is the reason why gossip was refused. Its text is a label of a metric.
 type GossipRefusal string
 
-// What is refused.
+// The reasons for a refusal.
 const (
 	RefusedCompressed GossipRefusal = "compressed" // ebb compresses no gossip
-	RefusedLabel      GossipRefusal = "label"      // nor labels it
-	RefusedType       GossipRefusal = "type"       // a message that ebb does not send there
+	RefusedLabel      GossipRefusal = "label"      // ebb does not label gossip
+	RefusedType       GossipRefusal = "type"       // a message type that ebb does not send there
 	RefusedNested     GossipRefusal = "nested"     // a compound in a compound
 	RefusedTooLarge   GossipRefusal = "too_large"  // more bytes, nodes or user state than the limits
-	RefusedMalformed  GossipRefusal = "malformed"  // not of the form that is sent
-	RefusedStreams    GossipRefusal = "streams"    // more streams at a time than the limits
+	RefusedMalformed  GossipRefusal = "malformed"  // not the form that ebb sends
+	RefusedStreams    GossipRefusal = "streams"    // more streams at a time than the limit
 	RefusedMembers    GossipRefusal = "members"    // more members, or faster, than the limits
 )
 
-// GossipRefusals are all reasons, in the order of their declaration.
+// GossipRefusals lists all reasons, in the order of their declaration.
 var GossipRefusals = []GossipRefusal{
 	RefusedCompressed, RefusedLabel, RefusedType, RefusedNested,
 	RefusedTooLarge, RefusedMalformed, RefusedStreams, RefusedMembers,
 }
 
-// Error implements error. The words are not those of memberlist's own complaints, which joinFault knows.
+// Error implements error. Its text has none of memberlist's phrases, for which joinFault looks.
 func (r GossipRefusal) Error() string { return "gossip refused: " + string(r) }
 
-// screenPacket returns why a packet is refused, nil if it is not. keys are those of encrypted gossip, none if it is in
-// the clear. A packet that no key opens is left to memberlist, which drops it and says so.
+// screenPacket returns why a packet is refused, nil if it is not. Without keys, gossip is not encrypted. A packet that
+// no key decrypts is left to memberlist, which drops and logs it.
 func screenPacket(packet []byte, keys [][]byte) error {
 	if len(packet) > gossipPacketMax {
 		return RefusedTooLarge
@@ -102,8 +102,9 @@ func screenPacket(packet []byte, keys [][]byte) error {
 	return err
 }
 
-// screenCompound reads the parts of a compound: their number, their lengths, and then the parts themselves. memberlist
-// puts news behind at most one message that is answered; more of them would be answered to whomever they name.
+// screenCompound checks the parts of a compound: their number, their lengths, and then the parts. memberlist sends at
+// most one message that needs an answer, and news after it. With more of them, a packet could make this node send
+// answers to addresses that the packet names.
 func screenCompound(b []byte) error {
 	if len(b) < 1 || len(b) < 1+2*int(b[0]) {
 		return RefusedMalformed
@@ -130,7 +131,7 @@ func screenCompound(b []byte) error {
 	return nil
 }
 
-// screenPart reads one message of a packet. It reports whether the message belongs to a probe rather than being news.
+// screenPart checks one message of a packet. It reports whether the message belongs to a probe; otherwise it is news.
 func screenPart(b []byte) (probes bool, err error) {
 	if len(b) == 0 {
 		return false, RefusedMalformed
@@ -158,9 +159,9 @@ func refusedType(t byte) GossipRefusal {
 	return RefusedType
 }
 
-// screenStream reads the one message of a stream, and returns it without what follows. read is called for more bytes.
-// A stream that is encrypted and should not be, or the other way round, is cut behind its first byte, which is enough
-// for memberlist to say so.
+// screenStream reads the only message of a stream, and returns it without the bytes after it. read is called for more
+// bytes. If the stream is encrypted and gossip is not, or the reverse, only its first byte is returned, which is enough
+// for memberlist to report the error.
 func screenStream(read func([]byte) (int, error), keys [][]byte) ([]byte, error) {
 	w := gossipWire{read: read}
 	kind, err := w.take(1)
@@ -202,7 +203,7 @@ func screenStream(read func([]byte) (int, error), keys [][]byte) ([]byte, error)
 	return w.buf[:w.at], nil
 }
 
-// streamed reads a message of a stream behind its type.
+// streamed checks the message of a stream after its type.
 func (w *gossipWire) streamed(kind byte) error {
 	switch kind {
 	case pushPullType:
@@ -213,8 +214,8 @@ func (w *gossipWire) streamed(kind byte) error {
 	return refusedType(kind)
 }
 
-// pushPull reads the states of nodes. memberlist allocates by the numbers of the header, so that these come first,
-// once each, and as integers.
+// pushPull checks the states of nodes. memberlist allocates by the numbers in the header, so these must come first,
+// once each, as integers.
 func (w *gossipWire) pushPull() error {
 	nodes, seen := uint64(0), 0
 	err := w.fields(func(name string, v gossipValue) error {
@@ -242,14 +243,14 @@ func (w *gossipWire) pushPull() error {
 	return err
 }
 
-// gossipWire reads MessagePack, of bytes that are there or, with read, of those that are still to come.
+// gossipWire reads MessagePack from a buffer or, with read, from a stream.
 type gossipWire struct {
 	buf  []byte
-	at   int                       // read up to here
-	read func([]byte) (int, error) // nil: buf is all
+	at   int                       // position of the next byte
+	read func([]byte) (int, error) // nil: buf has all bytes
 }
 
-// take returns the next n bytes. It makes room as bytes arrive, never for what is only announced.
+// take returns the next n bytes. It grows the buffer as bytes arrive, never by an announced length alone.
 func (w *gossipWire) take(n int) ([]byte, error) {
 	for len(w.buf)-w.at < n {
 		switch {
@@ -274,19 +275,19 @@ func (w *gossipWire) take(n int) ([]byte, error) {
 	return b, nil
 }
 
-// gossipValue is what a field has. It keeps integers apart from all other values.
+// gossipValue is the value of a field. Only integers are kept.
 type gossipValue struct {
 	integer bool // and not negative
 	number  uint64
 }
 
-// fields reads a map, and calls visit, if there is one, with each field.
+// fields reads a map, and calls visit for each field if visit is not nil.
 func (w *gossipWire) fields(visit func(name string, v gossipValue) error) error {
 	head, err := w.take(1)
 	if err != nil {
 		return err
 	}
-	if head[0]&0xf0 != 0x80 || head[0]&0x0f > gossipFieldsMax { // a map of up to 15 fields is all that is sent
+	if head[0]&0xf0 != 0x80 || head[0]&0x0f > gossipFieldsMax { // memberlist sends only maps of up to 15 fields
 		return RefusedMalformed
 	}
 	for range head[0] & 0x0f {
@@ -350,7 +351,7 @@ func (w *gossipWire) value() (gossipValue, error) {
 	return gossipValue{}, RefusedMalformed
 }
 
-// number reads an integer of so many bytes.
+// number reads a big-endian integer of size bytes.
 func (w *gossipWire) number(size int) (n uint64, err error) {
 	b, err := w.take(size)
 	for _, x := range b {
@@ -359,7 +360,7 @@ func (w *gossipWire) number(size int) (n uint64, err error) {
 	return n, err
 }
 
-// bytes reads a byte string whose length has so many bytes.
+// bytes skips a byte string whose length is an integer of size bytes.
 func (w *gossipWire) bytes(size int) error {
 	n, err := w.number(size)
 	if err != nil {
@@ -376,8 +377,8 @@ func (w *gossipWire) skip(n uint64) error {
 	return err
 }
 
-// decrypt opens what memberlist encrypted: version, nonce 12, AES-GCM text. The padding of version 0 stays; nothing
-// reads that far.
+// decrypt decrypts memberlist's encryption: version, nonce of 12 bytes, AES-GCM text. The padding of version 0 is not
+// removed; no reader gets that far.
 func decrypt(keys [][]byte, text, also []byte) (plain []byte, opened bool) {
 	const nonce = 12
 	if len(text) < 1+nonce || text[0] > encryptionVersion {
@@ -399,8 +400,8 @@ func decrypt(keys [][]byte, text, also []byte) (plain []byte, opened bool) {
 	return nil, false
 }
 
-// refusalOf returns why gossip was refused, and whether it was: a stream that ends too early, or a network that fails,
-// is none.
+// refusalOf returns why gossip was refused, and whether it was. A stream that ends too early, or a network error, is
+// not a refusal.
 func refusalOf(err error) (GossipRefusal, bool) {
 	var r GossipRefusal
 	ok := errors.As(err, &r)
@@ -409,5 +410,5 @@ func refusalOf(err error) (GossipRefusal, bool) {
 
 var _ error = GossipRefusal("")
 
-// errStreamRefused is what memberlist hears of a stream that was refused.
+// errStreamRefused is the error that memberlist gets for a refused stream.
 func errStreamRefused(err error) error { return fmt.Errorf("read gossip stream: %w", err) }

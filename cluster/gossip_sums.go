@@ -5,20 +5,20 @@ import (
 	"hash/crc32"
 )
 
-// Every packet of gossip in the clear carries memberlist's checksum, which it verifies and takes off in any build:
+// Every packet of unencrypted gossip carries memberlist's checksum, which any build verifies and removes:
 //
 //	type 1 (summedType)   CRC-32 (IEEE) of the message 4, big-endian   message
 //
-// memberlist itself sums only what it sends to a node that it finds under the receiver's IP address, where it looks for
-// a name: pings, their answers and the news that ride on them went without. A ping in which the field that names who is
-// meant had another name was for anybody, and a node that came back was told that it ran twice. Packets without a
-// checksum, of older builds, are heard.
+// memberlist itself adds a checksum only if it finds the receiver in a map by node name, but it searches there for the
+// receiver's IP address. So pings, their answers and the news in the same packets had no checksum. A bit error in the
+// key of the field that names a ping's receiver made the ping valid for any node, and a restarted node was reported to
+// run twice. Packets of older builds, without a checksum, are accepted.
 const (
 	summedType = 12 // memberlist's hasCrcMsg
 	summedHead = 5
 )
 
-// withSum returns a packet with a checksum, which is b if that has one.
+// withSum returns a packet with a checksum, or b itself if it has one.
 func withSum(b []byte) []byte {
 	if len(b) == 0 || b[0] == summedType {
 		return b
@@ -29,8 +29,9 @@ func withSum(b []byte) []byte {
 	return append(summed, b...)
 }
 
-// sound reports whether a packet may be what was sent. One bit that was inverted in a packet with a checksum is always
-// noticed, also in its type: what has none must not look like the rest of one that has.
+// sound reports whether a packet is undamaged, as far as this can be checked. In a packet with a checksum, one inverted
+// bit is always detected, even in its type: a packet without a checksum must not look like the remainder of one with
+// it.
 func sound(b []byte) bool {
 	return len(b) <= summedHead || (b[0] == summedType) == (binary.BigEndian.Uint32(b[1:]) == crc32.ChecksumIEEE(b[summedHead:]))
 }

@@ -20,26 +20,26 @@ const (
 	portTries      = 10
 )
 
-// gossipTransport is memberlist's transport over a Network. memberlist's own
-// insist on real sockets, or deadlock in virtual time.
+// gossipTransport is memberlist's transport over a Network. memberlist's own transports need real sockets, or deadlock
+// in virtual time.
 type gossipTransport struct {
 	network Network
 	addr    netip.AddrPort // where others reach it
-	sums    bool           // packets carry checksums; sealed ones need none
+	sums    bool           // packets carry checksums; encrypted ones need none
 	damaged func(from net.Addr)
-	keys    func() [][]byte // that open what is sealed; none if gossip is in the clear
+	keys    func() [][]byte // decrypt messages; none if gossip is not encrypted
 	refuse  func(why GossipRefusal, from net.Addr)
 	slots   *streamSlots
 	stream  net.Listener
 	packet  net.PacketConn
 	streams chan net.Conn
 	packets chan *memberlist.Packet
-	ctx     context.Context // ends with Shutdown
+	ctx     context.Context // ends at Shutdown
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
 }
 
-// listen opens the sockets of a transport. Its fields network, sums, damaged, keys and refuse are set.
+// listen opens the sockets of a transport. The fields network, sums, damaged, keys and refuse must be set before.
 func (t *gossipTransport) listen(ctx context.Context, listen, advertise string) error {
 	stream, packet, err := listenBoth(ctx, t.network, listen)
 	if err != nil {
@@ -57,8 +57,8 @@ func (t *gossipTransport) listen(ctx context.Context, listen, advertise string) 
 	return nil
 }
 
-// listenBoth takes one port for streams and packets. When it may choose the
-// port, the one it got for streams can be taken for packets: it tries others.
+// listenBoth opens one port for streams and packets. If the port is free to choose, the one chosen for streams may be
+// in use for packets; then it tries others.
 func listenBoth(ctx context.Context, network Network, listen string) (net.Listener, net.PacketConn, error) {
 	for try := 1; ; try++ {
 		stream, err := network.Listen(ctx, listen)
@@ -76,8 +76,8 @@ func listenBoth(ctx context.Context, network Network, listen string) (net.Listen
 	}
 }
 
-// reachable returns the address to tell others: advertise if given, else the
-// one listened at, with the machine's own IP where that stands for any.
+// reachable returns the address to announce: advertise if given, else the listening address. An unspecified IP address
+// is replaced by the machine's own.
 func reachable(listening, advertise string) (netip.AddrPort, error) {
 	addr, err := netip.ParseAddrPort(listening)
 	if err != nil {
@@ -179,7 +179,7 @@ func (t *gossipTransport) receive() {
 	}
 }
 
-// pause keeps a socket that fails again and again from spinning; false on Shutdown.
+// pause waits a moment so that a failing socket does not cause a busy loop; it returns false on Shutdown.
 func (t *gossipTransport) pause() bool {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()
@@ -191,7 +191,7 @@ func (t *gossipTransport) pause() bool {
 	}
 }
 
-// FinalAdvertiseAddr returns the address that others know this node by.
+// FinalAdvertiseAddr returns the address that this node announces.
 func (t *gossipTransport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
 }
@@ -209,12 +209,12 @@ func (t *gossipTransport) WriteTo(b []byte, addr string) (time.Time, error) {
 	return time.Now(), err
 }
 
-// WriteToAddress sends a packet; the name is of no use here.
+// WriteToAddress sends a packet; the name is not used.
 func (t *gossipTransport) WriteToAddress(b []byte, addr memberlist.Address) (time.Time, error) {
 	return t.WriteTo(b, addr.Addr)
 }
 
-// PacketCh delivers what arrives.
+// PacketCh returns the channel of received packets.
 func (t *gossipTransport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
 // DialTimeout opens a stream.
@@ -225,18 +225,18 @@ func (t *gossipTransport) DialTimeout(addr string, timeout time.Duration) (net.C
 	if err != nil {
 		return nil, err
 	}
-	return t.screened(conn, func() {}), nil // whoever answers is as unknown as whoever calls
+	return t.screened(conn, func() {}), nil // the answering side is as unknown as a caller
 }
 
-// DialAddressTimeout opens a stream; the name is of no use here.
+// DialAddressTimeout opens a stream; the name is not used.
 func (t *gossipTransport) DialAddressTimeout(addr memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	return t.DialTimeout(addr.Addr, timeout)
 }
 
-// StreamCh delivers streams that others open.
+// StreamCh returns the channel of streams that other nodes open.
 func (t *gossipTransport) StreamCh() <-chan net.Conn { return t.streams }
 
-// Shutdown closes the sockets and waits until nothing reads them.
+// Shutdown closes the sockets and waits until their readers have stopped.
 func (t *gossipTransport) Shutdown() error {
 	t.cancel()
 	err := errors.Join(t.stream.Close(), t.packet.Close())

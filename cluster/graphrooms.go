@@ -9,11 +9,11 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// evenly asks again for the parts of graphs over patterns whose sets lie in few shards, as those of one family of
-// periods do: each set gets as much room as any other, and not each shard.
+// evenly asks again for parts of graphs over patterns whose sets are in few shards, as the periods of one family are.
+// Then each set gets the same share of the bytes, and not each shard.
 func (c *Coordinator) evenly(ctx context.Context, table *Table, p *askPlan) {
 	again := &askPlan{req: p.req, consistency: p.consistency, table: p.table}
-	var at []int // where the parts of again are in p
+	var at []int // the positions in p of the parts of again
 	for i, q := range p.req.GetQuestions() {
 		if len(q.GetGraph().GetPatterns()) == 0 {
 			continue
@@ -26,7 +26,7 @@ func (c *Coordinator) evenly(ctx context.Context, table *Table, p *askPlan) {
 			}
 		}
 		if len(answers) < len(parts) || len(parts) < 2 {
-			continue // the answer lacks more than things of sets, or is that of its one shard
+			continue // a whole shard's part is missing, or one shard answered all
 		}
 		for k, room := range shard.GraphRooms(answers) {
 			if room == 0 {

@@ -13,23 +13,22 @@ import (
 )
 
 const (
-	// hedgeShare is how many calls may be made twice, of those to other nodes, and hedgesSaved how many of them are
-	// saved up.
+	// hedgeShare is the share of calls to other nodes that may be made twice, and hedgesSaved how many unused second
+	// calls are saved up.
 	hedgeShare  = 0.05
 	hedgesSaved = 10
-	// hedgeLeast is how long a node has in any case.
+	// hedgeLeast is the least time to wait before a second call.
 	hedgeLeast = 2 * time.Millisecond
-	// latenciesKept is from how many calls to a node it is known how long it takes, and latenciesLeast from how many
-	// on.
+	// latenciesKept is how many latencies are kept for a node. Before latenciesLeast calls, its latency is not known.
 	latenciesKept  = 64
 	latenciesLeast = 16
-	// latenciesFresh is after how many calls of a node its latency is computed again.
+	// latenciesFresh is after how many calls to a node its latency is computed again.
 	latenciesFresh = 8
 )
 
-// hedges decides when a call is made a second time, to other replicas: when the node takes longer by a quarter than 95
-// of 100 of the last calls to it did, and few calls are made twice. Otherwise one slow node of many makes every
-// question slow that needs all of them. It is for concurrent use; the zero value is ready.
+// hedges decides when a call is also made to other replicas: when the node takes a quarter longer than the 95th
+// percentile of its last calls, if only few calls were made twice. Otherwise one slow node delays every question that
+// needs all nodes. It is safe for concurrent use; the zero value is ready.
 type hedges struct {
 	mu     sync.Mutex // guards what follows
 	nodes  map[string]*latencies
@@ -38,14 +37,14 @@ type hedges struct {
 	sent, won atomic.Uint64
 }
 
-// latencies are those of the last calls to a node.
+// latencies are the latencies of the last calls to a node.
 type latencies struct {
 	kept [latenciesKept]time.Duration
 	n    int           // calls so far
-	most time.Duration // that 95 of 100 of those kept took at the most; computed every latenciesFresh calls
+	most time.Duration // 95th percentile of the kept ones; computed every latenciesFresh calls
 }
 
-// delay is how long to wait for a node alone; not ok while that is not known.
+// delay returns how long to wait for a node before a second call; ok is false while its latency is not known.
 func (h *hedges) delay(node string) (d time.Duration, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,7 +56,7 @@ func (h *hedges) delay(node string) (d time.Duration, ok bool) {
 	return max(l.most+l.most/4, hedgeLeast), true
 }
 
-// took notes how long a node took to answer.
+// took records how long a node took to answer.
 func (h *hedges) took(node string, d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +77,7 @@ func (h *hedges) took(node string, d time.Duration) {
 	}
 }
 
-// spend reports whether one more call may be made twice, which counts.
+// spend takes one second call from the budget, and reports whether there was one.
 func (h *hedges) spend() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,11 +90,11 @@ func (h *hedges) spend() bool {
 }
 
 // Hedges returns how many calls to other nodes were made a second time because the first was slow, and how often the
-// second answered first.
+// second call answered first.
 func (c *Coordinator) Hedges() (sent, won uint64) { return c.hedges.sent.Load(), c.hedges.won.Load() }
 
-// hedged asks a node. If that takes long, it asks other replicas of its shards, too. The first answer counts, and the
-// other call is stopped. A call that only leaders answer in full is made once.
+// hedged asks a node. If the node is slow, it also asks other replicas of the shards. The first answer counts, and the
+// other call is canceled. A call that only leaders answer in full is made once.
 func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend, call *askCall) (*ebbv1.ShardAskResponse, error) {
 	start := time.Now()
 	delay, known := c.hedges.delay(call.node)
@@ -112,7 +111,7 @@ func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend,
 	defer charge.end()
 	second := make(chan *ebbv1.ShardAskResponse, 1)
 	late := time.AfterFunc(delay, func() {
-		c.hedges.took(call.node, time.Since(start)) // at the least
+		c.hedges.took(call.node, time.Since(start)) // a lower bound
 		resp := c.askTwice(ctx, table, call, charge)
 		second <- resp
 		if resp != nil {
@@ -134,15 +133,16 @@ func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend,
 	return resp, err
 }
 
-// forLeaders reports whether a question is one before which shards take over the settings of a namespace, which only
-// their leaders can bring to them: other replicas would answer by those of before.
+// forLeaders reports whether only leaders can answer a call: exports, and questions before which shards take over
+// settings of a namespace. Only leaders can put the settings into the log; other replicas would answer by the former
+// settings.
 func (c *askCall) forLeaders() bool {
 	return slices.ContainsFunc(c.req.GetQuestions(), func(q *ebbv1.ShardQuestion) bool {
 		return q.GetSettingsVersion() != 0 || q.GetQuestion().GetExport() != nil
 	})
 }
 
-// secondCharge is what the second call of a hedge is charged with: as long as the first lasts.
+// secondCharge is the budget charge of the second call of a hedge. It lasts as long as the first call.
 type secondCharge struct {
 	budget *budget.Request
 
@@ -151,7 +151,7 @@ type secondCharge struct {
 	over bool // the call has its answer
 }
 
-// take charges n bytes. It returns false where there is no room, and when the call has its answer.
+// take charges n bytes. It returns false if there is no room, or if the call already has its answer.
 func (s *secondCharge) take(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,8 @@ func (s *secondCharge) end() {
 	s.budget.Refund(s.n)
 }
 
-// askTwice asks other replicas what a call asks; nil unless all of it is answered, when no call may be made twice, and
-// when the first has its answer.
+// askTwice asks other replicas the questions of a call. It returns nil unless all are answered, when no second call is
+// allowed, and when the first call already has its answer.
 func (c *Coordinator) askTwice(
 	ctx context.Context, table *Table, call *askCall, charge *secondCharge,
 ) *ebbv1.ShardAskResponse {
@@ -181,8 +181,8 @@ func (c *Coordinator) askTwice(
 	return c.askOthers(ctx, call, others)
 }
 
-// elsewhere divides the questions of a call among other nodes that have replicas of their shards, this one before
-// others; nil if a shard has no other.
+// elsewhere divides the questions of a call among other nodes with replicas of their shards, and prefers this node. It
+// returns nil if a shard has no other replica.
 func (c *Coordinator) elsewhere(table *Table, call *askCall) []askCall {
 	var calls []askCall
 	envelope := proto.WithQuestions(call.req, nil)
@@ -206,7 +206,7 @@ func (c *Coordinator) elsewhere(table *Table, call *askCall) []askCall {
 	return calls
 }
 
-// askOthers makes calls that together are another; nil unless all of it is answered.
+// askOthers makes the calls into which elsewhere divided a call; nil unless all questions are answered.
 func (c *Coordinator) askOthers(ctx context.Context, call *askCall, others []askCall) *ebbv1.ShardAskResponse {
 	var wg sync.WaitGroup
 	for i := range others {

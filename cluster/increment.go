@@ -15,18 +15,15 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// incrementTimeout is how long an Increment may take when its context has no deadline.
+// incrementTimeout is the time limit of an Increment whose context has no deadline.
 const incrementTimeout = 5 * time.Second
 
-// Increment is the friendly door: it takes increments for any keys of one
-// namespace, makes commands of them and waits, within the context's deadline,
-// for shards that are electing a leader.
+// Increment adds to any keys of one namespace. It divides the increments into commands for their shards and waits,
+// within the context's deadline, for shards that are electing a leader.
 //
-// Limits and everything else that does not depend on state are checked first,
-// and one bad increment refuses the whole request. After that shards answer for
-// themselves: increments that were not applied are listed with their position
-// in the request. If no increment was applied because no shard could take its
-// part, that is the error.
+// Limits, and all else that does not depend on state, are checked first: one invalid increment refuses the whole
+// request. After that each shard decides for itself. The response lists increments that were not applied, with their
+// position in the request. If no shard could apply its part, Increment returns an error.
 func (r *Router) Increment(ctx context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
 	table, err := r.ask.confirmed(ctx, req.GetNamespace())
 	if err != nil {
@@ -80,15 +77,14 @@ func checkNamespaceExists(table *Table, name string) error {
 	return table.NamespaceNotFound(name)
 }
 
-// commandBytesSoft keeps the increments of one command, and so one log entry,
-// near the size at which entries are cut anyway.
+// commandBytesSoft keeps the increments of one command, and so one log entry, near the size at which entries are split
+// anyway.
 const commandBytesSoft = proto.EntryBytesSoft
 
-// split is a request taken apart: one command a shard, or several when a
-// shard's share is large.
+// split is a request divided into commands: one for each shard, or several if a shard's part is large.
 type split struct {
 	request *ebbv1.ApplyRequest
-	at      [][]uint32 // for each command, its increments' positions in the original request
+	at      [][]uint32 // for each command, the positions of its increments in the original request
 }
 
 func splitIncrements(table *Table, req *ebbv1.IncrementRequest) (*split, error) {
@@ -124,7 +120,7 @@ func comparePlaced(a, b placed) int {
 	return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.at, b.at))
 }
 
-// cut returns how many of the first shard's increments make one command.
+// cut returns how many of the first shard's increments go into one command.
 func cut(order []placed, increments []*ebbv1.Increment) int {
 	size := 0
 	for i, p := range order {
@@ -140,9 +136,8 @@ func cut(order []placed, increments []*ebbv1.Increment) int {
 	return len(order)
 }
 
-// partKey gives every command of one shard a key of its own, the same at each
-// retry of the same request: a second command under the first one's key would
-// pass for its duplicate.
+// partKey gives every command of one shard its own key, the same at each retry of the same request. A second command
+// with the first one's key would be taken for its duplicate.
 func partKey(key *ebbv1.IdempotencyKey, part uint64) *ebbv1.IdempotencyKey {
 	if key == nil || part == 0 {
 		return key
@@ -177,8 +172,8 @@ func (s *split) add(namespace string, shard uint32, key *ebbv1.IdempotencyKey, o
 	return nil
 }
 
-// merge adds up what the commands came to. A command that failed as a whole
-// refuses each of its increments; if all commands did, that is the error.
+// merge adds up the results of the commands. A command that failed as a whole refuses each of its increments; if all
+// commands failed, merge returns an error.
 func (s *split) merge(resp *ebbv1.ApplyResponse) (*ebbv1.IncrementResponse, error) {
 	merged := new(ebbv1.IncrementResponse)
 	var worst *ebbv1.Error

@@ -14,18 +14,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Keys is the friendly door to what is done with keys themselves. Like Increment it waits, within the context's
-// deadline, for shards that are electing a leader.
+// Keys deletes, expires and renames keys. Like Increment it waits, within the context's deadline, for shards that are
+// electing a leader.
 type Keys struct {
 	router      *Router
 	coordinator *Coordinator
 }
 
-// NewKeys returns a Keys that writes and asks through these two.
+// NewKeys returns a Keys that writes through r and asks through c.
 func NewKeys(r *Router, c *Coordinator) *Keys { return &Keys{router: r, coordinator: c} }
 
-// Delete forgets keys on whatever shards. Those of shards that did not take it are listed as refused; if none did, that
-// is the error.
+// Delete deletes keys of any shards. The response lists keys whose shards refused; if all refused, Delete returns an
+// error.
 func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {
 	if err := proto.CheckDelete(req); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.Del
 	return &ebbv1.DeleteResponse{Deleted: sum.GetApplied(), Refused: sum.GetRefused()}, nil
 }
 
-// Expire says until when keys on whatever shards live at most.
+// Expire sets the time after which keys of any shards are deleted.
 func (k *Keys) Expire(ctx context.Context, req *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error) {
 	if err := proto.CheckExpire(req); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (k *Keys) Expire(ctx context.Context, req *ebbv1.ExpireRequest) (*ebbv1.Exp
 	return &ebbv1.ExpireResponse{Changed: sum.GetApplied(), Refused: sum.GetRefused()}, nil
 }
 
-// checkSliceKeys refuses keys that only parts of bitmaps have.
+// checkSliceKeys refuses keys of the form that is reserved for parts of bitmaps.
 func checkSliceKeys(table *Table, namespace string, keys [][]byte) error {
 	if !proto.BySlice(table.Namespace(namespace)) {
 		return nil
@@ -87,7 +87,7 @@ func checkSliceKeys(table *Table, namespace string, keys [][]byte) error {
 	return nil
 }
 
-// each makes commands of the keys of each shard, and adds up what became of them.
+// each makes commands of the keys of each shard, applies them, and adds up the results.
 func (k *Keys) each(
 	ctx context.Context, namespace string, keys [][]byte, id *ebbv1.IdempotencyKey, command func([][]byte) *ebbv1.Command,
 ) (*ebbv1.IncrementResponse, error) {
@@ -160,16 +160,16 @@ func encoded(cmd *ebbv1.Command, namespace string, id *ebbv1.IdempotencyKey) ([]
 	return raw, nil
 }
 
-// Rename gives a key another name. Where both names are of one shard, it is one entry of its log. Otherwise what the
-// key holds is exported, and put under the new name. It is deleted under the old one if nothing was added since; else
-// Rename begins again:
+// Rename gives a key another name. If both names are in one shard, it is one entry of the shard's log. Otherwise the
+// content of the key is exported and stored under the new name. Then the old key is deleted if it has not changed
+// since; else Rename begins again:
 //
 //	old shard    export ------------------> delete if unchanged --- no ---> export ...
 //	new shard             put, if it may                                             put in place of the first
 //
-// In between, both names are there. It ends in KEY_BUSY when the key is written all the time. The new name is taken
-// back then, and what overwrite went over is put there again, unless it is too large for that. A request that is
-// repeated under its identity when it is done is done.
+// In between, both names exist. If the key is written all the time, Rename returns KEY_BUSY. Then it removes the new
+// key again, and restores the content that overwrite replaced, unless that is too large. A repeated request under the
+// same identity succeeds if the first one was done.
 func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
 	if err := proto.CheckRename(req); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.Ren
 	return &ebbv1.RenameResponse{BytesMoved: moved}, nil
 }
 
-// move is a key on its way from one shard to another.
+// move is the rename of a key from one shard to another.
 type move struct {
 	*Keys
 	table          *Table
@@ -215,7 +215,7 @@ type move struct {
 	id             *ebbv1.IdempotencyKey
 	key, to        []byte
 	source, target uint32
-	over           *ebbv1.KeyExport // what overwrite went over, unless it is too large to be put there again
+	over           *ebbv1.KeyExport // the content that overwrite replaced, unless it is too large to be restored
 }
 
 // movesMax is how often a move begins again because the key was written.
@@ -223,7 +223,7 @@ const movesMax = 8
 
 func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint64, err error) {
 	put := &ebbv1.PutKey{Key: m.to, Overwrite: overwrite}
-	tried := uint64(0) // the checksum that was deleted last, and was not there any more
+	tried := uint64(0) // checksum of the last delete, which did not match any more
 	for try := range movesMax {
 		export, err := m.export(ctx, m.key)
 		if err != nil {
@@ -239,7 +239,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 			}
 		}
 		if put.Replace == nil || *put.Replace != export.GetChecksum() {
-			if err := m.put(ctx, put, export.GetImage()); errors.Is(err, proto.ErrKeyNotFound) { // it has faded
+			if err := m.put(ctx, put, export.GetImage()); errors.Is(err, proto.ErrKeyNotFound) { // it faded since
 				m.undo(ctx, put.Replace)
 				return 0, m.notFound(ctx, repeated && put.Replace == nil)
 			} else if err != nil {
@@ -249,7 +249,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		}
 		id := m.removal(export.GetChecksum())
 		if try > 0 && tried == export.GetChecksum() {
-			id = m.step() // else what was remembered of the last would be answered
+			id = m.step() // otherwise the shard would answer with the result of the last command
 		}
 		deleted, err := m.remove(ctx, m.source, m.key, export.GetChecksum(), id)
 		switch {
@@ -266,8 +266,8 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		WithHint("try again, or stop writing it for a moment")
 }
 
-// halfway is the error of a move that has put its copy, whatever the error of the step: to begin again would find the
-// copy.
+// halfway returns the error of a move whose copy is already stored, whatever the error of the step was: a new attempt
+// would find the copy.
 func (m *move) halfway(put *ebbv1.PutKey, err error) error {
 	if put.Replace == nil || errors.Is(err, proto.ErrKeyBusy) {
 		return err
@@ -276,7 +276,7 @@ func (m *move) halfway(put *ebbv1.PutKey, err error) error {
 		WithHint("both names may be there now: look at them, and delete the one that you do not want")
 }
 
-// notFound is what there is to say when the old name is not there: nothing, if this very request has moved it before.
+// notFound returns the error when the old name does not exist; errMoved if this very request has moved it before.
 func (m *move) notFound(ctx context.Context, repeated bool) error {
 	err := proto.ErrKeyNotFound.Errorf("there is no key %q, or all of it has faded", m.key).WithShard(m.source)
 	there, failed := m.export(ctx, m.to)
@@ -291,11 +291,11 @@ func (m *move) notFound(ctx context.Context, repeated bool) error {
 	return err.WithHint(fmt.Sprintf("there is a key %q: if this was tried before, it may be done", m.to))
 }
 
-// errMoved says that the request was done before.
+// errMoved reports that the request was done before.
 var errMoved = errors.New("it was moved before")
 
-// removal is the identity of the deletion of the old name when it holds this: by it the same request knows, if it is
-// repeated, that it was done.
+// removal is the idempotency key of the delete of the old name with this content. By this key a repeated request finds
+// that it was done.
 func (m *move) removal(checksum uint64) *ebbv1.IdempotencyKey {
 	return partKey(m.id, max(checksum, 1))
 }
@@ -325,9 +325,9 @@ func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error)
 	return a.GetExport(), nil
 }
 
-// put waits for a shard whose clock is behind that of the image. If the new name holds the same already, that is the
-// copy of another move, which may be about to delete the old name, or to take the copy back: both would delete the last
-// of the two.
+// put waits for a shard whose clock is behind the image's. If the new name already holds the same content, it is the
+// copy of another move, which may be about to delete the old key or the copy. Both moves together could delete both
+// copies.
 func (m *move) put(ctx context.Context, put *ebbv1.PutKey, image []byte) error {
 	if put.What = (&ebbv1.PutKey_Image{Image: image}); len(image) > proto.ImageBytesMax {
 		id := 1 + rand.Uint64N(1<<63)
@@ -351,7 +351,7 @@ func (m *move) put(ctx context.Context, put *ebbv1.PutKey, image []byte) error {
 	}
 }
 
-// bring brings an image to the shard of the new name, in pieces.
+// bring uploads an image to the shard of the new name, in pieces.
 func (m *move) bring(ctx context.Context, id uint64, image []byte) error {
 	const most = proto.ImageBytesMax / 2
 	for at := 0; at < len(image); at += most {
@@ -379,12 +379,12 @@ func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum ui
 		if !errors.Is(err, proto.ErrOverloaded) || !pause(ctx, try+1) {
 			return r.GetApplied() > 0, err
 		}
-		id = m.step() // what is remembered of the first is that it was refused
+		id = m.step() // the shard would answer the first one's key with the refusal
 	}
 }
 
-// undo removes what was put, if it is still that, and puts there again what it went over.
-// That it may fail is no worse than that the caller's time ends.
+// undo removes the copy, if it has not changed, and restores the content that it replaced. A failure is ignored: it is
+// no worse than the end of the caller's time.
 func (m *move) undo(ctx context.Context, checksum *uint64) {
 	switch {
 	case checksum == nil:
@@ -394,19 +394,19 @@ func (m *move) undo(ctx context.Context, checksum *uint64) {
 	}
 }
 
-// step is the identity of one more command. A second attempt under the request's key is no repetition of the first.
+// step returns the idempotency key of one more command. A second attempt must not count as a repetition of the first.
 func (m *move) step() *ebbv1.IdempotencyKey {
 	return &ebbv1.IdempotencyKey{IssuedAtUs: m.id.GetIssuedAtUs(), Hi: rand.Uint64(), Lo: rand.Uint64()}
 }
 
-// apply applies one command once, and asks again under its identity as long as what became of it is unknown.
+// apply applies one command. While its outcome is unknown, it tries again under the same idempotency key.
 func (m *move) apply(ctx context.Context, shard uint32, cmd *ebbv1.Command, id *ebbv1.IdempotencyKey) (*ebbv1.CommandResult, error) {
 	raw, err := encoded(cmd, m.namespace, id)
 	if err != nil {
 		return nil, err
 	}
 	req := &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: raw}}}
-	var unknown *proto.Error // of a try that may have been applied: that a later one was not says nothing of it
+	var unknown *proto.Error // a try that may have been applied; the refusal of a later try does not change that
 	for try := 1; ; try++ {
 		r := m.router.apply(ctx, m.table, req, retryUntilLeader).GetResults()[0]
 		e := proto.FromWire(r.GetError())

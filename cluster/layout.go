@@ -12,17 +12,17 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Disposition is what may become of a node's share.
+// Disposition is what placement does with a node: the node keeps its replicas, accepts more, or is evacuated.
 type Disposition int
 
 const (
-	DispositionHold     Disposition = iota // it does not answer: it keeps what it has, and gets nothing
-	DispositionAccept                      // it lives and is wanted
+	DispositionHold     Disposition = iota // it does not answer: it keeps its replicas and gets no new ones
+	DispositionAccept                      // it is alive and may get replicas
 	DispositionEvacuate                    // it is drained, leaves, or has been dead for long: it is to hold nothing
 )
 
-// NodeDisposition is the disposition of a node, with a reason if it is DispositionEvacuate. The zero value, of a node
-// that is not listed, is DispositionHold.
+// NodeDisposition is the disposition of a node, with a reason if it is DispositionEvacuate. The zero value is
+// DispositionHold; it also applies to a node that is not listed.
 type NodeDisposition struct {
 	Disposition Disposition
 	Why         string
@@ -48,8 +48,9 @@ func Dispositions(t *Table, alive, longDead func(node string) bool) map[string]N
 	return all
 }
 
-// RebalanceHalted returns why no replicas may move: a third of the nodes look dead. Then it is more likely that this
-// node sees little than that they are gone. Nodes that are to be removed do not count. "" if replicas may move.
+// RebalanceHalted returns why no replicas may move: at least a third of the nodes look dead. Then a network fault at
+// this node is more likely than the death of all of them. Nodes that are to be removed do not count. "" if replicas may
+// move.
 func RebalanceHalted(t *Table, alive func(node string) bool) string {
 	dead, all := 0, 0
 	for _, n := range t.Nodes() {
@@ -67,16 +68,17 @@ func RebalanceHalted(t *Table, alive func(node string) bool) string {
 	return fmt.Sprintf("%d of %d nodes do not answer: rebalancing is paused while a third of the nodes look dead", dead, all)
 }
 
-// ComputePlacement returns new targets for the groups that should lie elsewhere than they do or are about to, each with
-// its reason:
+// ComputePlacement returns new targets for the groups whose targets should change, each with its reason:
 //
-//   - no target on a node that evacuates, and on others as many as the table's replication says, if there are so many;
-//   - in as many zones as there are; a node that names none is a zone of its own;
-//   - on each node within 10% of the mean, and within one of it if level is set, if its zones allow that;
-//   - the leaders among them likewise.
+//   - no replica is on a node that evacuates; a shard has as many replicas as the table's replication says, if there
+//     are that many other nodes;
+//   - replicas are in as many zones as there are; a node without a zone counts as a zone of its own;
+//   - each node holds the mean number of replicas within 10%, or within one replica if level is set, if the zones allow
+//     that;
+//   - leaders are balanced in the same way.
 //
-// It starts from the present targets and moves little else. What it returns and the table with it
-// depends on its arguments alone; with them as targets it returns none.
+// It starts from the present targets and changes few others. The result, and the table after it, depend on the
+// arguments alone. A second call with the new targets in the table returns none.
 func ComputePlacement(t *Table, dispositions map[string]NodeDisposition, level bool) []*ebbv1.SetTargets_Target {
 	if t.Shards() == 0 {
 		return nil
@@ -103,7 +105,7 @@ func ComputePlacement(t *Table, dispositions map[string]NodeDisposition, level b
 	return changed
 }
 
-// targetOf is where a group is to lie: its target, or where it is.
+// targetOf returns the nodes that are to hold a group: its target, or the present nodes if it has no target.
 func targetOf(record *ebbv1.ShardRecord) []string {
 	if len(record.GetTarget()) > 0 {
 		return record.GetTarget()
@@ -121,7 +123,7 @@ func targetOf(record *ebbv1.ShardRecord) []string {
 	return nodes
 }
 
-// layout is a plan in the making.
+// layout is the state of one computation of a placement.
 type layout struct {
 	dispositions map[string]NodeDisposition
 	zone         map[string]string
@@ -135,7 +137,7 @@ type layout struct {
 	led          map[string]int
 }
 
-// shardPlan is one shard of a layout. Its first node is to lead.
+// shardPlan is one shard of a layout. Its first node is to lead; "" stands for a leader that is not chosen yet.
 type shardPlan struct {
 	id    uint32
 	nodes []string
@@ -178,7 +180,7 @@ func newLayout(t *Table, dispositions map[string]NodeDisposition, level bool) *l
 	return d
 }
 
-// evict takes a shard from nodes that evacuate, unless no other node is there.
+// evict takes a shard from nodes that evacuate, unless no node accepts replicas.
 func (d *layout) evict(s *shardPlan) {
 	if len(d.get) == 0 {
 		return
@@ -190,7 +192,7 @@ func (d *layout) evict(s *shardPlan) {
 	}
 }
 
-// drop takes a shard from a node. If that was to lead, assignLeaders finds another.
+// drop takes a shard from a node. If the node was to lead, assignLeaders chooses another leader.
 func (d *layout) drop(s *shardPlan, node, why string) {
 	at := slices.Index(s.nodes, node)
 	s.nodes[at] = ""
@@ -210,7 +212,7 @@ func (d *layout) give(s *shardPlan, node, why string) {
 	s.because(why)
 }
 
-// holders are the nodes of a shard; its first may be missing.
+// holders returns the nodes of a shard, without the place of a leader that is not chosen yet.
 func (s *shardPlan) holders() []string {
 	if len(s.nodes) > 0 && s.nodes[0] == "" {
 		return s.nodes[1:]
@@ -218,7 +220,7 @@ func (s *shardPlan) holders() []string {
 	return s.nodes
 }
 
-// fit gives a shard as many replicas as it should have. Those on nodes that do not answer go first.
+// fit gives a shard as many replicas as it should have. It drops replicas on nodes that do not answer first.
 func (d *layout) fit(s *shardPlan) {
 	for len(s.holders()) > d.want && d.want > 0 {
 		d.drop(s, d.expendable(s, d.unreachable(s)), fmt.Sprintf("it is to have %d replicas", d.want))
@@ -232,7 +234,7 @@ func (d *layout) fit(s *shardPlan) {
 	}
 }
 
-// unreachable are the holders of a shard that do not answer, or all if there are none.
+// unreachable returns the holders of a shard that do not answer, or all holders if each of them answers.
 func (d *layout) unreachable(s *shardPlan) []string {
 	silent := slices.DeleteFunc(slices.Clone(s.holders()), func(n string) bool { return d.dispositions[n].Disposition == DispositionAccept })
 	if len(silent) == 0 {
@@ -241,8 +243,8 @@ func (d *layout) unreachable(s *shardPlan) []string {
 	return silent
 }
 
-// expendable is that of some holders which a shard can do without: one whose zone has another, then the fullest, then
-// that of the lowest hash.
+// expendable returns the node of some that a shard needs least: a node whose zone has another replica, then the node
+// that holds most, then the node of the lowest hash.
 func (d *layout) expendable(s *shardPlan, some []string) string {
 	holders := s.holders()
 	return slices.MinFunc(some, func(a, b string) int {
@@ -253,8 +255,8 @@ func (d *layout) expendable(s *shardPlan, some []string) string {
 	})
 }
 
-// candidate is the node that a shard should be given to: one of a zone that has none, with room left, of the highest
-// hash; when none has room, the emptiest. "" if there is none.
+// candidate returns the node that should get a replica of a shard: in a zone without a replica, with room left, of the
+// highest hash. If no node has room, it is the node that holds least. "" if there is none.
 func (d *layout) candidate(s *shardPlan) string {
 	holders := s.holders()
 	free := slices.DeleteFunc(slices.Clone(d.get), func(n string) bool { return slices.Contains(holders, n) })
@@ -273,7 +275,7 @@ func (d *layout) candidate(s *shardPlan) string {
 // mean is how many replicas a node should hold.
 func (d *layout) mean() float64 { return float64(len(d.shards)*d.want) / float64(max(1, len(d.stay))) }
 
-// inZone counts the nodes that are in a node's zone.
+// inZone counts the nodes that are in the zone of the node of.
 func (d *layout) inZone(nodes []string, of string) (n int) {
 	for _, other := range nodes {
 		if d.zone[other] == d.zone[of] {
@@ -283,7 +285,7 @@ func (d *layout) inZone(nodes []string, of string) (n int) {
 	return n
 }
 
-// sharedZones is how many replicas of a shard share a zone with another.
+// sharedZones returns how many replicas of a shard are more than one per zone.
 func (d *layout) sharedZones(nodes []string) int {
 	seen := make(map[string]bool)
 	for _, n := range nodes {
@@ -292,7 +294,7 @@ func (d *layout) sharedZones(nodes []string) int {
 	return len(nodes) - len(seen)
 }
 
-// spread moves replicas of a shard out of a zone that has several, as long as there is a zone that has none.
+// spread moves replicas of a shard out of a zone that has several, while there is a zone that has none.
 func (d *layout) spread(s *shardPlan) {
 	for d.sharedZones(s.holders()) > 0 {
 		from, to := d.expendable(s, s.holders()), d.candidate(s)
@@ -303,7 +305,7 @@ func (d *layout) spread(s *shardPlan) {
 	}
 }
 
-// swap puts a node in another's place.
+// swap replaces one node of a shard by another.
 func (d *layout) swap(s *shardPlan, from, to, why string) {
 	d.drop(s, from, why)
 	d.give(s, to, why)
@@ -315,7 +317,7 @@ func (d *layout) balanceReplicas() {
 	}
 }
 
-// unbalanced reports whether a count is out of bounds somewhere.
+// unbalanced reports whether the count of some node is outside the bounds.
 func (d *layout) unbalanced(count map[string]int, mean float64) bool {
 	if len(d.get) == 0 {
 		return false
@@ -327,8 +329,8 @@ func (d *layout) unbalanced(count map[string]int, mean float64) bool {
 	return float64(count[leastLoaded(d.get, count)]) < low || float64(count[mostLoaded(d.stay, count)]) > high
 }
 
-// balanceOnce moves one from the most loaded node that can give to the least loaded that can take; false if there is
-// nothing to gain.
+// balanceOnce moves one replica or leadership, from the most loaded node that can give one to the least loaded node
+// that can take it. It returns false if no such move helps.
 func (d *layout) balanceOnce(count map[string]int, move func(from, to string) bool) bool {
 	to := slices.Clone(d.get)
 	slices.SortStableFunc(to, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
@@ -344,8 +346,8 @@ func (d *layout) balanceOnce(count map[string]int, move func(from, to string) bo
 	return false
 }
 
-// moveReplica moves a shard from a node with more load to one with less, if no zone gets more of its replicas. It
-// takes the shard for which the receiving node has the highest hash.
+// moveReplica moves one shard between two nodes, if its replicas do not share more zones than before. It chooses the
+// shard for which the receiving node has the highest hash.
 func (d *layout) moveReplica(from, to string) bool {
 	var best *shardPlan
 	for _, s := range d.shards {
@@ -366,7 +368,7 @@ func (d *layout) moveReplica(from, to string) bool {
 	return true
 }
 
-// assignLeaders counts leaders, and gives each shard that has lost its leader the node of its holders that leads least.
+// assignLeaders counts leaders. A shard without a leader gets the holder that leads fewest shards.
 func (d *layout) assignLeaders() {
 	for _, s := range d.shards {
 		if len(s.nodes) > 0 && s.nodes[0] != "" {
@@ -386,15 +388,15 @@ func (d *layout) assignLeaders() {
 	}
 }
 
-// balanceLeaders does for leaders what balanceReplicas does for replicas. No data moves for that.
+// balanceLeaders balances leaders as balanceReplicas balances replicas. No data moves.
 func (d *layout) balanceLeaders() {
 	mean := float64(len(d.shards)) / float64(max(1, len(d.stay)))
 	for d.unbalanced(d.led, mean) && d.balanceOnce(d.led, d.moveLeadership) {
 	}
 }
 
-// moveLeadership lets the less loaded node lead a shard that the other leads and both hold. It takes the one for
-// which that node has the highest hash.
+// moveLeadership makes to the leader of a shard that from leads and both hold. It chooses the shard for which to has
+// the highest hash.
 func (d *layout) moveLeadership(from, to string) bool {
 	var best *shardPlan
 	for _, s := range d.shards {
@@ -412,7 +414,7 @@ func (d *layout) moveLeadership(from, to string) bool {
 	return true
 }
 
-// voters returns the control group's new target: an odd number of nodes, at most five, that vote (of two nodes both).
+// voters returns the control group's new target, the nodes that vote: an odd number, at most five; of two nodes both.
 func (d *layout) voters(t *Table) []*ebbv1.SetTargets_Target {
 	have := targetOf(t.Shard(ControlShard))
 	voters := slices.DeleteFunc(slices.Clone(have), func(n string) bool { return d.dispositions[n].Disposition == DispositionEvacuate && len(d.get) > 0 })
@@ -444,7 +446,7 @@ func (d *layout) voters(t *Table) []*ebbv1.SetTargets_Target {
 	return []*ebbv1.SetTargets_Target{{Shard: ControlShard, Nodes: voters, Why: fmt.Sprintf("%d of %d nodes vote in the control group", len(voters), len(d.stay))}}
 }
 
-// controlVoters is how many of so many nodes vote in the control group.
+// controlVoters returns how many nodes vote in the control group of a cluster with so many nodes.
 func controlVoters(nodes int) int {
 	voters := min(nodes, controlVotersMax)
 	if voters > 2 && voters%2 == 0 {
@@ -453,8 +455,8 @@ func controlVoters(nodes int) int {
 	return voters
 }
 
-// Foresee returns the table as it would be after a command, with the targets that would follow from it; nil for no
-// command. The command's own refusal is returned as an error. Nothing is changed.
+// Foresee returns the table as it would be after a command and the targets that follow from it. A nil command stands
+// for the present table. If the command would be refused, the refusal is returned as an error. t is not changed.
 func Foresee(t *Table, cmd *ebbv1.ControlCommand, dispositions func(*Table) map[string]NodeDisposition, level bool) (*Table, error) {
 	c := NewControl()
 	c.table.Store(t)

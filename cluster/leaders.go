@@ -6,14 +6,12 @@ import (
 	"time"
 )
 
-// electionsMax is for how many election timeouts a node that lost a leader waits to hear of another. Its replica is
-// among the first to hear of one that is elected; when it has heard of none for so long, the others may know what it
-// does not.
+// electionsMax is how many election timeouts a node waits for a new leader after its replica lost the leader. Its
+// replica is among the first to learn of a new leader. If it knows none after that time, other nodes may know more.
 const electionsMax = 2
 
-// ElectionTimeout is one setting of the cluster, derived from its number of
-// shards: how long a group may be without a leader before it elects another.
-// Heartbeats go ten times as often, so more groups need longer ones.
+// ElectionTimeout returns how long a group may be without a leader before it elects another. It depends on the number
+// of shards of the cluster: heartbeats are sent ten times as often, so more groups need longer intervals.
 func ElectionTimeout(shards uint32) time.Duration {
 	switch {
 	case shards <= 64:
@@ -24,9 +22,8 @@ func ElectionTimeout(shards uint32) time.Duration {
 	return 5 * time.Second
 }
 
-// Leaders remembers who was last known to lead each shard. It is a hint, local
-// to this node and not replicated: fed by what its own Raft groups observe and
-// by NOT_LEADER answers. It takes no locks.
+// Leaders keeps the last known leader of each shard. It is a hint, local to this node and not replicated. Its sources
+// are this node's own Raft groups and NOT_LEADER answers. It takes no locks.
 type Leaders struct {
 	hints []atomic.Pointer[hint] // by shard; nil: nothing known
 }
@@ -34,10 +31,10 @@ type Leaders struct {
 type hint struct {
 	node string // "" when the term has no known leader
 	term uint64
-	over chan struct{} // closed when another takes its place
+	over chan struct{} // closed when another hint replaces this one
 
-	seen string    // who led when this node's own replica last heard of a leader
-	lost time.Time // when it heard that that one leads no more; zero while it does, or when none was ever heard of
+	seen string    // the leader when this node's own replica last knew one
+	lost time.Time // when the replica saw its leadership end; zero while it leads, or if none was known
 }
 
 // NewLeaders returns hints for groups 0 to shards.
@@ -45,10 +42,9 @@ func NewLeaders(shards uint32) *Leaders {
 	return &Leaders{hints: make([]atomic.Pointer[hint], shards+1)}
 }
 
-// Observe takes what a Raft group said: node leads the shard in this term, or no known node does when node is "". An
-// older term than the one already observed changes nothing. A replica may say again that there is no leader, without
-// having heard of one since. That is no news and takes no guess away: perhaps no replica calls this one, and it knows
-// less than others.
+// Observe records what a replica of this node observed: node leads the shard in this term or, if node is "", no leader
+// is known. An older term than the recorded one changes nothing. A second report without a leader in between does not
+// remove a guess: perhaps no replica contacts this one, and it knows less than others.
 func (l *Leaders) Observe(shard uint32, node string, term uint64) {
 	if int(shard) >= len(l.hints) {
 		return
@@ -65,8 +61,8 @@ func (l *Leaders) Observe(shard uint32, node string, term uint64) {
 	}
 }
 
-// Correct tells that asked turned out not to lead the shard, and that leader might. It holds only while the hint still
-// names asked (or no node), so that an answer that took long never overrides newer knowledge.
+// Correct records that asked does not lead the shard, and that leader may. It takes effect only while the hint still
+// names asked, or no node, so that a slow answer never overrides newer knowledge.
 func (l *Leaders) Correct(shard uint32, asked, leader string) {
 	if int(shard) >= len(l.hints) || asked == leader {
 		return
@@ -87,7 +83,7 @@ func (l *Leaders) Correct(shard uint32, asked, leader string) {
 	}
 }
 
-// replace puts another hint in the place of one, unless that is gone already, and wakes all that wait for it.
+// replace replaces the hint old by next, and wakes all waiters. It returns false if old was replaced before.
 func replace(slot *atomic.Pointer[hint], old, next *hint) bool {
 	next.over = make(chan struct{})
 	if !slot.CompareAndSwap(old, next) {
@@ -99,10 +95,10 @@ func replace(slot *atomic.Pointer[hint], old, next *hint) bool {
 	return true
 }
 
-// led reports whether the shard has a leader, by the last that was heard of it.
+// led reports whether the shard has a leader, as far as this node's own replica knows.
 func (h *hint) led() bool { return h != nil && h.seen != "" && h.lost.IsZero() }
 
-// after returns what is known once another observation was made.
+// after returns the hint after one more observation of this node's own replica.
 func (h *hint) after(node string, term uint64) *hint {
 	switch {
 	case node != "":
@@ -115,9 +111,9 @@ func (h *hint) after(node string, term uint64) *hint {
 	return &hint{term: term}
 }
 
-// lost returns whom this node's own replica of the shard has heard to lead no more, less than so long ago, and knows no
-// successor of; "" if there is no such node. A replica that has heard of no leader yet has lost none: it may be one
-// that is being made, or has just started.
+// lost returns the former leader if this node's own replica saw the leadership end less than within ago, and no other
+// leader is known. It returns "" otherwise, also if the replica never knew a leader: then it may have just been created
+// or started.
 func (l *Leaders) lost(shard uint32, within time.Duration) (former string) {
 	if int(shard) >= len(l.hints) {
 		return ""
@@ -128,8 +124,8 @@ func (l *Leaders) lost(shard uint32, within time.Duration) (former string) {
 	return ""
 }
 
-// leadershipEnd returns a channel that closes when this node learns of another leader of one of the shards that the
-// node leads; nil if the node leads none of them.
+// leadershipEnd returns a channel that closes when the hint changes for one of the shards that the node leads; nil if
+// the node leads none of them.
 func (l *Leaders) leadershipEnd(node string, shards iter.Seq[uint32]) <-chan struct{} {
 	for shard := range shards {
 		if int(shard) < len(l.hints) {

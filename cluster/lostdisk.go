@@ -9,12 +9,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// replace gives a node whose disk is lost another one: what it held leaves, and is given to it anew. It is refused
-// where that leaves a group without a majority: such a group could never agree that the replica is gone.
+// replace gives a node whose disk is lost a new one: its replicas leave, and it gets new ones. The command is refused
+// if a group would keep no majority: such a group could never agree that the replica is gone.
 //
-// A group may be in doubt and be led all the same. Its majority may then need a replica that was to leave. So only the
-// lost replica leaves it now. A replica that was to leave is a member, or becomes one again, and where the group should
-// lie is seen to when that is settled.
+// A group whose count is in doubt may still have a leader. Its majority may then need a replica that was to leave. So
+// only the lost replica leaves now. A replica that was to leave stays a member, or becomes one again. Once this is
+// settled, the group is moved to its target.
 func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	table, record := c.Table(), cmd.GetRecord()
 	if err := table.Survives(record.GetName(), cmd.GetLedWithout()); err != nil {
@@ -56,8 +56,8 @@ func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	return replica.Id, nil
 }
 
-// loseReplica marks one replica of a shard as lost: it leaves, and its node is given another. A replica that is lost
-// already, or that the shard does not have any more, stays as it is.
+// loseReplica marks one replica of a shard as lost: it leaves, and its node gets a new one. A replica that is already
+// lost, or that the shard does not have any more, stays as it is.
 func (c *Control) loseReplica(cmd *ebbv1.LoseReplica) *proto.Error {
 	table, id := c.Table(), cmd.GetShard()
 	if table.Version() < proto.VersionLoseReplica {
@@ -95,8 +95,8 @@ func (c *Control) loseReplica(cmd *ebbv1.LoseReplica) *proto.Error {
 	return nil
 }
 
-// asMember returns a replica that was to leave as one that is to be a member, whether it is one or not. It returns
-// others as they are: lost ones, and one whose node is to hold another.
+// asMember returns a replica that was to leave as one that is to be a member. Other replicas are returned as they are,
+// and so are lost ones, and one whose node is to hold another replica.
 func asMember(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
 	another := slices.ContainsFunc(record.GetReplicas(), func(o *ebbv1.ReplicaRecord) bool { return o.GetNode() == r.GetNode() && !o.GetLeaving() })
 	if !r.GetLeaving() || r.GetLost() || another {
@@ -109,20 +109,20 @@ func asMember(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaR
 
 func (t *Table) marksLost() bool { return t.Version() >= proto.VersionLostReplicas }
 
-// What a group has left when a node's disk is lost is seen in two ways.
+// Whether a group has a majority left when a node's disk is lost is decided in two ways.
 //
-// By count, of the replicas in its record that may vote. While the group is being changed, the record does not say
+// By count, of the replicas in its record that may vote. While the group is being changed, the record does not show
 // which replicas are in its configuration, only which may be:
 //
 //	stay   neither join nor leave   in the configuration, with their data
-//	maybe  join or leave            in it or not; whoever has a vote in it has its data
-//	gone   lost, this one included  in it or not, and never heard again
+//	maybe  join or leave            in it or not; a voter in it has its data
+//	gone   lost, this one included  in it or not, and never answers again
 //
-// So the configuration has at most stay+maybe+gone voters. Those of maybe that are in it only add to those that answer.
-// So the worst is that none of maybe is in it, and all of gone are: a majority is left for certain if stay > gone. With
+// So the configuration has at most stay+maybe+gone voters. Replicas of maybe in the configuration only add to the
+// answering ones. In the worst case it has none of maybe and all of gone: so a majority is certain if stay > gone. With
 // A lost now:
 //
-//	{A B C}                       2 > 1    certain, whoever else joins or leaves
+//	{A B C}                       2 > 1    certain, whatever other replicas join or leave
 //	{A B}                         1 = 1    nothing is left that could agree on anything
 //	{A B, C leaves}               1 = 1    {A B C} is led by B or C, {A B} is not
 //	{A B, D joins}                1 = 1    {A B D} is led, {A B} is not
@@ -131,14 +131,14 @@ func (t *Table) marksLost() bool { return t.Version() >= proto.VersionLostReplic
 //	{A joins, C leaves}           0 < 1    {C} is, {A C} and {A} are not
 //	{A B C, D lost and leaves}    2 = 2    {A B C} is led, {A B C D} is not
 //
-// By evidence, where the count leaves it in doubt. A replica that leads hears a majority. If it still leads when
-// nothing has been heard of the disk for a while, it leads without it. A group that is only to have other members,
-// and is in the state that its record says, needs no evidence: there the count is exact. The control group is changed
-// by its targets as well, and no mark says so. A replica that votes by its record may not have its vote yet, and one
+// By evidence, where the count is not certain. A leader is in contact with a majority. If it still leads when the lost
+// disk has not been in contact for a while, it leads without that disk. A group that is only going to be changed, and
+// is in the state that its record says, needs no evidence: there the count is exact. The control group is also changed
+// by its targets, without a mark in the record. A replica that votes by its record may not have its vote yet, and one
 // that does not may still have it.
 
-// count returns whether a node holds a replica of a group that may vote, how many others are sure to be in its
-// configuration with their data, and how many that may be in it never answer again if the node's does not.
+// count returns whether a node holds a replica of a group that may vote. stay is how many others are certainly in the
+// configuration with their data. gone is how many that may be in it never answer again, the node's own included.
 func (t *Table) count(group uint32, node string) (holds bool, stay, gone int) {
 	for _, r := range t.Replicas(group) {
 		switch {
@@ -156,7 +156,7 @@ func (t *Table) count(group uint32, node string) (holds bool, stay, gone int) {
 	return holds, stay, gone
 }
 
-// InDoubt returns the groups for which only evidence can tell whether they outlive the loss of a node's disk.
+// InDoubt returns the groups for which only evidence can show whether they keep a majority without a node's disk.
 func (t *Table) InDoubt(node string) (groups []uint32) {
 	for id, record := range t.placement {
 		holds, stay, gone := t.count(uint32(id), node)
@@ -167,8 +167,8 @@ func (t *Table) InDoubt(node string) (groups []uint32) {
 	return groups
 }
 
-// Survives refuses the loss of a node's disk if a group would not outlive it. ledWithout are the groups for which there
-// is evidence that they do without it.
+// Survives returns an error if a group would keep no majority without a node's disk. ledWithout are the groups for
+// which there is evidence that they have a leader without it.
 func (t *Table) Survives(node string, ledWithout []uint32) *proto.Error {
 	doubts := t.InDoubt(node)
 	for id := range t.placement {
@@ -187,7 +187,7 @@ func (t *Table) Survives(node string, ledWithout []uint32) *proto.Error {
 	return nil
 }
 
-// OnlyCopies returns the groups that have their only replica on a node.
+// OnlyCopies returns the groups whose only replica with data is on a node.
 func (t *Table) OnlyCopies(node string) (groups []uint32) {
 	for id, record := range t.placement {
 		others := slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool {

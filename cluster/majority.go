@@ -7,8 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// majority reports whether most of the voters among some replicas answer: their nodes live, and their disks are not
-// lost.
+// majority reports whether most of the voters among some replicas answer: their nodes are alive, and their disks are
+// not lost.
 func majority(record *ebbv1.ShardRecord, alive func(node string) bool, among func(*ebbv1.ReplicaRecord) bool) bool {
 	voters, answer := 0, 0
 	for _, r := range record.GetReplicas() {
@@ -23,25 +23,25 @@ func majority(record *ebbv1.ShardRecord, alive func(node string) bool, among fun
 	return 2*answer > voters
 }
 
-// canComplete reports whether a group whose members are being changed is sure to come to the end of that. It needs a
-// majority that answers among the former members, among all, and among those that stay. The record does not say which
-// of these it is at.
+// canComplete reports whether a change of a group's members is sure to complete. This needs an answering majority of
+// the former members, of all, and of those that stay: the record does not show which of these is the present
+// configuration.
 func canComplete(record *ebbv1.ShardRecord, alive func(node string) bool) bool {
 	return majority(record, alive, func(r *ebbv1.ReplicaRecord) bool { return !r.GetJoining() }) &&
 		majority(record, alive, func(*ebbv1.ReplicaRecord) bool { return true }) &&
 		majority(record, alive, func(r *ebbv1.ReplicaRecord) bool { return !r.GetLeaving() })
 }
 
-// canStart reports whether a group at rest is sure to come to the end of a move: it has a majority that answers, and
-// keeps it if the move only takes away. A group that gets a replica gets one that answers. It has a majority
-// afterwards if it had one before.
+// canStart reports whether a move is sure to complete in a group that is not being changed. The group needs an
+// answering majority and, if the move only removes a replica, must keep it. A replica that joins is on a node that
+// answers, so a group with a majority keeps it.
 func canStart(record *ebbv1.ShardRecord, m *ebbv1.BeginMove, alive func(node string) bool) bool {
 	return majority(record, alive, func(*ebbv1.ReplicaRecord) bool { return true }) &&
 		(m.GetTo() != "" || majority(record, alive, func(r *ebbv1.ReplicaRecord) bool { return r.GetId() != m.GetFrom() }))
 }
 
-// blockedBy returns why a group cannot be changed: voters whose nodes do not answer, without which it has no majority.
-// "" if it can, or if there is nothing to change.
+// blockedBy returns why a group cannot be changed: it lacks a majority, and the voters that do not answer. "" if it can
+// be changed, or if there is nothing to change.
 func blockedBy(record *ebbv1.ShardRecord, alive func(node string) bool) string {
 	if underWay(record) {
 		if canComplete(record, alive) {

@@ -10,21 +10,21 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Member is one node as gossip sees it: a hint, never a decision.
+// Member is one node as gossip sees it. It is a hint and decides nothing.
 type Member struct {
 	Node    string // its name
-	Boot    uint64 // which start of that node this is; grows
+	Boot    uint64 // identifies this start of the node; a later start has a greater number
 	GRPC    string // host:port
 	HTTP    string // host:port
 	Gossip  string // ip:port
-	Version string // of the program
+	Version string // version of the program
 	Cluster string // the first clusterMarkLen characters of its cluster's identity; "" before it has one
 	Settled bool   // it has run for settledAfter
-	Disk    string // the first diskMarkLen characters of its disk's identity; "" of older builds
+	Disk    string // the first diskMarkLen characters of its disk's identity; "" if its build is older
 	Alive   bool
 }
 
-// clusterMarkLen and diskMarkLen are how much of a cluster's and of a disk's identity travels with gossip.
+// clusterMarkLen and diskMarkLen are how many characters of a cluster's and of a disk's identity gossip carries.
 const (
 	clusterMarkLen = 16
 	diskMarkLen    = 8
@@ -36,8 +36,9 @@ func clusterMark(id string) string { return id[:min(len(id), clusterMarkLen)] }
 // diskMark shortens a disk's identity for gossip.
 func diskMark(id string) string { return id[:min(len(id), diskMarkLen)] }
 
-// diskReplaced reports whether a member of a cluster has another disk than the one that the cluster knows its node to
-// have. The cluster gave that disk up while the member did not answer; the member ends when it learns so.
+// diskReplaced reports whether a member of a cluster has another disk than known, the disk that the cluster has
+// recorded for its node. The cluster gave up the member's disk while the member did not answer; the member stops when
+// it learns this.
 func (m Member) diskReplaced(known string) bool {
 	return m.Cluster != "" && m.Disk != "" && known != "" && m.Disk != diskMark(known)
 }
@@ -47,11 +48,10 @@ func (m Member) foreign(other Member) bool {
 	return m.Cluster != "" && other.Cluster != "" && m.Cluster != other.Cluster
 }
 
-// outranks reports whether this start of a node stays where two processes go by
-// its name. One that belongs to a cluster has the node's data, or is about to
-// get it, and goes before one that does not; then one that is settled, which
-// came first whatever the clocks say. Between equals the older boot has to do.
-// All who know the same of the two decide the same.
+// outranks reports which of two processes with the same node name stays: true if m does. A process that belongs to a
+// cluster stays before one that does not, since it has the node's data, or is about to get it. Then a settled process
+// stays: it came first, whatever the clocks say. Otherwise the one with the older boot id stays. All nodes that know
+// the same facts decide the same.
 func (m Member) outranks(other Member) bool {
 	switch {
 	case (m.Cluster != "") != (other.Cluster != ""):
@@ -62,8 +62,8 @@ func (m Member) outranks(other Member) bool {
 	return m.Boot < other.Boot
 }
 
-// name is what memberlist knows the member by: every start of a node is another
-// one there, or a restarted node would be refused for its new address.
+// name is the member's name in memberlist. Every start of a node has another name there; otherwise memberlist would
+// refuse a restarted node that has a new address.
 func (m Member) name() string { return m.Node + "+" + strconv.FormatUint(m.Boot, 36) }
 
 func parseMemberName(name string) (node string, boot uint64, ok bool) {
@@ -72,12 +72,12 @@ func parseMemberName(name string) (node string, boot uint64, ok bool) {
 	return node, boot, found && err == nil && CheckNodeName(node) == nil
 }
 
-// Metadata travels with every liveness message, so it is small:
+// Metadata travels with every liveness message, so it must be small:
 //
 //	version 1 | len grpc | grpc | len http | http | len version | version | len cluster | cluster | settled [| len disk | disk]
 //
-// with one byte a length, and one of 0 or 1 for settled. The disk is left out where there is no room for it, and older
-// builds do not look for it. An address on the gossip's own host is ":port", and http on grpc's host likewise.
+// Each length is one byte, and settled is a byte of 0 or 1. The disk is left out if there is no room for it; older
+// builds ignore it. An address on the gossip's own host is written ":port", and so is http on grpc's host.
 const (
 	metaVersion = 1
 	metaLenMax  = 128
@@ -116,8 +116,7 @@ func errMeta(n int) error {
 	return proto.ErrBadRequest.Errorf("addresses and version of the node take %d bytes of gossip metadata: the limit is %d", n, metaLenMax)
 }
 
-// parseMeta fills in what the metadata says; an unknown version leaves the
-// member without addresses.
+// parseMeta fills in the fields that the metadata holds. If the version is unknown, the member has no addresses.
 func (m *Member) parseMeta(b []byte) {
 	if len(b) == 0 || b[0] != metaVersion {
 		return
@@ -141,7 +140,7 @@ func (m *Member) parseMeta(b []byte) {
 	}
 }
 
-// shorten drops the host of an address where it is host, or stands for any.
+// shorten drops the host of an address if it equals host or is an unspecified IP address.
 func shorten(addr, host string) string {
 	h, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -160,7 +159,7 @@ func lengthen(addr, host string) string {
 	return addr
 }
 
-// knownMembers is what is known of all starts of all nodes. It is pure.
+// knownMembers records all known starts of all nodes. It does no I/O.
 type knownMembers struct {
 	boots    map[string]map[uint64]*boot // node -> boot -> record
 	arrivals uint64
@@ -168,15 +167,15 @@ type knownMembers struct {
 
 type boot struct {
 	member  Member
-	silent  bool   // did not answer when its node's starts were compared
-	arrival uint64 // grows with each start that is first heard of
-	evicted bool   // made room for a later one: it speaks for its node if no other does
+	silent  bool   // it did not answer when its node's starts were compared
+	arrival uint64 // the order in which starts were first seen
+	evicted bool   // replaced by a later start: it represents its node only if no other does
 }
 
 func newKnownMembers() *knownMembers { return &knownMembers{boots: make(map[string]map[uint64]*boot)} }
 
-// put records a member as it now is, and forgets starts that no longer matter:
-// of a node's dead ones only the best is kept, as the place to look for it.
+// put records the present state of a member and removes starts that no longer matter. Of a node's dead starts it keeps
+// only the best, as the place to look for the node.
 func (r *knownMembers) put(m Member) {
 	of := r.boots[m.Node]
 	if of == nil {
@@ -205,7 +204,7 @@ func (r *knownMembers) living(node string, start uint64) bool {
 	return b != nil && b.member.Alive
 }
 
-// starts counts a node's living starts that answer, as far as was asked, and were not evicted.
+// starts counts a node's living starts that were not evicted and are not known to be silent.
 func (r *knownMembers) starts(node string) (n int) {
 	for _, b := range r.boots[node] {
 		if b.counts() {
@@ -217,8 +216,9 @@ func (r *knownMembers) starts(node string) (n int) {
 
 func (b *boot) counts() bool { return b.member.Alive && !b.silent && !b.evicted }
 
-// evict makes room for another start of a node: of those that count it evicts the one that was heard of first. One is
-// proven and stays: the first that was heard of at the gRPC address where the node is connected. So does the start own.
+// evict makes room for another start of a node: of the starts that count it evicts the one that was seen first. Two
+// starts are never evicted: own, and the first one seen for which proven holds, whose gRPC address is the one where the
+// node is connected. It returns false if there is none to evict.
 func (r *knownMembers) evict(node string, proven func(Member) bool, own uint64) bool {
 	var first, stays *boot
 	for _, b := range r.boots[node] {
@@ -250,7 +250,7 @@ func (r *knownMembers) evicted() (n int) {
 	return n
 }
 
-// forget drops nodes that seem dead and are not known.
+// forget drops nodes that look dead and for which known returns false.
 func (r *knownMembers) forget(known func(node string) bool) {
 	for node := range r.boots {
 		if best := r.best(node); !best.member.Alive && !known(node) {
@@ -267,8 +267,8 @@ func (r *knownMembers) all() (n int) {
 	return n
 }
 
-// best returns the start that speaks for a node: living before dead, answering
-// before silent, evicted last, then the newest. Nil if the node is unknown.
+// best returns the start that represents a node: a living one before a dead, then one that answers, then one not
+// evicted, then the newest. Nil if the node is unknown.
 func (r *knownMembers) best(node string) *boot {
 	var best *boot
 	for _, b := range r.boots[node] {
@@ -301,8 +301,7 @@ func (r *knownMembers) members() []Member {
 	return members
 }
 
-// duplicates returns, for every node that seems to live more than once, its living
-// starts, oldest first, without those that were evicted.
+// duplicates returns the living starts of every node that has several, oldest first, without evicted ones.
 func (r *knownMembers) duplicates() [][]Member {
 	var all [][]Member
 	for _, of := range r.boots {
@@ -327,7 +326,7 @@ func (r *knownMembers) noteAnswer(m Member, answered bool) {
 	}
 }
 
-// addresses returns where living members are, and where the dead were last seen.
+// addresses returns the gossip addresses of living members, and the last known ones of dead members.
 func (r *knownMembers) addresses() (alive map[string]bool, dead []string) {
 	alive = make(map[string]bool)
 	for _, m := range r.members() {

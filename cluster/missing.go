@@ -11,13 +11,13 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// missingNamedMax bounds how many missing keys an answer names, and missingShownMax how many an error does.
+// missingNamedMax bounds how many missing keys an answer names, and missingShownMax how many an error text names.
 const (
 	missingNamedMax = 100
 	missingShownMax = 5
 )
 
-// checkStrict refuses to be strict where a shard may not know how to say which keys are missing.
+// checkStrict refuses strict answers while a shard may be too old to report missing keys.
 func checkStrict(table *Table) error {
 	if table.Version() >= proto.VersionMissingKeys {
 		return nil
@@ -27,8 +27,8 @@ func checkStrict(table *Table) error {
 		WithHint("upgrade all nodes: ebb cluster status")
 }
 
-// missingIn lists the keys that a shard says are not there, and that are its own. A shard that is asked about patterns
-// is asked about the keys of other shards, too. Without a table all are its own.
+// missingIn lists the keys of a shard that it reported as missing. A question with patterns may also name keys of other
+// shards; these do not count. If table is nil, all keys count.
 func missingIn(table *Table, part *askPart) (names [][]byte) {
 	positions := part.answer.GetMissing()
 	if len(positions) == 0 {
@@ -47,9 +47,9 @@ func missingIn(table *Table, part *askPart) (names [][]byte) {
 	return names
 }
 
-// nameMissing puts into the coverage of answers which keys of their questions are missing, as they were asked for: a
-// period that is rolled up is missing if all that it was expanded to is. So is the universe, which a question need
-// not name. Where answers are to be strict, those that lack keys become errors.
+// nameMissing puts the missing keys into the coverage of answers, by the names in the original question: a period that
+// is rolled up is missing if all its parts are. The universe counts too, though a question need not name it. If strict
+// is set, answers with missing keys become errors.
 func nameMissing(
 	table *Table, asked, expanded []*ebbv1.Question, answers []*ebbv1.Answer, unmatched [][][]byte, strict bool, most int,
 ) {
@@ -85,8 +85,8 @@ func nameMissing(
 	}
 }
 
-// unmatched is for each question which of its patterns match no key. An answer says how many keys all of its patterns
-// match; where that does not tell, they are asked for one by one.
+// unmatched returns for each question the patterns that match no key. An answer says how many keys all its patterns
+// match together; where that is not enough, the patterns are asked one by one.
 func (c *Coordinator) unmatched(
 	ctx context.Context, table *Table, req *ebbv1.AskRequest, answers []*ebbv1.Answer,
 ) ([][][]byte, error) {
@@ -126,12 +126,12 @@ func (c *Coordinator) unmatched(
 	return out, nil
 }
 
-// matchesAll says of a question that has matched some key that each of its patterns has.
+// matchesAll reports whether each pattern of a question matches a key, given that the answer has matches.
 func matchesAll(q *ebbv1.Question, patterns [][]byte) bool {
 	switch {
 	case len(patterns) > 1 || q.GetSurprise() != nil:
 		return false
-	case q.GetGraph() != nil: // which says of no key what it matches
+	case q.GetGraph() != nil: // its answer does not say which keys match which pattern
 		return len(q.GetGraph().GetKeys()) == 0
 	}
 	return true
@@ -151,7 +151,7 @@ func setMissing(c *ebbv1.Coverage, missing [][]byte, most int) {
 	c.MissingKeys = missing[:min(len(missing), most)]
 }
 
-// lacking is why a strict answer is refused; nil if it lacks nothing.
+// lacking returns the error of a strict answer with missing keys; nil if no key is missing.
 func lacking(c *ebbv1.Coverage) *proto.Error {
 	n := c.GetMissingTotal()
 	if n == 0 {
@@ -170,8 +170,8 @@ func lacking(c *ebbv1.Coverage) *proto.Error {
 		WithHint("ebb keys lists what is there; without strict they count as empty")
 }
 
-// missingTerms is which keys, patterns and ranges of a plan mean nothing that is there, given the keys that are missing
-// and the patterns that match none.
+// missingTerms returns the keys, patterns and ranges of a plan without any existing key, given the missing keys and the
+// patterns that match none.
 func missingTerms(terms []*ebbv1.PlanTerm, gone, unmatched map[string]bool) (missing [][]byte) {
 	for _, t := range terms {
 		switch of := t.GetOf().(type) {

@@ -7,11 +7,14 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// NextMoves returns the moves to begin now, so that at most so many shards have one under way: those that lack replicas
-// first. Nothing is given to a node that does not live. A move to a node that died, and that the target names no more,
-// is given up, for another node if there is one. A move that leaves too few replicas that answer is taken back. A move
-// that waits for a dead node holds up no others, and none begins that would. A node that is to be removed leaves the
-// control group when it holds nothing else.
+// NextMoves returns the moves to begin now. At most most shards have a move under way; shards that lack replicas come
+// first. The rules:
+//
+//   - A node that is not alive gets no replica.
+//   - A move to a node that died and is no target any more is given up, and another node is tried if there is one.
+//   - A move that leaves too few answering replicas is cancelled.
+//   - A move that waits for a dead node does not block other moves, and no move begins that would have to wait for one.
+//   - A node that is to be removed leaves the control group when it holds nothing else.
 func NextMoves(t *Table, alive func(node string) bool, most int) []*ebbv1.BeginMove {
 	var short, rest, instead []*ebbv1.BeginMove
 	for id := uint32(1); id <= t.Shards(); id++ {
@@ -45,8 +48,9 @@ func NextMoves(t *Table, alive func(node string) bool, most int) []*ebbv1.BeginM
 	return moves
 }
 
-// giveUp ends the wait for a new replica whose node is dead and wanted no more; nil if it cannot. Where there is no
-// other node to get it, enough must stay that one more failure is no loss: then it is better to wait.
+// giveUp returns the move that ends the wait for a joining replica whose node is dead and no longer a target; nil if
+// there is none. If no other node can get the replica, giveUp waits unless enough replicas stay to survive one more
+// failure.
 func giveUp(record *ebbv1.ShardRecord, dead int, alive func(node string) bool) *ebbv1.BeginMove {
 	if dead < 0 {
 		return nil
@@ -77,8 +81,9 @@ func giveUp(record *ebbv1.ShardRecord, dead int, alive func(node string) bool) *
 	return m
 }
 
-// cancelMove lets a replica stay that was to leave, where the others have no majority without it and have one with it;
-// nil if there is none. It does not ask the target: if the replica still has to go, a later move removes it.
+// cancelMove returns the move that lets a leaving replica stay, if the group has no majority without it and has one
+// with it; nil if there is none. The target does not matter here: if the replica still has to leave, a later move
+// removes it.
 func cancelMove(record *ebbv1.ShardRecord, alive func(node string) bool) *ebbv1.BeginMove {
 	for _, r := range record.GetReplicas() {
 		with := func(o *ebbv1.ReplicaRecord) bool { return o == r || !o.GetLeaving() }
@@ -94,8 +99,8 @@ func underWay(record *ebbv1.ShardRecord) bool {
 	return slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetJoining() || r.GetLeaving() })
 }
 
-// nextMove is what brings a shard one replica closer to its target; nil if nothing can. lacking says that it has too
-// few.
+// nextMove returns the move that brings a shard one replica closer to its target; nil if there is none. lacking says
+// that the shard has too few replicas.
 func nextMove(record *ebbv1.ShardRecord, alive func(node string) bool) (m *ebbv1.BeginMove, lacking bool) {
 	target := targetOf(record)
 	var from []*ebbv1.ReplicaRecord
@@ -132,8 +137,8 @@ func boolOrder(a, b bool) int {
 	return 1
 }
 
-// removeFromControl takes a node out of the control group that is to be removed and has nothing else; nil if there is
-// none.
+// removeFromControl returns the move that removes a node from the control group, if the node is to be removed and has
+// nothing else; nil if there is none.
 func removeFromControl(t *Table) *ebbv1.BeginMove {
 	control := t.Shard(ControlShard)
 	if control == nil {
@@ -147,7 +152,7 @@ func removeFromControl(t *Table) *ebbv1.BeginMove {
 	return nil
 }
 
-// Moves returns what is under way and what is to follow, by shard, the control group last.
+// Moves returns the moves that are under way or planned, by shard, those of the control group last.
 func Moves(t *Table) []*ebbv1.Move {
 	var moves []*ebbv1.Move
 	for id := uint32(1); id <= t.Shards(); id++ {
@@ -160,8 +165,8 @@ func Moves(t *Table) []*ebbv1.Move {
 	return moves
 }
 
-// pendingRemovals are the moves that end memberships in the control group: those of nodes that are to be removed, once
-// they hold nothing else.
+// pendingRemovals returns the moves that remove nodes from the control group. They begin once such a node holds nothing
+// else.
 func pendingRemovals(t *Table, control *ebbv1.ShardRecord) (moves []*ebbv1.Move) {
 	for _, r := range control.GetReplicas() {
 		if node := t.Node(r.GetNode()); node.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING && !r.GetLeaving() && !r.GetJoining() {
@@ -171,8 +176,8 @@ func pendingRemovals(t *Table, control *ebbv1.ShardRecord) (moves []*ebbv1.Move)
 	return moves
 }
 
-// movesOf pairs what a group gets with what it loses. A node that is to hold another replica in place of one that it
-// lost, or that was to leave, loses none.
+// movesOf pairs the nodes that get a replica of a group with the nodes that lose one. A node that gets another replica
+// in place of a lost or leaving one loses none.
 func movesOf(record *ebbv1.ShardRecord) []*ebbv1.Move {
 	have := make(map[string]bool)
 	to, from := make(map[string]string), make(map[string]string) // node -> phase

@@ -14,19 +14,19 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// In a namespace with a dictionary, ids of bitmaps stand for strings. The node that is asked puts ids in the place of
-// strings in questions and changes, and adds strings to the ids of answers. It asks the shards of a string's part which
-// id stands for it. An answer is right for ever, so a node that has one need not ask again. A replica that lags says
-// nothing wrong where it knows a string.
+// In a namespace with a dictionary, ids of bitmaps stand for strings. The coordinator replaces strings by ids in
+// questions and changes, and adds strings to the ids in answers. It asks the shard that holds the string's part of the
+// dictionary. An id never changes its string, so a node can cache the pair without limit. A replica that lags may miss
+// strings, but the ids that it returns are right.
 
-// dictionaryCache is what a node remembers of dictionaries.
+// dictionaryCache is a node's cache of dictionaries.
 type dictionaryCache struct {
 	mu    sync.Mutex // guards both
 	ids   recentCache[dictionaryString, uint64]
 	names recentCache[dictionaryID, string]
 }
 
-// dictionaryString is a string of a dictionary, and dictionaryID an id.
+// dictionaryString is a string of a dictionary, and dictionaryID is an id of it.
 type (
 	dictionaryString struct {
 		dictionary
@@ -38,17 +38,17 @@ type (
 	}
 )
 
-// dictionary is that of a namespace. One that was deleted and created anew has another version, and its strings get
-// other ids.
+// dictionary identifies the dictionary of a namespace. A namespace that was deleted and created anew has another
+// version, and its strings get other ids.
 type dictionary struct {
 	namespace string
-	version   uint64 // of the settings, which each change raises: the memory is then filled again
+	version   uint64 // of the settings; each change of them makes a new version, and the cache starts empty
 }
 
-// recentMax is how many pairs each half of a memory has: some 10 MB of uuids in both directions.
+// recentMax is how many pairs each half of a cache has: some 10 MB of UUIDs in both directions.
 const recentMax = 1 << 14
 
-// recentCache remembers pairs: those that were set or found among the last recentMax, and some before them.
+// recentCache caches pairs: those that were set or found among the last recentMax, and some before them.
 type recentCache[K comparable, V any] struct {
 	young, old map[K]V
 	most       int // pairs in young; recentMax when 0
@@ -79,11 +79,11 @@ func (w *dictionaryCache) learn(of dictionary, name []byte, id uint64) {
 	w.names.set(dictionaryID{of, id}, text)
 }
 
-// dictionaryLookup is strings and ids that are looked up.
+// dictionaryLookup is a lookup of strings and ids in one dictionary.
 type dictionaryLookup struct {
 	dictionary
 	parts    uint32
-	seed     uint64 // the hash seed: a replica that still has a purged namespace of that name knows nothing of this one
+	seed     uint64 // the hash seed: a replica with a purged namespace of that name must not answer for this one
 	names    [][]byte
 	ids      []uint64
 	answer   *ebbv1.NamesAnswer
@@ -99,11 +99,11 @@ func (c *Coordinator) newLookup(table *Table, namespace string, names [][]byte, 
 	}
 }
 
-// lookupIDsMax is how many ids one question asks for their strings, so that its answer fits a message.
+// lookupIDsMax is how many ids one question asks about, so that the strings fit a message.
 const lookupIDsMax = 4096
 
-// lookUp finds what it can in the node's memory and in replicas, however far these lag, and asks for the rest as the
-// consistency has it.
+// lookUp finds pairs in the node's cache and in any replicas, however stale. It asks for the rest with the consistency
+// of req.
 func (c *Coordinator) lookUp(ctx context.Context, table *Table, w *dictionaryLookup, req *ebbv1.AskRequest) *proto.Error {
 	c.lookUpCached(w)
 	anywhere := &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}
@@ -114,7 +114,7 @@ func (c *Coordinator) lookUp(ctx context.Context, table *Table, w *dictionaryLoo
 	return c.lookUpInShards(ctx, table, w, req)
 }
 
-// lookUpCached answers what the node's cache has.
+// lookUpCached fills in the answers that the node's cache has.
 func (c *Coordinator) lookUpCached(w *dictionaryLookup) {
 	c.dictionaries.mu.Lock()
 	defer c.dictionaries.mu.Unlock()
@@ -128,10 +128,10 @@ func (c *Coordinator) lookUpCached(w *dictionaryLookup) {
 	}
 }
 
-// lookUpInShards asks the shards for what has no answer yet.
+// lookUpInShards asks the shards for the pairs that have no answer yet.
 func (c *Coordinator) lookUpInShards(ctx context.Context, table *Table, w *dictionaryLookup, req *ebbv1.AskRequest) *proto.Error {
 	p := &askPlan{req: req, consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)}
-	var at [][]uint32 // by question: positions of its strings, or of its ids
+	var at [][]uint32 // for each question, the positions of its strings, or of its ids
 	open := map[uint32]int{}
 	add := func(shard uint32) (int, *ebbv1.NamesQuestion) {
 		i, ok := open[shard]
@@ -150,7 +150,7 @@ func (c *Coordinator) lookUpInShards(ctx context.Context, table *Table, w *dicti
 			q.Names, at[part] = append(q.Names, name), append(at[part], uint32(i))
 		}
 	}
-	clear(open) // a question is about one or the other
+	clear(open) // a question has either strings or ids
 	for i, id := range w.ids {
 		if len(w.answer.Names[i]) > 0 {
 			continue
@@ -182,7 +182,7 @@ func (c *Coordinator) lookUpInShards(ctx context.Context, table *Table, w *dicti
 	return nil
 }
 
-// take puts the answer of a shard in its places.
+// take stores the answer of a shard in the lookup.
 func (w *dictionaryLookup) take(known *dictionaryCache, a *ebbv1.NamesAnswer, q *ebbv1.NamesQuestion, at []uint32) {
 	if a == nil || len(a.GetIds()) != len(q.GetNames()) || len(a.GetFound()) != len(q.GetNames()) || len(a.GetNames()) != len(q.GetIds()) {
 		return
@@ -202,14 +202,14 @@ func (w *dictionaryLookup) take(known *dictionaryCache, a *ebbv1.NamesAnswer, q 
 	}
 }
 
-// askNames answers a question about a dictionary.
+// askNames answers a question about a dictionary's strings or ids.
 func (c *Coordinator) askNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question) *ebbv1.Answer {
 	namespace := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
 	w := c.newLookup(table, namespace, q.GetNames().GetNames(), q.GetNames().GetIds())
 	if err := c.lookUp(ctx, table, w, req); err != nil && (!req.GetAllowPartial() || isVerdict(err.Wire())) {
 		return &ebbv1.Answer{Error: err.Wire(), Coverage: &w.coverage}
 	}
-	if w.coverage.ShardsTotal == 0 { // no shard had to be asked: what the node knows stays
+	if w.coverage.ShardsTotal == 0 { // no shard was asked: cached pairs stay valid
 		w.coverage = ebbv1.Coverage{AsOfMinUs: w.answer.AsOfUs, AsOfMaxUs: w.answer.AsOfUs}
 	}
 	answer := &ebbv1.Answer{Coverage: &w.coverage, Value: &ebbv1.Answer_Names{Names: w.answer}}
@@ -219,7 +219,7 @@ func (c *Coordinator) askNames(ctx context.Context, table *Table, req *ebbv1.Ask
 	return answer
 }
 
-// checkNamed refuses strings where ids are numbers.
+// checkNamed refuses strings in a namespace without a dictionary.
 func checkNamed(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 	if proto.HasDictionary(ns) || q.GetNames() == nil && len(q.GetBitmap().GetContains().GetNames()) == 0 {
 		return nil
@@ -227,11 +227,11 @@ func checkNamed(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 	return proto.ErrNoDictionary(ns.GetName())
 }
 
-// noID is in the place of strings without ids: none has it.
+// noID replaces strings without ids: no string has this id.
 const noID = math.MaxUint64
 
-// withIDs puts ids in the place of the strings that questions look for. Those that have none are not in, whatever the
-// shards say: see withNames. Questions whose strings could not be looked up are refused, by their position.
+// withIDs replaces the strings in questions by ids. A string without an id is in no bitmap, whatever the shards answer:
+// see withNames. Questions whose strings could not be looked up are refused, by their position.
 func (c *Coordinator) withIDs(ctx context.Context, table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
 	var refused map[int]*proto.Error
 	out := req
@@ -263,10 +263,10 @@ func (c *Coordinator) withIDs(ctx context.Context, table *Table, req *ebbv1.AskR
 	return out, refused
 }
 
-// namesRoom is how many bytes of strings an answer lists.
+// namesRoom is how many bytes of strings an answer may list.
 const namesRoom = proto.MessageBytesMax - 1<<20
 
-// withNames adds to the ids of answers their strings. A page ends early where they would not fit a message.
+// withNames adds strings to the ids of answers. A page ends early if the strings would not fit a message.
 func (c *Coordinator) withNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, answers []*ebbv1.Answer) {
 	for i, q := range req.GetQuestions() {
 		b := answers[i].GetBitmap()
@@ -288,7 +288,7 @@ func (c *Coordinator) withNames(ctx context.Context, table *Table, req *ebbv1.As
 	}
 }
 
-// lack says in a coverage that shards did not answer.
+// lack adds shards that did not answer to a coverage.
 func lack(c *ebbv1.Coverage, silent []uint32) {
 	for _, shard := range silent {
 		if !slices.Contains(c.GetShardsFailed(), shard) {
@@ -299,8 +299,8 @@ func lack(c *ebbv1.Coverage, silent []uint32) {
 	slices.Sort(c.GetShardsFailed())
 }
 
-// resolveNames finds the strings of the ids of an answer, some at a time, as long as they have room. It says which
-// shards did not answer; the strings that they have are empty.
+// resolveNames looks up the strings of an answer's ids, some at a time, while there is room. silent are the shards that
+// did not answer; the strings that they hold stay empty.
 func (c *Coordinator) resolveNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, namespace string, b *ebbv1.BitmapAnswer) (silent []uint32, failure *proto.Error) {
 	const some = 4 * lookupIDsMax
 	room := namesRoom
@@ -321,8 +321,8 @@ func (c *Coordinator) resolveNames(ctx context.Context, table *Table, req *ebbv1
 	return silent, failure
 }
 
-// numbered is a request whose changes have ids, those of their strings where the namespace has a dictionary. Strings
-// that are put in get ids if they have none; of those that are taken out only those are left that have one.
+// numbered returns a request whose changes have ids. In a namespace with a dictionary the ids replace the strings.
+// Strings that are added get an id if they have none; strings without an id that are to be removed are left out.
 func (r *Router) numbered(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (*ebbv1.BitsRequest, error) {
 	ns := table.Namespace(namespace)
 	var given, sought [][]byte
@@ -369,13 +369,14 @@ func (r *Router) numbered(ctx context.Context, table *Table, namespace string, r
 	return out, nil
 }
 
-// assign returns the ids of strings by string. No string may come twice. Strings that no shard knows get an id from the
-// log of their shard. assign tries again where it is not known whether that was done: a string that has an id keeps it.
+// assign returns the ids of strings, by string. Each string must occur only once. Strings without an id get one from
+// the log of their shard. assign tries again when the outcome is unknown: a string that has an id keeps it.
 func (r *Router) assign(ctx context.Context, table *Table, namespace string, names [][]byte) (map[string]uint64, error) {
 	ids := make(map[string]uint64, len(names))
 	w := r.ask.newLookup(table, namespace, names, nil)
 	r.ask.lookUpCached(w)
-	_ = r.ask.lookUpInShards(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}) // silent shards know nothing
+	// Shards that fail find no strings.
+	_ = r.ask.lookUpInShards(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY})
 	left := map[uint32][][]byte{}
 	for i, name := range names {
 		if w.answer.Found[i] {
@@ -411,8 +412,8 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 	return ids, err
 }
 
-// checkParts refuses to name strings for a cluster of another number of shards: two shards would hand out ids of one
-// part, and what a shard has named stays.
+// checkParts refuses strings from a request for another number of shards. Otherwise two shards would assign ids of the
+// same part, and assigned ids never change.
 func checkParts(table *Table, req *ebbv1.ApplyRequest) error {
 	for _, c := range req.GetCommands() {
 		if shards, ok := proto.NamesShards(c.GetCommand()); ok && shards != table.Shards() {
@@ -422,7 +423,8 @@ func checkParts(table *Table, req *ebbv1.ApplyRequest) error {
 	return nil
 }
 
-// nameCommands makes commands of strings by shard, each of a size that fits an entry, with the strings of each.
+// nameCommands divides strings into commands for their shards, each small enough for a log entry, and returns the
+// strings of each command.
 func nameCommands(table *Table, namespace string, by map[uint32][][]byte) (req *ebbv1.ApplyRequest, batches [][][]byte, err error) {
 	req = &ebbv1.ApplyRequest{}
 	for shard := uint32(1); shard <= table.Shards(); shard++ {

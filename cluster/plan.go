@@ -16,7 +16,7 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// askPlan is a request taken apart: which shard is asked what.
+// askPlan is a request divided into the questions for each shard.
 //
 //	questions  q0        q1              q2
 //	parts      s7        s1 s2 s3 ...    (refused)
@@ -26,13 +26,13 @@ type askPlan struct {
 	consistency ebbv1.Consistency
 	parts       []askPart      // by question, then by shard
 	first       []int          // question i has parts first[i] to first[i+1]
-	refused     []*proto.Error // by question, for those that are not asked at all; nil when all are
-	spread      []int          // questions that are asked apart; see askSpread and askNames
+	refused     []*proto.Error // by question; nil for questions that are asked; nil as a whole when all are
+	spread      []int          // questions that are asked separately; see askSpread and askNames
 	table       *Table
 	begin       beginnings
 }
 
-// askPart is what one shard is asked of one question.
+// askPart is the part of one question that one shard is asked.
 type askPart struct {
 	question *ebbv1.ShardQuestion
 	node     string             // to ask next, or asked last
@@ -40,8 +40,7 @@ type askPart struct {
 	stale    bool               // a replica was too stale to answer
 }
 
-// plan decides which shards to ask. Questions that are wrong in themselves are
-// marked refused.
+// plan decides which shards to ask. Questions that are invalid are marked as refused.
 func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 	n := len(req.GetQuestions())
 	p := &askPlan{
@@ -80,7 +79,7 @@ func tooManyParts() *proto.Error {
 		Errorf("the questions need more than %d answers from shards, which is the limit", PartsMax)
 }
 
-// withNamespace returns the question with its namespace named: shards know no default.
+// withNamespace returns the question with its namespace named: shards have no default namespace.
 func withNamespace(q *ebbv1.Question) *ebbv1.Question {
 	if q.GetNamespace() != "" {
 		return q
@@ -88,8 +87,8 @@ func withNamespace(q *ebbv1.Question) *ebbv1.Question {
 	return &ebbv1.Question{Namespace: proto.DefaultNamespace, Ask: q.GetAsk()}
 }
 
-// shared returns the question with what each of all shards may take for its part of a graph: as much as the others,
-// since it is not known which have the sets. See evenly.
+// shared returns a question about a graph with the bytes that each shard may use for its part: an equal share of
+// GraphBytes, since it is not known which shards hold the sets. See evenly.
 func shared(table *Table, q *ebbv1.Question) *ebbv1.Question {
 	if len(q.GetGraph().GetPatterns()) == 0 {
 		return q
@@ -129,7 +128,7 @@ func oneHalfLife(name string, ns *ebbv1.Namespace) *proto.Error {
 	own := cmp.Or(ns.GetHalfLifeUs(), proto.DefaultHalfLifeUS)
 	second := max(sixHours, 10*own)
 	if own > proto.HalfLifeMaxUS/10 {
-		second = own / 10 // the one that is there is the longer one
+		second = own / 10 // the present half-life is the longer one
 	}
 	return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
 		WithHint("ebb namespace set " + name + " --slow-half-life " + spanText(second) +
@@ -165,8 +164,8 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 		}
 		return
 	}
-	// compared by the node that asks, and not by a shard, which others wait for, or which may not know of sets made of
-	// others
+	// The coordinator compares these, not a shard: other requests would wait for the shard, and the shard may not know
+	// about sets that are made of others.
 	if q.GetGraph() != nil || len(q.GetOverlap().GetOf()) > 0 {
 		p.addKeys(table, q)
 		return
@@ -181,8 +180,8 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 	p.parts = append(p.parts, askPart{question: single})
 }
 
-// ofShard returns a question of patterns as one shard is asked it. If the question names keys, too, only the shard of a
-// key knows whether it is there. Another shard must not say that it is not, nor what it may have held.
+// ofShard returns a question with patterns as one shard is asked it. If the question also names keys, only the shard of
+// a key knows whether the key exists. The other shards must not report that it is missing, or what it may have held.
 func ofShard(table *Table, q *ebbv1.Question, number uint32) *ebbv1.Question {
 	own := func(keys [][]byte) [][]byte {
 		return slices.DeleteFunc(keys, func(key []byte) bool { return table.ShardOf(q.GetNamespace(), key) != number })
@@ -238,7 +237,7 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 		keys[i] = all[p.at]
 	}
 	if ask := q.GetSummary(); ask != nil {
-		// What to say of the whole, the coordinator knows when it has the parts.
+		// The rest of a summary describes the whole: the coordinator computes it from the parts.
 		return &ebbv1.Question{
 			Namespace: q.GetNamespace(),
 			Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
@@ -274,7 +273,7 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 	}}}
 }
 
-// askCall is what one node is asked in one call.
+// askCall is the questions that one node is asked in one call.
 type askCall struct {
 	node string
 	at   []int // positions in the plan's parts; nil: all of them
@@ -283,7 +282,7 @@ type askCall struct {
 	err  error
 
 	room   int  // bytes that the answers may take; 0: no budget is kept
-	capped bool // it is all that is left of the request's budget
+	capped bool // room is all that is left of the request's budget
 }
 
 func (c *askCall) position(i int) int {
@@ -293,7 +292,7 @@ func (c *askCall) position(i int) int {
 	return c.at[i]
 }
 
-// shards are those of the call's questions.
+// shards yields the shard of each question of the call.
 func (c *askCall) shards() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for _, q := range c.req.GetQuestions() {
@@ -304,8 +303,7 @@ func (c *askCall) shards() iter.Seq[uint32] {
 	}
 }
 
-// failure returns what every part of a call that failed as a whole gets for an
-// answer; nil if the call did not fail.
+// failure returns the answer that every part gets when the call failed as a whole; nil if the call did not fail.
 func (c *askCall) failure() *ebbv1.ShardAnswer {
 	err := c.err
 	switch {
@@ -322,9 +320,9 @@ func (c *askCall) failure() *ebbv1.ShardAnswer {
 	return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
 }
 
-// calls groups parts by node, in the order in which the nodes first appear;
-// all parts when at is nil. When they go to one node, as on a cluster of one or
-// with a client that knows its leaders, nothing is grouped.
+// calls groups the parts at these positions by node, in the order in which the nodes first appear; nil stands for all
+// parts. When all go to one node, nothing is grouped: so it is in a cluster of one node, or when a client knows the
+// leaders.
 func (p *askPlan) calls(envelope *ebbv1.ShardAskRequest, at []int) []askCall {
 	if at == nil {
 		if call, one := p.oneCall(envelope); one {
@@ -367,7 +365,7 @@ func (p *askPlan) oneCall(envelope *ebbv1.ShardAskRequest) (call askCall, one bo
 	return askCall{node: p.parts[0].node, req: proto.WithQuestions(envelope, questions)}, true
 }
 
-// fold makes one answer a question.
+// fold makes one answer for each question.
 func (p *askPlan) fold(ctx context.Context) []*ebbv1.Answer {
 	answers := make([]*ebbv1.Answer, len(p.req.GetQuestions()))
 	coverage := make([]ebbv1.Coverage, len(answers))
@@ -394,7 +392,7 @@ func (p *askPlan) fold(ctx context.Context) []*ebbv1.Answer {
 	return answers
 }
 
-// cover counts a part in.
+// cover adds one part to the coverage.
 func cover(c *ebbv1.Coverage, table *Table, part *askPart) {
 	number, answer := part.question.Shard, part.answer
 	c.ShardsTotal++
@@ -430,7 +428,7 @@ func foldOne(ctx context.Context, q *ebbv1.Question, parts []askPart, c *ebbv1.C
 	})
 }
 
-// answered returns the answers of the shards that gave one.
+// answered returns the answers of the parts that have no error.
 func answered(parts []askPart) []*ebbv1.ShardAnswer {
 	out := make([]*ebbv1.ShardAnswer, 0, len(parts))
 	for i := range parts {
@@ -441,7 +439,7 @@ func answered(parts []askPart) []*ebbv1.ShardAnswer {
 	return out
 }
 
-// mergeAnswered makes an answer of what shards have said, within the budget of the request.
+// mergeAnswered merges the answers of the shards into one answer, within the budget of the request.
 func mergeAnswered(
 	ctx context.Context, parts []askPart, merge func([]*ebbv1.ShardAnswer) (*ebbv1.Answer, error),
 ) *ebbv1.Answer {
@@ -462,7 +460,7 @@ func mergeAnswered(
 	return merged(ctx, answer, parts)
 }
 
-// merged charges for an answer that was made of parts, and lets go of these.
+// merged charges the budget for an answer that was merged from parts, and releases the memory of these parts.
 func merged(ctx context.Context, answer *ebbv1.Answer, parts []askPart) *ebbv1.Answer {
 	b := budget.From(ctx)
 	if b == nil {
@@ -484,8 +482,8 @@ func merged(ctx context.Context, answer *ebbv1.Answer, parts []askPart) *ebbv1.A
 	return answer
 }
 
-// foldWhole takes the answer of the one shard that could give it. Its own error
-// says more than INCOMPLETE would.
+// foldWhole returns the answer of the only shard that could give it. The shard's own error is more precise than
+// INCOMPLETE.
 func foldWhole(part *askPart) *ebbv1.Answer {
 	if e := part.answer.GetError(); e != nil {
 		return &ebbv1.Answer{Error: named(e, part.question.Shard)}
@@ -506,12 +504,11 @@ func named(e *ebbv1.Error, number uint32) *ebbv1.Error {
 	return c
 }
 
-// isVerdict reports whether an error is of a shard that found the question itself
-// wrong (of another kind than the key, say), or asked by too old a table, or of a
-// node that has no memory for the answer now; that is no matter of coverage.
+// isVerdict reports whether an error is about the question and not about the coverage: the shard found the question
+// invalid (for another kind than the key's, say) or the table too old, or the node has no memory for the answer now.
 func isVerdict(e *ebbv1.Error) bool { return e.GetCode()/1000 == 2 || overloaded(e) || staleTable(e) }
 
-// verdict returns the first error that is one.
+// verdict returns the first error for which isVerdict holds.
 func verdict(parts []askPart) *ebbv1.Error {
 	for i := range parts {
 		if e := parts[i].answer.GetError(); isVerdict(e) {
@@ -521,8 +518,7 @@ func verdict(parts []askPart) *ebbv1.Error {
 	return nil
 }
 
-// shardsNamedMax bounds how many failed shards an error's sentence lists; the
-// coverage has them all.
+// shardsNamedMax bounds how many failed shards an error text lists; the coverage lists all of them.
 const shardsNamedMax = 10
 
 func incomplete(parts []askPart, c *ebbv1.Coverage) *ebbv1.Error {
@@ -542,14 +538,15 @@ func incomplete(parts []askPart, c *ebbv1.Coverage) *ebbv1.Error {
 		WithHint("try again, or allow partial answers").WithShard(c.ShardsFailed[0]).Wire()
 }
 
-// Room for what an answer holds in addition to its keys and bins, and for each of these in addition to its bytes.
+// Estimates of the encoded bytes that an answer needs in addition to its keys and bins, and that each bin or key needs
+// in addition to its own bytes.
 const (
 	answerRoom = 256
 	binRoom    = 64
 	keyRoom    = 8
 )
 
-// namesSize is what the strings of an answer take, and the ids of one about a dictionary.
+// namesSize is the encoded size of an answer's strings, and of the ids of an answer about a dictionary.
 func namesSize(a *ebbv1.Answer) int {
 	size := 11 * len(a.GetNames().GetIds())
 	for _, name := range slices.Concat(a.GetBitmap().GetNames(), a.GetNames().GetNames()) {
@@ -558,8 +555,8 @@ func namesSize(a *ebbv1.Answer) int {
 	return size
 }
 
-// limitResponse refuses the answers that would push the response over the
-// message limit, in their order. It measures only responses that might.
+// limitResponse replaces answers that would push the response over the message limit by errors, in their order. It
+// measures only responses whose upper bound is over the limit.
 func limitResponse(answers []*ebbv1.Answer) {
 	bound := 0
 	for _, a := range answers {

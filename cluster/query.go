@@ -14,8 +14,8 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// Queries answers questions in the query language: it makes questions to shards of them, and an answer of what these
-// say.
+// Queries answers questions in the query language: it translates a query into questions for shards, and merges their
+// answers.
 type Queries struct {
 	coordinator *Coordinator
 	keys        *Keys
@@ -24,8 +24,8 @@ type Queries struct {
 // NewQueries returns a Queries that asks and writes through k.
 func NewQueries(k *Keys) *Queries { return &Queries{coordinator: k.coordinator, keys: k} }
 
-// Query answers, or says what it would do. Nothing is asked before the whole of it is known to be right and within its
-// limits.
+// Query answers a query, or explains how it would be executed. It asks nothing before the whole query is known to be
+// valid and within its limits.
 func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error) {
 	plan, err := Understood(req)
 	if err != nil {
@@ -64,7 +64,7 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 			return nil, err
 		}
 	}
-	ctx, _ = budget.Stage(ctx) // what its stages find out is no answer
+	ctx, _ = budget.Stage(ctx) // the answers of its stages are not part of the response
 	if resp.Answer, err = q.run(ctx, plan, req.GetSeen(), e); err != nil {
 		return nil, err
 	}
@@ -80,19 +80,20 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 	return resp, nil
 }
 
-// missingFrom is which bitmaps are not there of those that one is to be made of. If it is to be strict, and any is
-// missing, it is an error.
+// missingFrom returns which bitmaps do not exist among those that a new bitmap is to be made of. If strict is set, a
+// missing bitmap is an error.
 func (q *Queries) missingFrom(ctx context.Context, plan *ebbv1.Plan, strict bool) ([][]byte, error) {
 	seen := pb.CloneOf(plan)
 	seen.Ask = &ebbv1.Plan_Ids{Ids: &ebbv1.PlanIds{Of: plan.GetStore().GetOf(), Limit: 1}}
 	resp, err := q.Query(ctx, &ebbv1.QueryRequest{Plan: seen, Strict: strict})
 	if err != nil && !strict && proto.AsError(err).Code == ebbv1.Code_CODE_WRONG_KIND {
-		return nil, nil // storing says why
+		return nil, nil // the store itself returns the error
 	}
 	return resp.GetAnswer().GetCoverage().GetMissingKeys(), err
 }
 
-// Understood returns the plan of a request, with the namespace that the request names if the question names none.
+// Understood returns the checked plan of a request. If the plan names no namespace, it gets the one that the request
+// names.
 func Understood(req *ebbv1.QueryRequest) (*ebbv1.Plan, error) {
 	plan := pb.CloneOf(req.GetPlan())
 	switch {
@@ -147,23 +148,24 @@ func (q *Queries) run(
 	}
 }
 
-// queryStage is questions that are asked at once, and what follows from their answers: an answer, or the next stage.
+// queryStage is questions that are asked at once, and a function that makes the answer, or the next stage, of their
+// answers.
 type queryStage struct {
 	step      string // what is done with the answers, in a few words
 	questions []*ebbv1.Question
-	whole     bool                      // without one of the shards the others say something else
+	whole     bool                      // no partial answers: without one of the shards the result would be wrong
 	store     *ebbv1.StoreBitmapRequest // instead of questions
-	then      string                    // what may have to be asked when they are answered
+	then      string                    // what may have to be asked after this stage
 	thenMost  int                       // how many questions that may be
 	fold      func([]*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error)
 }
 
-// ask is the stage of one question whose answer is the answer.
+// ask is a stage of one question whose answer is the result.
 func ask(step string, q *ebbv1.Question, err *proto.Error) (*queryStage, *proto.Error) {
 	return askAnd(step, q, err, func(a *ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) { return nil, a, nil })
 }
 
-// askAnd is the stage of one question, whose answer is folded if it is one.
+// askAnd is a stage of one question, whose answer is passed to fold unless it is an error.
 func askAnd(step string, q *ebbv1.Question, err *proto.Error, fold func(*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error)) (*queryStage, *proto.Error) {
 	return &queryStage{step: step, questions: []*ebbv1.Question{q}, fold: func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
 		if err := failed(answers); err != nil {
@@ -183,7 +185,7 @@ func failed(answers []*ebbv1.Answer) *proto.Error {
 	return nil
 }
 
-// queryExecution makes the stages of a plan.
+// queryExecution builds the stages of a plan.
 type queryExecution struct {
 	table *Table
 	plan  *ebbv1.Plan
@@ -192,8 +194,8 @@ type queryExecution struct {
 	expanded  int             // how many periods an explanation has expanded
 }
 
-// nameMissing puts into the coverage of an answer which of the terms of its question mean nothing that is there. A
-// strict answer that lacks any is refused.
+// nameMissing puts the terms of the query that mean no existing key into the coverage of its answer. A strict answer
+// with such terms is refused.
 func (x *queryExecution) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error {
 	terms := planTerms(x.plan)
 	if matchedNone(a) {
@@ -217,7 +219,7 @@ func (x *queryExecution) nameMissing(a *ebbv1.Answer, strict bool) *proto.Error 
 	return nil
 }
 
-// withUniverse adds the universe of the namespace to what is missing, if the question needed it and it is not there.
+// withUniverse adds the universe of the namespace to the missing keys, if the query needed it and it does not exist.
 func (x *queryExecution) withUniverse(missing [][]byte, terms []*ebbv1.PlanTerm, gone map[string]bool) [][]byte {
 	namespace := x.plan.GetNamespace()
 	if len(terms) > 0 {
@@ -230,7 +232,7 @@ func (x *queryExecution) withUniverse(missing [][]byte, terms []*ebbv1.PlanTerm,
 	return missing
 }
 
-// matchedNone says whether an answer about patterns says that they match no key.
+// matchedNone reports whether an answer about patterns says that they match no key.
 func matchedNone(a *ebbv1.Answer) bool {
 	switch v := a.GetValue().(type) {
 	case *ebbv1.Answer_Distribution:
@@ -243,8 +245,8 @@ func matchedNone(a *ebbv1.Answer) bool {
 	return false
 }
 
-// planTerms are the keys, patterns and ranges that a plan asks about. A list of keys names none: it is no error that it
-// is empty.
+// planTerms returns the keys, patterns and ranges that a plan asks about. A plan that lists keys has none: an empty
+// list is not an error.
 func planTerms(plan *ebbv1.Plan) []*ebbv1.PlanTerm {
 	switch ask := plan.GetAsk().(type) {
 	case *ebbv1.Plan_Top:
@@ -275,7 +277,7 @@ func planTerms(plan *ebbv1.Plan) []*ebbv1.PlanTerm {
 	return bitmapTerms(plan)
 }
 
-// bitmapTerms is planTerms of questions about bitmaps.
+// bitmapTerms is planTerms for questions about bitmaps.
 func bitmapTerms(plan *ebbv1.Plan) []*ebbv1.PlanTerm {
 	switch ask := plan.GetAsk().(type) {
 	case *ebbv1.Plan_Count:
@@ -290,13 +292,13 @@ func bitmapTerms(plan *ebbv1.Plan) []*ebbv1.PlanTerm {
 	return nil
 }
 
-// about is what a question is about: keys and patterns of one namespace.
+// about is the keys and patterns of one namespace that a query is about.
 type about struct {
 	namespace      string
 	keys, patterns [][]byte
 }
 
-// about resolves terms. Each key counts once, however often it is named.
+// about resolves terms. A key that is named several times counts once.
 func (x *queryExecution) about(terms ...*ebbv1.PlanTerm) (about, *proto.Error) {
 	var out about
 	for at, t := range terms {
@@ -318,7 +320,7 @@ func (x *queryExecution) about(terms ...*ebbv1.PlanTerm) (about, *proto.Error) {
 	return out, nil
 }
 
-// distinct returns names without those that came before.
+// distinct returns names without repetitions.
 func distinct(names [][]byte) [][]byte {
 	seen := make(map[string]bool, len(names))
 	return slices.DeleteFunc(names, func(name []byte) bool {
@@ -328,7 +330,7 @@ func distinct(names [][]byte) [][]byte {
 	})
 }
 
-// stage makes the first stage of whatever is asked.
+// stage builds and checks the first stage of a plan.
 func (x *queryExecution) stage() (*queryStage, *proto.Error) {
 	e, err := x.build()
 	if err != nil {
@@ -342,7 +344,7 @@ func (x *queryExecution) stage() (*queryStage, *proto.Error) {
 	return e, nil
 }
 
-// build is stage without the check.
+// build builds the first stage without the check.
 func (x *queryExecution) build() (*queryStage, *proto.Error) {
 	e, err := x.buildByKind()
 	switch x.plan.GetAsk().(type) {

@@ -10,10 +10,10 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// idsDefault is how many ids are listed when nothing is said.
+// idsDefault is how many ids are listed by default.
 const idsDefault = 100
 
-// bitmap makes a stage of a question about bitmaps, or of count, which is about sets, too.
+// bitmap builds a stage for a query about bitmaps, or for count, which is also about sets.
 func (x *queryExecution) bitmap() (*queryStage, *proto.Error) {
 	count := x.plan.GetCount()
 	if x.plan.GetAsOfUs() != 0 {
@@ -38,14 +38,14 @@ func errBitmapsAsOf() *proto.Error {
 		WithHint("leave it out; a bitmap for each day (play/2011-11-01) tells what was")
 }
 
-// found is which keys patterns mean, and the key of all that there may be, if the namespace has one. Bitmaps that are
-// named need not be looked for.
+// found holds the keys that patterns match, and the key of the namespace's universe if it has one. Named bitmaps need
+// no search.
 type found struct {
 	matched  map[string][][]byte
 	universe []byte
 }
 
-// keys are those that a term means.
+// keys returns the keys that a term means.
 func (f found) keys(t *ebbv1.PlanTerm) [][]byte {
 	switch of := t.GetOf().(type) {
 	case *ebbv1.PlanTerm_Pattern:
@@ -56,7 +56,7 @@ func (f found) keys(t *ebbv1.PlanTerm) [][]byte {
 	return [][]byte{t.GetKey()}
 }
 
-// termsOf appends the terms of expressions.
+// termsOf appends the terms of expressions to terms.
 func termsOf(terms []*ebbv1.PlanTerm, exprs ...*ebbv1.PlanExpression) []*ebbv1.PlanTerm {
 	for _, e := range exprs {
 		if t := e.GetTerm(); t != nil {
@@ -67,14 +67,15 @@ func termsOf(terms []*ebbv1.PlanTerm, exprs ...*ebbv1.PlanExpression) []*ebbv1.P
 	return terms
 }
 
-// resolved finds out which bitmaps the patterns of terms mean, if there are any, and continues with that.
+// resolved first finds the bitmaps that the patterns of terms match, if there are patterns, and then continues with
+// then.
 func (x *queryExecution) resolved(
 	step string, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error),
 ) (*queryStage, *proto.Error) {
 	return x.resolvedAs(step, ebbv1.Kind_KIND_BITMAP, terms, then)
 }
 
-// resolvedAs is resolved for keys of some kind.
+// resolvedAs is resolved for keys of the given kind.
 func (x *queryExecution) resolvedAs(
 	step string, kind ebbv1.Kind, terms []*ebbv1.PlanTerm,
 	then func(string, found, *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error),
@@ -89,7 +90,7 @@ func (x *queryExecution) resolvedAs(
 	}
 	if len(a.patterns) == 0 {
 		e, answer, err := then(a.namespace, f, nil)
-		if answer != nil { // of nothing, which need not be asked for
+		if answer != nil { // the answer for an empty set, which needs no question
 			e = &queryStage{step: step, fold: func([]*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) { return nil, answer, nil }}
 		}
 		return e, err
@@ -121,7 +122,7 @@ func (x *queryExecution) resolvedAs(
 	return e, nil
 }
 
-// empty is the answer about no bitmaps at all.
+// empty returns the answer about no bitmaps at all.
 func empty(c *ebbv1.Coverage) *ebbv1.Answer {
 	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Bitmap{Bitmap: &ebbv1.BitmapAnswer{AsOfUs: c.GetAsOfMaxUs()}}}
 }
@@ -132,7 +133,7 @@ func bitmapQuestion(namespace string, expr *ebbv1.BitmapExpr) *ebbv1.Question {
 	}}}
 }
 
-// counts makes a stage of count, and of count by.
+// counts builds the stage of count, and of count by.
 func (x *queryExecution) counts(c *ebbv1.PlanCount) (*queryStage, *proto.Error) {
 	if len(c.GetBy()) > 0 {
 		return x.groups(c)
@@ -140,7 +141,7 @@ func (x *queryExecution) counts(c *ebbv1.PlanCount) (*queryStage, *proto.Error) 
 	return x.sizeOf(c.GetOf(), x.countIDs, x.countThings)
 }
 
-// countIDs is how many ids an expression of bitmaps has.
+// countIDs counts the ids of an expression of bitmaps.
 func (x *queryExecution) countIDs(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
 	return x.one(of, nil)
 }
@@ -149,7 +150,7 @@ func (x *queryExecution) ids(p *ebbv1.PlanIds) (*queryStage, *proto.Error) {
 	return x.one(p.GetOf(), &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{From: p.GetFrom(), Limit: cmp.Or(p.GetLimit(), idsDefault)}})
 }
 
-// one asks one question about an expression; how many ids there are if there is no selection.
+// one asks one question about an expression: for a page of ids or, if page is nil, for their number.
 func (x *queryExecution) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) (*queryStage, *proto.Error) {
 	const step = "one expression"
 	return x.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
@@ -169,8 +170,8 @@ func (x *queryExecution) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestio
 	})
 }
 
-// lookingFor adds to a stage the question whether those keys of terms are there that its own questions do not name:
-// an expression leaves out what makes no difference, as a in "a & atleast(2, b)".
+// lookingFor adds to a stage the question which keys of terms exist, for keys that the stage's own questions do not
+// name. Expressions leave out terms that cannot change the result, such as a in "a & atleast(2, b)".
 func (x *queryExecution) lookingFor(
 	e *queryStage, kind ebbv1.Kind, namespace string, terms []*ebbv1.PlanTerm,
 ) *queryStage {
@@ -206,7 +207,7 @@ func (x *queryExecution) lookingFor(
 	return &out
 }
 
-// lookFor asks whether sets are there, or else bitmaps.
+// lookFor asks whether keys exist, as sets or else as bitmaps.
 func (x *queryExecution) lookFor(kind ebbv1.Kind, namespace string, keys [][]byte) *ebbv1.Question {
 	whole := union(keyExprs(keys))
 	if kind == ebbv1.Kind_KIND_SET {
@@ -219,8 +220,8 @@ func (x *queryExecution) lookFor(kind ebbv1.Kind, namespace string, keys [][]byt
 	return q
 }
 
-// noBitmaps answers about an expression that is empty whatever the keys that it names hold, as where a pattern of it
-// matches no bitmap. These keys are asked for first: keys of another kind are refused, and missing ones are named.
+// noBitmaps answers for an expression that is empty whatever its named keys hold, for example because a pattern matches
+// no bitmap. It asks for these keys first, so that keys of another kind are refused and missing ones are named.
 func (x *queryExecution) noBitmaps(
 	namespace string, of *ebbv1.PlanExpression, c *ebbv1.Coverage, answered func(*ebbv1.Coverage) *ebbv1.Answer,
 ) (*queryStage, *ebbv1.Answer, *proto.Error) {
@@ -229,7 +230,7 @@ func (x *queryExecution) noBitmaps(
 	})
 }
 
-// keysOfNothing is noBitmaps that continues in another way.
+// keysOfNothing is noBitmaps with another continuation.
 func (x *queryExecution) keysOfNothing(
 	namespace string, of *ebbv1.PlanExpression, c *ebbv1.Coverage,
 	then func(*ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error),
@@ -248,7 +249,7 @@ func (x *queryExecution) keysOfNothing(
 	return e, nil, err
 }
 
-// groups counts an expression, and what it has in common with each of some bitmaps.
+// groups counts an expression, and its intersection with each of some bitmaps.
 func (x *queryExecution) groups(c *ebbv1.PlanCount) (*queryStage, *proto.Error) {
 	terms := append(termsOf(nil, c.GetOf()), c.GetBy()...)
 	const step = "one expression with each bitmap"
@@ -283,7 +284,7 @@ func (x *queryExecution) groups(c *ebbv1.PlanCount) (*queryStage, *proto.Error) 
 	})
 }
 
-// groupless counts a set by no bitmap at all.
+// groupless returns the count of a set with no bitmaps to count by.
 func groupless(count uint64, c *ebbv1.Coverage) *ebbv1.Answer {
 	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Groups{Groups: &ebbv1.BitmapGroups{Count: count, AsOfUs: c.GetAsOfMaxUs()}}}
 }
@@ -292,7 +293,7 @@ func keyExpr(key []byte) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}}
 }
 
-// union is what is in any; nil of none.
+// union returns the union of sets; nil if there are none.
 func union(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	switch len(of) {
 	case 0:
@@ -303,7 +304,7 @@ func union(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: of}}}
 }
 
-// without is what is in a and in none of the others; nil of nil.
+// without returns the ids of a that are in none of the others; nil if a is nil.
 func without(a *ebbv1.BitmapExpr, others []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	if a == nil || len(others) == 0 {
 		return a
@@ -319,8 +320,8 @@ func keyExprs(keys [][]byte) []*ebbv1.BitmapExpr {
 	return out
 }
 
-// expr is an expression as shards take it; nil of what is empty whatever they hold, as the bitmaps of a pattern that
-// matches none. What is not in something is what of the universe is not.
+// expr returns an expression as shards take it. It returns nil for an expression that is empty whatever the shards
+// hold, such as the bitmaps of a pattern without matches. A complement is taken from the universe.
 func (f found) expr(e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
 	x, err := f.formula(e)
 	switch {
@@ -334,15 +335,15 @@ func (f found) expr(e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
 	return without(keyExpr(f.universe), []*ebbv1.BitmapExpr{x.set}), nil
 }
 
-// unbounded refuses what depends on what everything is.
+// unbounded is the error of a complement in a namespace without a universe.
 func unbounded(e *ebbv1.PlanExpression) *proto.Error {
 	text := query.ExpressionText(e)
 	return proto.ErrBadQuery.Errorf("%s is whatever it does not name, and that depends on what there may be", text).
 		WithHint(fmt.Sprintf("a & (%s), where a is all that there may be; or say it once: ebb namespace set NAME --universe a", text))
 }
 
-// formula is a set, or whatever is not in it. With that a complement needs no universe, as long as something in the end
-// is left out of something.
+// formula is a set, or its complement. With complements as values, an expression needs no universe as long as its
+// result is not a complement.
 //
 //	~a & ~b   is  ~(a | b)       a & ~b  is  a - b
 //	~a | ~b   is  ~(a & b)       a | ~b  is  ~(b - a)       ~a ^ b  is  ~(a ^ b)
@@ -385,7 +386,7 @@ func (f found) formula(e *ebbv1.PlanExpression) (formula, *proto.Error) {
 
 func (x formula) complement() formula { return formula{x.set, !x.not} }
 
-// apart are the sets of formulas, and those that others leave out.
+// apart divides formulas into sets and sets whose complements they are.
 func apart(of []formula) (in, out []*ebbv1.BitmapExpr) {
 	for _, x := range of {
 		if x.not {
@@ -426,12 +427,12 @@ func inOdd(of []formula) formula {
 	return x
 }
 
-// filled are the sets that are not empty.
+// filled returns the sets that are not empty.
 func filled(of []*ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	return slices.DeleteFunc(of, func(x *ebbv1.BitmapExpr) bool { return x == nil })
 }
 
-// intersection is what is in all of one or more.
+// intersection returns the intersection of one or more sets.
 func intersection(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	switch {
 	case slices.Contains(of, nil):
@@ -442,7 +443,7 @@ func intersection(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: of}}}
 }
 
-// atLeast takes ranges and patterns for all their bitmaps.
+// atLeast builds an "at least" expression. A range or pattern counts as all its bitmaps.
 func (f found) atLeast(o *ebbv1.PlanOperation) (*ebbv1.BitmapExpr, *proto.Error) {
 	var of []*ebbv1.BitmapExpr
 	for _, operand := range o.GetOperands() {

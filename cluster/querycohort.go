@@ -6,13 +6,13 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// row is one period of a cohort, and the bitmaps that it is made of.
+// row is one period of a cohort and its bitmaps.
 type row struct {
 	period query.Period
 	keys   [][]byte
 }
 
-// rowsOf are the periods of a range, or the longer ones that they are taken together in.
+// rowsOf returns the periods of a range, or the longer periods into which they are grouped.
 func rowsOf(c *ebbv1.PlanCohort) []row {
 	first, _ := query.Ends(c.GetOf().GetRange())
 	unit := first.Unit
@@ -30,8 +30,9 @@ func rowsOf(c *ebbv1.PlanCohort) []row {
 	return rows
 }
 
-// cohort asks for a table of those who are in a period and in none before, or of everyone in it, and how many of them
-// are in each later one. Periods of one family are in one shard, which makes it.
+// cohort asks for a table: how many ids of each period are in each later one. By default a period counts only the ids
+// that are in no earlier one; with everyone it counts all its ids. All periods of one family are in one shard, which
+// computes the table.
 func (x *queryExecution) cohort(c *ebbv1.PlanCohort) (*queryStage, *proto.Error) {
 	const step = "each period with each later one"
 	rows := rowsOf(c)

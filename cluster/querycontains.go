@@ -8,9 +8,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// contains asks whether bins are in summaries, or ids in bitmaps: only the shards know which kind a key is. Where ids
-// stand for strings, and where there is nothing but bitmaps, bitmaps are asked first, and so they are of numbers where
-// a key is a roll-up; elsewhere they are if the bins are numbers and the keys hold no summaries.
+// contains asks whether bins are in summaries, or ids in bitmaps: only the shards know the kind of a key. Bitmaps are
+// asked first in namespaces with a dictionary and in those that hold only bitmaps, and for numbers if a key is a
+// roll-up. In other cases bitmaps are asked if the bins are numbers and the keys hold no summaries.
 func (x *queryExecution) contains(s *ebbv1.PlanSummary, a about) (*queryStage, *proto.Error) {
 	ns := x.table.Namespace(a.namespace)
 	list, numbers := idsOf(s.GetBins())
@@ -23,7 +23,7 @@ func (x *queryExecution) contains(s *ebbv1.PlanSummary, a about) (*queryStage, *
 	case proto.BySlice(ns):
 	default:
 		if numbers && slices.ContainsFunc(a.keys, func(key []byte) bool { return rollup(ns, key) != nil }) {
-			break // the bitmap may be made of others only, and the key itself knows nothing of them
+			break // the bitmap may consist of shorter periods only, which the key itself does not know
 		}
 		return x.summaryOr(s, a, func() (*queryStage, *proto.Error) {
 			switch {
@@ -43,7 +43,7 @@ func (x *queryExecution) contains(s *ebbv1.PlanSummary, a about) (*queryStage, *
 	})
 }
 
-// idsOf reads bins as ids; false if one is no number.
+// idsOf parses bins as ids; false if one is not a number.
 func idsOf(bins [][]byte) (*ebbv1.BitmapIds, bool) {
 	list := &ebbv1.BitmapIds{}
 	for _, bin := range bins {
@@ -56,8 +56,8 @@ func idsOf(bins [][]byte) (*ebbv1.BitmapIds, bool) {
 	return list, true
 }
 
-// summaryOr asks a summary. If the keys are of a kind that does not know what it contains, the other stage follows, if
-// there is one.
+// summaryOr asks a summary. If the keys are of a kind that cannot answer contains, the stage of other follows, unless
+// other is nil.
 func (x *queryExecution) summaryOr(s *ebbv1.PlanSummary, a about, other func() (*queryStage, *proto.Error)) (*queryStage, *proto.Error) {
 	e := &queryStage{step: "one summary", questions: []*ebbv1.Question{x.summaryQuestion(a, &ebbv1.SummaryQuestion{Bins: s.GetBins()})}}
 	if other != nil {
@@ -77,8 +77,8 @@ func (x *queryExecution) summaryOr(s *ebbv1.PlanSummary, a about, other func() (
 	return e, nil
 }
 
-// bitmapsAlone asks which ids are in any of the bitmaps that patterns match, and refuses patterns that match keys of
-// other kinds, too: what those contain would not be in the answer.
+// bitmapsAlone asks which ids are in any of the bitmaps that patterns match. It refuses patterns that also match keys
+// of other kinds, since the answer would lack their contents.
 func (x *queryExecution) bitmapsAlone(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds) *queryStage {
 	e := &queryStage{step: "keys that match, and bitmaps among them", then: "ids of bitmaps", thenMost: len(a.patterns), whole: true}
 	for _, pattern := range a.patterns {
@@ -103,8 +103,8 @@ func (x *queryExecution) bitmapsAlone(s *ebbv1.PlanSummary, a about, list *ebbv1
 	return e
 }
 
-// bitmapOr asks which ids are in any of some bitmaps. If the keys are of another kind the other stage follows, if there
-// is one. The answer is that of a summary, and exact.
+// bitmapOr asks which ids are in any of some bitmaps. If the keys are of another kind, the stage of other follows,
+// unless other is nil. The answer has the form of a summary's, and is exact.
 func (x *queryExecution) bitmapOr(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds, other func() (*queryStage, *proto.Error)) (*queryStage, *proto.Error) {
 	const step = "ids of bitmaps"
 	return x.resolved(step, s.GetOf(), func(namespace string, f found, _ *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error) {
@@ -112,7 +112,7 @@ func (x *queryExecution) bitmapOr(s *ebbv1.PlanSummary, a about, list *ebbv1.Bit
 		for _, t := range s.GetOf() {
 			keys = append(keys, f.keys(t)...)
 		}
-		if keys = distinct(keys); len(keys) == 0 { // of patterns that match no bitmap
+		if keys = distinct(keys); len(keys) == 0 { // patterns that match no bitmap
 			next, err := x.summaryOr(s, a, nil)
 			return next, nil, err
 		}
@@ -137,7 +137,7 @@ func (x *queryExecution) bitmapOr(s *ebbv1.PlanSummary, a about, list *ebbv1.Bit
 	})
 }
 
-// memberships says of ids whether they are in, as a summary does.
+// memberships answers which ids are contained, in the form of a summary's answer.
 func memberships(keys [][]byte, in, count *ebbv1.Answer) *ebbv1.Answer {
 	n := float64(count.GetBitmap().GetCount())
 	out := &ebbv1.Summary{

@@ -11,8 +11,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// explain says what a stage would do: which shards it asks, and how many answers of shards that takes. It asks
-// nothing.
+// explain describes what a stage would do: which shards it would ask, and how many answers of shards that needs. It
+// asks no shard.
 func (x *queryExecution) explain(e *queryStage, bad *proto.Error) *ebbv1.Explanation {
 	out := &ebbv1.Explanation{CostMax: PartsMax, Refusal: bad.Wire()}
 	out.Root = &ebbv1.ExplainedStep{Of: query.Text(x.plan)}
@@ -50,7 +50,7 @@ func (x *queryExecution) explain(e *queryStage, bad *proto.Error) *ebbv1.Explana
 	return out
 }
 
-// explainBitmaps adds the expression of a question that has one.
+// explainBitmaps adds the expression of a query that has one.
 func (x *queryExecution) explainBitmaps(root *ebbv1.ExplainedStep) {
 	if e := expressionOf(x.plan); e != nil {
 		of := x.explainExpression(e)
@@ -59,7 +59,7 @@ func (x *queryExecution) explainBitmaps(root *ebbv1.ExplainedStep) {
 	}
 }
 
-// bitmapsIn is how many bitmaps the terms of an expression name; those of patterns are not known yet.
+// bitmapsIn returns how many bitmaps the terms of an expression name; matches of patterns are not known yet.
 func bitmapsIn(step *ebbv1.ExplainedStep) uint64 {
 	n := step.GetKeys()
 	for _, below := range step.GetSteps() {
@@ -68,8 +68,7 @@ func bitmapsIn(step *ebbv1.ExplainedStep) uint64 {
 	return n
 }
 
-// explainQuestion says which shards a question goes to, as the coordinator would send it, and why it
-// would be refused.
+// explainQuestion returns which shards the coordinator would ask a question, and the error if it would be refused.
 func (x *queryExecution) explainQuestion(q *ebbv1.Question) (*ebbv1.ExplainedStep, *proto.Error) {
 	step := &ebbv1.ExplainedStep{Step: asked(q), Of: "namespace " + q.GetNamespace()}
 	if ns := x.table.Namespace(q.GetNamespace()); ns != nil {
@@ -105,13 +104,13 @@ func (x *queryExecution) explainQuestion(q *ebbv1.Question) (*ebbv1.ExplainedSte
 	return step, nil
 }
 
-// asked names a question as the protocol does.
+// asked returns the name of a question in the protocol.
 func asked(q *ebbv1.Question) string {
 	m := q.ProtoReflect()
 	return fmt.Sprintf("ask %s", m.WhichOneof(m.Descriptor().Oneofs().ByName("ask")).Name())
 }
 
-// expressionOf is the expression that a question about bitmaps is about; nil if there is none.
+// expressionOf returns the expression of a query about bitmaps; nil if it has none.
 func expressionOf(p *ebbv1.Plan) *ebbv1.PlanExpression {
 	switch ask := p.GetAsk().(type) {
 	case *ebbv1.Plan_Count:
@@ -132,7 +131,7 @@ var operatorNames = map[ebbv1.PlanOperator]string{
 	ebbv1.PlanOperator_PLAN_OPERATOR_SYMMETRIC_DIFFERENCE: "in an odd number", ebbv1.PlanOperator_PLAN_OPERATOR_COMPLEMENT: "in everything but",
 }
 
-// explainExpression is an expression as a tree, with where its bitmaps are.
+// explainExpression returns an expression as a tree, with the shards of its bitmaps.
 func (x *queryExecution) explainExpression(e *ebbv1.PlanExpression) *ebbv1.ExplainedStep {
 	o := e.GetOperation()
 	if o == nil {
@@ -164,7 +163,7 @@ func (x *queryExecution) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 	}
 	for _, key := range keys {
 		parts, n := [][]byte{key}, partsIn(ns, key)
-		if x.expanded += n; n > 0 && x.expanded <= rollupsMax { // more are refused, and only counted
+		if x.expanded += n; n > 0 && x.expanded <= rollupsMax { // above the limit they are refused, and only counted
 			parts = rollup(ns, key)
 			n = len(parts) - 1
 		}
@@ -175,7 +174,7 @@ func (x *queryExecution) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 	return step
 }
 
-// homes are the shards of keys, in order.
+// homes returns the shards of keys, in order.
 func (x *queryExecution) homes(namespace string, keys [][]byte) (shards []uint32) {
 	for _, key := range keys {
 		shards = append(shards, x.table.ShardOf(namespace, key))

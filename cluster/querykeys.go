@@ -10,10 +10,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// rankedMax is how many keys are ranked by what takes a question each.
+// rankedMax is how many keys can be ranked when each needs its own question.
 const rankedMax = proto.QuestionsMax
 
-// literally returns the pattern that matches just these bytes.
+// literally returns the pattern that matches exactly these bytes.
 func literally(text []byte) []byte {
 	var out []byte
 	for _, c := range text {
@@ -30,10 +30,10 @@ func (x *queryExecution) keysQuestion(namespace string, q *ebbv1.KeysQuestion) *
 	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Keys{Keys: q}}
 }
 
-// keys makes a stage of a list of keys.
+// keys builds the stage of a list of keys.
 func (x *queryExecution) keys(k *ebbv1.PlanKeys) (*queryStage, *proto.Error) {
 	a, _ := x.about(cmp.Or(k.GetOf(), &ebbv1.PlanTerm{}))
-	var pattern []byte // every key
+	var pattern []byte // nil: every key
 	switch {
 	case len(a.keys) > 0:
 		pattern = literally(a.keys[0])
@@ -52,7 +52,7 @@ func (x *queryExecution) describe(d *ebbv1.PlanDescribe) (*queryStage, *proto.Er
 	return ask("one key", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: a.keys[0], AsOfUs: x.plan.GetAsOfUs()}}}, err)
 }
 
-// listing finds out which keys of a kind patterns mean. With those that are named there may be as many as most.
+// listing finds the keys of a kind that patterns match. Together with the named keys, at most most are allowed.
 func (x *queryExecution) listing(a about, kind ebbv1.Kind, most int, then func([][]byte, *ebbv1.Coverage) (*queryStage, *ebbv1.Answer, *proto.Error)) *queryStage {
 	e := &queryStage{step: "which keys match"}
 	for _, pattern := range a.patterns {
@@ -114,7 +114,7 @@ func (x *queryExecution) rankedByTrend(k *ebbv1.PlanKeys, namespace string, patt
 	return e, checkQuestion(x.table, question([]byte("any")))
 }
 
-// ranked makes one trend of the trends of keys: what rises are keys.
+// ranked merges the trends of keys into one trend whose items are the keys.
 func ranked(answers []*ebbv1.Answer, n int, c *ebbv1.Coverage) *ebbv1.Answer {
 	out := &ebbv1.Trend{}
 	for _, a := range answers {

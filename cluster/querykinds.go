@@ -21,8 +21,8 @@ func (x *queryExecution) summaryQuestion(a about, q *ebbv1.SummaryQuestion) *ebb
 	return &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Summary{Summary: q}}
 }
 
-// either asks about distributions, and if it is about none, about another kind: only the shards know which kind a key
-// is.
+// either asks about distributions and, if the keys are not distributions, about another kind: only the shards know the
+// kind of a key.
 func (x *queryExecution) either(step string, a about, d *ebbv1.DistributionQuestion, s *ebbv1.SummaryQuestion, of func(*ebbv1.Answer) *ebbv1.Answer) *queryStage {
 	e := &queryStage{step: step, questions: []*ebbv1.Question{x.distributionQuestion(a, d)}, then: "the same of another kind, if it is no distribution", thenMost: 1}
 	e.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
@@ -61,13 +61,13 @@ func (x *queryExecution) top(t *ebbv1.PlanTop) (*queryStage, *proto.Error) {
 		func(a *ebbv1.Answer) *ebbv1.Answer { return a }), nil
 }
 
-// halfLives refuses a trend under others than the two that the namespace counts under.
+// halfLives refuses a trend whose half-lives are not those of the namespace.
 func (x *queryExecution) halfLives(namespace string, h *ebbv1.PlanHalfLives) *proto.Error {
 	ns := x.table.Namespace(namespace)
 	own, second := ns.GetHalfLifeUs(), ns.GetSlowHalfLifeUs()
 	fast, slow := h.GetFastUs(), h.GetSlowUs()
 	if ns == nil || second == 0 || min(own, second) == fast && max(own, second) == slow {
-		return nil // whoever checks the question says what is missing
+		return nil // the check of the question returns the error
 	}
 	return proto.ErrBadQuery.Errorf("namespace %s has half-lives of %v and %v, and the trend asks for %v and %v",
 		namespace, micros(min(own, second)), micros(max(own, second)), micros(fast), micros(slow)).
@@ -76,7 +76,7 @@ func (x *queryExecution) halfLives(namespace string, h *ebbv1.PlanHalfLives) *pr
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// seconds writes a duration as the language has it.
+// seconds formats a duration as the query language does.
 func seconds(us int64) string {
 	if us%1e6 == 0 {
 		return strconv.FormatInt(us/1e6, 10) + "s"
@@ -130,7 +130,7 @@ func (x *queryExecution) summary(s *ebbv1.PlanSummary) (*queryStage, *proto.Erro
 	return e, err
 }
 
-// sizes says whether a function asks what bitmaps know: how many ids they have.
+// sizes reports whether a function asks for a number that bitmaps can answer: how many ids they have.
 func sizes(s *ebbv1.PlanSummary) bool {
 	switch s.GetFunction() {
 	case ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL:
@@ -141,7 +141,8 @@ func sizes(s *ebbv1.PlanSummary) bool {
 	return false
 }
 
-// totalOf makes of a distribution what other kinds say of their total, which is certain but for what is lost.
+// totalOf converts the answer of a distribution to the total that other kinds answer. It is exact except for the lost
+// amount.
 func totalOf(a *ebbv1.Answer) *ebbv1.Answer {
 	d := a.GetDistribution()
 	total := &ebbv1.Estimate{Value: d.GetZ(), Low: d.GetZ(), High: d.GetZ() + d.GetLost(), Confidence: 1}
@@ -154,13 +155,13 @@ func totalOf(a *ebbv1.Answer) *ebbv1.Answer {
 	}}}
 }
 
-// countsMembers are the kinds whose total is a number of members.
+// countsMembers lists the kinds whose total is a number of members.
 var countsMembers = []ebbv1.Kind{
 	ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_LINEAR, ebbv1.Kind_KIND_BLOOM,
 	ebbv1.Kind_KIND_BITMAP,
 }
 
-// knows refuses what a kind answers in another sense than the function has.
+// knows returns an error if a kind answers in another sense than the function asks.
 func knows(s *ebbv1.PlanSummary, a about, w *ebbv1.Summary) *proto.Error {
 	lacks := ""
 	switch bloom := w.GetKind() == ebbv1.Kind_KIND_BLOOM; {
@@ -194,7 +195,7 @@ func (x *queryExecution) trendQuestion(namespace string, keys [][]byte, q *ebbv1
 	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Trend{Trend: q}}
 }
 
-// trendOf asks for a trend, if there are patterns after finding out which keys they mean.
+// trendOf asks for a trend. If there are patterns, it first finds the keys that match.
 func (x *queryExecution) trendOf(a about, q *ebbv1.TrendQuestion) (*queryStage, *proto.Error) {
 	const step = "rates under both half-lives"
 	if len(a.patterns) == 0 {
@@ -208,14 +209,15 @@ func (x *queryExecution) trendOf(a about, q *ebbv1.TrendQuestion) (*queryStage, 
 		return next, nil, nil
 	})
 	if ns := x.table.Namespace(a.namespace); ns != nil && ns.GetSlowHalfLifeUs() == 0 {
-		return e, checkQuestion(x.table, x.trendQuestion(a.namespace, [][]byte{[]byte("any")}, q)) // which says what is missing
+		// The check returns what is missing.
+		return e, checkQuestion(x.table, x.trendQuestion(a.namespace, [][]byte{[]byte("any")}, q))
 	}
 	e.then, e.thenMost = step, 1
 	return e, nil
 }
 
 func (x *queryExecution) surprise(s *ebbv1.PlanSurprise) (*queryStage, *proto.Error) {
-	if _, err := x.about(slices.Concat(s.GetOf(), s.GetAgainst())...); err != nil { // of one namespace
+	if _, err := x.about(slices.Concat(s.GetOf(), s.GetAgainst())...); err != nil { // all in one namespace
 		return nil, err
 	}
 	of, _ := x.about(s.GetOf()...)

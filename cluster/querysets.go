@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// similarDefault is how many similar sets are named when nothing is said.
+// similarDefault is how many similar sets are listed by default.
 const similarDefault = 10
 
 func (x *queryExecution) overlap(o *ebbv1.PlanOverlap) (*queryStage, *proto.Error) {
@@ -34,7 +34,7 @@ func (x *queryExecution) overlap(o *ebbv1.PlanOverlap) (*queryStage, *proto.Erro
 	}}}, nil)
 }
 
-// overlapOf asks what sets have in common that are made of others, and says of the answer what answered makes of it.
+// overlapOf asks for the overlap of sets that are made of others. answered converts the answer.
 func (x *queryExecution) overlapOf(
 	of []*ebbv1.PlanExpression, answered func(*ebbv1.Answer) *ebbv1.Answer,
 ) (*queryStage, *proto.Error) {
@@ -63,8 +63,8 @@ func (x *queryExecution) overlapOf(
 		})
 }
 
-// nothing answers about sets that are empty whatever the keys of their expressions hold. These are looked at for what
-// they are, and whether they are there.
+// nothing answers for sets that are empty whatever the keys of their expressions hold. It still asks for these keys, so
+// that keys of another kind are refused and missing ones are named.
 func (x *queryExecution) nothing(
 	f found, namespace string, q *ebbv1.OverlapQuestion, of []*ebbv1.PlanExpression, c *ebbv1.Coverage,
 	answered func(*ebbv1.Answer) *ebbv1.Answer,
@@ -87,7 +87,7 @@ func (x *queryExecution) nothing(
 	return e, nil, err
 }
 
-// nothingInCommon is the answer about sets that hold nothing, whose keys were seen or are not there.
+// nothingInCommon returns the answer about empty sets, whose keys exist or not as seen says.
 func nothingInCommon(q *ebbv1.OverlapQuestion, seen *ebbv1.Overlap, c *ebbv1.Coverage) *ebbv1.Answer {
 	zero := func() *ebbv1.Estimate { return &ebbv1.Estimate{Confidence: 1} }
 	out := &ebbv1.Overlap{
@@ -105,7 +105,7 @@ func nothingInCommon(q *ebbv1.OverlapQuestion, seen *ebbv1.Overlap, c *ebbv1.Cov
 	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Overlap{Overlap: out}}
 }
 
-// countThings is about how many things a set has that is made of others.
+// countThings estimates the size of a set that is made of others.
 func (x *queryExecution) countThings(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
 	e, err := x.overlapOf([]*ebbv1.PlanExpression{of}, func(a *ebbv1.Answer) *ebbv1.Answer {
 		o := a.GetOverlap()
@@ -122,7 +122,8 @@ func (x *queryExecution) countThings(of *ebbv1.PlanExpression) (*queryStage, *pr
 	return x.refusingRollups(e, termsOf(nil, of)), nil
 }
 
-// countAsOf is how many things a set has at a time that is asked for. Bitmaps are refused: they are as they are now.
+// countAsOf estimates the size of a set at the as-of time. Bitmaps are refused, since only their present state is
+// known.
 func (x *queryExecution) countAsOf(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
 	if x.onlyBitmaps(termsOf(nil, of)) {
 		return nil, errBitmapsAsOf()
@@ -143,12 +144,12 @@ func (x *queryExecution) countAsOf(of *ebbv1.PlanExpression) (*queryStage, *prot
 			if worse == nil && b.GetSummary().GetFound() {
 				return nil, nil, errBitmapsAsOf()
 			}
-			return nil, a, bad // they are neither
+			return nil, a, bad // the keys are neither sets nor bitmaps
 		}), nil, nil
 	}), nil
 }
 
-// idsAsTotal is how many ids an expression of bitmaps has, as a total.
+// idsAsTotal returns the number of ids of a bitmap expression, as a total.
 func (x *queryExecution) idsAsTotal(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
 	if x.plan.GetAsOfUs() != 0 {
 		return nil, errBitmapsAsOf()
@@ -156,7 +157,7 @@ func (x *queryExecution) idsAsTotal(of *ebbv1.PlanExpression) (*queryStage, *pro
 	return x.idsNow(of)
 }
 
-// idsNow is idsAsTotal at whatever time is asked for.
+// idsNow is idsAsTotal without the check of the as-of time.
 func (x *queryExecution) idsNow(of *ebbv1.PlanExpression) (*queryStage, *proto.Error) {
 	e, err := x.countIDs(of)
 	if err != nil {
@@ -176,13 +177,13 @@ func (x *queryExecution) idsNow(of *ebbv1.PlanExpression) (*queryStage, *proto.E
 	}), nil
 }
 
-// onlyBitmaps says whether the namespace of terms holds nothing but bitmaps.
+// onlyBitmaps reports whether the namespace of terms can hold only bitmaps.
 func (x *queryExecution) onlyBitmaps(terms []*ebbv1.PlanTerm) bool {
 	a, err := x.about(terms...)
 	return err == nil && proto.BySlice(x.table.Namespace(a.namespace))
 }
 
-// unionOf is what is in any of some terms.
+// unionOf returns the union of terms.
 func unionOf(terms []*ebbv1.PlanTerm) *ebbv1.PlanExpression {
 	of := &ebbv1.PlanOperation{Operator: ebbv1.PlanOperator_PLAN_OPERATOR_UNION}
 	for _, t := range terms {
@@ -191,9 +192,9 @@ func unionOf(terms []*ebbv1.PlanTerm) *ebbv1.PlanExpression {
 	return &ebbv1.PlanExpression{Of: &ebbv1.PlanExpression_Operation{Operation: of}}
 }
 
-// orUnionOfBitmaps counts the ids of several bitmaps where a stage finds that the keys are of another kind than
-// summaries that merge. Of periods that are rolled up it counts them too where the stage finds nothing, or a bitmap:
-// a summary of the key alone lacks the ids of shorter periods.
+// orUnionOfBitmaps counts the ids of several bitmaps if a stage finds that the keys are not summaries that merge. For
+// periods that are rolled up it also does so if the stage finds no key, or a bitmap: a summary of the key alone lacks
+// the ids of shorter periods.
 func (x *queryExecution) orUnionOfBitmaps(e *queryStage, terms []*ebbv1.PlanTerm) *queryStage {
 	periods := slices.ContainsFunc(terms, x.isRolledUp)
 	past := x.plan.GetAsOfUs() != 0
@@ -226,20 +227,20 @@ func (x *queryExecution) orUnionOfBitmaps(e *queryStage, terms []*ebbv1.PlanTerm
 	})
 }
 
-// isRolledUp says whether a term is a period, or a range of periods, that its namespace rolls up: of bitmaps it may
-// have ids without a key.
+// isRolledUp reports whether a term is a period, or a range of periods, that its namespace rolls up. Such a period may
+// have ids in bitmaps without a key of its own.
 func (x *queryExecution) isRolledUp(t *ebbv1.PlanTerm) bool {
 	ns := x.table.Namespace(cmp.Or(t.GetNamespace(), x.plan.GetNamespace(), proto.DefaultNamespace))
 	key := t.GetKey()
 	if t.GetRange() != nil {
-		key = query.Keys(t.GetRange())[0] // all are of one length
+		key = query.Keys(t.GetRange())[0] // all have the same length
 	}
 	_, _, ok := rollsUp(ns, key)
 	return ok
 }
 
-// refusingRollups refuses to compare periods that are rolled up, as stored bitmaps are refused: where their own keys
-// are missing, they may have ids all the same.
+// refusingRollups refuses to compare periods that are rolled up, as stored bitmaps are refused: even without keys of
+// their own, they may have ids.
 func (x *queryExecution) refusingRollups(e *queryStage, terms []*ebbv1.PlanTerm) *queryStage {
 	rolled := map[string]bool{}
 	for _, t := range terms {
@@ -278,7 +279,7 @@ func (x *queryExecution) refusingRollups(e *queryStage, terms []*ebbv1.PlanTerm)
 	})
 }
 
-// followed is a stage at whose end something else is made of what it found.
+// followed returns a stage after whose last step end is called with the result.
 func followed(e *queryStage, end func(*ebbv1.Answer, *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error)) *queryStage {
 	out, fold := *e, e.fold
 	out.fold = func(answers []*ebbv1.Answer) (*queryStage, *ebbv1.Answer, *proto.Error) {
@@ -291,8 +292,8 @@ func followed(e *queryStage, end func(*ebbv1.Answer, *proto.Error) (*queryStage,
 	return &out
 }
 
-// sizeOf asks how large something is that is made of sets or of bitmaps: only the shards know which. It asks the first
-// way, and if the keys are of another kind, or none is there, the second one.
+// sizeOf asks for the size of an expression of sets or of bitmaps: only the shards know which. It builds the stage
+// first and, if the keys are of another kind, or none exists, then the stage second.
 func (x *queryExecution) sizeOf(
 	of *ebbv1.PlanExpression, first, second func(*ebbv1.PlanExpression) (*queryStage, *proto.Error),
 ) (*queryStage, *proto.Error) {
@@ -307,7 +308,7 @@ func (x *queryExecution) sizeOf(
 		}
 		other, err := second(of)
 		if err != nil {
-			return nil, a, bad // which of the two it is does not matter where no key is there
+			return nil, a, bad // the kind does not matter if no key exists
 		}
 		return followed(other, func(b *ebbv1.Answer, worse *proto.Error) (*queryStage, *ebbv1.Answer, *proto.Error) {
 			if worse != nil || !wrong && namesNothing(of, x, b) {
@@ -320,7 +321,7 @@ func (x *queryExecution) sizeOf(
 	return out, nil
 }
 
-// namesNothing says whether no key is there that an expression names, or that a pattern of it matches.
+// namesNothing reports whether no key exists that an expression names or that its patterns match.
 func namesNothing(of *ebbv1.PlanExpression, x *queryExecution, a *ebbv1.Answer) bool {
 	gone := map[string]bool{}
 	for _, key := range a.GetCoverage().GetMissingKeys() {
@@ -330,7 +331,7 @@ func namesNothing(of *ebbv1.PlanExpression, x *queryExecution, a *ebbv1.Answer) 
 	return len(missingTerms(terms, gone, x.unmatched)) == len(distinctTerms(terms))
 }
 
-// distinctTerms are terms, each once, as they are written.
+// distinctTerms returns the text of terms, without repetitions.
 func distinctTerms(terms []*ebbv1.PlanTerm) [][]byte {
 	var texts [][]byte
 	for _, t := range terms {
@@ -353,7 +354,7 @@ func (x *queryExecution) graph(g *ebbv1.PlanGraph) (*queryStage, *proto.Error) {
 	return ask("each set compared with each", x.graphQuestion(a, &ebbv1.GraphQuestion{Links: g.GetLinks(), MinJaccard: g.GetMinJaccard()}), err)
 }
 
-// similar asks for a graph, and keeps one set of it with its links.
+// similar asks for a graph, and keeps one of its sets with the links of that set.
 func (x *queryExecution) similar(s *ebbv1.PlanSimilar) (*queryStage, *proto.Error) {
 	if s.GetOf() != nil {
 		return x.similarTo(s)
@@ -371,7 +372,7 @@ func (x *queryExecution) similar(s *ebbv1.PlanSimilar) (*queryStage, *proto.Erro
 	})
 }
 
-// similarTo compares a set that is made of others with some sets, one by one.
+// similarTo compares a set that is made of others with each of some sets.
 func (x *queryExecution) similarTo(s *ebbv1.PlanSimilar) (*queryStage, *proto.Error) {
 	const step = "a set made of others compared with each"
 	terms := append(termsOf(nil, s.GetOf()), s.GetAmong()...)
@@ -402,8 +403,8 @@ func (x *queryExecution) similarTo(s *ebbv1.PlanSimilar) (*queryStage, *proto.Er
 		})
 }
 
-// alike answers that nothing is similar to a set that is empty whatever the keys of its expression hold, or that there
-// is nothing to compare it with. Its keys are looked for.
+// alike answers if the set is empty whatever the keys of its expression hold, or if there are no sets to compare: no
+// set is similar. It still asks whether the named keys exist.
 func (x *queryExecution) alike(
 	namespace string, terms []*ebbv1.PlanTerm, c *ebbv1.Coverage,
 ) (*queryStage, *ebbv1.Answer, *proto.Error) {
@@ -422,7 +423,7 @@ func (x *queryExecution) alike(
 	return e, nil, err
 }
 
-// similarGraph is a graph of the first set of an overlap, and of those that are most similar to it.
+// similarGraph returns a graph of the first set of an overlap and the sets that are most similar to it.
 func similarGraph(o *ebbv1.Overlap, text string, n int) *ebbv1.Graph {
 	order := make([]int, len(o.GetSimilar()))
 	for i := range order {
@@ -434,7 +435,7 @@ func similarGraph(o *ebbv1.Overlap, text string, n int) *ebbv1.Graph {
 	self.Set.Of = text
 	g := &ebbv1.Graph{AsOfUs: o.GetAsOfUs(), Confidence: o.GetConfidence(), Nodes: []*ebbv1.GraphNode{self}}
 	for _, i := range order[:min(n, len(order))] {
-		if e := o.GetSimilar()[i]; e.GetValue() > 0 || e.GetStdError() >= 1 { // of 1: nothing is known
+		if e := o.GetSimilar()[i]; e.GetValue() > 0 || e.GetStdError() >= 1 { // an error of 1: nothing is known
 			self.Links = append(self.Links, &ebbv1.GraphLink{To: uint32(len(g.Nodes)), Jaccard: o.GetSimilar()[i]})
 			g.Nodes = append(g.Nodes, &ebbv1.GraphNode{Set: o.GetSets()[i+1]})
 		}
@@ -442,7 +443,7 @@ func similarGraph(o *ebbv1.Overlap, text string, n int) *ebbv1.Graph {
 	return g
 }
 
-// neighbours is the part of a graph that a set and its links are; without the set, nothing.
+// neighbours returns the part of a graph that consists of a set and its links; empty if the set is not in the graph.
 func neighbours(g *ebbv1.Graph, key []byte) *ebbv1.Graph {
 	out := &ebbv1.Graph{AsOfUs: g.GetAsOfUs(), Confidence: g.GetConfidence()}
 	at := slices.IndexFunc(g.GetNodes(), func(n *ebbv1.GraphNode) bool { return bytes.Equal(n.GetSet().GetKey(), key) })

@@ -8,7 +8,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// store makes a bitmap of an expression, when it is known which bitmaps its patterns mean.
+// store builds the stage that stores an expression as a bitmap, after its patterns are resolved.
 func (x *queryExecution) store(s *ebbv1.PlanStore) (*queryStage, *proto.Error) {
 	const step = "store an expression"
 	terms := append([]*ebbv1.PlanTerm{s.GetTo()}, termsOf(nil, s.GetOf())...)
@@ -24,7 +24,7 @@ func (x *queryExecution) store(s *ebbv1.PlanStore) (*queryStage, *proto.Error) {
 			req := &ebbv1.StoreBitmapRequest{Namespace: namespace, Key: to, Expr: expr}
 			return &queryStage{step: step, store: req}, nil, nil
 		}
-		if expr == nil { // nothing at all, whatever the key held
+		if expr == nil { // the empty set, whatever the key holds
 			expr = without(keyExpr(to), keyExprs([][]byte{to}))
 			return x.keysOfNothing(namespace, s.GetOf(), c, stored)
 		}
@@ -32,7 +32,7 @@ func (x *queryExecution) store(s *ebbv1.PlanStore) (*queryStage, *proto.Error) {
 	})
 }
 
-// store stores, once: the router may send the command again.
+// store stores a bitmap once, under a new idempotency key: the router may send the command again.
 func (q *Queries) store(ctx context.Context, req *ebbv1.StoreBitmapRequest) (*ebbv1.Answer, error) {
 	now := q.coordinator.cfg.Now().UnixMicro()
 	req.IdempotencyKey = &ebbv1.IdempotencyKey{IssuedAtUs: now, Hi: rand.Uint64(), Lo: rand.Uint64()}

@@ -7,31 +7,31 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Server is a member of a group as its Raft configuration has it.
+// Server is a member of a group in its Raft configuration.
 type Server struct {
 	Replica uint64
 	Voter   bool
 }
 
-// Action is what a group's leader does next with its configuration.
+// Action is what a group's leader does next with its Raft configuration.
 type Action int
 
 const (
 	StepNone               Action = iota
 	StepWait                      // a new member does not have the data yet
-	StepAdd                       // make the replica a member without a vote
-	StepPromote                   // give it a vote
-	StepDemote                    // take its vote
+	StepAdd                       // add the replica as a nonvoter
+	StepPromote                   // make it a voter
+	StepDemote                    // make it a nonvoter
 	StepRemove                    // end its membership
-	StepTransferLeadership        // let another lead, since this one is to go or to lose its vote
-	StepSettle                    // tell the control group that the configuration is as the table wants it
+	StepTransferLeadership        // transfer leadership: the leader is to be removed or to lose its vote
+	StepSettle                    // report to the control group that the configuration matches the table
 )
 
 func (a Action) String() string {
 	return [...]string{"nothing", "wait", "add", "promote", "demote", "remove", "hand over", "settle"}[a]
 }
 
-// Step is an action, and the replica that it is about.
+// Step is an action and its replica.
 type Step struct {
 	Action  Action
 	Replica uint64
@@ -39,19 +39,21 @@ type Step struct {
 	Why     string
 }
 
-// NextStep returns what brings a group's configuration closer to its record in the table. It looks at both afresh each
-// time, so any leader continues where another stopped. New replicas are added before old ones go: first without a vote,
-// then with one when caughtUp says that they have the whole log. A member that the record does not have is one that was
-// dropped from it. A replica is added when there says that its node has made it. It gets its vote only if there still
-// says so: the second of two voters is needed for everything, the end of its own membership included. NextStep does not
-// wait for a replica that is to have no vote. Otherwise a node that asked to follow the control group and never came
-// back would keep all others from joining and leaving.
+// NextStep returns the step that brings a group's Raft configuration closer to its record in the table. It depends only
+// on the present state, so any leader can continue where another stopped. self is the leader's replica. The rules:
 //
-// A vote is taken only if the replicas that keep theirs have a majority that is there. Raft appends the smaller
-// configuration at once, and then it could not be committed or undone. A replica whose disk is lost goes first, since
-// it only counts against the majority.
+//   - New replicas are added before old ones are removed: first as nonvoters. They become voters when caughtUp reports
+//     that they have the whole log.
+//   - A replica is added when there reports that its node has made it, and becomes a voter only if there still reports
+//     it. The second of two voters is needed for every commit, also for its own removal.
+//   - NextStep does not wait for a replica that stays a nonvoter. Otherwise a node that asked to follow the control
+//     group and never came back would keep all others from joining and leaving.
+//   - A vote is taken only if the remaining voters have a majority for which there reports true. Raft uses the smaller
+//     configuration at once, so otherwise it could be neither committed nor undone.
+//   - A replica whose disk is lost is removed first, since it only counts against the majority.
+//   - A member that the record lacks was dropped from it, and is removed.
 //
-// record must be newer than configuration: read after it.
+// record must be read after configuration.
 func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, there func(node string, replica uint64) bool, caughtUp func(replica uint64) bool) Step {
 	members := make(map[uint64]bool, len(configuration)) // replica -> votes
 	for _, s := range configuration {
@@ -115,7 +117,7 @@ func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, th
 	return Step{Action: StepSettle, Why: fmt.Sprintf("its %d members are as the table wants them", len(configuration))}
 }
 
-// quorumCheck is a group in which a replica is to lose its vote.
+// quorumCheck checks whether a group keeps a majority when a replica loses its vote.
 type quorumCheck struct {
 	record        *ebbv1.ShardRecord
 	configuration []Server
@@ -123,7 +125,8 @@ type quorumCheck struct {
 	there         func(node string, replica uint64) bool
 }
 
-// leavesMajority reports whether most of the voters besides one are there. One that the record does not have is not.
+// leavesMajority reports whether most of the voters other than one are there. A voter that the record lacks, or whose
+// disk is lost, does not count as there.
 func (d *quorumCheck) leavesMajority(one uint64) bool {
 	voters, here := 0, 0
 	for _, s := range d.configuration {
@@ -143,7 +146,8 @@ func (d *quorumCheck) leavesMajority(one uint64) bool {
 	return 2*here > voters
 }
 
-// removal is the step that takes membership or vote from a replica. A leader first transfers its leadership.
+// removal returns the step that ends a replica's membership or vote. If the replica leads, it first transfers
+// leadership.
 func removal(action Action, replica, self uint64, node, why string) Step {
 	if replica == self {
 		return Step{StepTransferLeadership, replica, node, why}

@@ -9,10 +9,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// recoverShard makes one replica of a shard all that is left of it. The others are lost: they leave. The node of the
-// one that stays makes it the only member of its group, which nothing else could do: there is no majority. From then on
-// the shard is led, and gets other replicas as any shard does that has too few. The proposer sees that it has no
-// majority; the state machine cannot.
+// recoverShard keeps one replica of a shard and marks the others as lost: they leave. The node of the kept replica
+// makes it the only member of its group. Without a majority there is no other way. After that the shard has a leader,
+// and gets other replicas like any shard that has too few. The proposer checks that there is no majority; the state
+// machine cannot.
 func (c *Control) recoverShard(cmd *ebbv1.RecoverShard) *proto.Error {
 	table, id := c.Table(), cmd.GetShard()
 	if table.Version() < proto.VersionRecoverShard {
@@ -31,7 +31,7 @@ func (c *Control) recoverShard(cmd *ebbv1.RecoverShard) *proto.Error {
 		return proto.ErrBadRequest.Errorf("node %s holds no replica %d of shard %d",
 			cmd.GetNode(), cmd.GetReplica(), id)
 	case table.Replicas(id)[at].GetRecovers() > 0:
-		return nil // told twice
+		return nil // the command came twice
 	}
 	wire := edit(table)
 	record := editShard(wire, id)

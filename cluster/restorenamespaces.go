@@ -9,16 +9,16 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// restoredVersionMax is the newest version that is restored, and leaves room for those that follow. Only operators
-// restore one above RestoredVersionTrusted: an admin of a namespace could otherwise use the room up.
+// restoredVersionMax is the newest version that can be restored; it leaves room for later ones. Only operators may
+// restore a version above RestoredVersionTrusted: otherwise an admin of a namespace could use up the room.
 const (
 	restoredVersionMax     = 1<<63 - 1
 	RestoredVersionTrusted = 1 << 40
 )
 
-// restoreNamespaces puts in the namespaces of a backup. Each takes the place of the namespace of the same name, if
-// there is one. It puts in all of them or, if one cannot be, none. Their versions are above those that the backup's
-// shards have and those that this cluster's had, so that every shard hears of them again.
+// restoreNamespaces restores all namespaces of a backup, or none if one cannot be restored. Each replaces the namespace
+// of the same name, if there is one. The new versions are above those of the backup's shards and of this cluster, so
+// that every shard takes them as new.
 func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.Error {
 	table := c.Table()
 	if err := table.CheckRestore(req.GetNamespaces()); err != nil {
@@ -38,13 +38,13 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 	for _, ns := range req.GetNamespaces() {
 		want := table.toRestore(ns)
 		if want == nil {
-			continue // again
+			continue // restored before
 		}
 		if d := want.GetDeletion(); d != nil && !d.GetPurging() {
-			// Its grace time begins again: the backup may be older than that.
+			// Its grace time begins again: in the backup it may have passed.
 			d.PurgeUs = max(d.PurgeUs, req.GetNowUs()+min(d.PurgeUs-d.DeletedUs, proto.GraceMaxUS))
 		}
-		// What began an era is not known of a backup; every change may have.
+		// The backup does not say which changes began an era, so every change counts.
 		changes[want.Name] = uint32(min(want.Version, proto.HalfLifeChangesMax))
 		want.Version++
 		wire.Namespaces = put(wire.Namespaces, want, (*ebbv1.Namespace).GetName)
@@ -55,29 +55,29 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 	}
 	wire.DroppedVersion = dropped
 	for name, n := range changes {
-		delete(c.purges, name) // of another version
+		delete(c.purges, name) // they belong to another version
 		c.changes[name] = max(c.changes[name], n)
 	}
 	c.swap(wire)
 	return nil
 }
 
-// toRestore returns what a namespace of a backup has to be put in as, with the highest version that it had there or
-// here; nil if a restore has put it in already.
+// toRestore returns how a namespace of a backup is stored, with the highest version that it had in the backup or here;
+// nil if it is already restored.
 func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	want := pb.CloneOf(ns)
 	want.ProtoReflect().SetUnknown(nil)
 	forgetNewer(t.Version(), want)
 	have := t.Defined(want.Name)
 	if have == nil {
-		want.Version = max(want.Version, t.DroppedVersion()) // shards may remember one of that name
+		want.Version = max(want.Version, t.DroppedVersion()) // shards may still know one of that name
 	} else if want.Budget == nil {
 		want.Budget = have.Budget
 	}
 	if have != nil && have.Version > want.Version {
 		want.Version = have.Version
 		if d := have.GetDeletion(); d != nil && want.GetDeletion() != nil {
-			// When it is purged is decided here; that it began to be purged since is no change either.
+			// The time of the purge is decided here; and a purge that began since is not a change either.
 			want.Deletion = pb.CloneOf(d)
 		}
 		if pb.Equal(want, have) {
@@ -87,7 +87,7 @@ func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	return want
 }
 
-// Unrestored returns those namespaces of a backup that this table does not have as a restore leaves them.
+// Unrestored returns the namespaces of a backup that are not restored in this table.
 func (t *Table) Unrestored(namespaces []*ebbv1.Namespace) (left []*ebbv1.Namespace) {
 	for _, ns := range namespaces {
 		if t.toRestore(ns) != nil {
@@ -97,9 +97,9 @@ func (t *Table) Unrestored(namespaces []*ebbv1.Namespace) (left []*ebbv1.Namespa
 	return left
 }
 
-// DeletedAnew returns the namespaces of a backup with the grace time of those that are in it begun at a time, in
-// microseconds since 1970. With the time at which they were deleted first, the deletion of an old backup would last
-// longer than proto.CheckDeletion takes: no shard would hear of it, and it would never be purged.
+// DeletedAnew returns the namespaces of a backup, with the grace time of deleted ones begun at nowUS, in microseconds
+// since 1970. With the original time of deletion, an old deletion would last longer than proto.CheckDeletion allows: no
+// shard would accept it, and the namespace would never be purged.
 func DeletedAnew(namespaces []*ebbv1.Namespace, nowUS int64) []*ebbv1.Namespace {
 	out := slices.Clone(namespaces)
 	for i, ns := range out {
@@ -109,7 +109,7 @@ func DeletedAnew(namespaces []*ebbv1.Namespace, nowUS int64) []*ebbv1.Namespace 
 		}
 		grace := min(max(d.GetPurgeUs()-d.GetDeletedUs(), 0), proto.GraceMaxUS)
 		if d.GetPurgeUs() >= nowUS+grace {
-			continue // it has not passed any of it
+			continue // none of it has passed
 		}
 		out[i] = pb.CloneOf(ns)
 		out[i].Deletion = &ebbv1.NamespaceDeletion{DeletedUs: nowUS, PurgeUs: nowUS + grace}
@@ -117,8 +117,8 @@ func DeletedAnew(namespaces []*ebbv1.Namespace, nowUS int64) []*ebbv1.Namespace 
 	return out
 }
 
-// CheckRestore reports why not all namespaces of a backup can be put into this table. A caller that splits a request
-// asks before the first part.
+// CheckRestore returns an error if not all namespaces of a backup can be restored into this table. A caller that splits
+// a request calls it before the first part.
 func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 	if t.ClusterID() == "" {
 		return proto.ErrStarting.Errorf("the cluster has no identity yet")

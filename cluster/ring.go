@@ -14,28 +14,24 @@ import (
 )
 
 const (
-	// ReplicationDefault is how many replicas a shard has when nothing is said
-	// and there are nodes enough.
+	// ReplicationDefault is how many replicas a shard has by default, if there are enough nodes.
 	ReplicationDefault = 3
-	// controlVotersMax bounds the voters of the control group; other nodes
-	// follow it without a vote.
+	// controlVotersMax bounds the voters of the control group; other nodes are nonvoters.
 	controlVotersMax = 5
 
-	ringLoad    = 1.05 // the most a node leads, over the average
-	replicaLoad = 1.10 // the most a node holds, over the average
-	leastLoad   = 0.90 // the least of both, over the average
+	ringLoad    = 1.05 // most shards that a node leads, relative to the mean
+	replicaLoad = 1.10 // most replicas that a node holds, relative to the mean
+	leastLoad   = 0.90 // least of both, relative to the mean
 	ringPoints  = 160  // of each node on the ring
 )
 
-// InitialTable places shards 1 to shards, and the control group, on nodes. It
-// depends on the set of names alone: every node of a bootstrap computes the
-// same table, whatever the order and however often a name is listed.
+// InitialTable places shards 1 to shards, and the control group, on nodes. It depends only on the set of names: every
+// node of a bootstrap computes the same table, whatever the order and however often a name is listed.
 //
-// The preferred leader of a shard comes from consistent hashing with bounded
-// loads; its other replicas are the nodes of highest hash(node, shard) that
-// still have room, because the ring's own successors would give every owner
-// one and the same pair. replication 0 stands for 3, or the number of nodes if
-// smaller. The table has no cluster id and no namespaces yet: Control adds both.
+// The preferred leader of a shard comes from consistent hashing with bounded loads. Its other replicas are the nodes of
+// highest hash(node, shard) that still have room: the ring's own successors would give every leader always the same
+// two. replication 0 stands for ReplicationDefault, or the number of nodes if that is smaller. The table has no cluster
+// id and no namespaces yet: Control adds both.
 func InitialTable(nodes []string, shards, replication uint32) (*Table, error) {
 	names := slices.Clone(nodes)
 	slices.Sort(names)
@@ -82,8 +78,8 @@ func checkPlacement(names []string, shards, replication uint32) error {
 	return nil
 }
 
-// controlRecord makes an odd number of nodes, at most five, voters of the
-// control group (of two nodes both), by highest hash; the rest follow.
+// controlRecord chooses an odd number of nodes, at most five, as voters of the control group (of two nodes both), by
+// highest hash; the other nodes are nonvoters.
 func controlRecord(names []string) *ebbv1.ShardRecord {
 	ranked := rank(names, ControlShard)
 	voters := controlVoters(len(names))
@@ -94,7 +90,7 @@ func controlRecord(names []string) *ebbv1.ShardRecord {
 	return record
 }
 
-// dataRecords gives each leader's shard its other replicas.
+// dataRecords adds the other replicas to each leader's shard.
 func dataRecords(names, leaders []string, replication uint32) []*ebbv1.ShardRecord {
 	held := make(map[string]int, len(names))
 	for _, leader := range leaders {
@@ -113,9 +109,8 @@ func dataRecords(names, leaders []string, replication uint32) []*ebbv1.ShardReco
 	return records
 }
 
-// followers picks count nodes other than the leader: those of highest hash that
-// hold less than room, then, when all such are taken, the emptiest. It counts
-// what it picks in held.
+// followers picks count nodes other than the leader: those of highest hash that hold less than room, then those that
+// hold least. It counts the picked nodes in held.
 func followers(names []string, leader string, shard uint32, count int, held map[string]int, room int) []string {
 	ranked := slices.DeleteFunc(rank(names, shard), func(name string) bool { return name == leader })
 	slices.SortStableFunc(ranked, func(a, b string) int {
@@ -128,8 +123,8 @@ func followers(names []string, leader string, shard uint32, count int, held map[
 	return picked
 }
 
-// balanceLeaders gives every node its least share: bounded loads bound from above
-// only. Nodes below it take the shards of highest hash from nodes above the average.
+// balanceLeaders gives every node its least share, since bounded loads have only an upper bound. A node below it takes
+// the shard for which it has the highest hash from a node above the average.
 func balanceLeaders(names, leaders []string) {
 	led := make(map[string]int, len(names))
 	for _, leader := range leaders {
@@ -153,9 +148,8 @@ func balanceLeaders(names, leaders []string) {
 	}
 }
 
-// balanceFollowers does the same for all replicas, leaving the leaders in place,
-// and takes from nodes that came out above the bound because the others of a
-// shard had no room.
+// balanceFollowers does the same for all replicas, without moving leaders. It also takes replicas from nodes above the
+// upper bound, to which followers had to give too many.
 func balanceFollowers(names []string, records []*ebbv1.ShardRecord) {
 	held := make(map[string]int, len(names))
 	total := 0
@@ -168,7 +162,7 @@ func balanceFollowers(names []string, records []*ebbv1.ShardRecord) {
 	mean := float64(total) / float64(len(names))
 	for {
 		to, from := leastLoaded(names, held), mostLoaded(names, held)
-		over := mean // nodes that hold more may give
+		over := mean // nodes that hold more may lose one
 		if float64(held[to]) >= math.Floor(mean*leastLoad) {
 			if float64(held[from]) <= math.Ceil(mean*replicaLoad) {
 				return
@@ -185,8 +179,8 @@ func balanceFollowers(names []string, records []*ebbv1.ShardRecord) {
 	}
 }
 
-// bestTransfer finds the follower that a node should take over: in the shard of
-// highest hash that has one on a node that holds over so many, and none on that node.
+// bestTransfer returns the follower that node to should replace. It is on a node that holds more than over replicas, in
+// a shard without a replica on to. Of these shards the one of highest hash is chosen.
 func bestTransfer(to string, records []*ebbv1.ShardRecord, held map[string]int, over float64) *ebbv1.ReplicaRecord {
 	var best *ebbv1.ReplicaRecord
 	var bestWeight uint64
@@ -208,17 +202,17 @@ func holds(record *ebbv1.ShardRecord, node string) bool {
 	return slices.ContainsFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return r.Node == node })
 }
 
-// leastLoaded returns the name of the smallest count, the first of several.
+// leastLoaded returns the name with the smallest count, the first of several.
 func leastLoaded(names []string, count map[string]int) string {
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 }
 
-// mostLoaded returns the name of the largest count, the first of several.
+// mostLoaded returns the name with the largest count, the first of several.
 func mostLoaded(names []string, count map[string]int) string {
 	return slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 }
 
-// rank orders nodes by falling hash(node, shard), then by name.
+// rank orders nodes by decreasing hash(node, shard), then by name.
 func rank(names []string, shard uint32) []string {
 	ranked := slices.Clone(names)
 	slices.SortFunc(ranked, func(a, b string) int {
@@ -249,8 +243,8 @@ type hasher struct{}
 
 func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
 
-// place returns the preferred leader of shards 1 to shards. The library panics
-// where it finds no room; that becomes an error here.
+// place returns the preferred leaders of shards 1 to shards. The library panics if it finds no room; place returns that
+// as an error.
 func place(names []string, shards uint32) (leaders []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// ExplainWaits says of moves what they wait for: nodes that do not answer, and are to get a replica or are needed for a
-// majority.
+// ExplainWaits sets for each move what it waits for: nodes that do not answer, and that are to get a replica or are
+// needed for a majority.
 func ExplainWaits(t *Table, moves []*ebbv1.Move, alive func(node string) bool) {
 	for _, m := range moves {
 		switch why := blockedBy(t.Shard(m.GetShard()), alive); {
@@ -22,7 +22,7 @@ func ExplainWaits(t *Table, moves []*ebbv1.Move, alive func(node string) bool) {
 	}
 }
 
-// Risks returns what may go wrong on the way from one table to another, and what to do then.
+// Risks returns what may go wrong during the change from one table to another, and what to do then.
 func Risks(now, then *Table, alive func(node string) bool) (risks []string) {
 	if then.Replication() == 2 && (now.Replication() != 2 || slices.ContainsFunc(Moves(then), func(m *ebbv1.Move) bool { return m.GetShard() != ControlShard })) {
 		risks = append(risks, "of two replicas both are needed: while one is away, its shards cannot be written; if its disk is lost, they come back only from a backup. Three survive the loss of one")

@@ -9,7 +9,7 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// madeOf are shorter periods that are in longer ones as a whole, the longest first.
+// madeOf lists for a period the shorter periods that divide it, the longest first.
 var madeOf = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 	ebbv1.PlanUnit_PLAN_UNIT_YEAR:    {ebbv1.PlanUnit_PLAN_UNIT_QUARTER, ebbv1.PlanUnit_PLAN_UNIT_MONTH, ebbv1.PlanUnit_PLAN_UNIT_DAY},
 	ebbv1.PlanUnit_PLAN_UNIT_QUARTER: {ebbv1.PlanUnit_PLAN_UNIT_MONTH, ebbv1.PlanUnit_PLAN_UNIT_DAY},
@@ -17,7 +17,7 @@ var madeOf = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 	ebbv1.PlanUnit_PLAN_UNIT_WEEK:    {ebbv1.PlanUnit_PLAN_UNIT_DAY},
 }
 
-// rollsUp says whether a key is that of a period which its namespace rolls up.
+// rollsUp reports whether a key names a period that its namespace rolls up.
 func rollsUp(ns *ebbv1.Namespace, key []byte) (s query.KeyFormat, p query.Period, ok bool) {
 	units := ns.GetRollups().GetUnits()
 	if len(units) == 0 {
@@ -27,8 +27,8 @@ func rollsUp(ns *ebbv1.Namespace, key []byte) (s query.KeyFormat, p query.Period
 	return s, p, ok && slices.Contains(units, ebbv1.Period(p.Unit))
 }
 
-// rollup are the keys that stand for one that is rolled up, itself first; nil for any other. Those that are too long
-// for a key are left out: no caller can have written to them.
+// rollup returns the keys that together make up a period that is rolled up, its own key first; nil for any other key.
+// Keys that would be too long are left out: no caller can have written to them.
 func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
 	format, p, ok := rollsUp(ns, key)
 	if !ok {
@@ -43,7 +43,7 @@ func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
 		for part, last := p.Within(unit); part.Number <= last.Number; part.Number++ {
 			name := format.Key(part)
 			if len(name) > longest {
-				break // they are all as long
+				break // all have the same length
 			}
 			keys = append(keys, name)
 		}
@@ -51,7 +51,7 @@ func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
 	return keys
 }
 
-// unitsOf are the lengths of the periods that a namespace rolls up to one.
+// unitsOf returns the lengths of the shorter periods that a namespace rolls up into p.
 func unitsOf(ns *ebbv1.Namespace, p query.Period) []ebbv1.PlanUnit {
 	units := madeOf[p.Unit]
 	if slices.Contains(ns.GetRollups().GetUnits(), ebbv1.Period_PERIOD_DAY) {
@@ -60,11 +60,11 @@ func unitsOf(ns *ebbv1.Namespace, p query.Period) []ebbv1.PlanUnit {
 	return units
 }
 
-// rollupsMax is how many bitmaps the periods in a request stand for together, before it is known which are the same.
-// What an expression names after that has its own limit.
+// rollupsMax bounds how many bitmaps the periods in a request stand for together, repetitions included. The expanded
+// expression has its own limit.
 const rollupsMax = 16 * proto.BitTermsMax
 
-// partsIn is of how many shorter periods one that is rolled up is made; 0 of any other key.
+// partsIn returns how many shorter periods make up a period that is rolled up; 0 for any other key.
 func partsIn(ns *ebbv1.Namespace, key []byte) (n int) {
 	if _, p, ok := rollsUp(ns, key); ok {
 		for _, unit := range unitsOf(ns, p) {
@@ -75,8 +75,8 @@ func partsIn(ns *ebbv1.Namespace, key []byte) (n int) {
 	return n
 }
 
-// takeRollups takes from room what the periods in an expression stand for, and says whether there is so much, before
-// any of it is expanded.
+// takeRollups subtracts from room the bitmaps that the periods in an expression stand for. It reports whether there is
+// enough room, before any period is expanded.
 func takeRollups(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) bool {
 	*room -= partsIn(ns, x.GetKey())
 	for _, term := range proto.ExprTerms(x) {
@@ -87,8 +87,8 @@ func takeRollups(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) bool {
 	return *room >= 0
 }
 
-// rolledUp puts what they are made of in place of periods that are rolled up; it returns the expression itself when
-// there are none.
+// rolledUp replaces each period that is rolled up by the union of its parts; it returns the expression itself if there
+// are none.
 func rolledUp(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) *ebbv1.BitmapExpr {
 	if !slices.ContainsFunc(proto.ExprKeys(x), func(key []byte) bool { _, _, ok := rollsUp(ns, key); return ok }) {
 		return x
@@ -97,14 +97,14 @@ func rolledUp(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) *ebbv1.BitmapExpr {
 		if keys := rollup(ns, x.GetKey()); keys != nil {
 			return union(keyExprs(keys))
 		}
-		if or := x.GetOr(); or != nil { // one union, in which windows can be seen
+		if or := x.GetOr(); or != nil { // one flat union, in which windows can be recognized
 			return flattened(or.GetOf())
 		}
 		return x
 	})
 }
 
-// flattened is a union with those among its arguments taken apart. A bitmap that several of them have is named once.
+// flattened returns one union in which the unions among the arguments are dissolved. A repeated bitmap is named once.
 func flattened(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	var flat []*ebbv1.BitmapExpr
 	seen := map[string]bool{}
@@ -123,7 +123,7 @@ func flattened(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	return union(flat)
 }
 
-// checkRollups refuses to count by periods that are rolled up: members of groups are bitmaps that are stored.
+// checkRollups refuses to count by periods that are rolled up: a group must be a stored bitmap.
 func checkRollups(q *ebbv1.Question, ns *ebbv1.Namespace) *proto.Error {
 	for _, key := range q.GetBitmapGroups().GetKeys() {
 		if _, _, ok := rollsUp(ns, key); ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// RouterConfig is what a Router works with. All fields are required but Now, which is time.Now when nil.
+// RouterConfig holds what a Router needs; see CoordinatorConfig, which has the same fields.
 type RouterConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
@@ -24,9 +24,9 @@ type RouterConfig struct {
 	Confirm func(ctx context.Context) error
 }
 
-// Router takes commands to the leaders of their shards: to the local Backend directly, to other nodes in one call each.
-// A command is forwarded at most once, and says so: the node that receives it answers NOT_LEADER rather than send it
-// on.
+// Router sends commands to the leaders of their shards: to the local Backend directly, to other nodes with one call per
+// node. A command is forwarded at most once, and the request is marked as forwarded: a node that receives it and does
+// not lead answers NOT_LEADER instead of forwarding it again.
 type Router struct {
 	cfg RouterConfig
 	ask *Coordinator // asks in its name
@@ -43,15 +43,16 @@ func NewRouter(cfg RouterConfig) *Router {
 	return &Router{cfg: cfg, ask: NewCoordinator(CoordinatorConfig(cfg))}
 }
 
-// Apply puts commands through the logs of their shards and answers position by
-// position. What goes wrong with a shard stands in the results of its commands:
+// Apply puts commands through the logs of their shards and returns the results in the order of the commands. An error
+// of a shard stands in the results of its commands:
 //
-//   - NOT_LEADER, NO_LEADER, UNREACHABLE: nothing was appended. Such commands
-//     are tried once more, where the answer pointed.
-//   - UNKNOWN_OUTCOME: it may have been applied; try again under the same identity.
-//   - everything else is the shard's own answer.
+//   - NOT_LEADER, NO_LEADER, UNREACHABLE: nothing was appended. Apply tried such
+//     commands once more if it knew another node to try.
+//   - UNKNOWN_OUTCOME: the command may have been applied. The caller may repeat it
+//     under the same identity.
+//   - every other error is the shard's own answer.
 //
-// The error returned is about the request as a whole.
+// The returned error is about the request as a whole.
 func (r *Router) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	table := r.cfg.Table()
 	if table.Shards() == 0 {
@@ -66,7 +67,7 @@ func (r *Router) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.App
 	return r.apply(ctx, table, req, retryOnce), nil
 }
 
-// ApplyWaiting is Apply that waits, while the context lasts, for shards that are electing a leader.
+// ApplyWaiting is Apply, but while the context lasts, it also waits for shards that are electing a leader.
 func (r *Router) ApplyWaiting(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	table := r.cfg.Table()
 	if table.Shards() == 0 {
@@ -80,11 +81,11 @@ func (r *Router) ApplyWaiting(ctx context.Context, req *ebbv1.ApplyRequest) (*eb
 	return r.apply(ctx, table, req, retryUntilLeader), nil
 }
 
-// retryPolicy says which commands to try again, all of them known not to be appended.
+// retryPolicy says which commands to try again. Only commands that were certainly not appended are tried again.
 type retryPolicy int
 
 const (
-	retryOnce        retryPolicy = iota // once, those for which another node is known
+	retryOnce        retryPolicy = iota // once, if another node is known that may lead
 	retryUntilLeader                    // while the context lasts
 )
 
@@ -93,7 +94,7 @@ func errStarting() *proto.Error {
 		WithHint("try again in a few seconds")
 }
 
-// applyHere serves a request that was forwarded to this node.
+// applyHere applies a request that another node forwarded to this node.
 func (r *Router) applyHere(ctx context.Context, table *Table, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	resp, err := r.cfg.Local.Apply(ctx, req)
 	if err != nil {
@@ -114,9 +115,10 @@ func (r *Router) hintOtherThanSelf(table *Table, shard uint32) string {
 	return ""
 }
 
-// target returns the node to which self takes a shard's business: the last known leader, or the preferred one when none
-// is known. It is self when its own replica has just heard that there is no leader. Then self refuses at once, and will
-// be among the first to hear of the next leader. Another node may be the one that has just been cut off.
+// target returns the node to which self sends the commands and questions of a shard: the last known leader, or the
+// preferred leader if none is known. It returns self if self's own replica has just lost its leader. Then self refuses
+// at once, and is among the first nodes to learn of the next leader. Another node might just have been partitioned
+// away.
 func target(self string, table *Table, leaders *Leaders, shard uint32) string {
 	if leaderless(self, table, leaders, shard) {
 		return self
@@ -129,13 +131,13 @@ func target(self string, table *Table, leaders *Leaders, shard uint32) string {
 	return table.Preferred(shard)
 }
 
-// leaderless reports whether a node's own replica of a shard has heard, not long ago, that there is no leader.
+// leaderless reports whether self's own replica of a shard recently lost its leader and knows no new one.
 func leaderless(self string, table *Table, leaders *Leaders, shard uint32) bool {
 	return lostLeader(self, table, leaders, shard) != ""
 }
 
-// lostLeader returns the former leader if a node's own replica of a shard has heard, not long ago, that it leads no
-// more. It returns "" if the replica has not heard so, or knows the present leader.
+// lostLeader returns the former leader of a shard if self's own replica recently saw the leadership end. It returns ""
+// if the replica did not see that, or knows the present leader.
 func lostLeader(self string, table *Table, leaders *Leaders, shard uint32) (former string) {
 	if _, holds := table.ReplicaOn(self, shard); !holds {
 		return ""
@@ -143,7 +145,7 @@ func lostLeader(self string, table *Table, leaders *Leaders, shard uint32) (form
 	return leaders.lost(shard, electionsMax*ElectionTimeout(table.Shards()))
 }
 
-// batch is what one node gets in one call.
+// batch is the commands that one node gets in one call.
 type batch struct {
 	node    string
 	at      []int // positions in the request; nil: all of them
@@ -173,8 +175,8 @@ func (r *Router) apply(ctx context.Context, table *Table, req *ebbv1.ApplyReques
 	return &ebbv1.ApplyResponse{Results: results}
 }
 
-// pack makes the batches of the first try. Commands for shards that do not
-// exist get their results at once. When all go to one node no lists are copied.
+// pack makes the batches of the first try. Commands for shards that do not exist get their results at once. When all
+// commands go to one node, no lists are copied.
 func (r *Router) pack(
 	ctx context.Context, table *Table, req *ebbv1.ApplyRequest, results []*ebbv1.CommandResult,
 ) []*batch {
@@ -194,7 +196,7 @@ func (r *Router) pack(
 	return r.repack(ctx, table, req, at)
 }
 
-// batchTo returns an empty batch. One that is forwarded says who the caller is.
+// batchTo returns an empty batch. A forwarded batch names the original caller.
 func (r *Router) batchTo(ctx context.Context, node string) *batch {
 	p := &batch{node: node, req: &ebbv1.ApplyRequest{Forwarded: node != r.cfg.Node}}
 	if p.req.Forwarded {
@@ -203,7 +205,7 @@ func (r *Router) batchTo(ctx context.Context, node string) *batch {
 	return p
 }
 
-// oneNode returns the node that all commands go to, if it is one.
+// oneNode returns the node that all commands go to, if there is only one such node.
 func (r *Router) oneNode(table *Table, req *ebbv1.ApplyRequest) (node string, one bool) {
 	var last uint32
 	for _, cmd := range req.GetCommands() {
@@ -249,8 +251,8 @@ func (r *Router) repack(ctx context.Context, table *Table, req *ebbv1.ApplyReque
 	return batches
 }
 
-// send delivers all batches at once and waits for all: the local one, or else
-// the last, on the calling goroutine.
+// send delivers all batches at once and waits for them. The calling goroutine delivers the local batch, or the last one
+// if none is local.
 func (r *Router) send(ctx context.Context, batches []*batch) {
 	here := len(batches) - 1
 	for i, p := range batches {
@@ -268,7 +270,7 @@ func (r *Router) send(ctx context.Context, batches []*batch) {
 	wg.Wait()
 }
 
-// deliver makes the one call that a batch is for and fills in its results.
+// deliver sends a batch with one call and stores its results.
 func (r *Router) deliver(ctx context.Context, p *batch) {
 	ctx, sent := stage.Begin(ctx, "send to node", stage.Node.String(p.node), stage.Shards.Int(len(p.req.GetCommands())))
 	defer sent()
@@ -285,7 +287,7 @@ func (r *Router) deliver(ctx context.Context, p *batch) {
 	}
 	resp, err := backend.Apply(ctx, p.req)
 	if err != nil && context.Cause(ctx) == errDeposed {
-		err = proto.ErrUnknownOutcome.Errorf("%v", errDeposed) // whatever the connection says of it
+		err = proto.ErrUnknownOutcome.Errorf("%v", errDeposed) // whatever error the connection returned
 	}
 	switch {
 	case err != nil:
@@ -297,7 +299,7 @@ func (r *Router) deliver(ctx context.Context, p *batch) {
 	}
 }
 
-// shards are those of the batch's commands.
+// shards yields the shard of each command of the batch.
 func (p *batch) shards() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for _, cmd := range p.req.GetCommands() {
@@ -315,7 +317,7 @@ func (p *batch) fail(err *proto.Error) {
 	}
 }
 
-// outcome says what a failed call means for its commands. A node that refused the call, or was not reached, applied
+// outcome returns what a failed call means for its commands. A node that refused the call, or was not reached, applied
 // nothing. When the call broke or ran out of time, the outcome is unknown.
 func outcome(node string, err error) *proto.Error {
 	e := proto.AsError(err)
@@ -326,8 +328,7 @@ func outcome(node string, err error) *proto.Error {
 	return e
 }
 
-// unpack puts results in their places, learns from those that name a leader,
-// and returns the positions worth another try.
+// unpack puts results in their places, updates the leader hints, and returns the positions that are worth another try.
 func (r *Router) unpack(table *Table, batches []*batch, results []*ebbv1.CommandResult, policy retryPolicy) (again []int) {
 	for _, p := range batches {
 		for i, result := range p.results {
@@ -337,7 +338,7 @@ func (r *Router) unpack(table *Table, batches []*batch, results []*ebbv1.Command
 			}
 			shard, e := p.req.Commands[i].GetShard(), result.GetError()
 			if p.node == r.cfg.Node && e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME {
-				continue // its own replica knows better who leads than a guess
+				continue // the local replica knows the leader better than a guess does
 			}
 			safe := learnLeader(r.cfg.Node, table, r.cfg.Leaders, shard, p.node, e)
 			if safe && (policy == retryUntilLeader || target(r.cfg.Node, table, r.cfg.Leaders, shard) != p.node) {
@@ -348,11 +349,10 @@ func (r *Router) unpack(table *Table, batches []*batch, results []*ebbv1.Command
 	return again
 }
 
-// learnLeader corrects the hint for a shard after asked answered with an error, and
-// reports whether the error promises that nothing happened, so that another try
-// is safe.
+// learnLeader corrects the leader hint of a shard after the node asked answered with an error. safe reports whether the
+// error guarantees that nothing was applied, so that another try cannot apply the command twice.
 func learnLeader(self string, table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) (safe bool) {
-	next, named := table.after(shard, asked), false // who may lead, for all that asked can tell
+	next, named := table.after(shard, asked), false // the next node that may lead; the error may name a better one
 	switch e.GetCode() {
 	case ebbv1.Code_CODE_NOT_LEADER:
 		if _, holds := table.ReplicaOn(e.GetLeader(), shard); holds {
@@ -369,8 +369,9 @@ func learnLeader(self string, table *Table, leaders *Leaders, shard uint32, aske
 	return safe
 }
 
-// correctLeader takes it that next leads a shard and not asked, which named it; otherwise it is a guess. While self's
-// own replica has heard of no leader, it does not guess, and does not believe a node that still names the lost leader.
+// correctLeader sets the hint that next leads a shard, and asked does not. named says that asked named next; otherwise
+// next is a guess. While self's own replica knows no leader, guesses are ignored, and so is an answer that still names
+// the lost leader.
 func correctLeader(self string, table *Table, leaders *Leaders, shard uint32, asked, next string, named bool) {
 	if former := lostLeader(self, table, leaders, shard); former == "" || named && next != former {
 		leaders.Correct(shard, asked, next)
@@ -382,8 +383,8 @@ const (
 	pauseMax   = 200 * time.Millisecond
 )
 
-// pause waits before try number try+1: not at all before the second, then
-// longer and longer. It reports whether the context still lasts.
+// pause waits before try number try+1: not at all before the second, then for longer each time. It reports whether the
+// context still lasts.
 func pause(ctx context.Context, try int) bool {
 	if try < 2 {
 		return ctx.Err() == nil

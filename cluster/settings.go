@@ -10,20 +10,21 @@ import (
 // settingsWait is how long a change of settings waits for shards that do not answer.
 const settingsWait = 2 * time.Second
 
-// RefreshEventClock asks the leaders of all shards how far the event clock of a namespace has come, so that this node
-// knows of all events that were acknowledged before. It reports whether all said so.
+// RefreshEventClock asks the leaders of all shards for their event clock of a namespace, so that this node knows of all
+// events that were acknowledged before. It reports whether all of them answered.
 func (c *Coordinator) RefreshEventClock(ctx context.Context, namespace string) bool {
 	return c.askSettings(ctx, namespace, 0)
 }
 
-// TellSettings has all shards take over the settings of a namespace on event time that has changed, as of the time that
-// its clock has come to. A shard that hears of them with its next command only would count by those of before until the
-// time of the events that come after the change. One that does not answer here does so.
+// TellSettings makes all shards take over the changed settings of a namespace on event time, as of the present time of
+// its clock. A shard that gets the settings only with its next command applies the old ones up to the time of the next
+// events. So does a shard that does not answer here.
 func (c *Coordinator) TellSettings(ctx context.Context, ns *ebbv1.Namespace) {
 	c.askSettings(ctx, ns.GetName(), ns.GetVersion())
 }
 
-// askSettings asks the leaders of all shards for the event clock of a namespace, with the settings of a version.
+// askSettings asks the leaders of all shards for the event clock of a namespace, after they have taken over this
+// version of the settings; version 0 changes no settings. It reports whether all answered.
 func (c *Coordinator) askSettings(ctx context.Context, namespace string, version uint64) (all bool) {
 	table := c.cfg.Table()
 	if !followsOneClock(table, table.Namespace(namespace)) {

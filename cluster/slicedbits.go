@@ -12,18 +12,18 @@ import (
 )
 
 // A write to bitmaps that are placed by slice first asks the homes of the keys for the generations of the bitmaps, and
-// makes those that are not there; then it edits the parts under these generations, all at once. So an edit counts if
-// the bitmap had that generation at some time while it was under way, and one that is overtaken by a delete is of what
-// the delete forgot.
+// creates missing ones. Then it edits all parts under these generations in parallel. So an edit takes effect if the
+// bitmap had that generation at some time during the write. If a delete comes first, the edit changes only parts that
+// the delete removed.
 
 //
-// What is sent under a generation carries until when it is good: parts that no home names any more are swept when
-// nothing can come under their generation (see Sweep).
+// A command under a generation carries the time until which it is valid. Parts that no home names any more are swept
+// after no valid command can use their generation (see Sweep).
 
-// lease is until when something is good that is begun now.
+// lease returns until when a command that begins now is valid.
 func (r *Router) lease() int64 { return r.cfg.Now().UnixMicro() + proto.SliceLeaseUS }
 
-// homeGenerations asks the homes of bitmaps for their generations, 0 for those that are not there.
+// homeGenerations asks the homes of bitmaps for their generations; 0 stands for a missing bitmap.
 func (c *Coordinator) homeGenerations(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
 	p := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
 	for _, key := range keys {
@@ -43,8 +43,9 @@ func (c *Coordinator) homeGenerations(ctx context.Context, table *Table, namespa
 	return out, nil
 }
 
-// slicedBits changes bitmaps that are placed by slice. Each change is a command in every shard that has one of its
-// slices, or a part of one; one that fails in some of them is refused, and may be done in the others.
+// slicedBits changes bitmaps that are placed by slice. Each change becomes a command in every shard that has one of its
+// slices, or a part of one. If it fails in some shards, the change is reported as refused, but may be done in the
+// others.
 func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	for _, change := range req.GetChanges() {
 		if err := proto.CheckSliceKey(change.GetKey()); err != nil {
@@ -66,8 +67,8 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 		for _, piece := range proto.EditPieces(namespace, change, table.Shards()) {
 			for chunk, edits := range cutEdits(piece.Edits(name, change.GetOp())) {
 				edits.UntilUs = until
-				// Under another generation it is another command: what was done to a bitmap that is gone
-				// is not done to the one after it.
+				// Under another generation it must be another command: an edit of a bitmap that was deleted must not
+				// count as done for the bitmap after it.
 				part := max(1, generation^uint64(i)<<40^uint64(piece.Shard)<<20^uint64(chunk))
 				commands.add(piece.Shard, i, part, edits)
 			}
@@ -76,7 +77,7 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 	return commands.make(ctx, r, table)
 }
 
-// cutEdits cuts edits into commands of a size that fits an entry.
+// cutEdits divides edits into commands that fit a log entry.
 func cutEdits(all *ebbv1.BitEdits) (out []*ebbv1.BitEdits) {
 	size := 0
 	for _, e := range all.GetEdits() {
@@ -90,8 +91,8 @@ func cutEdits(all *ebbv1.BitEdits) (out []*ebbv1.BitEdits) {
 	return out
 }
 
-// addResult adds what one shard did of a change to what others did. Of several errors one that leaves it open what
-// became of the change is kept, or else one of what may be made later.
+// addResult adds the result of one shard to the result of a change. Of several errors it keeps an unknown outcome, or
+// else an error after which a retry may succeed.
 func addResult(to, result *ebbv1.CommandResult) {
 	to.Changed += result.GetChanged()
 	open := func(e *ebbv1.Error) int {
@@ -108,7 +109,7 @@ func addResult(to, result *ebbv1.CommandResult) {
 	}
 }
 
-// errorIn is the error of a command that makes one change, or of the change.
+// errorIn returns the error of a command that makes one change, or of that change.
 func errorIn(result *ebbv1.CommandResult) *ebbv1.Error {
 	if e := result.GetError(); e != nil || len(result.GetRefused()) == 0 {
 		return e
@@ -116,11 +117,11 @@ func errorIn(result *ebbv1.CommandResult) *ebbv1.Error {
 	return result.GetRefused()[0].GetError()
 }
 
-// createGenerations returns the generations of the bitmaps that a request changes, by key. Those that are not there are
-// made, unless they are only to be cleared.
+// createGenerations returns the generations of the bitmaps that a request changes, by key. It creates missing bitmaps,
+// unless they are only to be cleared.
 func (r *Router) createGenerations(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (map[string]uint64, error) {
 	var keys [][]byte
-	filled := map[string]bool{} // by key: something is put in
+	filled := map[string]bool{} // by key: an id is set or flipped
 	for _, change := range req.GetChanges() {
 		key := string(change.GetKey())
 		if _, seen := filled[key]; !seen {
@@ -148,7 +149,8 @@ func (r *Router) createGenerations(ctx context.Context, table *Table, namespace 
 		if err := refusedIn(r.apply(ctx, table, make, retryUntilLeader)); err != nil {
 			return nil, err
 		}
-		if generations, err = r.ask.homeGenerations(ctx, table, namespace, keys); err != nil { // another may have been faster
+		// Another writer may have been faster.
+		if generations, err = r.ask.homeGenerations(ctx, table, namespace, keys); err != nil {
 			return nil, err
 		}
 	}
@@ -161,9 +163,9 @@ func (r *Router) createGenerations(ctx context.Context, table *Table, namespace 
 	return out, nil
 }
 
-// Sweep forgets the parts under generations that the shard of their homes has to sweep, and then tells it so. It may
-// stop anywhere, and any node may begin it again: what is forgotten twice is forgotten. Until the clock of a shard is
-// past all that may still come under a generation, the shard refuses to forget its parts.
+// Sweep deletes the parts of orphaned generations that the shard home lists, and then reports this to that shard. It
+// may stop at any point, and any node may repeat it: deleting twice has no other effect. A shard refuses to delete the
+// parts until its clock is past the validity of all commands under the generation.
 func (r *Router) Sweep(ctx context.Context, home uint32, list []shard.Orphan) error {
 	table := r.cfg.Table()
 	for len(list) > 0 {
@@ -204,8 +206,8 @@ func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []sh
 	return refusedIn(r.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, retryUntilLeader))
 }
 
-// refusedIn is the error of commands that are of use only if all are applied: one that leaves it open what became of a
-// command before others.
+// refusedIn returns the error of commands that are useful only if all are applied. It prefers the error of a command
+// whose outcome is unknown.
 func refusedIn(resp *ebbv1.ApplyResponse) error {
 	sum := &ebbv1.CommandResult{}
 	for _, result := range resp.GetResults() {
@@ -217,5 +219,5 @@ func refusedIn(resp *ebbv1.ApplyResponse) error {
 	return nil
 }
 
-// sweepKeys is how many keys one command forgets, so that it fits an entry.
+// sweepKeys is how many keys one command deletes, so that the command fits a log entry.
 const sweepKeys = commandBytesSoft / (proto.KeyLenMax + keyRoom)

@@ -9,19 +9,19 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// storedIDsMax is how many ids a bitmap that is stored may have: as many as the result of a command says.
+// storedIDsMax is how many ids a stored bitmap may have: as many as the result of a command can report.
 const storedIDsMax = math.MaxUint32
 
-// storeSliced makes a bitmap that is placed by slice of an expression. No question sees any of it before all of it is
-// there:
+// storeSliced stores an expression as a bitmap that is placed by slice. No question sees a part of it before all of it
+// is stored:
 //
 //	home         reserve generation ------------------------------------> put generation in place of the old one
 //	all shards                   each evaluates its slices and stores
 //	                             them under the generation
 //
-// What stops in between leaves a generation that is swept, and so does a bitmap that is replaced. The last step bears
-// the identity of the request. A request that is repeated stores parts again, which no question sees, and hears what
-// the first has stored.
+// If storing stops in between, the generation is orphaned and swept; so is the generation of a bitmap that is replaced.
+// The last step has the request's idempotency key. A repeated request stores parts again, which no question sees, and
+// gets the result of the first.
 func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	keys := proto.ExprKeys(req.GetExpr())
 	s := &slicedStore{
@@ -51,7 +51,7 @@ func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, 
 	return &ebbv1.StoreBitmapResponse{Count: result.GetChanged()}, nil
 }
 
-// slicedStore is a bitmap that is being stored under a generation.
+// slicedStore is a bitmap that is being stored under a new generation.
 type slicedStore struct {
 	*Keys
 	table     *Table
@@ -61,12 +61,12 @@ type slicedStore struct {
 	until     int64
 }
 
-// step is the identity of one of its commands. No command is a repetition of another's.
+// step returns the idempotency key of one of its commands. Each command has another key.
 func (s *slicedStore) step(which uint64) *ebbv1.IdempotencyKey {
 	return &ebbv1.IdempotencyKey{IssuedAtUs: s.until - proto.SliceLeaseUS, Hi: s.number.GetNumber(), Lo: which}
 }
 
-// parts stores what the expression is in each shard, and says how many ids that is.
+// parts stores the expression's part in each shard, and returns the number of ids.
 func (s *slicedStore) parts(ctx context.Context, x *ebbv1.BitmapExpr) (count uint64, err error) {
 	store := &ebbv1.StoreBitmap{Key: proto.PartName(s.number.GetNumber(), s.number.GetKey()), Expr: x, UntilUs: s.until}
 	apply := &ebbv1.ApplyRequest{}
@@ -100,8 +100,8 @@ func (s *slicedStore) atHome(ctx context.Context, id *ebbv1.IdempotencyKey, h *e
 	return resp.GetResults()[0], refusedIn(resp)
 }
 
-// insist applies commands that bear identities. It sends those with an unknown outcome again, as long as the context
-// lasts.
+// insist applies commands that have idempotency keys. It sends those with an unknown outcome again, as long as the
+// context lasts.
 func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyRequest) *ebbv1.ApplyResponse {
 	resp := r.apply(ctx, table, req, retryUntilLeader)
 	for try := 1; pause(ctx, try+1); try++ {
@@ -116,7 +116,8 @@ func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyReque
 			break
 		}
 		for j, result := range r.apply(ctx, table, again, retryUntilLeader).GetResults() {
-			if e := proto.FromWire(result.GetError()); e == nil || e.Code/1000 != 1 { // else the first try may still be applied
+			// Otherwise the first try may still be applied.
+			if e := proto.FromWire(result.GetError()); e == nil || e.Code/1000 != 1 {
 				resp.Results[open[j]] = result
 			}
 		}

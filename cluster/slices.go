@@ -16,8 +16,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// expandRequest puts what namespaces say into expressions: the universe where one is needed, and what periods are made
-// of that are rolled up. It refuses questions that are not to be answered, by their position.
+// expandRequest expands expressions by the settings of namespaces: it adds the universe where one is needed, and
+// replaces periods that are rolled up by their parts. It returns the errors of refused questions by position.
 func expandRequest(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
 	var refused map[int]*proto.Error
 	out, room := req, rollupsMax
@@ -43,8 +43,8 @@ func expandRequest(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[
 	return out, refused
 }
 
-// expandQuestion returns the question itself when there is nothing to put in. room is for how many bitmaps periods may
-// stand yet.
+// expandQuestion returns the question itself if there is nothing to expand. room is how many more bitmaps the periods
+// of the request may stand for.
 func expandQuestion(q *ebbv1.Question, ns *ebbv1.Namespace, room *int) (*ebbv1.Question, *proto.Error) {
 	if err := checkRollups(q, ns); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func expandExpr(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) (*ebbv1.Bit
 	return rolledUp(x, ns), nil
 }
 
-// checkSliced refuses questions that no shard can answer where bitmaps are placed by slice: homes know nothing of ids.
+// checkSliced refuses questions that no shard can answer where bitmaps are placed by slice: homes have no ids.
 func checkSliced(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 	if !proto.BySlice(ns) {
 		return nil
@@ -108,12 +108,12 @@ func checkSliced(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 	return proto.ErrWrongKind.Errorf("namespace %s places bitmaps by slice, and holds nothing else", ns.GetName()).WithHint("ask for ids: ebb bits count, ebb bits ids")
 }
 
-// bitmapAsk asks the same of another expression.
+// bitmapAsk returns the same question about another expression.
 func bitmapAsk(namespace string, q *ebbv1.BitmapQuestion, x *ebbv1.BitmapExpr) *ebbv1.Question {
 	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{Expr: x, Range: q.GetRange(), Select: q.GetSelect()}}}
 }
 
-// withQuestions is a request with some of its questions, by position, or with others.
+// withQuestions returns a request with some of its questions, by position, and the given ones.
 func withQuestions(req *ebbv1.AskRequest, at []int, questions []*ebbv1.Question) *ebbv1.AskRequest {
 	for _, i := range at {
 		questions = append(questions, req.GetQuestions()[i])
@@ -124,7 +124,7 @@ func withQuestions(req *ebbv1.AskRequest, at []int, questions []*ebbv1.Question)
 	}
 }
 
-// bySlice tells questions about bitmaps that are placed by slice from all others, by their positions.
+// bySlice divides the positions of questions: sliced are about bitmaps that are placed by slice, rest are all others.
 func bySlice(table *Table, questions []*ebbv1.Question) (rest, sliced []int) {
 	for i, q := range questions {
 		if len(proto.BitmapExprs(q)) > 0 && proto.BySlice(table.Namespace(q.GetNamespace())) {
@@ -136,17 +136,17 @@ func bySlice(table *Table, questions []*ebbv1.Question) (rest, sliced []int) {
 	return rest, sliced
 }
 
-// generationCache remembers the generations of bitmaps that are placed by slice, for the next question: the numbers
-// that their homes gave them. An entry may be out of date: every answer is compared with what the homes say.
+// generationCache caches the generations of bitmaps that are placed by slice. An entry may be out of date: every answer
+// is compared with the generations that the homes return.
 type generationCache struct {
 	mu    sync.Mutex // guards known
 	known map[bitmapName]uint64
 }
 
-// bitmapName is a bitmap by its name.
+// bitmapName identifies a bitmap.
 type bitmapName struct{ namespace, key string }
 
-// generationsMax is how many generations are remembered: some 10 MB.
+// generationsMax is how many generations are cached: some 10 MB.
 const generationsMax = 1 << 16
 
 func (c *generationCache) get(of bitmapName) (generation uint64, known bool) {
@@ -165,29 +165,28 @@ func (c *generationCache) set(of bitmapName, generation uint64) {
 	c.known[of] = generation
 }
 
-// slicedAsk is one question about bitmaps that are placed by slice, while it is asked.
+// slicedAsk is the state of one question about bitmaps that are placed by slice.
 type slicedAsk struct {
 	q    *ebbv1.Question
 	ns   string
 	keys [][]byte // each once
 
-	homes []*askPart // of the keys
-	parts []*askPart // of all shards
-	used  []uint64   // the generations that the parts were asked for; nil: they were not
-	late  bool       // the parts are here, and count if the homes still say these generations; see overdue
+	homes []*askPart // answers of the keys' homes
+	parts []*askPart // answers of all shards
+	used  []uint64   // the generations with which the parts were asked; nil: they were not asked
+	late  bool       // the parts are valid if the homes still return these generations; see overdue
 	err   *proto.Error
 }
 
-// slicesTries is how often a question is asked again because a bitmap of it was forgotten or made anew while it was
-// asked.
+// slicesTries is how often a question is asked again because one of its bitmaps was deleted or created anew in between.
 const slicesTries = 8
 
-// slicedPartsMax is how many answers of shards one round of a request is about.
+// slicedPartsMax is how many answers of shards one round needs at most, if it has more than one question.
 const slicedPartsMax = 8192
 
-// askSlices answers the questions at these positions. Each goes to all shards, which have a part of every bitmap, and
-// what they say is added up. In the same call the homes are asked for the generations of the bitmaps: when they are not
-// those that the parts were asked for, the parts are asked again.
+// askSlices answers the questions at these positions. Every shard has a part of every bitmap, so each question goes to
+// all shards, and their answers are added up. In parallel the homes are asked for the generations of the bitmaps. If
+// the parts were asked with other generations, they are asked again.
 func (c *Coordinator) askSlices(ctx context.Context, table *Table, req *ebbv1.AskRequest, at []int, answers []*ebbv1.Answer) error {
 	for len(at) > 0 {
 		n, parts := 0, 0
@@ -210,7 +209,7 @@ func (c *Coordinator) askSlices(ctx context.Context, table *Table, req *ebbv1.As
 	return nil
 }
 
-// slicedAnswers answers questions about bitmaps that are placed by slice, all of them.
+// slicedAnswers answers questions that are all about bitmaps placed by slice.
 func (c *Coordinator) slicedAnswers(ctx context.Context, table *Table, req *ebbv1.AskRequest) []*ebbv1.Answer {
 	answers := make([]*ebbv1.Answer, len(req.GetQuestions()))
 	for i, q := range req.GetQuestions() {
@@ -247,7 +246,7 @@ func (c *Coordinator) slicedAnswers(ctx context.Context, table *Table, req *ebbv
 	return answers
 }
 
-// slicedGroups names the bitmaps that a question counts by, each once; of other questions there is nothing to find out.
+// slicedGroups resolves the bitmaps that a question counts by, each once; other questions are returned unchanged.
 func (c *Coordinator) slicedGroups(ctx context.Context, req *ebbv1.AskRequest, q *ebbv1.Question) (*ebbv1.Question, error) {
 	ask := q.GetBitmapGroups()
 	if ask == nil {
@@ -261,7 +260,7 @@ func (c *Coordinator) slicedGroups(ctx context.Context, req *ebbv1.AskRequest, q
 	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: named}}, nil
 }
 
-// slicedRound asks all shards, and adds up what they say. Of pages it takes the first ids of all.
+// slicedRound asks all shards and adds up their answers. Of pages it keeps the first ids of all shards.
 func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.AskRequest) []*ebbv1.Answer {
 	shards, held := budget.Stage(ctx)
 	defer held.Close()
@@ -298,7 +297,7 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 	return answers
 }
 
-// slicedScatter asks the homes of all keys and, of questions whose keys' generations are known, the shards.
+// slicedScatter asks the homes of all keys and, for questions whose generations are cached, all shards.
 func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv1.AskRequest, asks []*slicedAsk) {
 	p := &askPlan{req: req, consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)}
 	homes := map[bitmapName]int{}
@@ -330,7 +329,8 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 			add(number, q)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, proto.SliceLeaseUS*time.Microsecond) // after which no part counts without the homes being asked again, see overdue
+	// After that time parts count only if the homes are asked again, see overdue.
+	ctx, cancel := context.WithTimeout(ctx, proto.SliceLeaseUS*time.Microsecond)
 	defer cancel()
 	c.scatter(ctx, table, p)
 	for i, a := range asks {
@@ -358,7 +358,7 @@ func homeQuestion(namespace string, key []byte) *ebbv1.Question {
 	}}}
 }
 
-// cachedGenerations are the generations of bitmaps, as far as they are remembered; nil if one is not.
+// cachedGenerations returns the cached generations of bitmaps; nil if one is not cached.
 func (c *Coordinator) cachedGenerations(namespace string, keys [][]byte) []uint64 {
 	out := make([]uint64, len(keys))
 	for i, key := range keys {
@@ -370,7 +370,7 @@ func (c *Coordinator) cachedGenerations(namespace string, keys [][]byte) []uint6
 	return out
 }
 
-// withGenerations is the question about the parts of bitmaps, as each shard is asked it.
+// withGenerations returns the question about the parts of bitmaps that every shard is asked.
 func (a *slicedAsk) withGenerations(shards uint32) *ebbv1.Question {
 	parts := partsOf(a.keys, a.used, shards)
 	out := &ebbv1.Question{Namespace: a.ns}
@@ -397,7 +397,7 @@ func (a *slicedAsk) withGenerations(shards uint32) *ebbv1.Question {
 	return out
 }
 
-// parts turns expressions about bitmaps into ones about their parts.
+// parts converts expressions about bitmaps into expressions about their parts.
 type parts struct {
 	names  map[string][]byte // by key
 	shards uint32
@@ -411,7 +411,7 @@ func partsOf(keys [][]byte, generations []uint64, shards uint32) parts {
 	return p
 }
 
-// expr is the expression as each shard evaluates it for itself.
+// expr returns the expression that each shard evaluates on its own parts.
 func (p parts) expr(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	return proto.RewriteExpr(x, func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 		switch e := x.GetExpr().(type) {
@@ -424,10 +424,10 @@ func (p parts) expr(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	})
 }
 
-// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the
-// right generations, or it has failed. Where a home does not answer it has failed even if partial answers are allowed:
-// what is remembered may be a generation from before the bitmap was made, or made anew, and the other shards, asked for
-// that, would be counted as included with nothing in them. tookUS is how long it took to ask, by the wall clock.
+// settle caches the generations that the homes returned, and reports whether the question is finished: its parts were
+// asked with the right generations, or it failed. If a home does not answer, the question fails even if partial answers
+// are allowed: a cached generation may be older than the bitmap. Then the other shards would find no parts under it and
+// still count as answered. tookUS is how long the asking took, by the wall clock.
 func (a *slicedAsk) settle(known *generationCache, tookUS int64) (done bool) {
 	same := a.used != nil
 	for i, home := range a.homes {
@@ -445,10 +445,10 @@ func (a *slicedAsk) settle(known *generationCache, tookUS int64) (done bool) {
 	return same && !a.late
 }
 
-// overdue reports whether a part may have been swept between the answers of the homes and its own: its shard's clock,
-// without which nothing is swept (see Sweep), is ahead of theirs by more than a lease. It may be if this node has stood
-// still, and its clocks with it. Then the homes are asked again: if they still say the same generations, no
-// part under them had been swept when it answered.
+// overdue reports whether a part may have been swept between the homes' answers and its own: its shard's clock, which a
+// sweep needs (see Sweep), is ahead of the homes' by more than a lease. This can happen if this node was suspended, and
+// its clocks with it. Then the homes are asked again: if they still return the same generations, no part under these
+// was swept before it answered.
 func (a *slicedAsk) overdue() bool {
 	if len(a.homes) == 0 {
 		return false
@@ -466,7 +466,7 @@ func failedHome(err *proto.Error, number uint32) *proto.Error {
 		WithHint("try again; no partial answer does without that shard").WithShard(number)
 }
 
-// homeGeneration is the generation that a home answers, 0 if the bitmap is not there.
+// homeGeneration returns the generation in a home's answer, 0 if the bitmap does not exist.
 func homeGeneration(a *ebbv1.ShardAnswer) (uint64, *proto.Error) {
 	if e := a.GetError(); e != nil {
 		return 0, proto.FromWire(e)
@@ -481,7 +481,7 @@ func homeGeneration(a *ebbv1.ShardAnswer) (uint64, *proto.Error) {
 	return b.GetIds()[0], nil
 }
 
-// answer adds up what the shards said.
+// answer adds up the answers of the shards.
 func (a *slicedAsk) answer(allowPartial bool) *ebbv1.Answer {
 	if a.err != nil {
 		return &ebbv1.Answer{Error: a.err.Wire()}
@@ -584,7 +584,7 @@ func mergeEnds(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer) {
 	}
 }
 
-// mergePages takes the first ids of several pages, as many as are certain: if a page has more, the ids behind it are
+// mergePages takes the first ids of several pages, as far as they are certain: if a page has more, the ids after it are
 // not known.
 func mergePages(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer, limit int) {
 	for _, b := range lists {
@@ -597,7 +597,7 @@ func mergePages(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer, limit int)
 	if out.More {
 		n, _ := slices.BinarySearch(out.Ids, out.Next)
 		if n < len(out.Ids) {
-			out.Ids = out.Ids[:n] // the rest is asked for again
+			out.Ids = out.Ids[:n] // the others are asked for again
 		}
 	}
 	if len(out.Ids) > limit {
@@ -606,11 +606,11 @@ func mergePages(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer, limit int)
 	}
 }
 
-// pageIDsMax is how many ids a round of a page asks for in all shards together, so that their answers fit into calls.
+// pageIDsMax is how many ids one round of a page asks for in all shards together, so that the answers fit into calls.
 const pageIDsMax = 200_000
 
-// slicedPage lists ids: each shard says its first, and the first of those are the first of all. It asks again from
-// where they end until the page is full.
+// slicedPage lists ids. Each shard returns its first ids; the first of these are the first of all. It continues from
+// there until the page is full.
 func (c *Coordinator) slicedPage(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question, page *ebbv1.BitmapPage) *ebbv1.Answer {
 	limit := cmp.Or(page.GetLimit(), proto.BitPageDefault)
 	each := max(64, c.cfg.Limits.PageIDs/table.Shards())
@@ -639,15 +639,15 @@ func (c *Coordinator) slicedPage(ctx context.Context, table *Table, req *ebbv1.A
 	}
 }
 
-// positionWays is into how many ranges the search for a position cuts, and positionPage how many ids it lists in the
-// end.
+// positionWays is into how many ranges one step of the search for a position divides the present range. positionPage is
+// how many ids the last step lists.
 const (
 	positionWays = 16
 	positionPage = 1024
 )
 
-// slicedPosition finds the id that has so many below it: by the counts of ranges, each a part of the one before, until
-// those that are left can be listed.
+// slicedPosition finds the id with the given number of ids below it. It counts ids in ranges, and divides the right
+// range again, until the remaining ids can be listed.
 func (c *Coordinator) slicedPosition(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question, position uint64) *ebbv1.Answer {
 	ask := func(first, last uint64) *ebbv1.Question {
 		out := bitmapAsk(q.GetNamespace(), q.GetBitmap(), q.GetBitmap().GetExpr())
@@ -700,7 +700,7 @@ func (c *Coordinator) slicedPosition(ctx context.Context, table *Table, req *ebb
 			break
 		}
 		if !found {
-			return answer // ids went while it was looked for, and it is not there any more
+			return answer // ids were removed in between, and the position is behind the last one
 		}
 	}
 	page := ask(first, last)

@@ -8,13 +8,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// storeRoom is how many bytes a bitmap takes at most that goes from one shard to another in a command.
+// storeRoom is how many bytes a bitmap may take that a command carries from one shard to another.
 const storeRoom = proto.ImageBytesMax
 
-// StoreBitmap makes a bitmap of an expression. When all keys are in the shard of the one that is made, the command
-// carries the expression, and the shard evaluates it; otherwise the command carries the ids, as gathered in one read.
-// Either way it is one command: it is applied as a whole or not at all, and no more than once. So it is where bitmaps
-// are placed by slice, in more steps: see storeSliced.
+// StoreBitmap stores an expression as a bitmap. If all keys are in the shard of the new bitmap, the command carries the
+// expression, and the shard evaluates it. Otherwise the command carries the ids, from one read. In both cases it is one
+// command: it is applied completely or not at all, and at most once. The same holds for bitmaps placed by slice, in
+// more steps: see storeSliced.
 func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
 	if err := proto.CheckStoreBitmap(req); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	return &ebbv1.StoreBitmapResponse{Count: result.GetChanged()}, nil
 }
 
-// storable is what a bitmap is to be made of, with all that the namespace says of it spelled out. It refuses what no
-// shard would store.
+// storable returns the expression of a bitmap to store, expanded by the settings of the namespace. It refuses
+// expressions that no shard would store.
 func storable(table *Table, req *ebbv1.StoreBitmapRequest) (*ebbv1.BitmapExpr, error) {
 	namespace, room := cmp.Or(req.GetNamespace(), proto.DefaultNamespace), rollupsMax
 	if err := checkNamespaceExists(table, namespace); err != nil {

@@ -14,9 +14,8 @@ import (
 // ControlShard is the number of the control group. Data shards count from 1.
 const ControlShard = 0
 
-// Table is the placement of everything at one epoch. It is a value: nothing
-// changes it once it is made, and any number of goroutines may read it. What
-// its methods return belongs to it and must not be written to.
+// Table is the replicated state of the control group at one epoch: nodes, placement, namespaces and tokens. It is
+// immutable, and any number of goroutines may read it. Callers must not write to what its methods return.
 type Table struct {
 	wire       *ebbv1.Table                 // in canonical order: nodes and namespaces by name, placement by shard
 	nodes      map[string]*ebbv1.NodeRecord // by name
@@ -28,9 +27,8 @@ type Table struct {
 	tokens     *Tokens
 }
 
-// NewTable makes a Table of its wire form, which it copies. It refuses one
-// whose placement is not complete: every shard once, replicas on known nodes,
-// the preferred leader among them.
+// NewTable makes a Table from its wire form, which it copies. It returns an error if the placement is not complete:
+// every shard must occur once, with replicas on known nodes and the preferred leader among them.
 func NewTable(wire *ebbv1.Table) (*Table, error) {
 	if wire == nil {
 		wire = new(ebbv1.Table)
@@ -38,7 +36,7 @@ func NewTable(wire *ebbv1.Table) (*Table, error) {
 	return indexTable(pb.Clone(wire).(*ebbv1.Table))
 }
 
-// indexTable makes a Table that keeps wire.
+// indexTable makes a Table that keeps and sorts wire, without a copy.
 func indexTable(wire *ebbv1.Table) (*Table, error) {
 	t := &Table{
 		wire:       wire,
@@ -139,17 +137,16 @@ func (t *Table) indexShard(record *ebbv1.ShardRecord) error {
 	return nil
 }
 
-// Wire returns the table as it crosses the wire. It is shared: copy it before
-// changing anything.
+// Wire returns the table in wire form. The message is shared: copy it before changing anything.
 func (t *Table) Wire() *ebbv1.Table { return t.wire }
 
 // ClusterID returns the identity of the cluster; "" before there is one.
 func (t *Table) ClusterID() string { return t.wire.GetClusterId() }
 
-// Epoch grows with every change.
+// Epoch returns the number of this table; it grows with every change.
 func (t *Table) Epoch() uint64 { return t.wire.GetEpoch() }
 
-// Shards returns P, the number of data shards; 0 before the cluster is born.
+// Shards returns P, the number of data shards; 0 before the cluster is founded.
 func (t *Table) Shards() uint32 { return t.wire.GetShards() }
 
 // Replication returns how many replicas a data shard should have.
@@ -164,8 +161,8 @@ func (t *Table) Node(name string) *ebbv1.NodeRecord { return t.nodes[name] }
 // Namespaces returns all namespaces that are not deleted, by name.
 func (t *Table) Namespaces() []*ebbv1.Namespace { return t.live }
 
-// Namespace returns the settings of a namespace, of "default" for the empty
-// name; nil if it does not exist, or is deleted.
+// Namespace returns the settings of a namespace; the empty name stands for "default". It returns nil if the namespace
+// does not exist, or is deleted.
 func (t *Table) Namespace(name string) *ebbv1.Namespace {
 	if ns := t.Defined(name); ns.GetDeletion() == nil {
 		return ns
@@ -204,9 +201,8 @@ func (t *Table) ShardOf(namespace string, key []byte) uint32 {
 	return proto.ShardOf(namespace, key, t.Shards())
 }
 
-// after returns the node of the replica that follows a node's in the shard's
-// list, or the preferred leader if the node has none: where to ask next when
-// one does not answer.
+// after returns the node to ask next when the given node does not answer: the node of the replica that follows in the
+// shard's list. It returns the preferred leader if the given node holds no replica.
 func (t *Table) after(shard uint32, node string) string {
 	replicas := t.Replicas(shard)
 	for i, replica := range replicas {
@@ -220,8 +216,8 @@ func (t *Table) after(shard uint32, node string) string {
 // nodeNameLenMax leaves room for the boot id in gossip and for the replica id in Raft addresses.
 const nodeNameLenMax = 64
 
-// CheckNodeName refuses a name that would not survive as part of an address: '/'
-// separates a replica id from it, '+' a boot id.
+// CheckNodeName returns an error for a name that is empty, too long, or has characters that addresses use otherwise:
+// '/' separates a replica id from the name, '+' a boot id.
 func CheckNodeName(name string) *proto.Error {
 	if name == "" || len(name) > nodeNameLenMax {
 		return proto.ErrBadRequest.Errorf("node name of %d bytes: it has 1 to %d", len(name), nodeNameLenMax)

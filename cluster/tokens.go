@@ -12,10 +12,10 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// TokenHash is what is kept of a token's text. The time of a lookup by hash reveals nothing of it.
+// TokenHash is the stored hash of a token's text. A lookup by hash takes a time that reveals nothing about the text.
 type TokenHash [sha256.Size]byte
 
-// HashToken returns the hash of a token's text, and false if it is longer than any token. It allocates nothing.
+// HashToken returns the hash of a token's text, and false if the text is longer than any token. It does not allocate.
 func HashToken(text string) (TokenHash, bool) {
 	var buf [proto.TokenLenMax]byte
 	if len(text) > len(buf) {
@@ -24,7 +24,7 @@ func HashToken(text string) (TokenHash, bool) {
 	return sha256.Sum256(buf[:copy(buf[:], text)]), true
 }
 
-// Token is a caller with a name, and what it may do. It is a value that nothing changes.
+// Token is a named caller and its grants. It is immutable.
 type Token struct {
 	Name    string
 	Hash    TokenHash
@@ -32,25 +32,26 @@ type Token struct {
 	grants  []*ebbv1.Grant
 }
 
-// NewToken returns a token of a record that proto.CheckToken has accepted.
+// NewToken returns the token of a record, which proto.CheckToken must have accepted.
 func NewToken(r *ebbv1.TokenRecord) *Token {
 	t := &Token{Name: r.GetName(), Expires: r.GetExpiresUs(), grants: r.GetGrants()}
 	_, _ = hex.Decode(t.Hash[:], []byte(r.GetSha256())) // it was checked
 	return t
 }
 
-// Granted is a token of a caller who is known in another way, and of grants that proto.CheckGrant has accepted.
+// Granted returns a token for a caller that was authenticated in another way, with grants that proto.CheckGrant must
+// have accepted.
 func Granted(name string, grants []*ebbv1.Grant) *Token { return &Token{Name: name, grants: grants} }
 
-// Operator is a token that may do everything.
+// Operator returns a token with the role operator, which may do everything.
 func Operator(name string) *Token {
 	return Granted(name, []*ebbv1.Grant{{Role: ebbv1.Role_ROLE_OPERATOR}})
 }
 
-// Grants are what the token may do. The caller does not change them.
+// Grants returns the grants of the token. The caller must not change them.
 func (t *Token) Grants() []*ebbv1.Grant { return t.grants }
 
-// May reports whether the token has a role in a namespace, "default" for the empty name.
+// May reports whether the token has a role in a namespace; the empty name stands for "default".
 func (t *Token) May(role ebbv1.Role, namespace string) bool {
 	if namespace == "" {
 		namespace = proto.DefaultNamespace
@@ -68,10 +69,10 @@ func (t *Token) Has(role ebbv1.Role) bool {
 	return slices.ContainsFunc(t.grants, func(g *ebbv1.Grant) bool { return g.GetRole() >= role })
 }
 
-// Ended reports whether the token's time is over at a time in µs since 1970.
+// Ended reports whether the token has expired at a time in µs since 1970.
 func (t *Token) Ended(nowUS int64) bool { return t.Expires != 0 && t.Expires <= nowUS }
 
-// Tokens are those of a table. They never change.
+// Tokens are the tokens of a table. They are immutable.
 type Tokens struct {
 	byHash map[TokenHash]*Token
 	byName map[string]*Token
@@ -87,7 +88,7 @@ func NewTokens(records []*ebbv1.TokenRecord) *Tokens {
 	return ts
 }
 
-// Len returns how many there are; from the first on callers need one.
+// Len returns the number of tokens; if it is not 0, callers need a token.
 func (ts *Tokens) Len() int { return len(ts.byName) }
 
 // Of returns the token with a hash; nil if there is none.
@@ -96,7 +97,7 @@ func (ts *Tokens) Of(h TokenHash) *Token { return ts.byHash[h] }
 // Named returns the token of a name; nil if there is none.
 func (ts *Tokens) Named(name string) *Token { return ts.byName[name] }
 
-// Operators returns how many tokens have the role operator and have not ended.
+// Operators returns how many tokens have the role operator and have not expired at nowUS.
 func (ts *Tokens) Operators(nowUS int64) (n int) {
 	for _, t := range ts.byName {
 		if t.Has(ebbv1.Role_ROLE_OPERATOR) && !t.Ended(nowUS) {
@@ -106,7 +107,7 @@ func (ts *Tokens) Operators(nowUS int64) (n int) {
 	return n
 }
 
-// Tokens returns the tokens that the cluster has.
+// Tokens returns the tokens of the cluster.
 func (t *Table) Tokens() *Tokens { return t.tokens }
 
 func (t *Table) indexTokens() error {
@@ -123,7 +124,7 @@ func (t *Table) indexTokens() error {
 	return nil
 }
 
-// putToken makes a token. The same one again, of a caller that has not heard that it is made, is no change.
+// putToken creates a token. Repeating the command, for a caller that did not get the answer, changes nothing.
 func (c *Control) putToken(cmd *ebbv1.PutToken) *proto.Error {
 	table := c.Table()
 	if table.ClusterID() == "" {
@@ -159,8 +160,8 @@ func (c *Control) putToken(cmd *ebbv1.PutToken) *proto.Error {
 	return nil
 }
 
-// mayBegin refuses a first token after which no caller could make another, now or later. It is called where commands
-// have an order: two at a time cannot pass each other by.
+// mayBegin refuses a first token after which no caller could create another one, now or later. The check is made in the
+// state machine, where commands have an order: two concurrent commands cannot both pass it.
 func (ts *Tokens) mayBegin(made *Token, cmd *ebbv1.PutToken) *proto.Error {
 	switch {
 	case cmd.GetGuarded() || ts.Len() > 0:
@@ -175,8 +176,8 @@ func (ts *Tokens) mayBegin(made *Token, cmd *ebbv1.PutToken) *proto.Error {
 	return nil
 }
 
-// provenBy refuses the first token of a cluster whose members may have changed since they were asked for proofs: from
-// that token on, a member that proves nothing is heard by no other.
+// provenBy refuses the first token of a cluster if the members may have changed since they were asked for proofs: from
+// that token on, members refuse a node without a proof.
 func (t *Table) provenBy(cmd *ebbv1.PutToken) *proto.Error {
 	// Builds of storage version 8 asked no member where there was another way in.
 	unasked := t.Version() < proto.VersionDeletion && cmd.GetGuarded()
@@ -188,7 +189,7 @@ func (t *Table) provenBy(cmd *ebbv1.PutToken) *proto.Error {
 		t.Epoch(), cmd.GetProvenEpoch()).WithHint("try again")
 }
 
-// dropToken revokes a token, if there is one of that name.
+// dropToken revokes a token, if it exists.
 func (c *Control) dropToken(cmd *ebbv1.DropToken) *proto.Error {
 	table := c.Table()
 	t := table.tokens.Named(cmd.GetName())
@@ -204,9 +205,9 @@ func (c *Control) dropToken(cmd *ebbv1.DropToken) *proto.Error {
 	return nil
 }
 
-// mayEnd refuses to revoke a token without which callers would be locked out, now or later, or the cluster be open to
-// all, where commands have an order, as mayBegin does. Later is looked at from VersionLastOperator on: an operator's
-// token goes only if another's lasts as long.
+// mayEnd refuses to revoke a token if that would lock callers out, now or later, or open the cluster to all. Like
+// mayBegin it checks in the state machine. From VersionLastOperator on it also considers later: an operator's token can
+// be revoked only if another operator's lasts as long.
 func (ts *Tokens) mayEnd(t *Token, cmd *ebbv1.DropToken, later bool) *proto.Error {
 	now := cmd.GetNowUs()
 	operates := t.Has(ebbv1.Role_ROLE_OPERATOR) && !t.Ended(now)
@@ -226,7 +227,7 @@ func (ts *Tokens) mayEnd(t *Token, cmd *ebbv1.DropToken, later bool) *proto.Erro
 	return nil
 }
 
-// outlasted reports whether there is another operator's token that ends no sooner.
+// outlasted reports whether another operator's token expires no sooner than t.
 func (ts *Tokens) outlasted(t *Token) bool {
 	for _, o := range ts.byName {
 		if o != t && o.Has(ebbv1.Role_ROLE_OPERATOR) && (o.Expires == 0 || t.Expires != 0 && o.Expires >= t.Expires) {

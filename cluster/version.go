@@ -22,7 +22,7 @@ func (t *Table) WithVersion(version uint32) *Table {
 	return &other
 }
 
-// raiseVersion puts a newer version in force.
+// raiseVersion puts a newer storage version in force.
 func (c *Control) raiseVersion(cmd *ebbv1.RaiseVersion) *proto.Error {
 	table := c.Table()
 	if table.ClusterID() == "" {
@@ -40,13 +40,13 @@ func (c *Control) raiseVersion(cmd *ebbv1.RaiseVersion) *proto.Error {
 	return nil
 }
 
-// NextVersion returns the newest storage version that all members know, by what those reported that could be asked: the
-// one in force if there is no newer one, if a member has reported nothing, or if one cannot run with it. held are the
-// members that know no newer one than is in force.
+// NextVersion returns the newest storage version that all members know, by the versions that they reported. It returns
+// the version in force if there is no newer one, if a member has not reported, or if a member cannot run with the new
+// one. held are the members that know no version newer than the one in force.
 func NextVersion(t *Table, reported map[string]proto.Versions) (next uint32, held []string) {
 	next = math.MaxUint32
 	for _, node := range t.Nodes() {
-		knows := reported[node.GetName()] // nothing, if it did not answer
+		knows := reported[node.GetName()] // zero if it did not answer
 		if knows.Newest <= t.Version() {
 			held = append(held, node.GetName())
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// sumBytes is the length of the checksum behind what a file has.
+// sumBytes is the length of the checksum at the end of a file.
 const sumBytes = 4
 
 var (
@@ -21,8 +21,8 @@ var (
 	errDamaged = errors.New("its checksum is another")
 )
 
-// Load reads what an earlier process saved, of those replicas that are there still. A file that is missing is as good
-// as an empty one.
+// Load reads what an earlier process saved, except replicas for which there returns false. A missing file counts as
+// empty. After an error the returned Memory is empty.
 func Load(fsys fs.FS, name string, there func(Replica) bool) (*Memory, error) {
 	m := new(Memory)
 	raw, err := fs.ReadFile(fsys, name)
@@ -54,8 +54,7 @@ func decode(raw []byte) (*ebbv1.AcknowledgedResponse, error) {
 	return all, protobuf.Unmarshal(raw[:n], all)
 }
 
-// Save writes down what is remembered, if that has changed since it was written last. What fails is tried again with
-// the next call.
+// Save writes the memory to a file, if it has changed since the last Save. After an error the next call tries again.
 func (m *Memory) Save(fsys fs.FS, name string) error {
 	changed := m.changed()
 	if len(changed) == 0 {
@@ -76,7 +75,7 @@ func (m *Memory) Save(fsys fs.FS, name string) error {
 	return err
 }
 
-// changed returns the groups that have changed since it was called last.
+// changed returns the groups that have changed since the last call.
 func (m *Memory) changed() (changed []*Group) {
 	for _, g := range m.all() {
 		g.mu.Lock()

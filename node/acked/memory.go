@@ -1,14 +1,14 @@
-// Package acked remembers how far the logs of other nodes' replicas reached, by what they told this node.
+// Package acked records how far the logs of other nodes' replicas reached, by what these replicas sent to this node.
 //
-// A replica that acknowledged an entry may come back without it: its data directory was put back from an older copy, or
-// its disk lost what it had synced. It cannot know that itself, and would vote by a log that lacks what it promised to
-// have. Its peers know:
+// A replica may restart without an entry that it acknowledged: its data directory was restored from an older copy, or
+// its disk lost what it had synced. It cannot detect that itself, and would vote with a log that lacks acknowledged
+// entries. Its peers can detect it:
 //
-//	leader    hears     AppendEntries answered, snapshot installed   the follower has that much
-//	follower  receives  AppendEntries                                the leader has what it sends: it syncs first
-//	voter     receives  RequestVote                                  the candidate has the log that it names
+//	leader    receives   answers to AppendEntries and snapshots      the follower has that much
+//	follower  receives   AppendEntries                               the leader has what it sends: it syncs first
+//	voter     receives   RequestVote                                 the candidate has the log that it names
 //
-// A node that starts asks the others for what they remember of its replicas, and compares.
+// A node that starts asks the others for what they recorded about its replicas, and compares.
 package acked
 
 import (
@@ -20,25 +20,26 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Position is the end of a log: the last entry. Of two, the one with the newer term is further, as in elections. An
-// index alone does not tell: entries that were never committed are replaced by fewer ones of a newer term.
+// Position is the end of a log: the last entry. Of two positions, the one with the newer term is further, as in
+// elections. An index alone is not enough: entries that were never committed may be replaced by fewer ones of a newer
+// term.
 type Position struct {
 	Term  uint64 `json:"term"`
 	Index uint64 `json:"index"`
 }
 
-// Before reports whether p is less far than q.
+// Before reports whether q is further than p.
 func (p Position) Before(q Position) bool {
 	return p.Term < q.Term || p.Term == q.Term && p.Index < q.Index
 }
 
-// Mark is what a replica has at least.
+// Mark is the least that a replica has.
 type Mark struct {
 	Position
-	Ballot uint64 `json:"ballot"` // the newest term that it took part in; it may have voted there
+	Ballot uint64 `json:"ballot"` // the newest term in which it took part; it may have voted in it
 }
 
-// Join returns what a replica has at least by either of two marks.
+// Join returns the least that a replica has, given two marks.
 func (m Mark) Join(o Mark) Mark {
 	if m.Before(o.Position) {
 		m.Position = o.Position
@@ -47,20 +48,20 @@ func (m Mark) Join(o Mark) Mark {
 	return m
 }
 
-// Replica names a replica of a node. Ids are never used twice in a group.
+// Replica identifies a replica of a node. Ids are never used twice in a group.
 type Replica struct {
 	Group uint32
 	ID    uint64
 }
 
-// Memory is what a node remembers of the replicas of others.
+// Memory is what a node has recorded about the replicas of other nodes.
 type Memory struct {
 	mu     sync.Mutex // guards groups
 	groups map[uint32]*Group
 }
 
-// Group is what a node remembers of the replicas of one group. It records each acknowledgement, so it has a lock of its
-// own, which only replicas of the group take.
+// Group is what a node has recorded about the replicas of one group. It records each acknowledgement, so it has its own
+// lock, which only replicas of the group take.
 type Group struct {
 	mu    sync.Mutex // guards known and dirty
 	known []known    // a few
@@ -73,7 +74,7 @@ type known struct {
 	mark    Mark
 }
 
-// Group returns what is remembered of a group.
+// Group returns the record of a group, and makes it if there is none.
 func (m *Memory) Group(id uint32) *Group {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +89,7 @@ func (m *Memory) Group(id uint32) *Group {
 	return g
 }
 
-// Saw notes what a replica of another node has at least.
+// Saw records the least that a replica of another node has.
 func (g *Group) Saw(node string, replica uint64, mark Mark) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,7 +105,7 @@ func (g *Group) Saw(node string, replica uint64, mark Mark) {
 	g.dirty = true
 }
 
-// Of returns what is remembered of the replicas of a node.
+// Of returns what is recorded about the replicas of a node.
 func (m *Memory) Of(node string) map[Replica]Mark {
 	all := make(map[Replica]Mark)
 	for id, g := range m.all() {
@@ -119,7 +120,7 @@ func (m *Memory) Of(node string) map[Replica]Mark {
 	return all
 }
 
-// Wire returns all that is remembered of a node, or of all if that is "".
+// Wire returns what is recorded about a node's replicas; about all nodes' if node is "".
 func (m *Memory) Wire(node string) []*ebbv1.Acknowledged {
 	var all []*ebbv1.Acknowledged
 	for id, g := range m.all() {
@@ -140,7 +141,7 @@ func (m *Memory) Wire(node string) []*ebbv1.Acknowledged {
 	return all
 }
 
-// MarkOf reads a mark.
+// MarkOf returns the mark in a message.
 func MarkOf(a *ebbv1.Acknowledged) Mark {
 	return Mark{Position{a.GetTerm(), a.GetIndex()}, a.GetBallot()}
 }

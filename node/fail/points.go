@@ -1,8 +1,7 @@
-// Package fail gives names to the moments at which a process may die, so that
-// tests can make it die, fail or wait exactly there.
+// Package fail names the moments at which a process may die, so that tests can make it die, fail or wait exactly there.
 //
-// Code calls p.Hit("wal.sync") next to each durable step and returns the error
-// it gets. Unarmed, and with a nil *Points, that costs a load and a branch.
+// Code calls p.Hit("wal.sync") next to each durable step and returns the error. If no point is armed, or *Points is
+// nil, that costs a load and a branch.
 package fail
 
 import (
@@ -13,14 +12,13 @@ import (
 	"sync/atomic"
 )
 
-// ErrKilled is what Hit returns once a Kill action has run: a dead process
-// takes no further step, at this point or at any other.
+// ErrKilled is what every Hit returns after a Kill action has run: a dead process takes no further step, at any point.
 var ErrKilled = errors.New("killed at a failpoint")
 
 // Points is one process's set of failpoints. The zero value is ready, and a nil
 // *Points never fires.
 type Points struct {
-	active atomic.Bool // something is armed, recorded or killed: Hit must look
+	active atomic.Bool // a point is armed, or hits are recorded, or the process was killed
 
 	mu        sync.Mutex // guards what follows; never held while an action runs
 	recording bool
@@ -29,7 +27,7 @@ type Points struct {
 	armed     map[string]*arm
 }
 
-// arm is an action waiting for its hit.
+// arm is an armed action.
 type arm struct {
 	left   int // hits until it fires; 0 fires at every hit
 	action Action
@@ -71,8 +69,8 @@ func Block(reached chan<- struct{}, release <-chan struct{}) Action {
 	}
 }
 
-// Hit says that the named point is reached. It returns nil unless the point is
-// armed or the process was killed.
+// Hit reports that the named point is reached. It returns nil unless the point's action fails, or the process was
+// killed.
 func (p *Points) Hit(name string) error {
 	if p == nil || !p.active.Load() {
 		return nil
@@ -114,8 +112,8 @@ func (p *Points) fire(name string) Action {
 	return a.action
 }
 
-// Arm sets what the named point does at its n-th hit from now, once; n = 0
-// means at every hit. It replaces what was armed there.
+// Arm sets the action of the named point for its n-th hit from now, once; with n = 0 for every hit. It replaces an
+// earlier action of that point.
 func (p *Points) Arm(name string, n int, action Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +124,7 @@ func (p *Points) Arm(name string, n int, action Action) {
 	p.active.Store(true)
 }
 
-// Disarm takes back what was armed at the named point.
+// Disarm removes the action of the named point.
 func (p *Points) Disarm(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,8 +141,7 @@ func (p *Points) Killed() bool {
 	return p.killed
 }
 
-// Record starts to count hits, so that a test can list every point that a
-// workload passes and then die at each.
+// Record starts to count hits. A test can so list every point that a workload passes, and then die at each of them.
 func (p *Points) Record() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

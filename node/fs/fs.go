@@ -1,6 +1,5 @@
-// Package fs is the disk as ebb uses it: a small interface with a real
-// implementation (OS) and one in memory (Mem) that can crash, tear, fail and
-// hang on demand.
+// Package fs is the file system interface that ebb uses. It has a real implementation (OS) and one in memory (Mem)
+// whose machine can crash, and whose calls can fail, hang, or write only a part.
 package fs
 
 import (
@@ -15,19 +14,17 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// FS is a file system. Names are paths as the operating system writes them.
-// Errors satisfy errors.Is with io/fs.ErrNotExist, ErrExist and the syscall
-// numbers (EIO, ENOSPC, EROFS). Nothing but what Sync and SyncDir have covered
-// survives a power cut: Sync a file's bytes, SyncDir its name.
+// FS is a file system. Names are paths as the operating system writes them. Errors satisfy errors.Is with
+// io/fs.ErrNotExist, ErrExist and the syscall numbers (EIO, ENOSPC, EROFS). Only what Sync and SyncDir have covered
+// survives a power failure: Sync makes a file's bytes durable, SyncDir its name.
 type FS interface {
-	// OpenFile opens a file; flag as in os: O_RDONLY or O_RDWR, with O_CREATE,
-	// O_EXCL, O_TRUNC, O_APPEND.
+	// OpenFile opens a file. flag is as in package os: O_RDONLY or O_RDWR, with O_CREATE, O_EXCL, O_TRUNC, O_APPEND.
 	OpenFile(name string, flag int) (File, error)
-	// Rename replaces to, if it exists, atomically.
+	// Rename atomically renames from to to, and replaces an existing to.
 	Rename(from, to string) error
 	// Remove deletes a file or an empty directory.
 	Remove(name string) error
-	// RemoveAll deletes a tree; one that does not exist is no error.
+	// RemoveAll deletes a tree; a missing one is no error.
 	RemoveAll(name string) error
 	MkdirAll(name string) error
 	// ReadDir lists a directory, sorted by name.
@@ -35,10 +32,10 @@ type FS interface {
 	Stat(name string) (Info, error)
 	// SyncDir makes the directory's entries durable.
 	SyncDir(name string) error
-	// Lock takes a file as an exclusive lock until it is closed; it fails with
-	// proto.ErrLocked when another process, or this one, holds it.
+	// Lock takes a file as an exclusive lock until the Closer is closed. It returns proto.ErrLocked when another
+	// process, or this one, holds the lock.
 	Lock(name string) (io.Closer, error)
-	// Free returns the bytes available to this process where name lies.
+	// Free returns the bytes available to this process on the disk of name.
 	Free(name string) (uint64, error)
 }
 
@@ -52,13 +49,13 @@ type File interface {
 	Name() string
 	Size() (int64, error)
 	Truncate(size int64) error
-	// Preallocate makes the file at least size bytes long, zeros where nothing
-	// was written, with its blocks reserved where the system can. It may sync.
+	// Preallocate makes the file at least size bytes long, with zeros where nothing was written. It reserves the blocks
+	// if the system can. It may sync.
 	Preallocate(size int64) error
-	// Allocate is Preallocate without zeros that are written: it only takes the blocks, where the system can.
+	// Allocate is Preallocate, but writes zeros only if the system cannot reserve blocks without them.
 	Allocate(size int64) error
-	// Sync makes the file's bytes and length durable. After it failed, nothing
-	// written since the last success can be trusted, and a second Sync may lie.
+	// Sync makes the file's bytes and length durable. After it failed, all bytes written since the last success may be
+	// lost, even if a second Sync succeeds.
 	Sync() error
 }
 
@@ -93,8 +90,8 @@ func ReadFile(fsys FS, name string) (data []byte, err error) {
 	return data, err
 }
 
-// WriteFile replaces a file's bytes durably and atomically: after a crash it
-// holds either the old or the new ones.
+// WriteFile replaces a file's bytes durably and atomically: after a crash the file holds either the old bytes or the
+// new ones.
 func WriteFile(fsys FS, name string, data []byte) error {
 	tmp := name + ".tmp"
 	if err := writeSynced(fsys, tmp, data); err != nil {
@@ -118,7 +115,7 @@ func writeSynced(fsys FS, name string, data []byte) (err error) {
 	return f.Sync()
 }
 
-// Taken returns how many bytes the files below a directory have; 0 if there is none.
+// Taken returns the size in bytes of all files below a directory; 0 if the directory does not exist.
 func Taken(fsys FS, dir string) (bytes int64, err error) {
 	infos, err := fsys.ReadDir(dir)
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -162,8 +159,8 @@ func MakeDir(fsys FS, name string) error {
 	if len(parents) > 0 {
 		return nil
 	}
-	// It exists, but a process may have died before its name was durable. A process that may not read the directory
-	// above did not make it either.
+	// The directory exists, but a process may have died before its name was durable. A process without permission to
+	// read the parent directory did not make it either.
 	err := fsys.SyncDir(filepath.Dir(filepath.Clean(name)))
 	if errors.Is(err, iofs.ErrPermission) {
 		return nil
@@ -180,8 +177,8 @@ func Exists(fsys FS, name string) (bool, error) {
 	return err == nil, err
 }
 
-// Explain turns what the system says about a data directory into an error that a
-// user can act on, proto.ErrDisk with a hint; other errors are returned as they are.
+// Explain turns an error of the system about a data directory into proto.ErrDisk with a hint that a user can act on.
+// Other errors are returned unchanged.
 func Explain(dir string, err error) error {
 	for _, c := range causes {
 		if errors.Is(err, c.err) {

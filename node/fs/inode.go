@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// inode is a file or a directory of a Mem, with what is visible now and what a
-// crash leaves. All fields are guarded by Mem.mu.
+// inode is a file or a directory of a Mem: the state that is visible now and the state after a crash. All fields are
+// guarded by Mem.mu.
 type inode struct {
 	dir bool
 
@@ -31,7 +31,7 @@ type change struct {
 	node *inode
 }
 
-// write is a range whose bytes are not durable, or a new length (off).
+// write is a range whose bytes are not durable yet, or a new length (off).
 type write struct {
 	resize   bool
 	off, len int64
@@ -128,13 +128,13 @@ func (n *inode) sync(k int) {
 	n.durable, n.durableSize, n.pending = f.data, f.size, slices.Clone(n.pending[k:])
 }
 
-// image is a file's content on the way to durability.
+// image is the durable content of a file while it is computed.
 type image struct {
 	data []byte
 	size int64
 }
 
-// keep takes over [off, off+length) of a pending write, or its new length.
+// keep makes [off, off+length) of a pending write durable, or its new length.
 func (f *image) keep(n *inode, w write, off, length int64) {
 	if w.resize {
 		if w.off < int64(len(f.data)) {
@@ -158,7 +158,7 @@ const sector = 512 // bytes that a disk writes whole or not at all
 func (n *inode) crash(r *rand.Rand) *inode {
 	f := image{data: slices.Clone(n.durable), size: n.durableSize}
 	switch r.IntN(4) {
-	case 0: // nothing of what was not synced
+	case 0: // nothing that was not synced
 	case 1: // all of it
 		f.keepPrefix(n, len(n.pending), 0)
 	case 2: // in order, up to a torn write
@@ -205,31 +205,28 @@ func (f *image) inode() *inode {
 	return &inode{data: f.data, size: f.size, durable: slices.Clone(f.data), durableSize: f.size}
 }
 
-// Crash cuts the power: it returns the disk as it may be found afterwards, and
-// makes every call on the old one fail with ErrCrashed. Of what was not synced,
-// the seed decides: nothing, everything, a prefix with a torn write, or any
-// sectors; of directory changes not synced, a prefix for each directory.
-// Hanging calls return.
+// Crash simulates a power failure: it returns the disk as it may be afterwards, and makes every call on the old one
+// fail with ErrCrashed. The seed decides which unsynced writes are left: none, all, a prefix with a torn write, or any
+// sectors. Of unsynced directory changes a prefix is left in each directory. Calls that hang return.
 func (m *Mem) Crash(seed uint64) *Mem {
 	r := rand.New(rand.NewPCG(seed, 0x65626221))
 	return m.die(func() *inode { return survivor(m.root, r, map[*inode]*inode{}) })
 }
 
-// Kill ends the process, not the machine: it returns the disk with everything
-// that was written, durable or not yet, and makes every call on the old one fail
-// with ErrCrashed.
+// Kill ends the process, not the machine: it returns the disk with all writes, durable or not yet, and makes every call
+// on the old one fail with ErrCrashed.
 func (m *Mem) Kill() *Mem {
 	return m.die(func() *inode { return m.root.clone(map[*inode]*inode{}) })
 }
 
-// Copy returns the disk with everything that was written, durable or not yet. The original stays in use.
+// Copy returns a copy of the disk with all writes, durable or not yet. The original stays in use.
 func (m *Mem) Copy() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.left(m.root.clone(map[*inode]*inode{}))
 }
 
-// left is what is left of a disk. m.mu is held.
+// left makes a disk with the same settings from the remaining tree. m.mu is held.
 func (m *Mem) left(root *inode) *Mem {
 	left := NewMem()
 	left.capacity, left.readOnly, left.root = m.capacity, m.readOnly, root
@@ -248,7 +245,7 @@ func (m *Mem) die(root func() *inode) *Mem {
 	return left
 }
 
-// clone copies a tree with what is durable of it and what is not.
+// clone copies a tree, with its durable state and its pending changes.
 func (n *inode) clone(seen map[*inode]*inode) *inode {
 	if n == nil || seen[n] != nil {
 		return seen[n]
@@ -280,8 +277,8 @@ func cloneEntries(entries map[string]*inode, seen map[*inode]*inode) map[string]
 	return c
 }
 
-// survivor copies what a power cut leaves of a tree, in the order of names so
-// that a seed says it all.
+// survivor copies what a power failure leaves of a tree, in the order of names, so that the result depends on the seed
+// alone.
 func survivor(n *inode, r *rand.Rand, seen map[*inode]*inode) *inode {
 	if c := seen[n]; c != nil {
 		return c

@@ -15,13 +15,13 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// ErrCrashed is what every call on a crashed Mem, and on its files, returns.
+// ErrCrashed is the error of every call on a crashed Mem and on its files.
 var ErrCrashed = errors.New("the disk's machine has crashed")
 
-// Op names a kind of call for Inject.
+// Op is a kind of call for Inject.
 type Op string
 
-// The calls that Inject sees.
+// The calls for which the function of Inject runs.
 const (
 	OpOpen        Op = "open"
 	OpRead        Op = "read"
@@ -37,9 +37,8 @@ const (
 	OpLock        Op = "lock"
 )
 
-// Mem is a file system in memory that remembers what is durable and what is
-// not. Crash yields the disk as a power cut may leave it. No lock is held while
-// a call waits, so it works inside a testing/synctest bubble.
+// Mem is a file system in memory that knows which writes are durable. Crash returns the disk as a power failure may
+// leave it. No lock is held while a call waits, so Mem works inside a testing/synctest bubble.
 type Mem struct {
 	crashed chan struct{} // closed by Crash and Kill
 
@@ -48,7 +47,7 @@ type Mem struct {
 	root      *inode
 	locks     map[string]bool
 	inject    func(op Op, name string) error
-	hang      <-chan struct{} // Sync waits for it
+	hang      <-chan struct{} // Sync waits until it is closed
 	lie       func(op Op, name string) (done float64)
 	misdirect func(name string, offset int64, bytes int) (to string, at int64, ok bool)
 	readOnly  bool
@@ -61,43 +60,40 @@ func NewMem() *Mem {
 	return &Mem{crashed: make(chan struct{}), root: newDir(), locks: make(map[string]bool)}
 }
 
-// Inject sets a function that sees every call before it takes effect; the error
-// it returns is the call's, and it may sleep or block. nil takes it away. A Sync
-// failed this way behaves like a disk's: what was not yet durable stays readable,
-// never becomes durable, and the next Sync succeeds without it.
+// Inject sets a function that runs before every call takes effect; nil removes it. An error that it returns is the
+// call's error, and it may sleep or block. A Sync that fails this way behaves as on a real disk: bytes that were not
+// durable stay readable but never become durable, and the next Sync succeeds without them.
 func (m *Mem) Inject(f func(op Op, name string) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.inject = f
 }
 
-// HangSync makes each Sync wait until release is closed or the disk crashes; nil
-// ends that for later calls.
+// HangSync makes each Sync wait until release is closed or the disk crashes; nil ends that for later calls.
 func (m *Mem) HangSync(release <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hang = release
 }
 
-// Lie makes each Sync and SyncDir do only a part of its work, and report that it did all of it: f says how much, from
-// 0 for nothing to 1 for all. What is left out is as if it had not been synced yet: a later sync may do it. nil ends
-// that.
+// Lie makes each Sync and SyncDir do only a part of its work, and report success. f returns the part, from 0 for
+// nothing to 1 for all. The rest stays unsynced: a later sync may do it. nil ends that.
 func (m *Mem) Lie(f func(op Op, name string) (done float64)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lie = f
 }
 
-// Misdirect sets a function that sees every write before it takes effect, without a lock. Where it returns true, the
-// write goes to that offset of that file, as far as the file has bytes there, and reports success; the place that it
-// was for keeps what it had, or gets zeros where it is behind the end of its file. nil ends that.
+// Misdirect sets a function that runs before every write takes effect, without a lock; nil removes it. If it returns
+// true, the write goes to that offset of that file, as far as the file has bytes there, and reports success. The
+// intended place keeps its bytes, or gets zeros if it is behind the end of its file.
 func (m *Mem) Misdirect(f func(name string, offset int64, bytes int) (to string, at int64, ok bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.misdirect = f
 }
 
-// part is how many of n changes a sync makes durable. m.mu is held.
+// part returns how many of n changes a sync makes durable. m.mu is held.
 func (m *Mem) part(op Op, name string, n int) int {
 	if m.lie == nil {
 		return n
@@ -112,7 +108,7 @@ func (m *Mem) SetReadOnly(on bool) {
 	m.readOnly = on
 }
 
-// SetCapacity limits the bytes of all files, over which ENOSPC; 0 is no limit.
+// SetCapacity limits the bytes of all files; a write above it gets ENOSPC. 0 means no limit.
 func (m *Mem) SetCapacity(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,8 +122,7 @@ func (m *Mem) Used() int64 {
 	return m.used
 }
 
-// FlipByte inverts one bit of a file's byte, as decay of the medium would:
-// silently and durably.
+// FlipByte inverts one bit of a byte in a file, as a decaying medium does: without an error, and durably.
 func (m *Mem) FlipByte(name string, offset int64, bit uint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +141,7 @@ func (m *Mem) FlipByte(name string, offset int64, bit uint) error {
 	return nil
 }
 
-// Zero puts zeros in the place of some bytes of a file, silently and durably.
+// Zero replaces some bytes of a file by zeros, without an error, and durably.
 func (m *Mem) Zero(name string, offset, bytes int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +156,7 @@ func (m *Mem) Zero(name string, offset, bytes int64) error {
 	return nil
 }
 
-// begin is the start of every call: the injected fault, then the state of the disk.
+// begin starts every call: it runs the injected fault, and then checks the state of the disk.
 func (m *Mem) begin(op Op, name string) error {
 	m.mu.Lock()
 	inject, hang, dead := m.inject, m.hang, m.dead
@@ -183,7 +178,7 @@ func (m *Mem) begin(op Op, name string) error {
 	return nil
 }
 
-// usable is the check under the lock that a change may happen.
+// usable returns an error if changes are not possible now. m.mu is held.
 func (m *Mem) usable(op Op, name string) error {
 	switch {
 	case m.dead:
@@ -200,7 +195,7 @@ func pathError(op, name string, err error) error {
 
 func clean(name string) string { return path.Clean("/" + filepath.ToSlash(name)) }
 
-// walk finds a node. m.mu is held.
+// walk returns the node of a path. m.mu is held.
 func (m *Mem) walk(op, name string) (*inode, error) {
 	n := m.root
 	for _, part := range strings.Split(clean(name)[1:], "/") {
@@ -225,7 +220,7 @@ func (m *Mem) file(op, name string) (*inode, error) {
 	return n, err
 }
 
-// parent finds the directory that holds name, and name's last element.
+// parent returns the directory that holds name, and name's last element.
 func (m *Mem) parent(op, name string) (*inode, string, error) {
 	dir, base := path.Split(clean(name))
 	n, err := m.walk(op, dir)
@@ -506,7 +501,7 @@ func (m *Mem) Free(string) (uint64, error) {
 	return uint64(max(0, m.capacity-m.used)), nil
 }
 
-// resize sets a file's length, as a change not yet durable. m.mu is held.
+// resize sets a file's length, as a change that is not durable yet. m.mu is held.
 func (m *Mem) resize(n *inode, size int64) {
 	if size == n.size {
 		return
@@ -516,7 +511,7 @@ func (m *Mem) resize(n *inode, size int64) {
 	n.pending = append(n.pending, write{resize: true, off: size})
 }
 
-// memFile is a handle.
+// memFile is an open file.
 type memFile struct {
 	m        *Mem
 	n        *inode
@@ -529,7 +524,7 @@ type memFile struct {
 
 func (f *memFile) Name() string { return f.name }
 
-// usable is the check under the lock that the handle may be used.
+// usable returns an error if the handle cannot be used. f.m.mu is held.
 func (f *memFile) usable(op Op, change bool) error {
 	switch {
 	case f.m.dead:
@@ -614,13 +609,13 @@ func (f *memFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// place is where a misdirected write goes.
+// place is the target of a misdirected write.
 type place struct {
 	name string
 	off  int64
 }
 
-// misdirected returns where a write goes instead; nil: it is not misdirected.
+// misdirected returns the target of a misdirected write; nil if the write is not misdirected.
 func (f *memFile) misdirected(p []byte, off int64) *place {
 	f.m.mu.Lock()
 	misdirect := f.m.misdirect
@@ -651,16 +646,16 @@ func (f *memFile) write(p []byte, off int64, to *place) (int, error) {
 	return fits, err
 }
 
-// writeMisdirected writes at a place of a file, and not behind the file's end. m.mu is held.
+// writeMisdirected writes at a place of a file, but not behind the file's end. m.mu is held.
 func (m *Mem) writeMisdirected(p []byte, to *place) {
 	n, err := m.file("write", to.name)
 	if err != nil || to.off >= n.size {
-		return // what was written is lost
+		return // the write is lost
 	}
 	n.write(p[:min(int64(len(p)), n.size-to.off)], to.off)
 }
 
-// room returns how much of a write fits on the disk.
+// room returns how many bytes of a write fit on the disk.
 func (f *memFile) room(p []byte, off int64) (int, error) {
 	grows := off + int64(len(p)) - f.n.size
 	if f.m.capacity == 0 || grows <= 0 || f.m.used+grows <= f.m.capacity {
@@ -714,7 +709,7 @@ func (f *memFile) Sync() error {
 		return bad
 	}
 	if err != nil {
-		f.n.pending = nil // a failed sync forgets what it could not write, as disks do
+		f.n.pending = nil // after a failed sync the unwritten bytes are dropped, as on real disks
 		return err
 	}
 	f.n.sync(f.m.part(OpSync, f.name, len(f.n.pending)))

@@ -51,7 +51,7 @@ func (OS) ReadDir(name string) ([]Info, error) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed between listing and looking
+			continue // it was removed after the listing
 		}
 		if err != nil {
 			return nil, err
@@ -76,8 +76,7 @@ func (OS) SyncDir(name string) error { return syncDir(name) }
 // Free implements FS.
 func (OS) Free(name string) (uint64, error) { return free(name) }
 
-// Lock implements FS. The file holds the process id of its owner, for the error
-// that the next one gets.
+// Lock implements FS. The file holds the process id of its owner, for the error message of the next process.
 func (OS) Lock(name string) (io.Closer, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, filePerm)
 	if err != nil {
@@ -98,7 +97,7 @@ func (OS) Lock(name string) (io.Closer, error) {
 
 func locked(name string, f *os.File) error {
 	buf := make([]byte, 32)
-	n, _ := f.ReadAt(buf, 0) // who it is only makes the message better
+	n, _ := f.ReadAt(buf, 0) // the owner is only for the message
 	owner := ""
 	if pid := strings.TrimSpace(string(buf[:n])); pid != "" {
 		owner = " with process id " + pid
@@ -113,7 +112,7 @@ func writeOwner(f *os.File) error {
 	}
 	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	if NoSpace(err) {
-		return nil // a node whose disk is full starts, too
+		return nil // a node with a full disk must start, too
 	}
 	return err
 }

@@ -7,13 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zeros is what preallocate writes at a time: little enough that a sync of
-// another file need not wait long behind it.
+// zeros is what preallocate writes at a time: so few bytes that a sync of another file does not wait long behind them.
 var zeros [1 << 20]byte
 
-// preallocate reserves blocks, so that a write within them cannot find the disk
-// full, and writes zeros into them, so that a later sync has data to write and
-// nothing to record: 145 us instead of 213 on ext4.
+// preallocate reserves blocks, so that a write within them cannot find the disk full, and writes zeros into them. A
+// later sync then writes data but no metadata: 145 us instead of 213 on ext4.
 func preallocate(f *os.File, from, size int64) error {
 	if _, err := fallocate(f, size); err != nil {
 		return err
@@ -21,7 +19,7 @@ func preallocate(f *os.File, from, size int64) error {
 	return fill(f, from, size)
 }
 
-// allocate only reserves the blocks, and writes zeros where the system cannot.
+// allocate only reserves the blocks. It writes zeros if the system cannot reserve them.
 func allocate(f *os.File, from, size int64) error {
 	if done, err := fallocate(f, size); done || err != nil {
 		return err
@@ -29,7 +27,7 @@ func allocate(f *os.File, from, size int64) error {
 	return fill(f, from, size)
 }
 
-// fallocate reports whether the system could reserve the blocks.
+// fallocate reports whether the system reserved the blocks.
 func fallocate(f *os.File, size int64) (done bool, err error) {
 	err = retry(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) })
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {

@@ -4,5 +4,5 @@ package fs
 
 import "math"
 
-// free knows nothing on these systems: space never looks short.
+// free cannot measure the space on these systems: it never looks short.
 func free(string) (uint64, error) { return math.MaxInt64, nil }

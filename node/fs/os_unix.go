@@ -18,7 +18,7 @@ func syncDir(name string) (err error) {
 	return d.Sync()
 }
 
-// lockFile reports whether another holds the lock.
+// lockFile reports whether another process, or another open file, holds the lock.
 func lockFile(f *os.File) (held bool, err error) {
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// syncDir does nothing: Windows has no such call, its metadata is journaled.
+// syncDir does nothing: Windows has no such call, and its metadata is journaled.
 func syncDir(string) error { return nil }
 
-// lockFile reports whether another holds the lock. It covers a byte far past
-// the owner's process id, which others may still read.
+// lockFile reports whether another process holds the lock. It locks a byte far behind the owner's process id, so that
+// other processes can still read the id.
 func lockFile(f *os.File) (held bool, err error) {
 	at := &windows.Overlapped{Offset: 1 << 20}
 	err = windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, at)

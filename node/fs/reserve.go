@@ -10,13 +10,12 @@ import (
 	"syscall"
 )
 
-// reserveFiles is how many files a reserve has: it is given up and refilled by one at a time.
+// reserveFiles is how many files a reserve has: they are removed and made again one at a time.
 const reserveFiles = 8
 
-// Reserve is a file system that holds back some of the disk for when there is no
-// space left: files of zeros in a directory of their own. A write that finds the
-// disk full removes one of them and tries again, until none is left. Refill makes
-// them again.
+// Reserve is a file system that keeps some disk space in reserve for when the disk is full: files of zeros in their own
+// directory. A write that finds the disk full removes one of these files and tries again, until none is left. Refill
+// makes them again.
 type Reserve struct {
 	FS
 	dir   string
@@ -28,16 +27,15 @@ type Reserve struct {
 	have [reserveFiles]bool
 }
 
-// NewReserve holds so many bytes back in dir, which is made if missing. It takes
-// what an earlier process left there, also if that is more, up to most; Refill
-// makes the rest.
+// NewReserve keeps about bytes in reserve in dir. It makes no files itself: it takes over those of an earlier process,
+// even larger ones, up to most bytes in total. Refill makes the missing files.
 func NewReserve(base FS, dir string, bytes, most int64) (*Reserve, error) {
 	r := &Reserve{FS: base, dir: dir, bytes: max(1, bytes/reserveFiles), turn: make(chan struct{}, 1)}
 	files, err := base.ReadDir(dir)
 	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return nil, err
 	}
-	for _, f := range files { // what is there stays, also if less would be made now
+	for _, f := range files { // existing files stay, even if fewer bytes would be reserved now
 		if r.number(f.Name) >= 0 && f.Size <= most/reserveFiles {
 			r.bytes = max(r.bytes, f.Size)
 		}
@@ -48,7 +46,7 @@ func NewReserve(base FS, dir string, bytes, most int64) (*Reserve, error) {
 			r.have[i] = true
 			continue
 		}
-		// Half made, or of a reserve of another size.
+		// It is incomplete, or of a reserve of another size.
 		if err := base.RemoveAll(filepath.Join(dir, f.Name)); err != nil {
 			return nil, err
 		}
@@ -58,7 +56,7 @@ func NewReserve(base FS, dir string, bytes, most int64) (*Reserve, error) {
 
 func (r *Reserve) name(i int) string { return filepath.Join(r.dir, fmt.Sprintf("%d", i)) }
 
-// number reads the name of a file; -1 if it is none of a reserve.
+// number returns the number in a file's name; -1 if the file is not of a reserve.
 func (r *Reserve) number(name string) int {
 	for i := range reserveFiles {
 		if name == filepath.Base(r.name(i)) {
@@ -68,7 +66,7 @@ func (r *Reserve) number(name string) int {
 	return -1
 }
 
-// Held returns how many bytes are held back now, and how many should be.
+// Held returns how many bytes are in reserve now, and how many should be.
 func (r *Reserve) Held() (now, whole int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +78,7 @@ func (r *Reserve) Held() (now, whole int64) {
 	return now, r.bytes * reserveFiles
 }
 
-// Refill makes one file that is missing. It reports whether any still is.
+// Refill makes one missing file. It reports whether any file is still missing.
 func (r *Reserve) Refill() (missing bool, err error) {
 	if now, whole := r.Held(); now == whole {
 		return false, nil
@@ -101,7 +99,7 @@ func (r *Reserve) Refill() (missing bool, err error) {
 	return now != whole, nil
 }
 
-// make makes one file. Only when it is whole does it count.
+// make makes one file. The file counts only once it is complete.
 func (r *Reserve) make(i int) error {
 	name := r.name(i)
 	f, err := Create(r.FS, name)
@@ -127,7 +125,7 @@ func (r *Reserve) set(i int, have bool) {
 	r.have[i] = have
 }
 
-// last returns the last file, and how many there are.
+// last returns the last existing file, and how many exist.
 func (r *Reserve) last() (last, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +137,7 @@ func (r *Reserve) last() (last, n int) {
 	return last, n
 }
 
-// give removes one file, unless no more than keep are left. It reports whether it did.
+// give removes one file if more than keep are left. It reports whether it did.
 func (r *Reserve) give(keep int) bool {
 	r.turn <- struct{}{}
 	defer func() { <-r.turn }()
@@ -154,24 +152,24 @@ func (r *Reserve) give(keep int) bool {
 	return true
 }
 
-// Most is a file system whose writes leave a part of the reserve to others: a
-// quarter of it. Snapshots are written so, and the log has the rest.
+// Most returns a file system whose writes leave a quarter of the reserve to other users. Snapshots use it, so that the
+// log has the rest.
 func (r *Reserve) Most() FS { return lending{FS: r.FS, from: r, keep: reserveFiles / 4} }
 
-// All is a file system whose writes may take all of the reserve.
+// All returns a file system whose writes may use all of the reserve.
 func (r *Reserve) All() FS { return lending{FS: r.FS, from: r} }
 
-// lending is a file system that takes from a reserve what its writes find no space for.
+// lending is a file system that uses the reserve when its writes find the disk full.
 type lending struct {
 	FS
 	from *Reserve
-	keep int // files that it leaves
+	keep int // files that must be left
 }
 
-// NoSpace reports whether an error says that no space is left, on the disk or in a quota.
+// NoSpace reports whether an error means that no space is left, on the disk or in a quota.
 func NoSpace(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// retry calls until there is space, or nothing more is lent.
+// retry repeats call until there is space, or the reserve gives no more.
 func (l lending) retry(call func() error) error {
 	for {
 		err := call()
@@ -203,8 +201,7 @@ func (l lending) MkdirAll(name string) error {
 	return l.retry(func() error { return l.FS.MkdirAll(name) })
 }
 
-// lent is a file of a lending file system. Its Sync is not tried again: what a
-// failed sync should have kept may be lost.
+// lent is a file of a lending file system. Its Sync is not repeated: bytes of a failed sync may be lost.
 type lent struct {
 	File
 	of lending

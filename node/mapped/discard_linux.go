@@ -4,5 +4,5 @@ package mapped
 
 import "syscall"
 
-// discard gives the memory of whole pages back to the system, and says whether it did: they are zeros then.
+// discard returns the memory of whole pages to the system, and reports whether it did; then they are zeros.
 func discard(b []byte) bool { return syscall.Madvise(b, syscall.MADV_DONTNEED) == nil }

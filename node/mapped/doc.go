@@ -1,5 +1,5 @@
-// Package mapped is page memory outside Go's heap, which the collector neither marks nor counts.
+// Package mapped is page memory outside Go's heap: the garbage collector neither marks nor counts it.
 //
-// Pages come from chunks that are mapped from the system. What is given back is handed out again as soon as no view may
-// see it. All memory goes back to the system when nothing refers to the Memory any more: a state and its views do.
+// Pages are cut from chunks that are mapped from the system. Freed pages are reused as soon as no view can see them.
+// When neither a state nor one of its views refers to a Memory any more, all its memory returns to the system.
 package mapped

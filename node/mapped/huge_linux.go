@@ -4,10 +4,10 @@ package mapped
 
 import "syscall"
 
-// inHugePages touches a part of a mapping that has not been used yet, so that the system lays it into huge pages, if it
-// has any to spare. It asks for them only now: a huge page may be broken up later, because a part of it went back to
-// the system, and must not be filled up again. In the end the whole mapping is of one kind, as its neighbours are: the
-// system counts them as one.
+// inHugePages touches an unused part of a mapping, so that the system places it in huge pages, if it has any to spare.
+// Huge pages are requested only now. Later a huge page may be split because a part of it returned to the system, and
+// then it must not become whole again. In the end the whole mapping has the same setting as its neighbours, so that the
+// system counts them as one mapping.
 func inHugePages(all, b []byte, size int) {
 	if syscall.Madvise(b, syscall.MADV_HUGEPAGE) != nil {
 		return // a system without them

@@ -2,7 +2,7 @@
 
 package mapped
 
-// Where there is no mmap, chunks come from Go's heap; and under the race detector, which sees nothing else.
+// Without mmap, chunks come from Go's heap. So they do under the race detector, which can only see Go's heap.
 
 func mmap(size int) ([]byte, error) { return bytesOf(make([]uint64, size/8)), nil }
 

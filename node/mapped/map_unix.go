@@ -10,6 +10,6 @@ func mmap(size int) ([]byte, error) {
 
 func munmap(b []byte) {
 	if err := syscall.Munmap(b); err != nil {
-		panic("unmap: " + err.Error()) // it is no mapping: something is badly wrong
+		panic("unmap: " + err.Error()) // not a mapping: a serious bug
 	}
 }

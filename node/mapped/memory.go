@@ -11,69 +11,70 @@ import (
 
 const (
 	chunkBytes = 4 << 20
-	// hugeFrom is from how many mapped bytes on chunks lie in huge pages. With pages of 4 KiB, each look at one key
-	// among millions also waits for the tables that say where its page is; a small memory would only grow by the rest
-	// of its chunk.
+	// hugeFrom is from how many mapped bytes on chunks are placed in huge pages. With pages of 4 KiB, each access to
+	// one key among millions also waits for the page tables. A small memory would only grow by the unused rest of its
+	// chunk.
 	hugeFrom = 32 << 20
 	hugePage = 2 << 20
-	// warmLeast is how many free pages are kept as they are for later callers, at the least. Else it is one in
-	// warmShare of the mapped pages. During a snapshot, each page that is written takes another and gives one back.
+	// warmLeast is the least number of free pages that are kept for later callers, without returning their memory. In a
+	// large memory the number is one in warmShare of the mapped pages. During a snapshot, each page that is written
+	// takes another page and frees one.
 	warmLeast = 128
 	warmShare = 16
-	// discardRunsMax is how many runs are looked at, or given back, at a time.
+	// discardRunsMax is how many runs are checked, or returned to the system, at a time.
 	discardRunsMax = 128
-	// runMax is the largest run, in pages, that is cut from a chunk; larger ones are mapped and unmapped one by one.
+	// runMax is the largest run, in pages, that is cut from a chunk; larger runs are mapped and unmapped one by one.
 	runMax = 16
 )
 
 var total, used atomic.Int64
 
-// Used is how many of the bytes of Total have been handed out: what is cut off next, or kept to be handed out again, is
-// not.
+// Used returns how many bytes of Total are handed out. The unused rest of a chunk, and free pages that are kept for
+// reuse, do not count.
 func Used() int64 { return used.Load() }
 
-// Total is how many bytes all Memories of the process have mapped, less those that went back to the system.
+// Total returns how many bytes all Memories of the process have mapped, without those that returned to the system.
 func Total() int64 { return total.Load() }
 
-// Memory implements shard.Memory. Its methods may be called by several goroutines at once.
+// Memory implements shard.Memory. It is safe for concurrent use.
 type Memory struct {
 	maps *mappings
 
 	mu      sync.Mutex           // guards what follows
 	warm    int                  // pages in free
-	rest    []byte               // of the newest chunk
-	ahead   []byte               // the next one; nil: not made yet
-	making  bool                 // it is being made
-	touched bool                 // rest or ahead takes memory already: it is in huge pages
-	free    [runMax + 1][][]byte // by pages: some to be handed out again
-	cold    [runMax + 1][][]byte // more of them, whose memory went back to the system: zeros that take none
-	holds   []uint64             // those that have not been released, in order
+	rest    []byte               // unused part of the newest chunk
+	ahead   []byte               // the next chunk; nil: not made yet
+	making  bool                 // the next chunk is being made
+	touched bool                 // rest or ahead already takes memory: it is in huge pages
+	free    [runMax + 1][][]byte // by pages: free runs that still take memory
+	cold    [runMax + 1][][]byte // more free runs, whose memory returned to the system: zeros that take none
+	holds   []uint64             // numbers of the holds that are not released, in order
 	begun   uint64
 	waiting []returned
 }
 
-// returned is what was given back after so many holds had begun.
+// returned is a run that was freed when hold was the newest hold.
 type returned struct {
 	hold uint64
 	run  []byte
 }
 
-// mappings are unmapped when nothing refers to their Memory any more.
+// mappings are unmapped when their Memory is no longer reachable.
 type mappings struct {
 	mu   sync.Mutex // guards all
 	all  map[*byte][]byte
 	size atomic.Int64
-	left atomic.Int64 // of these, what is not handed out
+	left atomic.Int64 // bytes of these that are not handed out
 }
 
-// New returns memory that maps nothing yet.
+// New returns a Memory that has mapped nothing yet.
 func New() *Memory {
 	m := &Memory{maps: &mappings{all: map[*byte][]byte{}}}
 	runtime.AddCleanup(m, (*mappings).close, m.maps)
 	return m
 }
 
-// Mapped is how many bytes are mapped, less those that went back to the system.
+// Mapped returns how many bytes are mapped, without those that returned to the system.
 func (m *Memory) Mapped() int64 { return m.maps.size.Load() }
 
 // Page implements shard.Memory.
@@ -82,9 +83,9 @@ func (m *Memory) Page() *shard.Page { return (*shard.Page)(m.take(1)) }
 // Free implements shard.Memory.
 func (m *Memory) Free(p *shard.Page) { m.give(p[:]) }
 
-// FreeAll implements shard.Memory. Pages that are not kept for the next caller wait for a hold that another goroutine
-// releases. So the goroutine that applies an entry does not give them back to the system: that takes a microsecond
-// each, and 80 of them while others ask for memory.
+// FreeAll implements shard.Memory. Pages that are not kept for reuse wait for a hold that another goroutine releases.
+// So the goroutine that applies an entry does not return them to the system itself: that takes a microsecond for each
+// page, and 80 while other goroutines ask for memory.
 func (m *Memory) FreeAll(pages []*shard.Page) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,8 +146,8 @@ func (m *Memory) release(number uint64) {
 	}
 }
 
-// shrink returns some of the free pages of a memory that was larger once and would not keep as many now; more, if there
-// may be more of them. What a large memory has touched ahead goes back to the system when it is a small one.
+// shrink appends to excess some free runs of a memory that was larger before and now keeps fewer. more reports whether
+// there may be others. Chunks that were touched ahead are returned to the system if the memory is small now.
 func (m *Memory) shrink(excess [][]byte) (_ [][]byte, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,14 +158,14 @@ func (m *Memory) shrink(excess [][]byte) (_ [][]byte, more bool) {
 			excess = append(excess, m.free[pages][last])
 			m.free[pages] = m.free[pages][:last]
 			m.warm -= pages
-			m.maps.count(0, -int64(pages*shard.PageBytes)) // discardRuns does not know that it was free
+			m.maps.count(0, -int64(pages*shard.PageBytes)) // discardRuns expects that it was not free
 		}
 	}
 	return excess, len(excess) == discardRunsMax
 }
 
-// untouch gives back what rest and ahead take, unless the memory is large or may soon be so again. They go on being
-// what pages are cut from. m.mu is held.
+// untouch returns the memory of rest and ahead to the system, unless the Memory is large or may soon be large again.
+// Pages are still cut from them later. m.mu is held.
 func (m *Memory) untouch() {
 	if !m.touched || m.Mapped() >= hugeFrom/2 {
 		return
@@ -177,18 +178,18 @@ func (m *Memory) untouch() {
 	}
 }
 
-// warmMost is how many free pages are kept as they are.
+// warmMost returns how many free pages are kept without returning their memory.
 func (m *Memory) warmMost() int { return max(warmLeast, int(m.Mapped()/shard.PageBytes/warmShare)) }
 
-// seen takes some of what waits and no hold can see any more. It returns what of it is too much to keep, and in more
-// whether there is more of it. After a snapshot under load these are hundreds of thousands of pages, and what is
-// applied asks for others at the same time.
+// seen processes some waiting runs that no hold can see any more. It appends to excess those that are not kept, and
+// more reports whether runs still wait. After a snapshot under load hundreds of thousands of pages wait, while the
+// goroutine that applies entries asks for others.
 func (m *Memory) seen(excess [][]byte) (_ [][]byte, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for range discardRunsMax {
 		if len(m.waiting) == 0 {
-			m.waiting = nil // it was a long one
+			m.waiting = nil // release the memory of a long list
 			return excess, false
 		}
 		if !m.unseen(m.waiting[0].hold) {
@@ -202,7 +203,7 @@ func (m *Memory) seen(excess [][]byte) (_ [][]byte, more bool) {
 	return excess, true
 }
 
-// unseen: whatever might see what was given back after so many holds has been released.
+// unseen reports whether every hold that began up to the given one has been released.
 func (m *Memory) unseen(hold uint64) bool { return len(m.holds) == 0 || m.holds[0] > hold }
 
 func (m *Memory) give(run []byte) {
@@ -219,7 +220,7 @@ func (m *Memory) give(run []byte) {
 	}
 }
 
-// reuse keeps a run for the next caller. It reports false when there are enough.
+// reuse keeps a run for reuse. It reports false if enough are kept.
 func (m *Memory) reuse(run []byte) bool {
 	pages := len(run) / shard.PageBytes
 	if pages > runMax || m.warm+pages > m.warmMost() {
@@ -236,8 +237,8 @@ func (m *Memory) keep(run []byte) {
 	m.maps.count(0, int64(len(run)))
 }
 
-// discardRuns gives the memory of runs back to the system. Each takes a microsecond, in which m.mu is free. One call
-// takes all runs, since each applied entry may give up many pages. It reports whether the system took any.
+// discardRuns returns the memory of runs to the system. Each run takes a microsecond, in which m.mu is not held. One
+// call takes all runs, since each applied entry may free many pages. It reports whether the system took any.
 func (m *Memory) discardRuns(runs [][]byte) bool {
 	gone := runs[:0]
 	var stay [][]byte
@@ -252,7 +253,7 @@ func (m *Memory) discardRuns(runs [][]byte) bool {
 		}
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock() // at the end only: else all of m might be unmapped before
+	defer m.mu.Unlock() // at the end only: otherwise m might become unreachable and be unmapped before
 	for _, run := range gone {
 		pages := len(run) / shard.PageBytes
 		m.cold[pages] = append(m.cold[pages], run)
@@ -264,7 +265,7 @@ func (m *Memory) discardRuns(runs [][]byte) bool {
 	return len(stay) < len(runs)
 }
 
-// take returns pages of zeros that follow each other.
+// take returns consecutive pages of zeros.
 func (m *Memory) take(pages int) []byte {
 	size := pages * shard.PageBytes
 	if pages > runMax {
@@ -300,9 +301,9 @@ func (m *Memory) take(pages int) []byte {
 	return run
 }
 
-// fresh returns a new chunk. For a large memory, one chunk is kept ahead: the system takes a millisecond and more to
-// make it. Otherwise an entry that is applied during a snapshot would wait for it, as each page that is written takes a
-// new one then. m.mu is held.
+// fresh returns a new chunk. A large memory keeps one chunk ahead, since the system takes a millisecond or more to make
+// it. Otherwise the goroutine that applies entries would wait for it during a snapshot, when each page that is written
+// takes a new one. m.mu is held.
 func (m *Memory) fresh() []byte {
 	b := m.ahead
 	m.ahead = nil
@@ -318,7 +319,7 @@ func (m *Memory) fresh() []byte {
 	return b
 }
 
-// make makes the chunk that is ahead.
+// make makes the next chunk ahead.
 func (m *Memory) make() {
 	b := m.maps.chunk(true)
 	m.mu.Lock()
@@ -327,7 +328,7 @@ func (m *Memory) make() {
 	m.untouch()
 }
 
-// chunk maps what pages are cut from.
+// chunk maps a chunk, from which pages are cut.
 func (s *mappings) chunk(huge bool) (b []byte) {
 	if huge {
 		all := s.mapped(chunkBytes + hugePage) // only the part between two boundaries is used
@@ -340,8 +341,7 @@ func (s *mappings) chunk(huge bool) (b []byte) {
 	return b
 }
 
-// mapped maps zeros, and leaves it to the caller to count them. Out of memory is the end of the process, as it is for
-// Go's heap.
+// mapped maps zeros; the caller must count them. If the system has no memory, the process ends, as with Go's heap.
 func (s *mappings) mapped(size int) []byte {
 	b, err := mmap(size)
 	if err != nil {
@@ -361,8 +361,8 @@ func (s *mappings) unmap(b []byte) {
 	munmap(b)
 }
 
-// count adds to what is mapped, and to what of it is not handed out. It adds both at once: a goroutine that reads Used
-// at the same time must not take a chunk that is being made for one in use.
+// count adds to the mapped bytes, and to those that are not handed out. It updates both together: a goroutine that
+// calls Used at the same time must not count a new chunk as used.
 func (s *mappings) count(mapped, left int64) {
 	s.size.Add(mapped)
 	s.left.Add(left)
@@ -372,7 +372,7 @@ func (s *mappings) count(mapped, left int64) {
 	}
 }
 
-// close unmaps everything. What is cold then has been counted already.
+// close unmaps everything. Discarded runs were subtracted before.
 func (s *mappings) close() {
 	for _, b := range s.all {
 		munmap(b)

@@ -13,14 +13,14 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// partName is the file of what has arrived of a snapshot from elsewhere. It stays when the rest does not come, also
-// over a restart:
+// partName is the file that holds the received part of a snapshot from another node. It stays when the rest does not
+// arrive, also over a restart:
 //
 //	header   as of every file
 //	chunks   hash 20 | length 4 | the chunk
 //
-// It ends at the first chunk that does not verify. The list is written behind it when all are there, and it gets the
-// snapshot's name.
+// The file ends at the first chunk that fails verification. When all chunks are there, the list is written behind them,
+// and the file gets the snapshot's name.
 const (
 	partName  = "arriving.part"
 	recordLen = hashLen + 4
@@ -32,23 +32,24 @@ type Item struct {
 	Length uint32
 }
 
-// signMagic begins what raft writes of a snapshot that has arrived, and no content: the sink of another snapshot
-// refuses it.
+// signMagic begins the bytes that raft writes for a snapshot that has already arrived. It never begins a snapshot's
+// content: the sink of another snapshot refuses it.
 const signMagic = "\x00this snapshot has arrived: "
 
-// missing is the place of a chunk that is not here.
+// missing is the place of a chunk that this store does not have.
 const missing = ^place(0)
 
-// Arrival is a snapshot on its way here: the chunks that this store has, and those that come.
+// Arrival is a snapshot that is being received: the chunks that this store has, and those that arrive.
 type Arrival struct {
 	sink   *Sink
 	items  []Item
 	places []place
 	next   int  // the first item that may be missing
-	taken  bool // by raft: guarded by the store's mu
+	taken  bool // raft uses it; guarded by the store's mu
 }
 
-// Arrive begins a snapshot of these chunks, or continues one that broke off. There is one at a time.
+// Arrive begins to receive a snapshot of these chunks, or continues an interrupted one. While another snapshot arrives,
+// it returns proto.ErrOverloaded.
 func (s *Store) Arrive(index, term uint64, items []Item) (*Arrival, error) {
 	k := s.register(index, term)
 	if !s.occupy() {
@@ -62,7 +63,7 @@ func (s *Store) Arrive(index, term uint64, items []Item) (*Arrival, error) {
 	return a, nil
 }
 
-// occupy takes the file of what arrives.
+// occupy reserves the file of the arriving snapshot.
 func (s *Store) occupy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +74,7 @@ func (s *Store) occupy() bool {
 	return true
 }
 
-// begin finds out what is here.
+// begin finds out which chunks are already here.
 func (a *Arrival) begin() error {
 	k := a.sink
 	k.name, k.arrived = filepath.Join(k.store.cfg.Dir, partName), true
@@ -105,9 +106,9 @@ func (a *Arrival) begin() error {
 	return nil
 }
 
-// resume reads the chunks that are in the file, and cuts off what follows them. What it keeps it writes once more: a
-// sync of it may have failed, of this process or of one before, and then it can be read, and the next sync succeeds,
-// though it is not on the disk.
+// resume reads the chunks that are in the file, and cuts off what follows them. It writes the chunks that it keeps
+// again. An earlier sync may have failed, of this process or of one before. Then the bytes can be read and the next
+// sync succeeds, although they are not on the disk.
 func (k *Sink) resume() (map[Hash]place, error) {
 	size, err := k.file.Size()
 	if err != nil {
@@ -152,7 +153,7 @@ func (k *Sink) resume() (map[Hash]place, error) {
 	return here, nil
 }
 
-// worthwhile begins the file anew if little of it is of this snapshot: what is of earlier ones would stay in it.
+// worthwhile empties the file if it holds little of this snapshot: chunks of earlier ones would stay in it.
 func (k *Sink) worthwhile(here map[Hash]place, items []Item) (map[Hash]place, error) {
 	var wanted int64
 	for _, item := range items {
@@ -168,7 +169,7 @@ func (k *Sink) worthwhile(here map[Hash]place, items []Item) (map[Hash]place, er
 	return nil, k.file.Truncate(k.at)
 }
 
-// found begins the file.
+// found writes the beginning of a new file.
 func (k *Sink) found() error {
 	if _, err := k.file.WriteAt(header(), 0); err != nil {
 		return err
@@ -179,7 +180,7 @@ func (k *Sink) found() error {
 // Has reports whether a chunk of the list is here.
 func (a *Arrival) Has(i int) bool { return a.places[i] != missing }
 
-// Put takes the first chunk of the list that is missing.
+// Put stores the first missing chunk of the list. It returns proto.ErrCorrupt if chunk is not that one.
 func (a *Arrival) Put(chunk []byte) error {
 	for a.next < len(a.items) && a.Has(a.next) {
 		a.next++
@@ -202,13 +203,13 @@ func (a *Arrival) Put(chunk []byte) error {
 	return k.append(chunk)
 }
 
-// Whole returns the content when all chunks are here.
+// Whole returns the content. It returns proto.ErrCorrupt if a chunk is missing.
 func (a *Arrival) Whole() (*Content, error) {
 	k := a.sink
 	if i := slices.Index(a.places, missing); i >= 0 {
 		return nil, proto.ErrCorrupt.Errorf("snapshot %s: chunk %d is missing", k.id, i)
 	}
-	if k.meta.Size == 0 { // else it is listed
+	if k.meta.Size == 0 { // otherwise the list is already written
 		for i, item := range a.items {
 			k.list = k.ends.appendEntry(k.list, &entry{hash: item.Hash, length: int(item.Length), at: a.places[i]})
 			if k.meta.Size += int64(item.Length); a.places[i].file() != 0 {
@@ -226,8 +227,8 @@ func (a *Arrival) Whole() (*Content, error) {
 	return c, nil
 }
 
-// Ready has the next Create of this snapshot take what is here, once Whole has returned it. What raft then writes,
-// instead of the content, is what Ready returns.
+// Ready makes the next Create of this snapshot use the chunks that have arrived; Whole must have succeeded before. Raft
+// must then write the bytes that Ready returns instead of the content.
 func (a *Arrival) Ready() []byte {
 	s := a.sink.store
 	s.mu.Lock()
@@ -237,7 +238,7 @@ func (a *Arrival) Ready() []byte {
 	return a.sink.sign
 }
 
-// take returns what has arrived of a snapshot, if that is all.
+// take returns the sink of this snapshot if all of it has arrived.
 func (s *Store) take(index, term uint64) *Sink {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +250,7 @@ func (s *Store) take(index, term uint64) *Sink {
 	return a.sink
 }
 
-// Close lets go of the snapshot, unless raft has taken it. What has arrived stays for the next attempt.
+// Close releases the snapshot, unless raft has taken it. The chunks that arrived stay for the next attempt.
 func (a *Arrival) Close() error {
 	k := a.sink
 	s := k.store
@@ -265,7 +266,7 @@ func (a *Arrival) Close() error {
 	return k.Cancel()
 }
 
-// confirm takes what raft writes instead of the content.
+// confirm checks the bytes that raft writes instead of the content.
 func (k *Sink) confirm(p []byte) (int, error) {
 	if len(p) > len(k.sign) || string(p) != string(k.sign[:len(p)]) {
 		return 0, fmt.Errorf("write snapshot %s: it has arrived already", k.id)
@@ -274,7 +275,7 @@ func (k *Sink) confirm(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// discard removes what arrived of a snapshot that never came whole: there is a newer one.
+// discard removes the file of a snapshot that never arrived completely: there is a newer snapshot.
 func (s *Store) discard() {
 	if !s.occupy() {
 		return

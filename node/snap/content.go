@@ -11,26 +11,26 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// windowLen is how much is read of a file at a time: chunks follow each other there in the order of the list, with
-// gaps.
+// windowLen is how many bytes of a file are read at a time: the chunks of a snapshot follow each other there in the
+// order of the list, with gaps.
 const windowLen = 256 << 10
 
-// Content is an open snapshot. A chunk is verified before the first byte of it is read; one that is damaged is
-// proto.ErrCorrupt, and sets the snapshot aside.
+// Content is an open snapshot. A chunk is verified before its first byte is returned. A damaged chunk is
+// proto.ErrCorrupt, and the snapshot is set aside.
 type Content struct {
 	store *Store
 	id    string
-	size  int64 // to be read yet
+	size  int64 // still to be read
 	files []*window
-	list  []byte // what is to be read yet
+	list  []byte // still to be read
 	ends  ends
-	chunk []byte // what is left of the present one
+	chunk []byte // unread part of the present chunk
 	err   error
 
-	skipped bool // some were left out
+	skipped bool // some chunks were skipped
 }
 
-// window reads one file forwards.
+// window reads one file from front to back.
 type window struct {
 	fs.File
 	size int64
@@ -38,7 +38,7 @@ type window struct {
 	buf  []byte
 }
 
-// chunk returns bytes of the file, good until the next call.
+// chunk returns bytes of the file, valid until the next call.
 func (w *window) chunk(offset int64, length int) ([]byte, error) {
 	end := offset + int64(length)
 	if end > w.size {
@@ -57,7 +57,7 @@ func (w *window) chunk(offset int64, length int) ([]byte, error) {
 	return w.buf[offset-w.at:][:length], nil
 }
 
-// openContent opens a snapshot and the files that it names.
+// openContent opens a snapshot and the files that hold its chunks.
 func (s *Store) openContent(id string) (*meta, *Content, error) {
 	c := &Content{store: s, id: id}
 	m, err := c.open()
@@ -83,7 +83,7 @@ func (c *Content) open() (*meta, error) {
 	return m, c.openPieces(m.Files)
 }
 
-// openAll opens a file and older ones.
+// openAll opens a file and the older files with its chunks.
 func (c *Content) openAll(name string, files []piece) error {
 	if _, err := c.openFile(name); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (c *Content) openAll(name string, files []piece) error {
 	return c.openPieces(files)
 }
 
-// openPieces opens older files.
+// openPieces opens older files. A missing file, or one of another length, is proto.ErrCorrupt.
 func (c *Content) openPieces(files []piece) error {
 	for _, p := range files {
 		f, err := c.openFile(c.store.path(p.ID))
@@ -133,21 +133,21 @@ func (c *Content) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Items lists the chunks that are to be read yet.
+// Items lists the chunks that are still to be read.
 func (c *Content) Items() []Item {
 	items := make([]Item, 0, len(c.list)/(hashLen+3))
 	list, e := c.list, slices.Clone(c.ends)
 	for len(list) > 0 {
 		i, rest, ok := e.next(list, len(c.files))
 		if !ok {
-			break // reading says so
+			break // Next returns the error
 		}
 		items, list = append(items, Item{i.hash, uint32(i.length)}), rest
 	}
 	return items
 }
 
-// Key names the content that is to be read yet by what is in it.
+// Key returns a hash of the content that is still to be read.
 func (c *Content) Key() (key [sha256.Size]byte) {
 	h := sha256.New()
 	for _, item := range c.Items() {
@@ -156,7 +156,7 @@ func (c *Content) Key() (key [sha256.Size]byte) {
 	return [sha256.Size]byte(h.Sum(key[:0]))
 }
 
-// Next returns the next chunk, verified, and good until the next call; io.EOF after the last one.
+// Next returns the next chunk, verified, and valid until the next call; io.EOF after the last one.
 func (c *Content) Next() ([]byte, error) {
 	if c.err == nil {
 		c.chunk, c.err = c.next()
@@ -166,7 +166,7 @@ func (c *Content) Next() ([]byte, error) {
 	return chunk, c.err
 }
 
-// Skip leaves the next chunk out.
+// Skip skips the next chunk; io.EOF after the last one.
 func (c *Content) Skip() error {
 	e, rest, ok := c.ends.next(c.list, len(c.files))
 	if !ok {
@@ -203,7 +203,7 @@ func (c *Content) next() ([]byte, error) {
 	return data, c.damaged(err)
 }
 
-// damaged sets the snapshot aside if an error says that it is corrupt.
+// damaged sets the snapshot aside if the error is proto.ErrCorrupt.
 func (c *Content) damaged(err error) error {
 	if errors.Is(err, proto.ErrCorrupt) {
 		c.store.quarantine(c.id, err)

@@ -30,7 +30,7 @@ var (
 	le           = binary.LittleEndian
 )
 
-// meta is what a file says of its snapshot.
+// meta is the description of a snapshot in its file.
 type meta struct {
 	Index, Term        uint64
 	Configuration      raft.Configuration
@@ -39,12 +39,12 @@ type meta struct {
 	ListLen            int64  // bytes
 	ListHash           uint64 // XXH3-64
 	Files              []piece
-	Owner              string `json:",omitempty"` // Config.Owner; "" of builds that had none
+	Owner              string `json:",omitempty"` // Config.Owner; "" in files of builds that had none
 
 	listAt int64 // where the list begins
 }
 
-// piece is an older file that has chunks of a snapshot.
+// piece is an older file that holds chunks of a snapshot.
 type piece struct {
 	ID   string
 	Size int64 // of the file
@@ -63,7 +63,7 @@ func header() []byte {
 	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// ending encodes what follows the list.
+// ending encodes what follows the list: meta and the trailer.
 func (m *meta) ending() ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -76,7 +76,7 @@ func (m *meta) ending() ([]byte, error) {
 	return append(b, trailerMagic[:]...), nil
 }
 
-// readMeta reads and checks all of a file but its chunks and its list.
+// readMeta reads and checks all of a file except its chunks and its list.
 func readMeta(f fs.File) (*meta, error) {
 	size, err := f.Size()
 	if err != nil {

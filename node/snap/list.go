@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// hashLen is how many bytes of a SHA-256 keep chunks apart, also chunks that were made up to be alike.
+	// hashLen is how many bytes of a SHA-256 identify a chunk: enough even against chunks made to collide.
 	hashLen = 20
-	// chunkBytesMax is the most that is one chunk: what is written at once and longer is several.
+	// chunkBytesMax is the length of the largest chunk: a longer Write is divided into several.
 	chunkBytesMax = 64 << 10
-	// fileNumbers are those that a place can name.
+	// fileNumbers is how many file numbers a place can hold.
 	fileNumbers = 1 << 16
 )
 
-// Hash names a chunk by what is in it.
+// Hash identifies a chunk by its content.
 type Hash [hashLen]byte
 
 // HashOf returns the hash of a chunk.
@@ -23,7 +23,7 @@ func HashOf(chunk []byte) Hash {
 	return Hash(sum[:hashLen])
 }
 
-// place is where a chunk lies: the number of a file (16 bits), and the offset there.
+// place is the position of a chunk: the number of a file (16 bits), and the offset in it.
 type place uint64
 
 const offsetBits = 48
@@ -40,10 +40,10 @@ type entry struct {
 	at     place
 }
 
-// ends are, by number of a file, where the last chunk of a list that lies there ends.
+// ends holds, by file number, where the last listed chunk in that file ends.
 type ends []int64
 
-// of returns a file's, which begins behind the header.
+// of returns the end in a file, which begins behind the header.
 func (e *ends) of(file int) *int64 {
 	for len(*e) <= file {
 		*e = append(*e, headerLen)
@@ -62,7 +62,8 @@ func (e *ends) appendEntry(list []byte, c *entry) []byte {
 	return list
 }
 
-// next takes a chunk of so many files off a list. It is false for what appendEntry has not written.
+// next decodes the first chunk of a list; files is how many files there are. ok is false for bytes that appendEntry
+// does not write.
 func (e *ends) next(list []byte, files int) (c entry, rest []byte, ok bool) {
 	if len(list) < hashLen {
 		return c, nil, false

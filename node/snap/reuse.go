@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// filesMax is how many older files a snapshot names at most: each is read side by side, and has a list of its own.
+	// filesMax is how many older files a snapshot names at most: all of them are read in parallel.
 	filesMax = 15
-	// sparseShare: if less than one part in so many of a file is still named, its rest is written anew in time. So the
-	// files take little more than twice what is in them. movedShare: for so many bytes that are new, one such byte is
-	// written.
+	// sparseShare: a file is sparse if less than one part in sparseShare of it is still named. Its remaining chunks are
+	// written again over time, so the files take little more than twice their content. movedShare: for movedShare new
+	// bytes, one such byte is written.
 	sparseShare = 4
 	movedShare  = 6
 )
 
-// base is what a new snapshot need not write: chunks of the newest one.
+// base holds the chunks that a new snapshot need not write: those of the newest snapshot.
 type base struct {
-	files  []piece // 0 is the newest snapshot's own
+	files  []piece // 0 is the newest snapshot's file
 	chunks map[Hash]place
 	sparse []bool // by file
 
 	listLen int
 }
 
-// newBase reads what a snapshot names.
+// newBase reads the list of a snapshot.
 func (s *Store) newBase(l *listed) (*base, error) {
 	f, err := fs.Open(s.cfg.FS, s.path(l.id))
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *Store) newBase(l *listed) (*base, error) {
 	return b, nil
 }
 
-// leave notes which files are sparse, and forgets the chunks of those that are too many, the emptiest ones. live is how
-// many bytes of each are named.
+// leave marks sparse files. If there are too many files, it drops the chunks of those with the fewest named bytes from
+// the base. live is how many bytes of each file are named.
 func (b *base) leave(live []int64, files int) {
 	order := make([]int, len(live)) // the fullest first
 	for i := range order {
@@ -80,7 +80,7 @@ func (b *base) leave(live []int64, files int) {
 	}
 }
 
-// build finds out what the snapshot need not write.
+// build finds the chunks that the snapshot need not write.
 func (k *Sink) build() {
 	if k.base = k.store.base(k); k.base != nil {
 		k.named = make([]int, len(k.base.files))
@@ -88,7 +88,7 @@ func (k *Sink) build() {
 	}
 }
 
-// base returns what a snapshot may be built on, which is kept for it; nil for nothing.
+// base returns the base for a new snapshot, whose files are kept for it; nil if there is none.
 func (s *Store) base(k *Sink) *base {
 	newest, ok := s.keep(k)
 	if !ok {
@@ -105,7 +105,8 @@ func (s *Store) base(k *Sink) *base {
 	return b
 }
 
-// keep keeps the files of the newest snapshot for a new one, if it is sound.
+// keep protects the files of the newest snapshot from removal while k is written. ok is false if that snapshot is not
+// known to be undamaged.
 func (s *Store) keep(k *Sink) (newest listed, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

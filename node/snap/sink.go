@@ -14,43 +14,42 @@ import (
 
 const (
 	writeBufLen = 256 << 10
-	// syncEvery spreads a large snapshot's syncs, so that the log's never wait
-	// behind gigabytes.
+	// syncEvery divides a large snapshot's sync into parts, so that the log's syncs never wait behind gigabytes.
 	syncEvery = 8 << 20
-	// yieldEvery is how much of the content is written before shorter work may run. Otherwise an entry that is applied
-	// would wait for 10 ms, a time slice.
+	// yieldEvery is how many bytes are written before other goroutines may run. Otherwise the goroutine that applies
+	// entries would wait for a time slice of 10 ms.
 	yieldEvery = 32 << 10
 )
 
-// Sink is a snapshot being written. It implements raft.SnapshotSink.
+// Sink is a snapshot that is being written. It implements raft.SnapshotSink.
 type Sink struct {
 	store *Store
 	id    string
-	name  string // of the file until it is whole
+	name  string // the file's name until it is complete
 	count uint64 // in the id
 	file  fs.File
 	out   *bufio.Writer
-	at    int64 // where the next chunk goes
+	at    int64 // offset of the next chunk
 	meta  meta
 	dirty int64 // bytes since the last sync
-	done  bool  // closed or cancelled
+	done  bool  // closed or canceled
 
 	base    *base // nil: everything is written
-	damages int   // of the store, when it began
+	damages int   // the store's count when it began
 	list    []byte
 	ends    ends
 	named   []int  // by number of a file of base: its number in meta.Files, plus one
-	reused  int64  // bytes that lie in older files
+	reused  int64  // bytes in older files
 	fresh   int64  // bytes that no older file has
-	moved   int64  // bytes that a sparse one has, and that are written all the same
-	arrived bool   // what is written has come from elsewhere: see Arrival
-	sign    []byte // what raft has yet to write, then
+	moved   int64  // bytes that a sparse older file has, and that are written again
+	arrived bool   // the chunks come from another node: see Arrival
+	sign    []byte // then, the bytes that raft must still write
 }
 
-// ID names the snapshot for Store.Open.
+// ID returns the snapshot's name for Store.Open.
 func (s *Sink) ID() string { return s.id }
 
-// Write adds a chunk to the content, or several if it is longer than one may be.
+// Write appends a chunk to the content, or several chunks if p is longer than chunkBytesMax.
 func (s *Sink) Write(p []byte) (n int, err error) {
 	if s.arrived {
 		return s.confirm(p)
@@ -73,7 +72,7 @@ func (s *Sink) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// put adds a chunk, which is written if it is not there yet.
+// put adds a chunk to the list, and writes it unless an older file has it.
 func (s *Sink) put(chunk []byte) error {
 	e := entry{hash: HashOf(chunk), length: len(chunk)}
 	s.meta.Size += int64(len(chunk))
@@ -104,7 +103,7 @@ func (s *Sink) append(p []byte) error {
 	return s.file.Sync()
 }
 
-// reuse returns where a chunk lies that an older file has.
+// reuse returns the place of a chunk in an older file; false if the chunk must be written.
 func (s *Sink) reuse(hash Hash, length int) (place, bool) {
 	if s.base == nil {
 		return 0, false
@@ -126,10 +125,9 @@ func (s *Sink) reuse(hash Hash, length int) (place, bool) {
 	return placeAt(*number, at.offset()), true
 }
 
-// Close makes the snapshot durable and then visible, reports its boundary, and
-// removes older ones. When it fails nothing is listed, though a file that only
-// its boundary was missing may be found when the store is opened again. Closing
-// twice, or after Cancel, does nothing.
+// Close makes the snapshot durable and then visible, reports its boundary, and removes older ones. After an error
+// nothing is listed. A file that lacked only its boundary may be found when the store is opened again. A second Close,
+// or one after Cancel, does nothing.
 func (s *Sink) Close() error {
 	if s.done {
 		return nil
@@ -156,7 +154,7 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// whole refuses what has arrived if raft meant something else.
+// whole returns an error if raft did not write all bytes of Arrival.Ready.
 func (s *Sink) whole() error {
 	if len(s.sign) > 0 {
 		return errors.New("it was not taken")
@@ -164,7 +162,7 @@ func (s *Sink) whole() error {
 	return nil
 }
 
-// complete writes what follows the chunks and syncs.
+// complete writes the list, meta and the trailer, and syncs.
 func (s *Sink) complete() error {
 	s.meta.listAt, s.meta.ListLen, s.meta.ListHash = s.at, int64(len(s.list)), xxh3.Hash(s.list)
 	b, err := s.meta.ending()
@@ -191,7 +189,7 @@ func (s *Sink) complete() error {
 	return s.file.Sync()
 }
 
-// Cancel throws the snapshot away, but for what has arrived.
+// Cancel removes the unfinished snapshot. Chunks that arrived from another node stay for the next attempt.
 func (s *Sink) Cancel() error {
 	if s.done {
 		return nil

@@ -29,67 +29,67 @@ const (
 	badSuffix = ".bad"
 )
 
-// Config says where a group's snapshots lie.
+// Config describes where and how a group's snapshots are stored.
 type Config struct {
 	FS     fs.FS
-	Dir    string // made if missing; holds nothing else
+	Dir    string // made if missing; must hold nothing else
 	Retain int    // snapshots kept; default 2
-	// Owner is whose snapshots these are. A file that has another one is as good as damaged.
+	// Owner identifies the owner of the snapshots. A file with another owner counts as damaged.
 	Owner  string
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
-	Count  *Counts      // nil: nothing is counted; may be that of several stores
-	// SyncBytes is after how many bytes of a snapshot a part of it is synced; default 8 MiB.
+	Count  *Counts      // nil: nothing is counted; several stores may share one
+	// SyncBytes is after how many written bytes a part of a snapshot is synced; default 8 MiB.
 	SyncBytes int64
-	// Files is how many older files a snapshot takes chunks from at most; default 15, which is also the most.
+	// Files is how many older files a snapshot may take chunks from; default 15, which is also the most.
 	Files int
 
-	// OnBoundary gets the end of a snapshot when it is durable and before raft can see it. When a store is opened, it
-	// gets the end of its newest one. (*wal.Group).SetBoundary is made for it. Its error is Close's, or Open's.
+	// OnBoundary receives the end of a snapshot after it is durable and before raft can see it. When a store is opened,
+	// it receives the end of its newest snapshot. It is usually (*wal.Group).SetBoundary. Its error is returned by
+	// Close or Open.
 	OnBoundary func(index, term uint64) error
-	// Continues says that the log continues from a snapshot that ends at an index. If it does not continue from an
-	// older snapshot, that one can take the place of no other, and makes room before the next is written. Nil: all are
+	// Continues reports whether the log continues from a snapshot that ends at this index. An older snapshot from which
+	// the log does not continue cannot replace a newer one, and is removed before the next is written. Nil: all are
 	// kept.
 	Continues func(index uint64) bool
-	// OnDamage is called when a snapshot was set aside, so that another should be taken. It must not wait. Nil: it is
+	// OnDamage is called when a snapshot was set aside, so that a new one can be taken. It must not block. Nil: it is
 	// not called.
 	OnDamage func()
 }
 
-// Counts are bytes of snapshots that were taken or installed: of files written, and of chunks that older files had.
+// Counts counts bytes of snapshots that were taken or installed: bytes of files written, and of chunks that older files
+// had.
 type Counts struct {
 	Written, Reused atomic.Uint64
 }
 
-// Store is the snapshots of one raft group. It implements raft.SnapshotStore and
-// may be used from any goroutine.
+// Store holds the snapshots of one raft group. It implements raft.SnapshotStore and is safe for concurrent use.
 type Store struct {
 	cfg Config
 
 	mu       sync.Mutex        // guards what follows; never held across a call to the disk
 	listed   []listed          // newest first
-	count    uint64            // of the last name given
+	count    uint64            // of the last name assigned
 	files    map[string]int64  // the length of every file that is a snapshot or has chunks of one
-	sinks    map[*Sink][]piece // what snapshots being written build on
+	sinks    map[*Sink][]piece // the files on which unfinished snapshots are built
 	damages  int               // how often a damaged chunk was found
-	arriving bool              // the file of what arrives is in use
-	ready    *Arrival          // all of it is here, and raft may take it
+	arriving bool              // the file of the arriving snapshot is in use
+	ready    *Arrival          // a snapshot that arrived completely, for raft to take
 }
 
-// listed is a snapshot that can be opened, as far as one knows.
+// listed is a snapshot that is not known to be damaged.
 type listed struct {
 	id    string
 	count uint64
 	meta  *meta
-	sound bool // all of it was written or read by this process, and no damage was found since: another may be built on it
+	sound bool // this process wrote or read all of it and found no damage since: another may be built on it
 }
 
 var _ raft.SnapshotStore = (*Store)(nil)
 
-// Open finds a group's snapshots and removes what unfinished ones left. A file
-// of a newer format is proto.ErrNewerVersion; one that is damaged is set aside
-// under a name that ends in .bad, and logged. If the log does not reach back to
-// what is left (see wal.Group.Continues), the replica is lost and must be rebuilt.
+// Open finds a group's snapshots and removes the files of unfinished ones. A file of a newer format is
+// proto.ErrNewerVersion. A damaged file is logged and set aside under a name that ends in .bad. If the log does not
+// reach back to the remaining snapshots (see wal.Group.Continues), the replica is lost and must be rebuilt.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Retain == 0 {
 		cfg.Retain = 2
@@ -148,7 +148,7 @@ func (s *Store) scan() error {
 		id, _ := strings.CutSuffix(info.Name, suffix)
 		count, ok := parseID(id)
 		if !ok || id == info.Name {
-			continue // not ours
+			continue // another kind of file
 		}
 		s.files[id], s.count = info.Size, max(s.count, count)
 		switch m, err := s.describe(id); {
@@ -161,13 +161,13 @@ func (s *Store) scan() error {
 		}
 	}
 	s.list(found, damaged)
-	// A rename may have been seen that is not durable yet.
+	// A rename may be visible that is not durable yet.
 	return s.cfg.FS.SyncDir(s.cfg.Dir)
 }
 
-// list takes the snapshots among the files found, which are those that have all that they name. A file that lacks some,
-// and is older than one that does not, was a snapshot once and may hold chunks; one that is newer has been damaged, as
-// those have that do not say what they are.
+// list lists the snapshots among the files found: those whose named files all exist. An incomplete file that is older
+// than a complete one was a snapshot before, and may hold chunks. An incomplete file that is newer is damaged, and so
+// are files that do not describe themselves.
 func (s *Store) list(found []listed, damaged map[string]error) {
 	sortListed(found)
 	for _, l := range found {
@@ -183,7 +183,7 @@ func (s *Store) list(found []listed, damaged map[string]error) {
 	}
 }
 
-// missing returns a file that a snapshot names and that is not there as it was; "" if all are.
+// missing returns a file that a snapshot names and that is missing or has another length; "" if there is none.
 func (s *Store) missing(m *meta) string {
 	for _, p := range m.Files {
 		if size, ok := s.files[p.ID]; !ok || size != p.Size {
@@ -193,7 +193,7 @@ func (s *Store) missing(m *meta) string {
 	return ""
 }
 
-// parseID returns what is counted in the name of a snapshot.
+// parseID returns the count in the name of a snapshot.
 func parseID(id string) (count uint64, ok bool) {
 	var index, term uint64
 	n, _ := fmt.Sscanf(id, "%d-%d-%d", &index, &term, &count)
@@ -226,8 +226,8 @@ func sortListed(l []listed) {
 	})
 }
 
-// quarantine sets a damaged snapshot aside. Its file keeps its name if others have chunks there. What they share may be
-// what is damaged, so nothing is built on them before they have been read.
+// quarantine sets a damaged snapshot aside. Its file keeps its name if other snapshots have chunks in it. The damage
+// may be in a shared chunk, so no snapshot is built on them until they have been read.
 func (s *Store) quarantine(id string, why error) {
 	s.cfg.Logger.Error("set a damaged snapshot aside", "id", id, "error", why)
 	if s.cfg.OnDamage != nil {
@@ -245,8 +245,8 @@ func (s *Store) quarantine(id string, why error) {
 	}
 }
 
-// keepBad removes the damaged files that were set aside before this one. Otherwise a disk that damages one after the
-// other would be filled.
+// keepBad removes damaged files that were set aside before this one. Otherwise they could fill a disk that damages one
+// after the other.
 func (s *Store) keepBad(id string) error {
 	infos, err := s.cfg.FS.ReadDir(s.cfg.Dir)
 	if err != nil {
@@ -260,7 +260,7 @@ func (s *Store) keepBad(id string) error {
 	return err
 }
 
-// condemn takes a snapshot off the list, and says whether others name its file.
+// condemn removes a snapshot from the list, and reports whether other snapshots name its file.
 func (s *Store) condemn(id string) (named bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +277,7 @@ func (s *Store) condemn(id string) (named bool) {
 	return named
 }
 
-// vouch notes that a snapshot was read to its end.
+// vouch marks a snapshot as sound after it was read completely.
 func (s *Store) vouch(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,8 +309,8 @@ func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	return metas, nil
 }
 
-// Open returns a snapshot's content, a *Content, which is verified as it is read. One whose list is damaged or that
-// lacks a file is set aside and is proto.ErrCorrupt.
+// Open returns a snapshot's content, a *Content, which is verified as it is read. If the list is damaged or a file is
+// missing, the snapshot is set aside and the error is proto.ErrCorrupt.
 func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	if _, ok := parseID(id); !ok {
 		return nil, nil, fmt.Errorf("open snapshot %q: %w", id, iofs.ErrNotExist)
@@ -325,8 +325,8 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return m.raft(id), c, nil
 }
 
-// Create starts a snapshot of the state up to index, an entry of term. If all of it has arrived, that is taken: see
-// Arrival.Ready.
+// Create starts a snapshot of the state up to index, an entry of term. If all of it has arrived from another node, the
+// arrived one is used: see Arrival.Ready.
 func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {
@@ -346,7 +346,7 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configu
 	return k, nil
 }
 
-// begin makes the file of a snapshot.
+// begin creates the file of a snapshot.
 func (s *Store) begin(index, term uint64) (_ *Sink, err error) {
 	s.makeRoom()
 	k := s.register(index, term)
@@ -370,7 +370,7 @@ func (s *Store) begin(index, term uint64) (_ *Sink, err error) {
 	return k, nil
 }
 
-// register numbers a file, so that two snapshots of one index have two names.
+// register assigns a number to a snapshot, so that two snapshots of one index have different names.
 func (s *Store) register(index, term uint64) *Sink {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,7 +380,7 @@ func (s *Store) register(index, term uint64) *Sink {
 	return k
 }
 
-// forget lets go of the files that a snapshot was built on.
+// forget releases the files on which a snapshot was built.
 func (s *Store) forget(k *Sink) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,7 +390,7 @@ func (s *Store) forget(k *Sink) {
 	}
 }
 
-// publish gives a synced file its name, reports it and removes older ones.
+// publish renames a synced file to its final name, reports the boundary and removes older files.
 func (s *Store) publish(k *Sink) error {
 	if err := s.grounded(k); err != nil {
 		return err
@@ -424,7 +424,7 @@ func (s *Store) publish(k *Sink) error {
 	return nil
 }
 
-// grounded refuses a snapshot that may have been built on something damaged.
+// grounded returns an error for a snapshot that may have been built on damaged chunks.
 func (s *Store) grounded(k *Sink) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,7 +434,7 @@ func (s *Store) grounded(k *Sink) error {
 	return nil
 }
 
-// add lists a new snapshot and returns the files that none needs any more.
+// add lists a new snapshot and returns the files that no snapshot needs any more.
 func (s *Store) add(k *Sink) (unneeded []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -445,7 +445,7 @@ func (s *Store) add(k *Sink) (unneeded []string) {
 	return s.unneeded()
 }
 
-// makeRoom removes older snapshots from which the log does not go on.
+// makeRoom removes older snapshots from which the log does not continue.
 func (s *Store) makeRoom() {
 	if s.cfg.Continues == nil {
 		return
@@ -493,7 +493,7 @@ func (s *Store) unneeded() (unneeded []string) {
 	return unneeded
 }
 
-// reap removes files. One that cannot be removed is tried again after the next snapshot.
+// reap removes files. A file that cannot be removed is tried again after the next snapshot.
 func (s *Store) reap(unneeded []string) {
 	for _, id := range unneeded {
 		err := s.hit("snap.remove")

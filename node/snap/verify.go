@@ -9,7 +9,7 @@ import (
 )
 
 // Verify reads the newest snapshot. wait is called before each chunk with its length; its error ends the reading and is
-// returned. Damage sets the snapshot aside, as for every reader, and is proto.ErrCorrupt.
+// returned. If the snapshot is damaged, Verify returns proto.ErrCorrupt, and the snapshot is set aside.
 func (s *Store) Verify(wait func(bytes int) error) (err error) {
 	metas, err := s.List()
 	if err != nil || len(metas) == 0 {

@@ -8,13 +8,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Address makes the ServerAddress of a replica: "<node>/<replica id>". It never
-// holds an IP address, so that a node that comes back elsewhere strands nothing.
+// Address makes the ServerAddress of a replica: "<node>/<replica id>". It holds no IP address, so it stays valid when a
+// node restarts at another address.
 func Address(node string, replica uint64) raft.ServerAddress {
 	return raft.ServerAddress(node + "/" + strconv.FormatUint(replica, 10))
 }
 
-// ParseAddress takes a ServerAddress apart.
+// ParseAddress splits a ServerAddress into the node's name and the replica id.
 func ParseAddress(a raft.ServerAddress) (node string, replica uint64, err error) {
 	node, id, ok := strings.Cut(string(a), "/")
 	if ok && node != "" {

@@ -2,7 +2,7 @@ package transport
 
 import "sync"
 
-// budget hands out bytes, first come, first served.
+// budget is a pool of bytes; waiting claims are served in order.
 type budget struct {
 	mu      sync.Mutex // guards what follows
 	free    int
@@ -11,7 +11,7 @@ type budget struct {
 
 type claim struct {
 	n     int
-	given chan struct{} // closed when the bytes are the claimer's
+	given chan struct{} // closed when the claim has its bytes
 }
 
 // acquire takes n bytes at once, or returns a claim to wait for.
@@ -27,7 +27,7 @@ func (b *budget) acquire(n int) *claim {
 	return c
 }
 
-// cancel gives a claim up, whether or not it was given.
+// cancel gives up a claim, and releases its bytes if it already has them.
 func (b *budget) cancel(c *claim) {
 	b.mu.Lock()
 	for i, w := range b.waiting {
@@ -42,7 +42,7 @@ func (b *budget) cancel(c *claim) {
 	b.release(c.n)
 }
 
-// release gives n bytes back.
+// release returns n bytes to the budget.
 func (b *budget) release(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// call is one request on its way, and the wait for its answer.
+// call is one request under way and its answer.
 type call struct {
 	message
 	id    uint64
 	reply []byte        // the answer's payload, set before done
-	err   error         // why there will be none, set before done
+	err   error         // why there is no answer, set before done
 	done  chan struct{} // gets a token when reply or err is set
 	timer *time.Timer   // the caller's deadline
 }
@@ -31,7 +31,7 @@ func (m *Mux) newCall(timeout time.Duration) *call {
 	return c
 }
 
-// freeCall gives a call back that no other goroutine holds any more.
+// freeCall returns a call to the pool. No other goroutine may hold it.
 func (m *Mux) freeCall(c *call) {
 	c.timer.Stop()
 	c.err = nil
@@ -40,7 +40,7 @@ func (m *Mux) freeCall(c *call) {
 	}
 }
 
-// link is one outgoing stream: what is queued for it and what waits for answers.
+// link is one outgoing stream: its queue, and the calls that wait for answers.
 type link struct {
 	stream grpc.ClientStream
 	out    *outbox
@@ -54,8 +54,7 @@ func newLink(stream grpc.ClientStream, coalesce time.Duration) *link {
 	return &link{stream: stream, out: newOutbox(coalesce), pending: map[uint64]*call{}}
 }
 
-// send queues a call's message. From here on the call ends with a token in done,
-// unless forget takes it back.
+// send queues a call's message. After that the call ends with a token in done, unless forget removes it first.
 func (l *link) send(c *call, lazy bool) error {
 	l.mu.Lock()
 	if l.err != nil {
@@ -70,7 +69,7 @@ func (l *link) send(c *call, lazy bool) error {
 	return nil
 }
 
-// forget gives up on a call; false if its answer is just arriving.
+// forget gives up on a call; it returns false if the answer is arriving at this moment.
 func (l *link) forget(c *call) bool {
 	l.mu.Lock()
 	_, waits := l.pending[c.id]
@@ -82,7 +81,7 @@ func (l *link) forget(c *call) bool {
 	return waits
 }
 
-// answered hands an answer to its call; one that comes too late finds none.
+// answered passes an answer to its call. An answer that is too late finds no call and is dropped.
 func (l *link) answered(payload []byte) error {
 	id, n := binary.Uvarint(payload)
 	if n <= 0 {
@@ -99,7 +98,7 @@ func (l *link) answered(payload []byte) error {
 	return nil
 }
 
-// fail ends all calls with err, and all to come.
+// fail ends all calls with err, and refuses later ones.
 func (l *link) fail(err error) {
 	l.mu.Lock()
 	l.err = err

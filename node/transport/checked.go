@@ -19,18 +19,18 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// A connection in the clear between nodes is checked: it carries what gRPC says in records, and nothing of a record is
-// handed on before its checksum is right. TLS does the same with records of its own.
+// A connection without TLS between nodes is checked: it carries the bytes of gRPC in records, and delivers no byte of a
+// record before its checksum was verified. TLS does the same with its own records.
 //
 //	client   preface              server   preface, then records both ways
 //	preface  24 bytes, as many as the preface of HTTP/2, which it replaces
 //	record   length 4  sum of the payload 4  sum of these eight 4  payload[length]      little-endian, CRC-32C
 //
-// The sum of the head is there so that no reader waits for what a damaged length promises.
+// The checksum of the head ensures that no reader waits for the bytes of a damaged length.
 //
-// A server of an older build does not know this preface: it answers with the settings of HTTP/2 and hangs up. The
-// client dials it again, without. A damaged preface does not make a server look old: a server that knows the preface
-// answers nothing to what has half the bytes of one. gRPC reads all else, and may refuse it.
+// A server of an older build does not know this preface: it answers with HTTP/2 settings and closes the connection. The
+// client then dials again, without the preface. A damaged preface does not make a server look old: a server that knows
+// the preface does not answer if at least half the bytes match. All else is left to gRPC, which may refuse it.
 const (
 	checkedPreface = "EBB CHECKED CONNECTION 1"
 
@@ -47,19 +47,19 @@ var (
 	errNoChecksums = errors.New("the other end speaks HTTP/2 and knows no checksums")
 )
 
-// Checks checks the connections of a node.
+// Checks verifies the connections of a node, and counts damaged ones.
 type Checks struct {
 	logger  *slog.Logger
 	damaged atomic.Uint64
 }
 
-// NewChecks returns checks that tell a logger what they find.
+// NewChecks returns Checks that log closed connections.
 func NewChecks(logger *slog.Logger) *Checks { return &Checks{logger: logger} }
 
-// Damaged is how many connections were closed because something on them had another checksum.
+// Damaged returns how many connections were closed because of a wrong checksum.
 func (c *Checks) Damaged() uint64 { return c.damaged.Load() }
 
-// Dial opens a connection to another node and has it checked, if the other node knows how.
+// Dial opens a connection to another node with dial. The connection is checked if the other node supports it.
 func (c *Checks) Dial(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Checks) Dial(ctx context.Context, dial func(context.Context) (net.Conn,
 	return nil, fmt.Errorf("greet %s: %w", conn.RemoteAddr(), err)
 }
 
-// exchangePreface writes the preface and waits for that of the other end.
+// exchangePreface writes the preface and waits for the other end's preface.
 func exchangePreface(conn net.Conn) error {
 	if _, err := io.WriteString(conn, checkedPreface); err != nil {
 		return err
@@ -102,8 +102,8 @@ func exchangePreface(conn net.Conn) error {
 	return nil
 }
 
-// Credentials are those of a server in the clear: it hears nodes, whose connections are checked, and clients and older
-// nodes, whose are not.
+// Credentials returns the credentials of a server without TLS. Connections of nodes are checked; those of clients and
+// older nodes are not.
 func (c *Checks) Credentials() credentials.TransportCredentials {
 	return checkedCredentials{insecure.NewCredentials(), c}
 }
@@ -127,7 +127,7 @@ func (s checkedCredentials) Clone() credentials.TransportCredentials {
 	return checkedCredentials{s.TransportCredentials.Clone(), s.checks}
 }
 
-// accept reads the preface of a connection, if it has one.
+// accept reads the first bytes of a connection. A connection that begins with the preface is checked.
 func (c *Checks) accept(conn net.Conn) (net.Conn, error) {
 	var first [len(checkedPreface)]byte
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
@@ -143,7 +143,7 @@ func (c *Checks) accept(conn net.Conn) (net.Conn, error) {
 	return &begun{Conn: conn, first: first[:]}, nil
 }
 
-// prefaceMatch returns how many bytes are those of the preface.
+// prefaceMatch returns how many bytes match the preface.
 func prefaceMatch(first [len(checkedPreface)]byte) (n int) {
 	for i := range first {
 		if first[i] == checkedPreface[i] {
@@ -153,7 +153,7 @@ func prefaceMatch(first [len(checkedPreface)]byte) (n int) {
 	return n
 }
 
-// begun is a connection whose first bytes were read.
+// begun is a connection whose first bytes were already read.
 type begun struct {
 	net.Conn
 	first []byte
@@ -169,13 +169,13 @@ func (b *begun) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// checkedConn is a connection behind its greeting.
+// checkedConn is a connection after the exchange of prefaces.
 type checkedConn struct {
 	net.Conn
 	checks *Checks
 
-	in   *bufio.Reader // of one reader
-	left int           // of a record's payload, which is in the buffer and was checked
+	in   *bufio.Reader // used by one reader only
+	left int           // bytes of the record's payload in the buffer that are verified and not read yet
 	err  error         // sticky
 
 	mu  sync.Mutex // guards what follows
@@ -201,7 +201,7 @@ func (c *checkedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next waits for a record and checks it.
+// next waits for a record and verifies its checksum.
 func (c *checkedConn) next() error {
 	head, err := c.in.Peek(recordHead)
 	if err != nil {
@@ -226,7 +226,7 @@ func (c *checkedConn) next() error {
 	return err
 }
 
-// cutOff is the error of a connection that ends, perhaps amid a record.
+// cutOff returns the error of a connection that ended, possibly inside a record.
 func cutOff(err error, amid bool) error {
 	if amid && errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -234,7 +234,7 @@ func cutOff(err error, amid bool) error {
 	return err
 }
 
-// damage ends a connection on which a bit was inverted.
+// damage closes a connection after a wrong checksum.
 func (c *checkedConn) damage(what string, got, want uint32) error {
 	c.checks.damaged.Add(1)
 	return c.broken(proto.ErrUnreachable.Errorf("connection with %s: %s has the checksum %08x and says %08x: it was damaged on its way", c.RemoteAddr(), what, got, want))

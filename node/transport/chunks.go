@@ -13,35 +13,35 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Listed is a snapshot that says what chunks it has, before they are read. What InstallSnapshot is given is one, unless
-// it comes from elsewhere than a snap.Store.
+// Listed is a snapshot that can list its chunks before they are read. The data given to InstallSnapshot is Listed,
+// unless it comes from elsewhere than a snap.Store.
 type Listed interface {
 	Items() []snap.Item
-	// Next returns the next chunk, good until the next call, and Skip leaves it out.
+	// Next returns the next chunk, valid until the next call, and Skip skips it.
 	Next() ([]byte, error)
 	Skip() error
 }
 
 var _ Listed = (*snap.Content)(nil)
 
-// Shelf is where the chunks of snapshots arrive, before Raft learns of them.
+// Shelf receives the chunks of snapshots before Raft processes the snapshot.
 type Shelf interface {
-	// Arrive begins a snapshot of these chunks, or continues one.
+	// Arrive begins a snapshot of these chunks, or continues an interrupted one.
 	Arrive(index, term uint64, items []snap.Item) (Arrival, error)
 }
 
-// Arrival is a snapshot that arrives.
+// Arrival is a snapshot that is being received.
 type Arrival interface {
-	// Has says whether a chunk is here, and Put takes the first one that is not.
+	// Has reports whether a chunk is already here, and Put stores the first missing one.
 	Has(i int) bool
 	Put(chunk []byte) error
-	// Ready is called when all are here. It returns what Raft is to be given in place of the content.
+	// Ready is called when all chunks are here. It returns the bytes that Raft gets in place of the content.
 	Ready(ctx context.Context) ([]byte, error)
-	// Close lets go of the snapshot, whatever has become of it.
+	// Close releases the snapshot, whether or not it was received.
 	Close() error
 }
 
-// A list goes before the request, in frames of many items, and the answer says which of them are wanted:
+// The sender sends the list before the request, in frames of many items. The receiver answers which items it wants:
 //
 //	list   more(1) { hash 20 | length }
 //	want   more(1) { skip | take }          runs of items
@@ -64,10 +64,10 @@ func appendList(b []byte, items []snap.Item) (out []byte, n int) {
 	return finish(b, at, kindList), n
 }
 
-// itemsMax is as many as a snapshot of 48 GB has.
+// itemsMax bounds the items of a snapshot; a snapshot of 48 GB has about as many.
 const itemsMax = 1 << 24
 
-// decodeList adds the items of a frame to those before.
+// decodeList appends the items of a frame to items.
 func decodeList(payload []byte, items []snap.Item) (_ []snap.Item, more bool, err error) {
 	f := fields{b: payload}
 	more = f.flag()
@@ -86,7 +86,7 @@ func decodeList(payload []byte, items []snap.Item) (_ []snap.Item, more bool, er
 	return items, more, nil
 }
 
-// appendWant encodes runs of items that are wanted from one on, as far as fits into a frame, and returns where it ends.
+// appendWant encodes runs of skipped and wanted items, beginning at from. It returns where the frame is full, or to.
 func appendWant(b []byte, from, to int, has func(i int) bool) (out []byte, end int) {
 	b, at := begin(b)
 	b = append(b, 0)
@@ -105,7 +105,8 @@ func appendWant(b []byte, from, to int, has func(i int) bool) (out []byte, end i
 	return finish(b, at, kindWant), end
 }
 
-// decodeWant tells of the runs of a frame, of so many items that begin at from.
+// decodeWant decodes a frame and calls run for each of its runs; the first one begins at from, and there are so many
+// items in all.
 func decodeWant(payload []byte, from, items int, run func(wanted bool, n int) error) (end int, more bool, err error) {
 	f := fields{b: payload}
 	more, end = f.flag(), from
@@ -137,16 +138,16 @@ func (o *outgoing) list(items []snap.Item) error {
 	return nil
 }
 
-// wanted hears which chunks of a snapshot the other side does not have, and sends them.
+// wanted receives which chunks of a snapshot the other side lacks, and sends these.
 func (o *outgoing) wanted(data Listed, items []snap.Item) (size int64, err error) {
 	c := &sending{to: o, data: data}
-	o.stall.Reset(o.group.mux.cfg.InstallTimeout) // it looks through what it has
+	o.stall.Reset(o.group.mux.cfg.InstallTimeout) // the other side checks which chunks it has
 	for at, more := 0, true; more; {
 		runs, err := o.receive(kindWant)
 		if err != nil {
 			return 0, err
 		}
-		c.runs = append(c.runs, runs) // they come all before the first chunk goes
+		c.runs = append(c.runs, runs) // all of them arrive before the first chunk is sent
 		if at, more, err = decodeWant(runs, at, len(items), func(bool, int) error { return nil }); err != nil {
 			return 0, err
 		}
@@ -154,7 +155,7 @@ func (o *outgoing) wanted(data Listed, items []snap.Item) (size int64, err error
 	return c.all(items)
 }
 
-// receive waits for a message of a kind.
+// receive waits for a message of one kind.
 func (o *outgoing) receive(want kind) ([]byte, error) {
 	var f frame
 	defer f.free()
@@ -179,11 +180,11 @@ func (o *outgoing) receive(want kind) ([]byte, error) {
 	}
 }
 
-// sending is chunks on their way.
+// sending is the chunks of a snapshot that is being sent.
 type sending struct {
 	to    *outgoing
 	data  Listed
-	runs  [][]byte // payloads that say what is wanted
+	runs  [][]byte // payloads of the want messages
 	frame []byte
 	size  int64
 }
@@ -209,7 +210,7 @@ func (c *sending) all(items []snap.Item) (int64, error) {
 	return c.size, c.flush()
 }
 
-// one sends a chunk, or leaves it out.
+// one sends a chunk, or skips it if it is not wanted.
 func (c *sending) one(wanted bool, length uint32, count *installMetrics) error {
 	if !wanted {
 		count.skipped.Add(uint64(length))
@@ -242,7 +243,7 @@ func (c *sending) flush() error {
 	return err
 }
 
-// fetch has the chunks of a snapshot arrive on a shelf, and returns what Raft is to be given of it.
+// fetch receives the chunks of a snapshot on a shelf, and returns the bytes for Raft.
 func (a *arriving) fetch(shelf Shelf, st *started) (Arrival, []byte, error) {
 	to, err := shelf.Arrive(st.command.LastLogIndex, st.command.LastLogTerm, st.items)
 	if err != nil {
@@ -256,7 +257,7 @@ func (a *arriving) fetch(shelf Shelf, st *started) (Arrival, []byte, error) {
 	return to, sign, nil
 }
 
-// ask says what is missing.
+// ask requests the missing items.
 func (a *arriving) ask(items int, has func(i int) bool) error {
 	for at, more := 0, true; more; more = at < items {
 		var b []byte
@@ -268,7 +269,7 @@ func (a *arriving) ask(items int, has func(i int) bool) error {
 	return nil
 }
 
-// store asks for what is missing, and takes it.
+// store requests the missing items, and stores them as they arrive.
 func (a *arriving) store(to Arrival, items []snap.Item) ([]byte, error) {
 	if err := a.ask(len(items), to.Has); err != nil {
 		return nil, err
@@ -296,7 +297,7 @@ func (a *arriving) store(to Arrival, items []snap.Item) ([]byte, error) {
 	}
 }
 
-// put takes a frame of chunks of these lengths, and returns those that are to come; done, if it is the end.
+// put stores a frame of chunks with these lengths, and returns the lengths still to come; done is true at the end.
 func (a *arriving) put(to Arrival, wanted []uint32, f *frame) (left []uint32, done bool, err error) {
 	k, payload, rest, err := nextMessage(f.body)
 	switch {
@@ -321,20 +322,20 @@ func (a *arriving) put(to Arrival, wanted []uint32, f *frame) (left []uint32, do
 	return wanted, false, nil
 }
 
-// installMetrics counts the snapshots of a node on their way.
+// installMetrics counts the snapshots that a node sends and receives.
 type installMetrics struct {
 	sent, skipped atomic.Uint64 // bytes of chunks
 	out, in       atomic.Int64  // streams
 }
 
-// Installs are snapshots to and from other nodes.
+// Installs are counts of the snapshots sent to and received from other nodes.
 type Installs struct {
-	Sent, Skipped uint64        // bytes of chunks that went to others, and of those that they had
+	Sent, Skipped uint64        // bytes of chunks sent, and of chunks that the receivers already had
 	Out, In       int64         // under way
-	Waited        time.Duration // of all that went to others, for Config.SnapshotRate
+	Waited        time.Duration // time that sent snapshots waited for Config.SnapshotRate, in total
 }
 
-// Installs returns what has come and gone.
+// Installs returns the counts since the Mux was made, and the streams under way.
 func (m *Mux) Installs() Installs {
 	i := &m.installs
 	return Installs{Sent: i.sent.Load(), Skipped: i.skipped.Load(), Out: i.out.Load(), In: i.in.Load(), Waited: time.Duration(m.pace.waited.Load())}

@@ -7,21 +7,20 @@ import (
 )
 
 const (
-	// clockSamples is from how many of the last samples the best is taken.
+	// clockSamples is how many last samples are kept; the best of them is used.
 	clockSamples = 3
-	// clockFresh is how long a sample is good for.
+	// clockFresh is how long a sample is valid.
 	clockFresh = 10 * time.Second
-	// anytime is when samples may have been asked for where no jump matters.
+	// anytime, as the earliest time of a sample, accepts every sample: for callers that ignore clock jumps.
 	anytime = time.Duration(math.MinInt64)
 )
 
-// clock is what we know of a peer's wall clock.
+// clock is what this node knows about a peer's wall clock.
 //
-// A sample says what the peer's clock showed at a moment of our monotonic clock, so that a jump of our own wall clock
-// shows in Offset at once. While our machine stands still (suspended, its virtual machine paused), our monotonic clock
-// does too: old samples know nothing of that time. If our wall clock is set right when the machine runs again, that is
-// a jump, and a caller that needs to be sure asks for samples since. If it is not, nothing here tells until the peer is
-// heard again.
+// A sample pairs the peer's wall clock with a moment of our monotonic clock, so a jump of our own wall clock shows in
+// the offset at once. While our machine is suspended, our monotonic clock stops too, so old samples do not include that
+// time. If our wall clock is corrected when the machine resumes, that is a jump; a caller that must be sure asks for
+// samples since then. If it is not corrected, the error shows only when the peer's next sample arrives.
 type clock struct {
 	mu      sync.Mutex // guards what follows
 	samples [clockSamples]clockSample
@@ -29,15 +28,15 @@ type clock struct {
 }
 
 type clockSample struct {
-	sent time.Duration // our monotonic time, when we asked
-	at   time.Duration // and when the answer was here
+	sent time.Duration // our monotonic time when we sent the ping
+	at   time.Duration // our monotonic time when the answer arrived
 	wall int64         // the peer's wall clock then, µs since the Unix epoch
 	rtt  time.Duration
 	set  bool
 }
 
-// sample takes a pong that arrived at now. The peer's clock is taken to have
-// been read in the middle of the round trip; what the peer held is not part of it.
+// sample takes a pong that arrived at now. It assumes that the peer read its clock in the middle of the round trip; the
+// time that the peer held the ping is not part of the round trip.
 func (c *clock) sample(now time.Duration, p *pong) {
 	rtt := now - p.sent - p.held
 	if rtt < 0 {
@@ -49,10 +48,9 @@ func (c *clock) sample(now time.Duration, p *pong) {
 	c.next = (c.next + 1) % clockSamples
 }
 
-// offset returns how far the peer's clock is ahead of wall, our clock at the
-// monotonic time now; ok is false without a fresh sample that was asked for since
-// then. The sample with the shortest round trip is the best: its error is at most
-// half of that.
+// offset returns how far the peer's clock is ahead of wall, our wall clock at the monotonic time now. ok is false if
+// there is no fresh sample whose ping was sent at or after since. It uses the sample with the shortest round trip: the
+// error is at most half of that.
 func (c *clock) offset(now time.Duration, wall time.Time, since time.Duration) (ahead, rtt time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,69 +17,63 @@ import (
 // FrameBytesMax bounds the body of every frame on every stream.
 const FrameBytesMax = 512 << 10
 
-// EntryBytesMax bounds the data of an entry: a longer one fits into no frame, alone as it may be, and would never reach
-// a follower.
+// EntryBytesMax bounds the data of an entry. A longer entry does not fit into a frame, so it would never reach a
+// follower.
 const EntryBytesMax = FrameBytesMax - requestHead - logOverhead
 
-// Config says who this node is and how it reaches the others. Node and Dial
-// must be set; everything else has a default.
+// Config describes this node and how it reaches the others. Node and Dial must be set; everything else has a default.
 type Config struct {
-	// Node is this node's name, as it stands before the slash of a ServerAddress.
+	// Node is this node's name, the part of a ServerAddress before the slash.
 	Node string
-	// ClusterID returns the cluster this node belongs to, or "" while that is not
-	// known yet. Two nodes that both know refuse each other if they differ.
+	// ClusterID returns this node's cluster, or "" while that is unknown. Two nodes with different known clusters
+	// refuse each other.
 	ClusterID func() string
 	// Dial connects to a node by its name.
 	Dial func(ctx context.Context, node string) (net.Conn, error)
-	// Now is this node's wall clock, for the clock samples. Deadlines and
-	// round trips use Go's monotonic clock.
+	// Now is this node's wall clock, used in clock samples. Deadlines and round trips use Go's monotonic clock.
 	Now func() time.Time
-	// Fail has the failpoints transport.open (a session), transport.ask (a
-	// request is about to leave) and transport.answer (Raft has processed a
-	// request; its answer is lost if the point fails).
+	// Fail has the failpoints transport.open (a session opens), transport.ask (before a request is sent) and
+	// transport.answer (Raft has processed a request; if the point fails, the answer is lost).
 	Fail *fail.Points
-	// RecordContact is called before the first message of a peer's replicas gets to ours. While it fails none does:
-	// each message tries it again. It must return when ctx ends.
+	// RecordContact is called before the first message of a peer's replicas is delivered. While it fails, no message is
+	// delivered, and each message calls it again. It must return when ctx ends.
 	RecordContact func(ctx context.Context, node string) error
-	// Logger gets lines about sessions that come and go.
+	// Logger logs sessions that open and break.
 	Logger *slog.Logger
-	// DialOptions are for every connection to a peer: credentials, above all.
-	// Without any, connections are in the clear.
+	// DialOptions are used for every connection to a peer, above all for credentials. Without them connections are not
+	// encrypted.
 	DialOptions []grpc.DialOption
 
-	// AppendStreams is how many streams to a peer carry log entries.
+	// AppendStreams is how many streams to one peer carry log entries.
 	AppendStreams int
-	// Coalesce is how long a heartbeat, or its answer, waits for others.
+	// Coalesce is how long a heartbeat, or its answer, waits for others to share a frame.
 	Coalesce time.Duration
 	// ControlTimeout is the deadline of heartbeats, votes and TimeoutNow.
 	ControlTimeout time.Duration
-	// AppendTimeout is the deadline of AppendEntries with entries. It should not
-	// be above the election timeout by much: a leadership transfer waits for it.
+	// AppendTimeout is the deadline of AppendEntries with entries. It should be at most slightly above the election
+	// timeout: a leadership transfer waits for it.
 	AppendTimeout time.Duration
-	// ReadIndexTimeout is how long a round of read barriers waits for one peer.
+	// ReadIndexTimeout is how long one round of read barriers waits for one peer.
 	ReadIndexTimeout time.Duration
-	// ReadIndexHedge is how long a round of read barriers goes unanswered before
-	// those that wait for its peer ask the other voters too. A barrier that joins
-	// behind a round in time may wait for two of them.
+	// ReadIndexHedge is how long a round of read barriers may be unanswered before its barriers also ask the other
+	// voters. A barrier that joins behind a round still in time may wait for two of them.
 	ReadIndexHedge time.Duration
-	// ChunkTimeout is how long a snapshot stream may go without progress.
+	// ChunkTimeout is how long a snapshot stream may make no progress.
 	ChunkTimeout time.Duration
-	// SnapshotRate is how many bytes of snapshots go to all peers together in a second; 0 for any number.
-	// Group.Prioritize exempts replicas from it.
+	// SnapshotRate limits the snapshot bytes per second to all peers together; 0 means no limit. Group.Prioritize
+	// exempts replicas from it.
 	SnapshotRate int64
-	// ChunkBytes is how much of a snapshot goes into a frame, 256 KiB at most.
+	// ChunkBytes is the largest part of a snapshot in one frame, 256 KiB at most.
 	ChunkBytes int
-	// InstallTimeout is how long a follower may take from a snapshot's last
-	// byte to its answer.
+	// InstallTimeout is how long a follower may take to answer after the last byte of a snapshot.
 	InstallTimeout time.Duration
 	// DialTimeout bounds one attempt to open a session to a peer.
 	DialTimeout time.Duration
 	// BackoffMin and BackoffMax bound the pause between two attempts.
 	BackoffMin, BackoffMax time.Duration
-	// PingInterval is the time between clock samples, and PingTimeout the silence
-	// after which a session is taken for dead.
+	// PingInterval is the time between clock samples. After PingTimeout without a message a session counts as broken.
 	PingInterval, PingTimeout time.Duration
-	// InFlightBytesMax bounds what is queued for, or not yet answered by, one peer.
+	// InFlightBytesMax bounds the bytes of entries that are queued for one peer or not yet answered by it.
 	InFlightBytesMax int
 }
 

@@ -17,17 +17,17 @@ const bodyTag = 1<<3 | 2
 
 func init() { encoding.RegisterCodecV2(codec{}) }
 
-// buffers is where frames live on their way out, and in when they came in
-// parts. Unlike gRPC's own pools it does not clear what is about to be filled.
+// buffers is the memory of outgoing frames, and of incoming frames that arrived in parts. Unlike gRPC's own pools it
+// does not clear a buffer that is about to be filled.
 var buffers mem.BufferPool = &bufferPool{}
 
-// bufferSizes follow what is sent: a beat of heartbeats, batches of entries, a
-// chunk of a snapshot, a full frame with its head.
+// bufferSizes match what is sent: one round of heartbeats, batches of entries, a chunk of a snapshot, a full frame with
+// its header.
 var bufferSizes = [...]int{2 << 10, 8 << 10, 32 << 10, 128 << 10, chunkBytes + 64, FrameBytesMax + 64}
 
 type bufferPool struct{ pools [len(bufferSizes)]sync.Pool }
 
-// Get returns a buffer of n bytes with anything in them.
+// Get returns a buffer of n bytes with undefined contents.
 func (p *bufferPool) Get(n int) *[]byte {
 	for i, size := range bufferSizes {
 		if n <= size {
@@ -43,24 +43,23 @@ func (p *bufferPool) Get(n int) *[]byte {
 	return &b
 }
 
-// Put takes a buffer back.
+// Put returns a buffer to its pool.
 func (p *bufferPool) Put(b *[]byte) {
 	for i, size := range bufferSizes {
 		if cap(*b) == size {
 			p.pools[i].Put(b)
-			return // it is another's now
+			return // another goroutine may own it now
 		}
 	}
 }
 
-// frame is a Frame message without the copy: gRPC hands its own buffer in, and
-// gets a pooled one out.
+// frame is a Frame message without copies: it takes over gRPC's buffer on receipt, and gives gRPC a pooled one to send.
 type frame struct {
 	buf  mem.Buffer // owned, if set
 	body []byte     // inside buf
 }
 
-// free gives a received frame's memory back; body is gone. A nil frame has none.
+// free releases a received frame's memory; body is invalid after that. It does nothing for a nil frame.
 func (f *frame) free() {
 	if f != nil && f.buf != nil {
 		f.buf.Free()
@@ -78,7 +77,7 @@ func newFrame(size int) *frame {
 	return &frame{buf: mem.NewBuffer(b, buffers), body: (*b)[n : n+size : n+size]}
 }
 
-// codec speaks protobuf's encoding of Frame. Marshal consumes the frame.
+// codec encodes and decodes frame as the protobuf message Frame. Marshal consumes the frame.
 type codec struct{}
 
 func (codec) Name() string { return codecName }

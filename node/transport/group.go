@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// inboxMax is how many requests may wait for one replica's Raft.
+	// inboxMax is how many requests may be queued for one replica's Raft.
 	inboxMax = 128
-	// requestHead is at least what a request is longer than its entries.
+	// requestHead is an upper bound of what a request needs in addition to its entries.
 	requestHead = 8 << 10
 )
 
@@ -29,15 +29,15 @@ type Group struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 
-	shelf       atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they come
+	shelf       atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they arrive
 	prioritized atomic.Pointer[func(replica uint64) bool]
-	witness     atomic.Pointer[Witness]   // nil: what others say of their logs is not remembered
-	past        atomic.Pointer[Applied]   // nil: it is not known
+	witness     atomic.Pointer[Witness]   // nil: the positions of other replicas' logs are not recorded
+	past        atomic.Pointer[Applied]   // nil: the applied index is not known
 	abstains    atomic.Bool               // neither votes nor asks for votes
-	order       atomic.Pointer[pollOrder] // of the voters that a read asked last
+	order       atomic.Pointer[pollOrder] // the voters in the order in which to ask them, as of the last read
 	consumer    chan raft.RPC
 	inbox       chan *request
-	leader      raft.ServerAddress // that sent a request last; of serve's goroutine
+	leader      raft.ServerAddress // the sender of the last request; used only by serve's goroutine
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -62,23 +62,23 @@ func newGroup(m *Mux, id uint32, local raft.ServerAddress, replica uint64) *Grou
 // Consumer returns the channel from which Raft takes requests.
 func (g *Group) Consumer() <-chan raft.RPC { return g.consumer }
 
-// Receive has the chunks of snapshots arrive on a shelf before Raft learns of them.
+// Receive sets the shelf on which the chunks of snapshots arrive before Raft processes them.
 func (g *Group) Receive(shelf Shelf) { g.shelf.Store(&shelf) }
 
-// Prioritize sets the replicas whose snapshots ignore Config.SnapshotRate. The group calls needed before every frame;
-// it must not wait.
+// Prioritize sets which replicas' snapshots ignore Config.SnapshotRate. needed is called before every frame; it must
+// not block.
 func (g *Group) Prioritize(needed func(replica uint64) bool) { g.prioritized.Store(&needed) }
 
-// needed reports whether a replica's snapshot does not wait.
+// needed reports whether snapshots to a replica ignore the rate limit.
 func (g *Group) needed(replica uint64) bool {
 	needed := g.prioritized.Load()
 	return needed != nil && (*needed)(replica)
 }
 
-// Remember has a witness told what other replicas say of their logs.
+// Remember sets the witness that records the log positions of other replicas.
 func (g *Group) Remember(w Witness) { g.witness.Store(&w) }
 
-// Abstain keeps the replica from voting, and from asking for votes, or allows it again.
+// Abstain sets whether the replica abstains: it neither votes nor asks for votes.
 func (g *Group) Abstain(on bool) { g.abstains.Store(on) }
 
 // errAbstains is the refusal of a replica that may lack what it acknowledged.
@@ -96,8 +96,8 @@ func (g *Group) EncodePeer(_ raft.ServerID, addr raft.ServerAddress) []byte { re
 // DecodePeer is the inverse of EncodePeer.
 func (g *Group) DecodePeer(b []byte) raft.ServerAddress { return raft.ServerAddress(b) }
 
-// SetHeartbeatHandler is ignored: a heartbeat that is handled off Raft's main
-// goroutine races with what that goroutine does (hashicorp/raft #695).
+// SetHeartbeatHandler is ignored. A handler outside Raft's main goroutine would race with that goroutine
+// (hashicorp/raft #695).
 func (g *Group) SetHeartbeatHandler(h func(raft.RPC)) {
 	if g.mux.faults.heartbeatFastPath {
 		g.mu.Lock()
@@ -106,8 +106,7 @@ func (g *Group) SetHeartbeatHandler(h func(raft.RPC)) {
 	}
 }
 
-// AppendEntriesPipeline refuses: a rejected append in a pipeline wedges
-// replication (hashicorp/raft #612).
+// AppendEntriesPipeline returns an error: a rejected append in a pipeline blocks replication (hashicorp/raft #612).
 func (g *Group) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
 	if f := g.mux.faults.pipeline; f != nil {
 		return f(g, id, target)
@@ -117,8 +116,8 @@ func (g *Group) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddres
 
 // AppendEntries sends entries, or a heartbeat if there are none.
 //
-// It shortens args.Entries to what fits into a frame: Raft takes the request's
-// last entry for what the follower has then, and sends the rest next.
+// It shortens args.Entries to what fits into a frame. Raft takes the request's last entry as the follower's position,
+// and sends the remaining entries next.
 func (g *Group) AppendEntries(_ raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if g.mux.muted.Load() {
 		return proto.ErrDisk.Errorf("node %s is muted", g.mux.cfg.Node)
@@ -168,15 +167,15 @@ func (g *Group) RequestPreVote(_ raft.ServerID, target raft.ServerAddress, args 
 	return g.ask(target, args, resp, manner{timeout: g.mux.cfg.ControlTimeout})
 }
 
-// TimeoutNow asks the target to start an election, to hand leadership over.
+// TimeoutNow asks the target to start an election at once, for a transfer of leadership.
 func (g *Group) TimeoutNow(_ raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
 	return g.ask(target, args, resp, manner{timeout: g.mux.cfg.ControlTimeout})
 }
 
-// manner is how a request travels.
+// manner is how a request is sent.
 type manner struct {
 	timeout time.Duration
-	lazy    bool // may wait for others
+	lazy    bool // may wait for other messages
 	bulk    bool // on an append stream, within the budget of bytes
 }
 
@@ -199,7 +198,7 @@ func (g *Group) ask(target raft.ServerAddress, command, response any, how manner
 	return nil
 }
 
-// roundTrip returns false for free when the call may still be in a queue.
+// roundTrip sends a command and waits. free is false if the call may still be in a queue.
 func (g *Group) roundTrip(c *call, target raft.ServerAddress, command, response any, how manner) (free bool, err error) {
 	node, replica, err := ParseAddress(target)
 	if err != nil {
@@ -277,13 +276,12 @@ func (g *Group) await(c *call, l *link, node string) (free bool, err error) {
 	if l.forget(c) {
 		return false, err
 	}
-	<-c.done // it is being set at this moment
+	<-c.done // the answer is arriving at this moment
 	return true, c.err
 }
 
-// Close fails this replica's outstanding calls at once and refuses requests to
-// it from now on. Raft calls it at the end of its shutdown; a node that calls
-// it right after Shutdown, before waiting, does not wait for deadlines.
+// Close fails this replica's outstanding calls at once and refuses later requests to it. Raft calls it at the end of
+// its shutdown. A node calls it right after Shutdown, before waiting, so that it does not wait for deadlines.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	g.closed = true
@@ -317,14 +315,13 @@ func (g *Group) refusal() error {
 	return proto.ErrUnreachable.Errorf("replica %d of group %d is closed on node %s", g.replica, g.id, g.mux.cfg.Node)
 }
 
-// serve hands requests to Raft, one after the other, as Raft's main goroutine
-// takes them, and sends its answers.
+// serve passes requests to Raft, one after the other, as Raft's main goroutine takes them, and sends the answers.
 func (g *Group) serve() {
 	for {
 		select {
 		case r := <-g.inbox:
 			if g.mux.mono() > r.expires && !g.mux.faults.noDeadlines {
-				r.discard() // its caller no longer waits
+				r.discard() // the caller no longer waits
 				continue
 			}
 			if g.abstains.Load() && r.isBallot() {
@@ -361,7 +358,7 @@ func (g *Group) process(rpc raft.RPC, responses <-chan raft.RPCResponse) (any, e
 	}
 }
 
-// drain answers what was queued when the replica was closed.
+// drain refuses the requests that were queued when the replica was closed.
 func (g *Group) drain() {
 	for {
 		select {

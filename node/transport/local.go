@@ -8,15 +8,14 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Local hands this replica's Raft a request of its own node, as if a peer had
-// sent it, and returns when it was answered. Raft has no other way to be told
-// to step down, or to ask for votes now.
+// Local passes a request to this replica's Raft as if a peer had sent it, and waits for the answer. Raft has no other
+// interface to make it step down, or start an election now.
 func (g *Group) Local(request any) error {
 	_, err := g.ownRaft(request, g.mux.cfg.ControlTimeout)
 	return err
 }
 
-// ownRaft is Local that takes so long at most, and returns the answer.
+// ownRaft is Local with a time limit, and returns the answer.
 func (g *Group) ownRaft(request any, most time.Duration) (any, error) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()

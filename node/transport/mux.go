@@ -19,7 +19,7 @@ import (
 // Mux is the transport of a node: it carries all its groups.
 type Mux struct {
 	cfg     Config
-	version uint64 // proto.WireVersion, unless a test says otherwise
+	version uint64 // proto.WireVersion, except in tests
 	faults  faults
 	started time.Time // zero of the monotonic clock
 	ctx     context.Context
@@ -43,16 +43,16 @@ type Mux struct {
 	wg       sync.WaitGroup // of all goroutines; Add under mu while not closed
 }
 
-// faults are containments that a test may take away, to see that what they
-// contain is real. All are false in a running node.
+// faults switch off containments, so that a test can show that the contained faults are real. All are false in a
+// running node.
 type faults struct {
 	heartbeatFastPath bool                                                                                     // call the heartbeat handler from the receiving goroutine (#695)
 	noDeadlines       bool                                                                                     // let calls hang (#696)
 	pipeline          func(g *Group, id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) // (#612)
 }
 
-// New makes the transport of a node. It panics if the configuration lacks what
-// has no default. Close it after the rafts above it.
+// New makes the transport of a node. It panics if cfg lacks a required field or has an invalid one. Close the Mux after
+// the Raft instances that use it.
 func New(cfg Config) *Mux {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -66,13 +66,12 @@ func New(cfg Config) *Mux {
 	}
 }
 
-// Register adds the peers' service to a server. Close the Mux before a graceful
-// stop of the server: sessions do not end by themselves.
+// Register adds the peers' service to a server. Close the Mux before a graceful stop of the server: otherwise the
+// sessions keep the server from stopping.
 func (m *Mux) Register(s grpc.ServiceRegistrar) { peerv1.RegisterPeerServer(s, server{mux: m}) }
 
-// Group makes the transport of one replica and lets requests to it in. The local
-// address is "<node>/<replica id>"; a Group that was there for this group
-// number is closed first. It panics on an address of another form or node.
+// Group makes the transport of one replica and accepts requests to it. The local address is "<node>/<replica id>";
+// Group panics on an address of another form or node. An earlier Group of the same group number is closed first.
 func (m *Mux) Group(group uint32, local raft.ServerAddress) *Group {
 	node, replica, err := ParseAddress(local)
 	if err != nil || node != m.cfg.Node {
@@ -111,8 +110,7 @@ func (m *Mux) forget(g *Group) {
 	}
 }
 
-// peer finds a peer, and starts to connect to it when it is new; nil when the
-// Mux is closed.
+// peer returns a peer, and starts to connect if it is new; nil when the Mux is closed.
 func (m *Mux) peer(node string) *peer {
 	m.mu.RLock()
 	p, closed := m.peers[node], m.closed
@@ -137,8 +135,8 @@ func (m *Mux) peer(node string) *peer {
 	return p
 }
 
-// Forget ends what connects this node to others that are not known, which it has not asked, and whose replicas have not
-// asked it, for a minute. Whoever asks such a node again, or is asked by it, begins anew.
+// Forget drops the connections to nodes for which known returns false, if neither this node asked them nor their
+// replicas asked this node for a minute. A later request from either side connects again.
 func (m *Mux) Forget(known func(node string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,16 +148,15 @@ func (m *Mux) Forget(known func(node string) bool) {
 	}
 }
 
-// SetReadIndexHandler sets what answers read barriers, our own and other
-// nodes': whether the replica's current term is exactly term. It is called on a
-// receiving goroutine and must not block.
+// SetReadIndexHandler sets the function that answers read barriers of this node and of others: whether the replica's
+// current term is exactly term. It is called on a receiving goroutine and must not block.
 func (m *Mux) SetReadIndexHandler(h func(group uint32, replica uint64, term uint64) (ok bool)) {
 	m.readIndex.Store(&h)
 }
 
-// Offsets returns how far the wall clocks of peers are ahead of ours (negative:
-// behind), for the peers heard in the last ten seconds, and asked since then. The
-// error of each is at most half a round trip, as long as our machine runs: see clock.
+// Offsets returns how far the wall clocks of peers are ahead of ours (negative: behind). It includes peers with a
+// sample of the last ten seconds whose ping was sent at or after since. The error is at most half a round trip, as long
+// as our machine is not suspended: see clock.
 func (m *Mux) Offsets(since time.Time) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for _, p := range m.allPeers() {
@@ -170,28 +167,27 @@ func (m *Mux) Offsets(since time.Time) map[string]time.Duration {
 	return out
 }
 
-// SetFull says whether this node has memory left for more, which its peers hear with the next sample of its clock.
+// SetFull sets whether this node has no memory left for more. Peers learn it with the next sample of its clock.
 func (m *Mux) SetFull(full bool) { m.full.Store(full) }
 
-// SetPressed says whether much of this node's memory is used, which its peers hear likewise. Builds of before storage
-// version 9
-// cannot hear it: it is not said before that version is in force.
+// SetPressed sets whether much of this node's memory is used. Peers learn it with the next sample of its clock. Builds
+// from before storage version 9 cannot decode it, so it must not be set before that version is in force.
 func (m *Mux) SetPressed(pressed bool) { m.pressed.Store(pressed) }
 
-// Pressed returns the peers of whose memory much is used, of those heard in the last ten seconds.
+// Pressed returns the peers that use much of their memory, among those with a sample of the last ten seconds.
 func (m *Mux) Pressed() []string { return m.saying(func(p *peer) bool { return p.pressed.Load() }) }
 
-// SetDiskFull says whether this node has disk space left for more. Builds of before storage version 12 cannot hear it:
-// it is not said before that version is in force.
+// SetDiskFull sets whether this node has no disk space left for more. Builds from before storage version 12 cannot
+// decode it, so it must not be set before that version is in force.
 func (m *Mux) SetDiskFull(full bool) { m.diskFull.Store(full) }
 
-// DiskFull returns the peers that have no disk space left for more, of those heard in the last ten seconds.
+// DiskFull returns the peers that have no disk space left for more, among those with a sample of the last ten seconds.
 func (m *Mux) DiskFull() []string { return m.saying(func(p *peer) bool { return p.diskFull.Load() }) }
 
-// Full returns the peers that have no memory left for more, of those heard in the last ten seconds.
+// Full returns the peers that have no memory left for more, among those with a sample of the last ten seconds.
 func (m *Mux) Full() []string { return m.saying(func(p *peer) bool { return p.full.Load() }) }
 
-// saying returns the peers that last said something, of those heard in the last ten seconds.
+// saying returns the peers for which what holds, among those with a sample of the last ten seconds.
 func (m *Mux) saying(what func(*peer) bool) []string {
 	var out []string
 	for _, p := range m.allPeers() {
@@ -202,7 +198,8 @@ func (m *Mux) saying(what func(*peer) bool) []string {
 	return out
 }
 
-// Contacted returns the nodes with a replica that has asked one of ours, or answered one, since this process started.
+// Contacted returns the nodes with a replica that has sent one of ours a request, or answered one, since this process
+// started.
 func (m *Mux) Contacted() []string {
 	var out []string
 	for _, p := range m.allPeers() {
@@ -213,8 +210,8 @@ func (m *Mux) Contacted() []string {
 	return out
 }
 
-// Silent returns the nodes from which nothing has come for so long. It names only nodes with a replica that has ever
-// asked one of ours.
+// Silent returns the nodes from which nothing has arrived for at least this time. It includes only nodes with a replica
+// that has ever sent one of ours a request.
 func (m *Mux) Silent(atLeast time.Duration) []string {
 	var out []string
 	m.mu.RLock()
@@ -227,7 +224,8 @@ func (m *Mux) Silent(atLeast time.Duration) []string {
 	return out
 }
 
-// Linked reports whether there is a session to a node, on which it has answered within the last second or a few pings.
+// Linked reports whether there is a session to a node that was not silent for longer than a second, or three ping
+// intervals if that is more.
 func (m *Mux) Linked(node string) bool {
 	m.mu.RLock()
 	p := m.peers[node]
@@ -241,17 +239,17 @@ func (m *Mux) Linked(node string) bool {
 	return s != nil && m.mono()-time.Duration(s.lastContact.Load()) < max(time.Second, 3*m.cfg.PingInterval)
 }
 
-// PeerStatus says how a peer looks from here.
+// PeerStatus is the state of a peer, as this node sees it.
 type PeerStatus struct {
 	Node      string
 	Connected bool
-	Err       error         // why not
+	Err       error         // why it is not connected
 	RTT       time.Duration // of the best recent sample, 0 without one
-	Offset    time.Duration // its wall clock less ours
+	Offset    time.Duration // its wall clock minus ours
 	InFlight  int           // bytes of entries queued or not yet answered
 }
 
-// Peers returns the status of every node this one has had to do with, by name.
+// Peers returns the status of every node with which this one has communicated or tried to, by name.
 func (m *Mux) Peers() []PeerStatus {
 	var out []PeerStatus
 	for _, p := range m.allPeers() {
@@ -270,9 +268,8 @@ func (m *Mux) allPeers() []*peer {
 	return out
 }
 
-// Mute stops, or allows again, what keeps this node's leaders in office:
-// AppendEntries of all groups fail at once. A node whose disk hangs calls it,
-// since Raft would keep its lease (hashicorp/raft #503).
+// Mute makes AppendEntries of all groups fail at once, so that this node's leaders lose their leadership, or ends that.
+// A node whose disk stalls calls it, since Raft would keep its lease (hashicorp/raft #503).
 func (m *Mux) Mute(on bool) { m.muted.Store(on) }
 
 // Close ends all sessions and waits for their goroutines.
@@ -288,7 +285,7 @@ func (m *Mux) Close() {
 	m.wg.Wait()
 }
 
-// goFunc runs f as a goroutine that Close waits for; false when it is too late.
+// goFunc runs f in a goroutine that Close waits for; it returns false if the Mux is closed.
 func (m *Mux) goFunc(f func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -299,10 +296,10 @@ func (m *Mux) goFunc(f func()) bool {
 	return true
 }
 
-// mono is the monotonic clock: time since the Mux was made.
+// mono returns the time since the Mux was made, by the monotonic clock.
 func (m *Mux) mono() time.Duration { return time.Since(m.started) }
 
-// sameCluster refuses a node of another cluster, if both know their own.
+// sameCluster returns an error for a node of another cluster, if both clusters are known.
 func (m *Mux) sameCluster(node, cluster string) error {
 	if ours := m.cfg.ClusterID(); ours != "" && cluster != "" && ours != cluster {
 		return proto.ErrWrongCluster.Errorf("node %s belongs to cluster %s, node %s to %s", node, cluster, m.cfg.Node, ours)
@@ -310,7 +307,7 @@ func (m *Mux) sameCluster(node, cluster string) error {
 	return nil
 }
 
-// newer is the refusal of a node that no longer speaks our version.
+// newer returns the error for a node that no longer supports our version.
 func newer(node string, oldest, ours uint64) error {
 	return proto.ErrNewerVersion.Errorf("node %s speaks peer protocol %d or later, this one speaks %d", node, oldest, ours).
 		WithHint("upgrade this node")

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// outbox collects what is to be sent on a stream and sends it in frames. Putting
-// never waits; one goroutine runs the sending.
+// outbox queues messages for a stream and sends them in frames. put never blocks; one goroutine sends.
 type outbox struct {
-	coalesce time.Duration // how long a lazy message waits for a frame with others
+	coalesce time.Duration // how long a lazy message waits for others
 	wake     chan struct{} // holds a token when the sender must look again
 
 	mu     sync.Mutex // guards what follows
@@ -23,8 +22,8 @@ func newOutbox(coalesce time.Duration) *outbox {
 	return &outbox{coalesce: coalesce, wake: make(chan struct{}, 1)}
 }
 
-// put queues a message. A lazy one waits for others, or for one that is
-// not lazy. It returns false, and frees the data, when the stream is gone.
+// put queues a message. A lazy message waits for others, or for one that is not lazy. put returns false, and frees the
+// data, when the stream has ended.
 func (o *outbox) put(m *message, lazy bool) bool {
 	o.mu.Lock()
 	if o.closed {
@@ -62,14 +61,14 @@ func (o *outbox) drop(m *message) {
 	}
 }
 
-// size returns how many bytes wait.
+// size returns how many bytes are queued.
 func (o *outbox) size() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bytes
 }
 
-// close drops what is queued and refuses what comes.
+// close drops queued messages and refuses later ones.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +90,7 @@ func (o *outbox) run(done <-chan struct{}, send func(*frame) error) error {
 		if !o.await(done, timer) {
 			return nil
 		}
-		runtime.Gosched() // whoever is about to put something rides along
+		runtime.Gosched() // goroutines that are about to queue a message share the frame
 		for more := true; more; {
 			var f *frame
 			if f, more = o.take(); f == nil {
@@ -104,7 +103,7 @@ func (o *outbox) run(done <-chan struct{}, send func(*frame) error) error {
 	}
 }
 
-// await returns when a frame is due; false when done is closed.
+// await returns true when a frame is due, and false when done is closed.
 func (o *outbox) await(done <-chan struct{}, timer *time.Timer) bool {
 	select {
 	case <-o.wake:
@@ -130,15 +129,14 @@ func (o *outbox) await(done <-chan struct{}, timer *time.Timer) bool {
 	}
 }
 
-// due says that nothing more is worth waiting for.
+// due reports whether the frame should be sent without further waiting.
 func (o *outbox) due() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.urgent || o.coalesce == 0 || o.bytes >= FrameBytesMax/2
 }
 
-// take builds a frame of what is queued, nil if nothing is; more says that
-// some did not fit.
+// take builds a frame from the queue; nil if the queue is empty. more says that some messages did not fit.
 func (o *outbox) take() (f *frame, more bool) {
 	var first [64]*[]byte
 	datas := first[:0]

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// pace keeps the snapshots that a node sends, all groups together, below a number of bytes a second.
+// pace limits the snapshot bytes per second that a node sends, for all groups together.
 type pace struct {
-	limiter *rate.Limiter // nil: none
-	longest time.Duration // that a frame is held back: the other side gives up what makes no progress
+	limiter *rate.Limiter // nil: no limit
+	longest time.Duration // the longest delay of a frame: the receiver gives up a stream without progress
 	waited  atomic.Int64  // nanoseconds, over all snapshots
 }
 
-// newPace makes one; with bytes a second of 0 nothing waits.
+// newPace returns a pace; if bytes is 0, there is no limit.
 func newPace(bytes int64, longest time.Duration) *pace {
 	p := &pace{longest: longest}
 	if bytes > 0 {
@@ -24,8 +24,8 @@ func newPace(bytes int64, longest time.Duration) *pace {
 	return p
 }
 
-// wait returns when a frame of so many bytes may go, or else the cause for which ctx has ended. Frames go in the order
-// in which they come. One that would have to wait for longer than it may goes then, and is not counted.
+// wait returns when a frame of so many bytes may be sent, or the cause for which ctx ended. Frames are sent in the
+// order of the calls. A frame that would wait for longer than longest is sent after that time, and is not counted.
 func (p *pace) wait(ctx context.Context, bytes int) error {
 	if p.limiter == nil {
 		return nil

@@ -6,23 +6,23 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Applied says up to which entry a replica has applied its group's log. These entries are committed, and every leader
-// has them, so that a leader which sends them, or a snapshot of them, sends what the replica has: also where its log
-// does not hold them any more. Raft does not see that in two cases (hashicorp/raft v1.8.0):
+// Applied returns the last entry of its group's log that a replica has applied. Applied entries are committed, so every
+// leader has the same ones. The replica thus already has such entries when a leader sends them, or a snapshot of them,
+// even if its log does not hold them any more. Raft misses that in two cases (hashicorp/raft v1.8.0):
 //
-//	log of the follower      [ snapshot up to 135 ]          it refuses whatever follows upon an entry before 135
-//	the leader sends             ... 122 | 123 124 ...       and upon 135 itself, if its log begins behind that
+//	log of the follower      [ snapshot up to 135 ]          it refuses all that follows an entry before 135
+//	the leader sends             ... 122 | 123 124 ...       and after 135 itself, if its log begins behind that
 //
-//	state of the follower    ............ 95                 it goes back to 33, keeps that 95 is committed, and
+//	state of the follower    ............ 95                 it goes back to 33, keeps 95 as the commit index, and
 //	the leader's snapshot    .... 33                         applies nothing until something else is committed
 //
-// The first brings about the second: a leader that is refused sends ever older entries, and then its snapshot.
+// The first case leads to the second: a leader that is refused sends ever older entries, and then its snapshot.
 type Applied interface{ Applied() uint64 }
 
-// Past sets what the replica has applied.
+// Past sets the source of the replica's applied index.
 func (g *Group) Past(of Applied) { g.past.Store(&of) }
 
-// applied returns the last entry that the replica has applied; 0 if that is not known.
+// applied returns the index of the last entry that the replica has applied; 0 if that is not known.
 func (g *Group) applied() uint64 {
 	if of := g.past.Load(); of != nil {
 		return (*of).Applied()
@@ -30,9 +30,9 @@ func (g *Group) applied() uint64 {
 	return 0
 }
 
-// beyond returns what of a request is behind the entries that the replica has applied, if Raft has refused it for what
-// came before; nil of any other. In what it returns nothing stands before the first entry, so Raft does not look for
-// it.
+// beyond returns the part of a request behind the entries that the replica has applied, if Raft refused the request
+// because of the entry before. Otherwise it returns nil. The returned request names no entry before its first, so Raft
+// does not check one.
 func (g *Group) beyond(command, answer any) *raft.AppendEntriesRequest {
 	r, ok := command.(*raft.AppendEntriesRequest)
 	if !ok || r.PrevLogEntry == 0 {
@@ -43,7 +43,7 @@ func (g *Group) beyond(command, answer any) *raft.AppendEntriesRequest {
 		return nil
 	}
 	has := g.applied()
-	if r.PrevLogEntry > has || has > a.LastLog { // the latter: Raft knows of less than was applied
+	if r.PrevLogEntry > has || has > a.LastLog { // in the latter case, Raft knows less than was applied
 		return nil
 	}
 	rest := *r
@@ -55,14 +55,14 @@ func (g *Group) beyond(command, answer any) *raft.AppendEntriesRequest {
 	if n := len(rest.Entries); n > 0 {
 		last = rest.Entries[n-1].Index
 	}
-	// Raft takes all that its log holds up to the leader's commit index for committed: what is behind last was not
+	// Raft takes all of its log up to the leader's commit index as committed, but entries behind last were not
 	// compared.
 	rest.LeaderCommitIndex = min(r.LeaderCommitIndex, last)
 	return &rest
 }
 
-// hasAll reports whether a snapshot brings nothing new, and returns the answer to its sender. Raft hears of a leader,
-// and of its term, as by an append of nothing.
+// hasAll reports whether the replica has applied all of a snapshot, and returns the answer for the sender. Raft learns
+// of the leader and its term by an append without entries.
 func (g *Group) hasAll(r *raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, bool) {
 	if r.LastLogIndex == 0 || r.LastLogIndex > g.applied() {
 		return nil, false
@@ -76,7 +76,7 @@ func (g *Group) hasAll(r *raft.InstallSnapshotRequest) (*raft.InstallSnapshotRes
 	return &raft.InstallSnapshotResponse{RPCHeader: a.RPCHeader, Term: a.Term, Success: a.Success}, true
 }
 
-// refuse wants nothing of a snapshot, and reads it to its end.
+// refuse requests no chunk of a snapshot, and reads the stream to its end.
 func (a *arriving) refuse(st *started) error {
 	if st.listed {
 		if err := a.ask(len(st.items), func(int) bool { return true }); err != nil {

@@ -14,30 +14,30 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// snapshotStreamsMax is how many snapshots go to a peer at the same time, and how many more to prioritized replicas
-// there: see Group.Prioritize.
+// snapshotStreamsMax is how many snapshots are sent to a peer at the same time, and how many more to prioritized
+// replicas there: see Group.Prioritize.
 const snapshotStreamsMax = 2
 
-// peer is another node, as this node asks it.
+// peer is another node, to which this node sends requests.
 type peer struct {
 	mux         *Mux
 	node        string
-	ctx         context.Context // ends with the Mux, or when the peer is forgotten
+	ctx         context.Context // ends with the Mux, or with Forget
 	cancel      context.CancelFunc
-	used        atomic.Int64 // when it was asked for last, on the monotonic clock
+	used        atomic.Int64 // when a caller last needed it, on the monotonic clock
 	clock       clock
-	full        atomic.Bool  // it said so last
-	pressed     atomic.Bool  // likewise
-	diskFull    atomic.Bool  // likewise
-	contacted   atomic.Bool  // a replica of its has asked one of ours, or answered
-	lastRequest atomic.Int64 // when it asked us last, on the monotonic clock; 0: no replica of its ever did
+	full        atomic.Bool  // its last report
+	pressed     atomic.Bool  // its last report
+	diskFull    atomic.Bool  // its last report
+	contacted   atomic.Bool  // one of its replicas has sent us a request, or answered one
+	lastRequest atomic.Int64 // when its last frame arrived (monotonic clock); 0: no replica of it sent a request yet
 	reads       readQueue
-	snapshots   chan struct{} // a token for each snapshot on its way
-	urgent      chan struct{} // likewise, to those that are needed
+	snapshots   chan struct{} // a token for each snapshot under way
+	urgent      chan struct{} // likewise, for prioritized replicas
 
 	mu      sync.Mutex // guards what follows
 	sess    *session
-	refused error         // why the peer will not have us, until it does
+	refused error         // why the peer refuses us; nil if it does not
 	last    error         // why there is no session
 	changed chan struct{} // closed, and replaced, when sess or refused changes
 }
@@ -50,7 +50,7 @@ func newPeer(m *Mux, node string) *peer {
 	}
 }
 
-// recordContact records durably that a replica of the peer has sent something, before any of it is used.
+// recordContact records durably that a replica of the peer has sent something, before it is used.
 func (p *peer) recordContact(ctx context.Context, atMost time.Duration) error {
 	if p.contacted.Load() {
 		return nil
@@ -92,16 +92,16 @@ func (p *peer) session(timer <-chan time.Time, done <-chan struct{}) (*session, 
 	}
 }
 
-// forgetAfter is how long a node that is to be forgotten must not have been asked, nor have asked: calls that take
-// longer, of snapshots, are between nodes of the table, and need not end well when one was removed.
+// forgetAfter is how long a peer must be idle before Forget drops it. Calls that take longer, such as snapshots, are
+// between nodes of the table; they may fail when one was removed.
 const forgetAfter = time.Minute
 
-// idle is how long no caller has asked for the peer, and nothing has come from its replicas.
+// idle returns how long no caller has used the peer, and nothing has arrived from its replicas.
 func (p *peer) idle() time.Duration {
 	return p.mux.mono() - time.Duration(max(p.used.Load(), p.lastRequest.Load()))
 }
 
-// run keeps a session to the peer until it is forgotten, or the Mux closes.
+// run keeps a session to the peer until Forget drops the peer, or the Mux closes.
 func (p *peer) run() {
 	pause := p.mux.cfg.BackoffMin
 	for {
@@ -122,7 +122,7 @@ func (p *peer) run() {
 	}
 }
 
-// hold opens a session and stays until it breaks.
+// hold opens a session and returns when it breaks.
 func (p *peer) hold() error {
 	s, err := p.open()
 	if err == nil {
@@ -153,7 +153,7 @@ func (p *peer) set(s *session, err error) {
 	p.changed = make(chan struct{})
 }
 
-// isRefusal tells what a retry will not mend soon.
+// isRefusal reports whether an error will last, so that callers need not wait for a retry.
 func isRefusal(err error) bool {
 	return errors.Is(err, proto.ErrWrongCluster) || errors.Is(err, proto.ErrNewerVersion) || errors.Is(err, proto.ErrDuplicateNode)
 }

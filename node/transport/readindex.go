@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// verdict is what a voter said.
+// verdict is a voter's answer.
 type verdict uint8
 
 const (
@@ -22,10 +22,10 @@ const (
 	confirmed
 )
 
-// barrier is one ReadIndex call. It ends when its outcome is certain.
+// barrier is one ReadIndex call. It ends when its result is certain.
 type barrier struct {
-	done chan struct{} // closed with the outcome
-	more chan struct{} // closed when a voter does not confirm, or is late: ask others
+	done chan struct{} // closed when the result is set
+	more chan struct{} // closed when a voter does not confirm, or is late: other voters are asked then
 
 	mu      sync.Mutex // guards what follows
 	need    int        // confirmations that are still missing
@@ -36,13 +36,13 @@ type barrier struct {
 	ok      bool
 }
 
-// newBarrier makes the barrier of a group with so many voters.
+// newBarrier makes the barrier of a group with this number of voters.
 func newBarrier(voters int) *barrier {
 	need := voters/2 + 1
 	return &barrier{done: make(chan struct{}), more: make(chan struct{}), need: need, spare: voters - need}
 }
 
-// vote counts one voter.
+// vote counts one voter's answer.
 func (b *barrier) vote(v verdict) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,14 +67,14 @@ func (b *barrier) vote(v verdict) {
 	}
 }
 
-// late says that a voter has not answered for a while.
+// late notes that a voter has not answered for a while.
 func (b *barrier) late() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hedge()
 }
 
-// hedge has the other voters asked. b.mu is held.
+// hedge triggers the questions to the other voters. b.mu is held.
 func (b *barrier) hedge() {
 	if !b.hedged {
 		b.hedged = true
@@ -82,7 +82,7 @@ func (b *barrier) hedge() {
 	}
 }
 
-// err is the outcome, after done.
+// err returns the result, after done.
 func (b *barrier) err(group uint32, term uint64, voters int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,18 +95,15 @@ func (b *barrier) err(group uint32, term uint64, voters int) error {
 	return proto.ErrNoLeader.Errorf("shard %d: no majority of %d voters confirmed term %d", group, voters, term).WithShard(group)
 }
 
-// ReadIndex confirms that this node led the group in this term at some moment
-// after the call began: a majority of voters, each asked after that moment,
-// answered that its term is exactly this one and that it is the replica that
-// its address names. A voter on this node is asked as well. Everything that waits
-// for the same peer goes there in one message.
+// ReadIndex confirms that this node led the group in this term at some moment after the call began. A majority of
+// voters, each asked after that moment, must answer that its term is exactly this one and that it is the replica that
+// its address names. A voter on this node is asked as well. All barriers that wait for the same peer share one message.
 //
-// As few voters are asked as make a majority, always the same of them, so that
-// the reads of all groups share messages; the others when one of those does not
-// confirm, or when it is late.
+// At first ReadIndex asks only as many voters as make a majority, always the same ones, so that the reads of all groups
+// share messages. It asks the others when one of these does not confirm, or is late.
 //
-// Any error means that nothing is known: ErrNotLeader if a voter denied it,
-// ErrNoLeader if too few were reached, or the context's.
+// An error means that leadership is not confirmed: ErrNotLeader if a voter denied it, ErrNoLeader if too few voters
+// answered, the error of ctx, or raft.ErrTransportShutdown if the Mux closed.
 func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters []raft.ServerAddress) error {
 	n := len(voters)
 	if n == 0 {
@@ -147,14 +144,14 @@ func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters [
 // elector is a voter that may be asked.
 type elector struct {
 	node string
-	peer *peer // nil on this node, and when the Mux has closed
+	peer *peer // nil on this node, and if the Mux is closed
 	ask  ask
 }
 
 func (e elector) late() bool { return e.peer != nil && e.peer.reads.late.Load() }
 
-// electorate resolves voters, in the order in which to ask them: this node, then
-// the others by name, beginning after its own.
+// electorate returns the voters in the order in which to ask them: this node, then the others by name, beginning after
+// this node's name.
 func (m *Mux) electorate(group uint32, term uint64, voters []raft.ServerAddress) ([]elector, error) {
 	order, err := m.order(group, voters)
 	if err != nil {
@@ -170,13 +167,13 @@ func (m *Mux) electorate(group uint32, term uint64, voters []raft.ServerAddress)
 	return all, nil
 }
 
-// pollOrder is the voters of a group in the order in which to ask them, without term and peers. Nothing of it changes.
+// pollOrder is the voters of a group in the order in which to ask them, without term and peers. It is immutable.
 type pollOrder struct {
 	voters   []raft.ServerAddress
 	electors []elector
 }
 
-// order finds out the order of voters, if they are others than the last time. The caller does not change it.
+// order returns the order of voters, from the cache if they have not changed. The caller must not write to it.
 func (m *Mux) order(group uint32, voters []raft.ServerAddress) ([]elector, error) {
 	g := m.group(group)
 	if g == nil {
@@ -229,7 +226,7 @@ func (m *Mux) poll(b *barrier, voters []elector) {
 	}
 }
 
-// confirm answers an ask for a replica of this node.
+// confirm answers a question to a replica of this node.
 func (m *Mux) confirm(a ask) verdict {
 	h := m.readIndex.Load()
 	g := m.group(a.group)
@@ -239,34 +236,33 @@ func (m *Mux) confirm(a ask) verdict {
 	return confirmed
 }
 
-// round is one message of asks to one peer.
+// round is one message of questions to one peer.
 type round struct {
 	id      uint64
 	asks    []ask
 	waiting [][]*barrier // by ask
 	index   map[ask]int
-	reply   chan []verdict // gets the answer
+	reply   chan []verdict // receives the answer
 }
 
-// readQueue is what read barriers want to know of one peer.
+// readQueue holds the questions of read barriers to one peer.
 //
-// A barrier joins the forming round only. A round leaves as soon as the one
-// before it is answered, and nothing joins it from then on; that is what makes
-// sharing safe: every answer was asked for after each of its barriers began.
+// A barrier joins only the round that is forming. A round is sent as soon as the one before is answered, and no barrier
+// joins it after that. This makes sharing safe: every answer was requested after each of its barriers began.
 type readQueue struct {
-	wake chan struct{} // holds a token when forming is not empty
+	wake chan struct{} // holds a token when forming is not nil
 	late atomic.Bool   // the last round took longer than a hedge
 
 	mu      sync.Mutex // guards what follows
 	forming *round
-	sent    *round // the one on its way
+	sent    *round // the round under way
 	ids     uint64
 	closed  bool
 }
 
 func newReadQueue() readQueue { return readQueue{wake: make(chan struct{}, 1)} }
 
-// add puts a barrier's ask into the forming round; false after close.
+// add adds a barrier's question to the forming round; it returns false after close.
 func (q *readQueue) add(a ask, b *barrier) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -291,12 +287,12 @@ func (q *readQueue) add(a ask, b *barrier) bool {
 	}
 	r.waiting[i] = append(r.waiting[i], b)
 	if q.late.Load() {
-		b.late() // delay may just have looked
+		b.late() // delay may have just run
 	}
 	return true
 }
 
-// take freezes the forming round and makes it the one on its way.
+// take closes the forming round to new barriers and makes it the round under way.
 func (q *readQueue) take() *round {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -304,8 +300,7 @@ func (q *readQueue) take() *round {
 	return q.sent
 }
 
-// deliver hands an answer to the round on its way. The answer to an earlier
-// round, which was given up, says nothing about this one.
+// deliver passes an answer to the round under way. The answer to an earlier round, which was given up, is ignored.
 func (q *readQueue) deliver(t *askReply) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -324,7 +319,7 @@ func (q *readQueue) deliver(t *askReply) {
 	r.reply <- verdicts
 }
 
-// delay tells all who wait for the peer that it is late.
+// delay marks the peer as late for all barriers that wait for it.
 func (q *readQueue) delay() {
 	q.late.Store(true)
 	q.mu.Lock()
@@ -341,7 +336,7 @@ func (q *readQueue) delay() {
 	}
 }
 
-// giveUp forgets the round on its way.
+// giveUp drops the round under way.
 func (q *readQueue) giveUp() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -357,7 +352,7 @@ func (q *readQueue) close() *round {
 	return r
 }
 
-// end tells every barrier of the round its verdict; all unreached if nil.
+// end gives every barrier of the round its verdict; unreached if verdicts is nil.
 func (r *round) end(verdicts []verdict) {
 	for i, barriers := range r.waiting {
 		v := unreached
@@ -370,11 +365,11 @@ func (r *round) end(verdicts []verdict) {
 	}
 }
 
-// runReads sends rounds of asks to the peer, one at a time.
+// runReads sends rounds of questions to the peer, one at a time.
 func (p *peer) runReads() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	hedge := time.AfterFunc(time.Hour, p.reads.delay) // runs while a round does
+	hedge := time.AfterFunc(time.Hour, p.reads.delay) // runs while a round is under way
 	hedge.Stop()
 	for {
 		select {
@@ -395,8 +390,8 @@ func (p *peer) runReads() {
 	}
 }
 
-// readRound sends one round and waits for its answer. Barriers join until
-// there is a session to send on. It reports whether the peer answered.
+// readRound sends one round and waits for its answer. Barriers may join until there is a session to send on. It reports
+// whether the peer answered.
 func (p *peer) readRound(timer <-chan time.Time) (answered bool) {
 	s, err := p.session(timer, nil)
 	r := p.reads.take()

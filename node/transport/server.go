@@ -15,14 +15,14 @@ import (
 	"github.com/ebbdb/ebb/proto/peerv1"
 )
 
-// answersBytesMax bounds the answers that wait for a peer that does not read them.
+// answersBytesMax bounds the queued answers to a peer that does not read them.
 const answersBytesMax = 4 << 20
 
-// silences is how many of its ping timeouts a peer may be silent before we
-// let its session go: the asking side notices first.
+// silences is for how many ping timeouts a peer may be silent before the answering side ends the session: the asking
+// side should detect the silence first.
 const silences = 3
 
-// server keeps the service's methods out of Mux's own.
+// server keeps the service's methods separate from Mux's own.
 type server struct {
 	peerv1.UnimplementedPeerServer
 	mux *Mux
@@ -40,13 +40,13 @@ func (s server) Snapshot(stream grpc.BidiStreamingServer[peerv1.Frame, peerv1.Fr
 	return ebbv1grpc.Status(s.mux.receiveSnapshot(stream))
 }
 
-// sessionKey names a session of a peer that asks us.
+// sessionKey identifies a session that a peer opened.
 type sessionKey struct {
 	node string
 	id   uint64
 }
 
-// incoming is a session as the answering side sees it.
+// incoming is a session on the answering side.
 type incoming struct {
 	streams int           // guarded by Mux.mu
 	done    chan struct{} // closed when its control stream has ended
@@ -73,14 +73,14 @@ func (m *Mux) leave(key sessionKey, in *incoming) {
 	}
 }
 
-// inbound is one stream of a peer that asks us.
+// inbound is one stream that a peer opened.
 type inbound struct {
 	mux         *Mux
 	stream      grpc.ServerStream
 	of          kind
-	peer        string // its node, after the greeting
+	peer        string // its node, after the hello
 	out         *outbox
-	greeted     chan hello // gets the greeting
+	greeted     chan hello // receives the hello
 	lastContact atomic.Int64
 	working     atomic.Int64 // bytes of requests that Raft has not answered
 	asks        []ask        // reused by the reader
@@ -94,7 +94,7 @@ func (m *Mux) answer(stream grpc.ServerStream, of kind) error {
 		in.out.coalesce = m.cfg.Coalesce
 	}
 	defer in.out.close()
-	ended := make(chan error, 2) // of the reader and the writer
+	ended := make(chan error, 2) // results of the reader and the writer
 	if !m.goFunc(func() { ended <- in.read() }) {
 		return errClosing
 	}
@@ -119,7 +119,7 @@ func (m *Mux) answer(stream grpc.ServerStream, of kind) error {
 
 var errClosing = proto.ErrShuttingDown.Errorf("the node is closing")
 
-// greeting waits for the peer to say who it is.
+// greeting waits for the peer's hello.
 func (in *inbound) greeting(ended <-chan error) (hello, error) {
 	timer := time.NewTimer(in.mux.cfg.DialTimeout)
 	defer timer.Stop()
@@ -135,7 +135,7 @@ func (in *inbound) greeting(ended <-chan error) (hello, error) {
 	}
 }
 
-// check decides whether a peer may ask us.
+// check returns an error if a peer may not send requests to this node.
 func (m *Mux) check(h *hello, of kind) error {
 	switch {
 	case h.oldest > m.version:
@@ -165,7 +165,7 @@ func (in *inbound) post(write func([]byte) []byte, lazy bool) {
 	in.out.put(&message{data: d}, lazy)
 }
 
-// watch returns when the stream should end.
+// watch returns when the stream should end, with the reason.
 func (in *inbound) watch(session *incoming, ended <-chan error) error {
 	tick := time.NewTicker(in.mux.cfg.PingTimeout)
 	defer tick.Stop()
@@ -185,8 +185,7 @@ func (in *inbound) watch(session *incoming, ended <-chan error) error {
 	}
 }
 
-// read takes requests off the stream until it ends. It never sends, and never
-// waits for Raft.
+// read receives requests until the stream ends. It never sends, and never waits for Raft.
 func (in *inbound) read() error {
 	var f frame
 	defer f.free()
@@ -240,7 +239,7 @@ func (in *inbound) receive(k kind, payload []byte) error {
 	return errMalformed
 }
 
-// receiveHello takes the greeting, which must come first.
+// receiveHello handles the hello, which must be the first message.
 func (in *inbound) receiveHello(k kind, payload []byte) error {
 	var h hello
 	if k != kindHello {
@@ -286,7 +285,7 @@ func (in *inbound) asked(payload []byte) error {
 	return nil
 }
 
-// request is one request of a peer to a replica of ours.
+// request is one request of a peer to a replica of this node.
 type request struct {
 	envelope
 	in        *inbound
@@ -297,7 +296,7 @@ type request struct {
 	size      int
 }
 
-// request hands a request to its replica, or refuses it.
+// request passes a request to its replica, or refuses it.
 func (in *inbound) request(k kind, payload []byte) error {
 	e, command, err := decodeRequest(k, payload, in.peer)
 	if err != nil {
@@ -307,7 +306,7 @@ func (in *inbound) request(k kind, payload []byte) error {
 		envelope: e, in: in, of: k, command: command, size: len(payload),
 		responses: make(chan raft.RPCResponse, 1), expires: in.mux.mono() + e.ttl,
 	}
-	busy := in.working.Add(int64(r.size)) // until respond
+	busy := in.working.Add(int64(r.size)) // until respond or discard
 	if busy > 2*int64(in.mux.cfg.InFlightBytesMax) {
 		r.respond(nil, proto.ErrOverloaded.Errorf("node %s works on %d bytes already", in.mux.cfg.Node, busy))
 		return nil
@@ -324,7 +323,7 @@ func (in *inbound) request(k kind, payload []byte) error {
 	return nil
 }
 
-// recordContact records that a replica of the peer has sent something. It waits at most for ttl.
+// recordContact records that a replica of the peer has sent a request. It waits at most for ttl.
 func (in *inbound) recordContact(ttl time.Duration) error {
 	if in.contacted != nil {
 		return nil
@@ -341,7 +340,7 @@ func (in *inbound) recordContact(ttl time.Duration) error {
 	return nil
 }
 
-// addressee finds the replica that a request is for, and no other incarnation.
+// addressee returns the replica that a request is for. It returns an error if the group has another replica here.
 func (m *Mux) addressee(e *envelope) (*Group, error) {
 	g := m.group(e.group)
 	switch {
@@ -353,18 +352,18 @@ func (m *Mux) addressee(e *envelope) (*Group, error) {
 	return g, nil
 }
 
-// isHeartbeat says whether it is an AppendEntries without entries.
+// isHeartbeat reports whether the request is an AppendEntries without entries.
 func (r *request) isHeartbeat() bool {
 	a, ok := r.command.(*raft.AppendEntriesRequest)
 	return ok && len(a.Entries) == 0
 }
 
-// isBallot says whether it asks for a vote, or to ask others for theirs.
+// isBallot reports whether the request asks for a vote, or asks the replica to start an election.
 func (r *request) isBallot() bool {
 	return r.of == kindVote || r.of == kindPreVote || r.of == kindTimeoutNow
 }
 
-// respond sends the answer; once for each request.
+// respond sends the answer. It must be called at most once for each request.
 func (r *request) respond(response any, err error) {
 	r.in.working.Add(-int64(r.size))
 	if response == nil && err == nil {
@@ -378,5 +377,5 @@ func (r *request) respond(response any, err error) {
 	}, r.isHeartbeat())
 }
 
-// discard drops a request that no caller waits for.
+// discard drops a request for which no caller waits.
 func (r *request) discard() { r.in.working.Add(-int64(r.size)) }

@@ -21,14 +21,14 @@ import (
 	"github.com/ebbdb/ebb/proto/peerv1"
 )
 
-// Windows of a connection's streams. They are fixed, because gRPC's own
-// estimate costs a ping for every answer.
+// Flow control windows of a connection's streams. They are fixed, because gRPC's own estimate sends a ping for every
+// answer.
 const (
 	streamWindow = 1 << 20
 	connWindow   = 4 << 20
 )
 
-// session is a set of streams to one peer that live and die together.
+// session is a set of streams to one peer that end together.
 type session struct {
 	peer   *peer
 	id     uint64
@@ -36,18 +36,18 @@ type session struct {
 	cancel context.CancelFunc
 	broken chan struct{} // closed when the first stream breaks
 	fault  sync.Once
-	err    error // why, set before broken is closed
+	err    error // why it broke, set before broken is closed
 
-	heads       *grpc.ClientConn // control: never behind a megabyte of entries
+	heads       *grpc.ClientConn // control messages: never queued behind a megabyte of entries
 	bulk        *grpc.ClientConn // entries and snapshots
 	control     *link
 	appends     []*link
-	budget      budget // of bytes on appends
+	budget      budget // for bytes on the append streams
 	lastContact atomic.Int64
 	wg          sync.WaitGroup // readers, writers, pulse
 }
 
-// open dials a peer and greets it on all streams. Its error is coded.
+// open dials a peer and exchanges hello and welcome on all streams. Its error has a code of package proto.
 func (p *peer) open() (*session, error) {
 	m := p.mux
 	s := &session{peer: p, id: rand.Uint64(), broken: make(chan struct{})}
@@ -65,7 +65,7 @@ func (p *peer) open() (*session, error) {
 		s.fail(err)
 	}
 	select {
-	case <-s.broken: // also if late came first
+	case <-s.broken: // also if late fired first
 		s.close()
 		return nil, s.err
 	default:
@@ -123,7 +123,7 @@ func (s *session) dial() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// stream opens one stream and waits to be welcome on it.
+// stream opens one stream and waits for the peer's welcome.
 func (s *session) stream(of kind) (*link, error) {
 	var (
 		stream   grpc.ClientStream
@@ -154,7 +154,7 @@ func (s *session) greet(stream grpc.ClientStream, of kind) error {
 	return s.explainSend(stream, stream.SendMsg(frameOf(h.append(nil))))
 }
 
-// welcomed waits for the answer to a greeting.
+// welcomed waits for the answer to a hello.
 func (s *session) welcomed(stream grpc.ClientStream) error {
 	var f frame
 	defer f.free()
@@ -178,7 +178,7 @@ func (s *session) welcomed(stream grpc.ClientStream) error {
 	return s.peer.mux.sameCluster(s.peer.node, w.cluster)
 }
 
-// explain turns what a stream returned into a coded error.
+// explain converts a stream's error into an error with a code.
 func (s *session) explain(err error) error {
 	if errors.Is(err, io.EOF) {
 		return proto.ErrUnreachable.Errorf("node %s ended the session", s.peer.node)
@@ -191,7 +191,7 @@ func (s *session) explain(err error) error {
 	return e
 }
 
-// explainSend finds out why a send failed: gRPC says so on the receiving side.
+// explainSend finds the reason of a failed send: gRPC reports it on the receiving side.
 func (s *session) explainSend(stream grpc.ClientStream, err error) error {
 	if !errors.Is(err, io.EOF) {
 		if err != nil {
@@ -214,7 +214,7 @@ func (s *session) start() {
 	for _, l := range append([]*link{s.control}, s.appends...) {
 		s.wg.Go(func() {
 			if err := l.out.run(s.ctx.Done(), func(f *frame) error { return l.stream.SendMsg(f) }); err != nil && !errors.Is(err, io.EOF) {
-				s.fail(s.explain(err)) // on EOF the reader knows more
+				s.fail(s.explain(err)) // on EOF the reader has the reason
 			}
 		})
 		s.wg.Go(func() { s.fail(s.read(l)) })
@@ -222,7 +222,7 @@ func (s *session) start() {
 	s.wg.Go(s.pulse)
 }
 
-// read takes answers off a stream until it breaks. It never sends.
+// read receives answers from a stream until it breaks. It never sends.
 func (s *session) read(l *link) error {
 	var f frame
 	defer f.free()
@@ -275,8 +275,8 @@ func (s *session) ponged(payload []byte) error {
 	return s.peer.mux.sameCluster(s.peer.node, p.cluster)
 }
 
-// pulse samples the peer's clock, and gives the session up when the peer has
-// been silent: a connection that is half open would otherwise look alive.
+// pulse samples the peer's clock, and breaks the session when the peer is silent: otherwise a half-open connection
+// would look alive.
 func (s *session) pulse() {
 	m := s.peer.mux
 	tick := time.NewTicker(m.cfg.PingInterval)
@@ -301,15 +301,15 @@ func (s *session) ping() {
 	s.post(p.append)
 }
 
-// post sends a message that has no call on the control stream, at once.
+// post sends a message without a call on the control stream, at once.
 func (s *session) post(write func([]byte) []byte) bool {
 	d := newData()
 	*d = write(*d)
 	return s.control.out.put(&message{data: d}, false)
 }
 
-// fail breaks the session; the first reason stands, except that a Mux which
-// closes is the reason for whatever happens then.
+// fail breaks the session with the first reason. If the peer's context has ended, the reason is that the transport shut
+// down.
 func (s *session) fail(err error) {
 	if s.peer.ctx.Err() != nil {
 		err = raft.ErrTransportShutdown
@@ -321,7 +321,7 @@ func (s *session) fail(err error) {
 	})
 }
 
-// close waits for all goroutines of a broken session, and fails its calls.
+// close ends the calls of a broken session with its error and waits for all goroutines.
 func (s *session) close() {
 	for _, l := range append([]*link{s.control}, s.appends...) {
 		if l != nil {
@@ -330,7 +330,7 @@ func (s *session) close() {
 	}
 	for _, c := range []*grpc.ClientConn{s.heads, s.bulk} {
 		if c != nil {
-			_ = c.Close() // closed twice is all that it can complain about
+			_ = c.Close() // the only possible error is a second Close
 		}
 	}
 	s.wg.Wait()

@@ -17,12 +17,11 @@ import (
 	"github.com/ebbdb/ebb/proto/peerv1"
 )
 
-// chunkBytes is how much of a snapshot goes into a frame.
+// chunkBytes is the most bytes of a snapshot in one frame.
 const chunkBytes = 256 << 10
 
-// InstallSnapshot streams a snapshot to the target. It fails when no chunk
-// could be sent for ChunkTimeout, or when there is no answer InstallTimeout
-// after the last.
+// InstallSnapshot streams a snapshot to the target. It fails when no chunk could be sent for ChunkTimeout, or when
+// there is no answer for InstallTimeout after the last one.
 func (g *Group) InstallSnapshot(_ raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	if err := g.sendSnapshot(target, args, resp, data); err != nil {
 		return fmt.Errorf("group %d: snapshot to %s: %w", g.id, target, err)
@@ -66,14 +65,14 @@ func (g *Group) sendSnapshot(target raft.ServerAddress, args *raft.InstallSnapsh
 	return o.send(envelope{id: g.mux.ids.Add(1), group: g.id, replica: replica}, args, resp, data)
 }
 
-// outgoing is a snapshot on its way to a peer.
+// outgoing is a snapshot that is being sent to a peer.
 type outgoing struct {
 	group   *Group
 	session *session
-	replica uint64 // that gets it
+	replica uint64 // the receiver
 	ctx     context.Context
 	stream  grpc.ClientStream
-	stall   *time.Timer // cancels the stream when there is no progress
+	stall   *time.Timer // cancels the stream if there is no progress
 }
 
 func (o *outgoing) send(e envelope, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
@@ -136,7 +135,7 @@ func (o *outgoing) talk(ctx context.Context, e envelope, args *raft.InstallSnaps
 	return o.outcome(resp)
 }
 
-// chunks sends all of data.
+// chunks sends all of data in chunks.
 func (o *outgoing) chunks(data io.Reader) (size int64, err error) {
 	buf := make([]byte, wordBytes+o.group.mux.cfg.ChunkBytes)
 	for {
@@ -156,22 +155,22 @@ func (o *outgoing) chunks(data io.Reader) (size int64, err error) {
 	}
 }
 
-// bulk sends a frame of chunks when its turn comes.
+// bulk sends a frame of chunks when the rate limit allows it.
 func (o *outgoing) bulk(b []byte) error {
 	if !o.group.needed(o.replica) {
 		if err := o.group.mux.pace.wait(o.ctx, len(b)); err != nil {
 			return err
 		}
-		o.stall.Reset(o.group.mux.cfg.ChunkTimeout) // the other side was not waited for
+		o.stall.Reset(o.group.mux.cfg.ChunkTimeout) // the wait does not count as a stall of the receiver
 	}
 	return o.post(frameOf(b))
 }
 
-// post sends a frame; that it could is progress.
+// post sends a frame. A successful send counts as progress.
 func (o *outgoing) post(f *frame) error {
 	err := o.stream.SendMsg(f)
 	if errors.Is(err, io.EOF) {
-		_, err = o.receive(0) // why the other side wants no more
+		_, err = o.receive(0) // why the receiver ended the stream
 		return err
 	}
 	if err != nil {
@@ -210,36 +209,36 @@ func (s *session) reason() error {
 	return s.err
 }
 
-// arriving is a snapshot on its way to a replica of ours.
+// arriving is a snapshot that a replica of this node receives.
 type arriving struct {
 	mux    *Mux
-	group  *Group // once it is known
+	group  *Group // set once the request names it
 	stream grpc.ServerStream
-	first  chan started  // gets the request
+	first  chan started  // receives the request
 	chunks chan *frame   // filled by the reader, taken by Raft
 	gone   chan struct{} // closed when the handler returns
 
-	// Owned by the goroutine that reads, Raft's.
+	// Only the goroutine that reads uses these, which is Raft's.
 	current *frame // may be nil
-	rest    []byte // of current
+	rest    []byte // unread part of current
 	size    int64  // read so far
 	err     error  // sticky
 }
 
-// started is what stands at the head of a snapshot stream.
+// started is the head of a snapshot stream.
 type started struct {
 	hello   hello
 	e       envelope
 	listed  bool        // the chunks were listed before
-	items   []snap.Item // in that case
-	more    bool        // of the list is to come
+	items   []snap.Item // the list, if listed
+	more    bool        // more of the list follows
 	command *raft.InstallSnapshotRequest
 	err     error
 }
 
 var errEnded = proto.ErrUnreachable.Errorf("the session has ended")
 
-// receiveSnapshot hands a snapshot to Raft as an io.Reader, and its answer back.
+// receiveSnapshot passes a snapshot to Raft as an io.Reader, and sends the answer.
 func (m *Mux) receiveSnapshot(stream grpc.ServerStream) error {
 	a := &arriving{mux: m, stream: stream, first: make(chan started, 1), chunks: make(chan *frame, 1), gone: make(chan struct{})}
 	defer close(a.gone)
@@ -310,7 +309,7 @@ func (a *arriving) install(session *incoming, st started, timer *time.Timer) err
 	return a.conclude(g, session, st.e.id, responses)
 }
 
-// conclude waits for Raft's answer and sends it. An answer that is there counts, whatever has ended by then: the
+// conclude waits for Raft's answer and sends it. An answer that is already there is sent, whatever has ended: the
 // snapshot is installed. Without the answer, the sender would send all of it again.
 func (a *arriving) conclude(g *Group, session *incoming, id uint64, responses <-chan raft.RPCResponse) error {
 	ended := errEnded
@@ -337,8 +336,7 @@ func (a *arriving) reply(id uint64, response any, err error) error {
 	return a.stream.SendMsg(frameOf(appendAnswer(nil, a.mux.cfg.Node, id, kindInstall, response, err)))
 }
 
-// read takes frames off the stream and waits for Raft to want them: gRPC's
-// windows carry the back pressure to the sender.
+// read receives frames and waits until Raft takes them: gRPC's flow control slows the sender.
 func (a *arriving) read() {
 	st := a.head()
 	a.first <- st
@@ -357,7 +355,7 @@ func (a *arriving) read() {
 	}
 }
 
-// head reads the greeting and the request.
+// head reads the hello, the list if there is one, and the request.
 func (a *arriving) head() (st started) {
 	st.err = a.expect(kindHello, func(p []byte) error {
 		if err := st.hello.decode(p); err != nil {
@@ -381,7 +379,7 @@ func (a *arriving) head() (st started) {
 	return st
 }
 
-// add takes a part of the list.
+// add appends a part of the list.
 func (st *started) add(p []byte) (err error) {
 	if st.listed && !st.more {
 		return errMalformed
@@ -391,7 +389,7 @@ func (st *started) add(p []byte) (err error) {
 	return err
 }
 
-// request takes the request, which comes behind the list.
+// request decodes the request, which comes after the list.
 func (st *started) request(k kind, p []byte) error {
 	if k != kindInstall || st.more {
 		return errMalformed
@@ -403,7 +401,7 @@ func (st *started) request(k kind, p []byte) error {
 	return err
 }
 
-// expect receives a frame with one message of a kind.
+// expect receives a frame with one message of the given kind.
 func (a *arriving) expect(want kind, decode func([]byte) error) error {
 	return a.next(func(k kind, p []byte) error {
 		if k != want {
@@ -427,9 +425,8 @@ func (a *arriving) next(decode func(k kind, payload []byte) error) error {
 	return decode(k, payload)
 }
 
-// Read gives Raft the snapshot's bytes. It fails when nothing comes for
-// ChunkTimeout, and ends well only after the sender has said that it is done
-// and how much there was.
+// Read returns the snapshot's bytes. It fails if no frame arrives for ChunkTimeout. It returns io.EOF only after the
+// sender's end message, with the same size.
 func (a *arriving) Read(p []byte) (int, error) {
 	for len(a.rest) == 0 && a.err == nil {
 		a.err = a.advance()
@@ -444,7 +441,7 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// frame waits for the next frame, as long as the replica is there.
+// frame waits for the next frame, while the replica exists.
 func (a *arriving) frame() (*frame, error) {
 	timer := time.NewTimer(a.mux.cfg.ChunkTimeout)
 	defer timer.Stop()
@@ -456,14 +453,14 @@ func (a *arriving) frame() (*frame, error) {
 		return f, nil
 	case <-a.gone:
 		return nil, io.ErrUnexpectedEOF
-	case <-a.group.ctx.Done(): // its replica is dropped, perhaps: the rest is not wanted
+	case <-a.group.ctx.Done(): // its replica may have been dropped: the rest is not wanted
 		return nil, a.group.refusal()
 	case <-timer.C:
 		return nil, proto.ErrDeadline.Errorf("no part of the snapshot for %s", a.mux.cfg.ChunkTimeout)
 	}
 }
 
-// advance waits for the next chunk.
+// advance waits for the next chunk or the end.
 func (a *arriving) advance() error {
 	f, err := a.frame()
 	if err != nil {
@@ -484,7 +481,7 @@ func (a *arriving) advance() error {
 	return errMalformed
 }
 
-// finished is io.EOF if all has arrived.
+// finished returns io.EOF if all bytes have arrived.
 func (a *arriving) finished(payload []byte) error {
 	f := fields{b: payload}
 	size := f.uint()

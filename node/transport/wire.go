@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// kind says what a message is. The numbers are part of the wire contract.
+// kind is the kind of a message. The numbers are part of the wire contract.
 type kind uint8
 
 const (
@@ -43,7 +43,7 @@ const textMax = 1 << 10
 
 var errMalformed = errors.New("malformed message")
 
-// begin reserves the word of a message and finish fills it in.
+// begin reserves the word of a message, and finish fills it in.
 func begin(b []byte) (out []byte, at int) { return append(b, 0, 0, 0, 0), len(b) }
 
 func finish(b []byte, at int, k kind) []byte {
@@ -51,7 +51,7 @@ func finish(b []byte, at int, k kind) []byte {
 	return b
 }
 
-// nextMessage takes the first message off a frame's body.
+// nextMessage splits the first message off a frame's body.
 func nextMessage(b []byte) (k kind, payload, rest []byte, err error) {
 	if len(b) < wordBytes {
 		return 0, nil, nil, errMalformed
@@ -119,7 +119,7 @@ func (f *fields) flag() bool {
 	return v == 1
 }
 
-// bytes returns a part of the payload itself: copy what must outlive the frame.
+// bytes returns a part of the payload itself: a caller that keeps it beyond the frame must copy it.
 func (f *fields) bytes() []byte {
 	n := f.uint()
 	if n > uint64(len(f.b)) {
@@ -135,7 +135,7 @@ func (f *fields) string() string { return string(f.bytes()) }
 
 func (f *fields) fail() { f.b, f.bad = nil, true }
 
-// end requires that all was read and all was well.
+// end returns an error if a field was bad, or if bytes are left.
 func (f *fields) end() error {
 	if f.bad || len(f.b) != 0 {
 		return errMalformed
@@ -154,7 +154,7 @@ func appendFlag(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// hello opens a stream.
+// hello is the first message on a stream.
 type hello struct {
 	version, oldest uint64
 	session         uint64 // the same on all streams of a session
@@ -175,7 +175,7 @@ func (h *hello) append(b []byte) []byte {
 	return finish(b, at, kindHello)
 }
 
-// decode reads the fields that this version knows; a later one may add some.
+// decode reads the fields that this version knows; a later version may append some.
 func (h *hello) decode(p []byte) error {
 	f := fields{b: p}
 	*h = hello{
@@ -188,7 +188,7 @@ func (h *hello) decode(p []byte) error {
 	return nil
 }
 
-// welcome answers a hello.
+// welcome is the answer to a hello.
 type welcome struct {
 	version, oldest uint64
 	cluster         string
@@ -211,12 +211,12 @@ func (w *welcome) decode(p []byte) error {
 	return nil
 }
 
-// envelope is what stands in front of every request to a replica.
+// envelope precedes every request to a replica.
 type envelope struct {
 	id      uint64
 	group   uint32
 	replica uint64
-	ttl     time.Duration // how long the caller waits from when this is sent
+	ttl     time.Duration // how long the caller waits after sending
 }
 
 func (e *envelope) append(b []byte) []byte {
@@ -268,7 +268,7 @@ func isAddressOf(addr []byte, node string, id []byte) bool {
 		addr[len(node)] == '/' && string(addr[len(node)+1:]) == string(id)
 }
 
-// decodeHeader copies what it returns, with one allocation in the usual case.
+// decodeHeader copies the values that it returns, with one allocation in the usual case.
 func decodeHeader(f *fields, node string) (h raft.RPCHeader, leader []byte) {
 	bits := f.byte()
 	h.ProtocolVersion = raft.ProtocolVersion(f.int())
@@ -290,7 +290,7 @@ func decodeHeader(f *fields, node string) (h raft.RPCHeader, leader []byte) {
 	return h, append([]byte(nil), f.bytes()...)
 }
 
-// commandOf returns the kind under which a command travels.
+// commandOf returns the kind of message for a command.
 func commandOf(command any) kind {
 	switch command.(type) {
 	case *raft.AppendEntriesRequest:
@@ -307,7 +307,7 @@ func commandOf(command any) kind {
 	panic(fmt.Sprintf("transport: no such command: %T", command))
 }
 
-// appendRequest writes a request from a replica on node.
+// appendRequest encodes a request from a replica on node.
 func appendRequest(b []byte, node string, e envelope, command any) []byte {
 	b, at := begin(b)
 	b = e.append(b)
@@ -333,7 +333,7 @@ func appendRequest(b []byte, node string, e envelope, command any) []byte {
 	return finish(b, at, commandOf(command))
 }
 
-// decodeRequest reads a request; the command shares no memory with the payload.
+// decodeRequest decodes a request; the command shares no memory with the payload.
 func decodeRequest(k kind, p []byte, node string) (e envelope, command any, err error) {
 	f := fields{b: p}
 	e.decode(&f)
@@ -380,8 +380,8 @@ func appendAppend(b []byte, node string, c *raft.AppendEntriesRequest) []byte {
 	return b
 }
 
-// logBytesMin is the size of the smallest entry on the wire, and logOverhead
-// is at least what one adds to its Data and Extensions.
+// logBytesMin is the size of the smallest encoded entry. logOverhead is an upper bound of what an entry needs in
+// addition to its Data and Extensions.
 const (
 	logBytesMin = 6
 	logOverhead = 3*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen32
@@ -418,8 +418,8 @@ func decodeAppend(f *fields, node string) *raft.AppendEntriesRequest {
 	return c
 }
 
-// inOrder reports whether the entries continue the log after the previous one,
-// index by index and in terms that do not fall. Raft stores them as they come.
+// inOrder reports whether the entries continue the log after the previous one, with consecutive indexes and terms that
+// do not fall. Raft stores them without a check.
 func inOrder(c *raft.AppendEntriesRequest) bool {
 	index, term := c.PrevLogEntry, c.PrevLogTerm
 	for _, l := range c.Entries {
@@ -432,8 +432,8 @@ func inOrder(c *raft.AppendEntriesRequest) bool {
 	return true
 }
 
-// decodeLogs makes three allocations, however many entries there are: Raft
-// keeps them together, and lets them go together.
+// decodeLogs makes three allocations, however many entries there are: Raft keeps these entries, and drops them,
+// together.
 func decodeLogs(f *fields, n int) []*raft.Log {
 	logs, ptrs := make([]raft.Log, n), make([]*raft.Log, n)
 	data := make([]byte, 0, len(f.b)-n*(logBytesMin-2))
@@ -453,7 +453,7 @@ func decodeLogs(f *fields, n int) []*raft.Log {
 	return ptrs
 }
 
-// keep copies v to the end of data and returns the copy; nil for nothing.
+// keep copies v to the end of data and returns the copy; nil if v is empty.
 func keep(data, v []byte) (kept, grown []byte) {
 	if len(v) == 0 {
 		return nil, data
@@ -491,16 +491,14 @@ func decodeInstall(f *fields, node string) *raft.InstallSnapshotRequest {
 	return c
 }
 
-// isConfiguration reports whether Raft can decode b: it panics on what it cannot,
-// on its own goroutine, and with it the process.
+// isConfiguration reports whether Raft can decode b. Otherwise Raft panics on its own goroutine, and the process ends.
 func isConfiguration(b []byte) (ok bool) {
 	defer func() { ok = recover() == nil }()
 	raft.DecodeConfiguration(b)
 	return true
 }
 
-// appendAnswer writes what a replica on node answered to request id: a
-// response, or an error.
+// appendAnswer encodes the answer of a replica on node to request id: a response, or an error.
 func appendAnswer(b []byte, node string, id uint64, of kind, response any, err error) []byte {
 	b, at := begin(b)
 	b = binary.AppendUvarint(b, id)
@@ -547,11 +545,11 @@ func appendError(b []byte, err error) []byte {
 	return appendBytes(b, text)
 }
 
-// decodeAnswer reads an answer from a replica on node into response, whose
-// type must be that of the request's kind. The error is the other side's.
+// decodeAnswer decodes an answer of a replica on node into response, whose type must match the kind of the request. It
+// returns the other side's error.
 func decodeAnswer(p []byte, node string, of kind, response any) error {
 	f := fields{b: p}
-	f.uint() // the id has found us
+	f.uint() // the id was used to find the call
 	if kind(f.byte()) != of {
 		return errMalformed
 	}
@@ -588,9 +586,9 @@ func decodeError(f *fields) error {
 	return &proto.Error{Code: ebbv1.Code(code), Message: text}
 }
 
-// ping asks for a clock sample; its answer also says that the session lives.
+// ping asks for a clock sample; its answer also shows that the session is alive.
 type ping struct {
-	sent    time.Duration // monotonic, of the sender
+	sent    time.Duration // the sender's monotonic time
 	cluster string
 }
 
@@ -609,15 +607,15 @@ func (p *ping) decode(b []byte) error {
 
 // pong answers a ping.
 type pong struct {
-	sent    time.Duration // the ping's
-	held    time.Duration // between its arrival and this answer
+	sent    time.Duration // copied from the ping
+	held    time.Duration // time between the ping's arrival and this answer
 	wall    int64         // the answerer's wall clock, µs since the Unix epoch
-	full    bool          // it has no memory left for more
+	full    bool          // the node has no memory left for more
 	cluster string
-	// pressed says that much of its memory is used. Builds before storage version 9 do not read it, so it is only
-	// there when it is true, and no node says so before that version is in force.
+	// pressed says that much of the node's memory is used. Builds before storage version 9 cannot decode it, so it is
+	// encoded only when it is true, and no node sets it before that version is in force.
 	pressed bool
-	// diskFull says that it has no disk space left for more; likewise of builds before storage version 12.
+	// diskFull says that the node has no disk space left for more. The same holds for builds before storage version 12.
 	diskFull bool
 }
 
@@ -649,7 +647,7 @@ func (p *pong) decode(b []byte) error {
 	return f.end()
 }
 
-// ask is the question whether a replica's term is exactly this.
+// ask asks whether a replica's term is exactly this.
 type ask struct {
 	group   uint32
 	replica uint64
@@ -670,7 +668,7 @@ func appendAsks(b []byte, round uint64, asks []ask) []byte {
 	return finish(b, at, kindAsk)
 }
 
-// decodeAsks appends to asks, so that a stream can use one slice for all.
+// decodeAsks appends to asks, so that a stream can reuse one slice.
 func decodeAsks(p []byte, asks []ask) (round uint64, out []ask, err error) {
 	f := fields{b: p}
 	round = f.uint()
@@ -684,7 +682,7 @@ func decodeAsks(p []byte, asks []ask) (round uint64, out []ask, err error) {
 	return round, asks, f.end()
 }
 
-// appendAskReply answers asks, in their order, one bit each.
+// appendAskReply encodes the answers to asks, in their order, one bit each.
 func appendAskReply(b []byte, round uint64, n int, ok func(i int) bool) []byte {
 	b, at := begin(b)
 	b = binary.AppendUvarint(b, round)
@@ -718,7 +716,7 @@ func (t *askReply) decode(p []byte) error {
 
 func (t *askReply) ok(i int) bool { return t.bits[i/8]>>(i%8)&1 == 1 }
 
-// appendEnd closes a snapshot of size bytes.
+// appendEnd encodes the end of a snapshot of size bytes.
 func appendEnd(b []byte, size int64) []byte {
 	b, at := begin(b)
 	b = binary.AppendUvarint(b, uint64(size))

@@ -6,12 +6,13 @@ import (
 	"github.com/ebbdb/ebb/node/acked"
 )
 
-// Witness learns what replicas of other nodes have at least, by their own words. It must not wait.
+// Witness records the log positions and terms that replicas of other nodes have at least, from their own messages. Saw
+// must not block.
 type Witness interface {
 	Saw(node string, replica uint64, mark acked.Mark)
 }
 
-// appended sends an AppendEntries, and notes how far the follower is by its answer.
+// appended sends an AppendEntries, and records the follower's position from its answer.
 func (g *Group) appended(
 	target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, how manner,
 ) error {
@@ -26,7 +27,7 @@ func (g *Group) appended(
 	return nil
 }
 
-// reaches returns the last entry that both sides of an AppendEntries have when it succeeds; zero of a heartbeat.
+// reaches returns the last entry that both sides of an AppendEntries have if it succeeds; zero for a heartbeat.
 func reaches(args *raft.AppendEntriesRequest) acked.Position {
 	if n := len(args.Entries); n > 0 {
 		return acked.Position{Term: args.Entries[n-1].Term, Index: args.Entries[n-1].Index}
@@ -34,8 +35,8 @@ func reaches(args *raft.AppendEntriesRequest) acked.Position {
 	return acked.Position{Term: args.PrevLogTerm, Index: args.PrevLogEntry}
 }
 
-// recordSender records what a request that Raft has answered says of its sender. A leader stores entries before it
-// sends them, and a candidate its term. A request for a pre-vote names a term that its sender has not entered.
+// recordSender records the position and term of a request's sender, after Raft has answered. A leader stores entries
+// before it sends them, and a candidate its term. A pre-vote request names a term that its sender has not entered.
 func (g *Group) recordSender(command any) {
 	switch c := command.(type) {
 	case *raft.AppendEntriesRequest:
@@ -46,7 +47,7 @@ func (g *Group) recordSender(command any) {
 	}
 }
 
-// sender makes an address of bytes. It is that of the leader nearly always, and costs nothing then.
+// sender converts bytes to an address. It is nearly always the leader's, and then there is no allocation.
 func (g *Group) sender(addr []byte) raft.ServerAddress {
 	if string(g.leader) != string(addr) {
 		g.leader = raft.ServerAddress(addr)

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// apply changes the index as a durable batch says; its records start at base.
-// l.index is held.
+// apply updates the index from a durable batch whose records begin at offset base of the segment. l.index is held.
 func (l *Log) apply(s *segment, base int64, h batchHeader, body []byte) error {
 	return h.each(body, func(offset, size int, r *record) error {
 		return l.applyRecord(s, place{
@@ -46,7 +45,7 @@ func (l *Log) applyRecord(s *segment, at place, r *record) error {
 	return nil
 }
 
-// unplace takes an entry's bytes off its segment's account. l.index is held.
+// unplace subtracts an entry from its segment's counts. l.index is held.
 func (l *Log) unplace(p place) {
 	if p.segment == 0 {
 		return
@@ -67,9 +66,8 @@ func (g *Group) setValue(r *record) error {
 	return nil
 }
 
-// setBoundary takes note of a snapshot. If the entry at its end is another one
-// than ours, then so may be all before it: they are not served any more. What
-// comes after stays, because raft compares it entry by entry.
+// setBoundary records the end of a snapshot. If our entry at that index is another one, the entries before it may
+// differ too, so they are dropped. The entries after it stay, because raft compares them one by one.
 func (g *Group) setBoundary(index, term uint64) {
 	if index < g.boundary.index {
 		return
@@ -85,7 +83,7 @@ func (g *Group) forget() {
 	g.term, g.vote, g.values, g.boundary = 0, nil, nil, boundary{}
 }
 
-// state appends what a segment must know of the group to stand alone.
+// state appends the records that a segment needs to describe the group by itself.
 func (g *Group) state(to []record) []record {
 	if g.term != 0 {
 		to = append(to, record{kind: kindTerm, group: g.id, index: g.term})
@@ -114,7 +112,7 @@ func valueRecord(group uint32, key string, value []byte) record {
 
 const holdLen = 24 // first index, count, term
 
-// appendHolds encodes which entries there are, as stretches of one term.
+// appendHolds encodes which entries there are, as ranges of one term.
 func (e *entries) appendHolds(b []byte) []byte {
 	for _, r := range e.runs {
 		for from := 0; from < len(r.places); {
@@ -156,12 +154,12 @@ func (l *Log) adopt(h batchHeader, body []byte) error {
 	})
 }
 
-// heldMax bounds how many entries a group's state may claim, lest a damaged one
-// take all memory. A variable for the fuzz test.
+// heldMax bounds how many entries a group's state may claim, so that a damaged state cannot use all memory. It is a
+// variable for the fuzz test.
 var heldMax uint64 = 1 << 24
 
-// owe notes entries as held whose places are not known: those in segments
-// already removed, which later records must delete.
+// owe records entries that the group holds but whose places are unknown. They are in segments already removed, so later
+// records must delete them.
 func (e *entries) owe(b []byte) error {
 	if len(b)%holdLen != 0 {
 		return fmt.Errorf("a state of %d bytes", len(b))

@@ -9,18 +9,17 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// ErrClosed is what calls on a closed log return.
+// ErrClosed is the error of calls on a closed log.
 var ErrClosed = errors.New("the log is closed")
 
-// batch collects records for one sync. The callers whose records it holds wait
-// for done.
+// batch collects records for one sync. The callers that added records wait for done.
 type batch struct {
-	buf   []byte // header's room, then records
+	buf   []byte // room for the header, then records
 	count int
 	sum   uint32
-	since time.Duration // when its first record came, on Log's clock
+	since time.Duration // when its first record was added, on Log's clock
 
-	taken chan struct{} // closed when the writer takes it: a next one is open
+	taken chan struct{} // closed when the writer takes it: a new batch is open then
 	done  chan struct{} // closed when err is final
 	err   error
 }
@@ -84,7 +83,8 @@ func (l *Log) writeEntries(group uint32, logs []*raft.Log) error {
 	return b.wait()
 }
 
-// open returns the open batch, with room for size bytes, and with l.queue held.
+// open returns the open batch with room for size bytes, and l.queue locked. It returns ErrBatchTooLarge if size is over
+// writeMax.
 func (l *Log) open(size int) (*batch, error) {
 	if size > writeMax {
 		return nil, proto.ErrBatchTooLarge.Errorf("a write of %d bytes to the log exceeds %d", size, writeMax)
@@ -114,7 +114,7 @@ func (l *Log) reserve(b *batch, size int) {
 	if cap(b.buf)-len(b.buf) >= size {
 		return
 	}
-	// The rest of the old chunk is abandoned to the tail's garbage.
+	// The rest of the old buffer stays unused until the tail drops it.
 	chunk := make([]byte, len(b.buf), max(l.chunk, 2*(len(b.buf)+size)))
 	copy(chunk, b.buf)
 	b.buf = chunk
@@ -128,8 +128,8 @@ func (l *Log) signal() {
 	}
 }
 
-// renew opens a new batch behind the last one's bytes in the same chunk, so that
-// small batches share one allocation. l.queue is held.
+// renew opens a new batch behind the last one's bytes in the same buffer, so that small batches share one allocation.
+// l.queue is held.
 func (l *Log) renew(last []byte) {
 	var buf []byte
 	if rest := last[len(last):cap(last)]; cap(rest) >= batchHeaderLen {
@@ -140,7 +140,7 @@ func (l *Log) renew(last []byte) {
 	l.pending = &batch{buf: buf, taken: make(chan struct{}), done: make(chan struct{})}
 }
 
-// take returns the open batch and opens the next; nil if nothing is in it.
+// take returns the open batch and opens the next; nil if it is empty.
 func (l *Log) take() *batch {
 	l.queue.Lock()
 	defer l.queue.Unlock()
@@ -155,7 +155,7 @@ func (l *Log) take() *batch {
 	return b
 }
 
-// idle reports whether nothing waits to be written.
+// idle reports whether no record waits to be written.
 func (l *Log) idle() bool {
 	l.queue.Lock()
 	defer l.queue.Unlock()

@@ -15,30 +15,29 @@ import (
 
 const (
 	endMagic     = 0x646e6562 // "bend"
-	endLen       = 24         // of a record
-	endPlace     = 512        // from one record to the other: in sectors of their own
+	endLen       = 24         // bytes of a record
+	endPlace     = 512        // distance of the two records, so that they are in different sectors
 	endSyncEvery = time.Second
 )
 
-// endFile remembers, outside of the log, whose log it is and how far it was
-// durable. The zeros behind a log look like its end: without this, one whose last
-// part was zeroed, or that was replaced by an older copy or by another node's,
-// would be taken for whole.
+// endFile records, outside of the log, the log's identity and how far it was durable. The zeros behind a log look like
+// its end. Without endFile, the log would be accepted if its last part was zeroed, or if it was replaced by an older
+// copy or by another node's log.
 //
 //	record     magic 4 | crc 4 | sequence 8 | salt 4 | zero 4
 //
-// Two records are written in turn, so that a torn one leaves the other. They are
-// written behind each batch, and synced once a second:
+// Two records are written alternately, so that a torn one leaves the other intact. One is written after each batch, and
+// they are synced once a second:
 //
 //	INVARIANT end-behind: no record names a sequence that is not durable in the log.
 type endFile struct {
 	file  fs.File
 	salt  uint32
-	turn  int64       // which record is written next; the writer's
+	turn  int64       // which record is written next; only for the writer
 	dirty atomic.Bool // something was written since the last sync
 }
 
-// openEnd opens the file, which is made if missing, and returns the newest record; found is false if there is none.
+// openEnd opens the file, or makes it if it is missing, and returns the newest record; found is false if there is none.
 func openEnd(fsys fs.FS, name string) (e *endFile, sequence uint64, salt uint32, found bool, err error) {
 	there, err := fs.Exists(fsys, name)
 	if err != nil {
@@ -74,7 +73,7 @@ func openEnd(fsys fs.FS, name string) (e *endFile, sequence uint64, salt uint32,
 	return e, sequence, salt, found, nil
 }
 
-// checkEnd refuses a log that is not the one that was written here, or that ends before it did.
+// checkEnd returns an error if the log is not the recorded one, or ends before the recorded sequence.
 func (l *Log) checkEnd() error {
 	if l.cfg.EndFile == "" {
 		return nil
@@ -101,7 +100,7 @@ func (l *Log) checkEnd() error {
 	return nil
 }
 
-// begin notes a log that was just read or made: all of it is durable.
+// begin records the end of a log that was just read or made: all of it is durable.
 func (e *endFile) begin(sequence uint64) error {
 	if e == nil {
 		return nil
@@ -116,7 +115,7 @@ func (e *endFile) close() error {
 	return errors.Join(e.sync(), e.file.Close())
 }
 
-// put writes that the log is durable up to a sequence.
+// put writes that the log is durable up to a sequence number.
 func (e *endFile) put(sequence uint64) error {
 	var b [endLen]byte
 	le.PutUint32(b[:], endMagic)
@@ -139,7 +138,7 @@ func (e *endFile) sync() error {
 	return e.file.Sync()
 }
 
-// syncEnds syncs the end's file once a second, apart from the writer, until the log ends.
+// syncEnds syncs the end file every EndSyncEvery, in its own goroutine, until the log ends.
 func (l *Log) syncEnds() {
 	defer close(l.ends)
 	tick := time.NewTicker(l.cfg.EndSyncEvery)

@@ -19,25 +19,24 @@ const (
 	valueLenMax = 4096
 )
 
-// errNotFound has the text that raft compares.
+// errNotFound has the text with which raft compares.
 var errNotFound = errors.New("not found")
 
-// raft's names for what it votes by.
+// raft's keys for its term and vote.
 const (
 	keyCurrentTerm = "CurrentTerm"
 	keyVoteTerm    = "LastVoteTerm"
 	keyVoteCand    = "LastVoteCand"
 )
 
-// Group is the part of a Log that belongs to one raft group: its LogStore and
-// its StableStore. What it returns was durable, and a call that stores returns
-// when its record is.
+// Group is the part of a Log that belongs to one raft group: its LogStore and its StableStore. All that it returns is
+// durable, and a call that stores a record returns when the record is durable.
 type Group struct {
 	log *Log
 	id  uint32
 
-	// ballot is a vote's term on its way: raft stores it first and the candidate
-	// second (raft #661), and only both together become durable.
+	// ballot is the term of a vote that is not stored yet: raft stores the term first and the candidate second (raft
+	// #661). Both become durable together.
 	ballot atomic.Uint64
 
 	// guarded by Log.index, written by its writer only
@@ -78,23 +77,22 @@ func (g *Group) LastIndex() (uint64, error) {
 	return g.entries.last(), nil
 }
 
-// Bytes returns what the group's entries take in the log.
+// Bytes returns how many bytes the group's entries take in the log.
 func (g *Group) Bytes() int64 {
 	g.log.index.RLock()
 	defer g.log.index.RUnlock()
 	return g.entries.bytes
 }
 
-// IsMonotonic is false: after an installed snapshot entries may be missing
-// between old and new ones. Were it true, raft would delete the whole log
-// whenever it installs a snapshot.
+// IsMonotonic returns false: after a snapshot was installed, entries may be missing between old and new ones. If it
+// returned true, raft would delete the whole log whenever it installs a snapshot.
 func (g *Group) IsMonotonic() bool { return false }
 
-// GetLog reads an entry, from memory if it is recent. Its bytes must not be changed, and share a buffer of up to 1 MiB:
-// copy what is to be kept for long. At the boundary, when the entry itself is gone, it answers a synthetic one with the
-// snapshot's term, which is all that raft asks there. It returns raft.ErrLogNotFound itself, which raft compares with
-// ==. When the disk cannot read it, raft would panic, and with it every other node in the process: the log fails, and
-// the calling goroutine, which is raft's, ends.
+// GetLog reads an entry, from memory if it is recent. The caller must not change its bytes. They share a buffer of up
+// to 1 MiB: copy what is kept for long. At the boundary, if the entry itself is gone, it returns a synthetic entry with
+// the snapshot's term, which is all that raft needs there. It returns raft.ErrLogNotFound unwrapped, since raft
+// compares with ==. If the disk cannot read the entry, an error would make raft panic, and the process would end.
+// Instead the log fails, and the calling goroutine, which is raft's, ends.
 func (g *Group) GetLog(index uint64, to *raft.Log) error {
 	l := g.log
 	l.index.RLock()
@@ -127,15 +125,15 @@ func (g *Group) GetLog(index uint64, to *raft.Log) error {
 	return errors.Join(g.decode(s, b, at, index, to), released)
 }
 
-// synthetic reports whether index is the end of the newest snapshot and nothing
-// at or before it is held. It never is at 1: a leader sends entry 1 without
-// looking at the one before, so a made-up one could be replicated. l.index is held.
+// synthetic reports whether index is the end of the newest snapshot and the log holds no entry at or before it. It is
+// false for index 1: a leader sends entry 1 without a check of the one before, so a synthetic entry could be
+// replicated. l.index is held.
 func (g *Group) synthetic(index uint64) bool {
 	first := g.entries.first()
 	return index == g.boundary.index && index > 1 && (first == 0 || first > index)
 }
 
-// decode takes an entry from what its segment has.
+// decode decodes an entry from the bytes of its segment.
 func (g *Group) decode(s *segment, b []byte, at place, index uint64, to *raft.Log) error {
 	r, _, _, err := decodeRecord(b, g.log.salt)
 	if err != nil {
@@ -150,9 +148,8 @@ func (g *Group) decode(s *segment, b []byte, at place, index uint64, to *raft.Lo
 // StoreLog stores one entry.
 func (g *Group) StoreLog(e *raft.Log) error { return g.StoreLogs([]*raft.Log{e}) }
 
-// StoreLogs stores entries, all or none, and returns when they are durable. An
-// entry at an index that is taken replaces the one there; gaps are allowed. The
-// entries' bytes are copied.
+// StoreLogs stores entries, all or none, and returns when they are durable. An entry replaces an existing one at the
+// same index; gaps are allowed. The entries' bytes are copied.
 func (g *Group) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
@@ -165,8 +162,7 @@ func (g *Group) StoreLogs(entries []*raft.Log) error {
 	return g.log.writeEntries(g.id, entries)
 }
 
-// DeleteRange deletes the entries from first to last, inclusive. Entries that
-// are not there are no error.
+// DeleteRange deletes the entries from first to last, inclusive. Missing entries are no error.
 func (g *Group) DeleteRange(first, last uint64) error {
 	g.log.index.RLock()
 	none := len(g.entries.runs) == 0 || last < g.entries.first() || first > g.entries.last()
@@ -177,17 +173,16 @@ func (g *Group) DeleteRange(first, last uint64) error {
 	return g.log.write(record{kind: kindDelete, group: g.id, index: first, term: last})
 }
 
-// Compact deletes the entries up to index, but none that a restart needs: those
-// after the end of the newest snapshot stay. It takes the place of raft's
-// TrailingLogs, which counts entries and never touches a short log, when a group
-// pins old segments. A follower that still needs them gets the snapshot.
+// Compact deletes the entries up to index, except those after the end of the newest snapshot, which a restart needs. It
+// is used when a group keeps old segments from being removed: raft's TrailingLogs counts entries and never shortens a
+// short log. A follower that still needs deleted entries gets the snapshot.
 func (g *Group) Compact(index uint64) error {
 	end, _ := g.Boundary()
 	return g.DeleteRange(0, min(index, end))
 }
 
-// Trailing returns the first index of the longest end of the log that takes at
-// most that many bytes; last+1 if not even the last entry does, 0 if there is none.
+// Trailing returns the first index of the longest end of the log that takes at most that many bytes. It returns last+1
+// if even the last entry takes more, and 0 if there is no entry.
 func (g *Group) Trailing(bytes int64) uint64 {
 	g.log.index.RLock()
 	defer g.log.index.RUnlock()
@@ -206,11 +201,10 @@ func (g *Group) Trailing(bytes int64) uint64 {
 	return first
 }
 
-// SetBoundary says that the newest snapshot ends at index, an entry of term. From
-// then on GetLog answers there even when the entry is gone, without which a
-// follower whose log had diverged would refuse its leader for ever (raft #697).
-// If the entry held at index is of another term, the entries up to index are
-// deleted with it. Going backwards is ignored.
+// SetBoundary records that the newest snapshot ends at index, an entry of term. From then on GetLog answers at index
+// even if the entry is gone. Otherwise a follower whose log had diverged would refuse its leader forever (raft #697).
+// If the entry at index has another term, the entries up to index are deleted. An index before the present boundary is
+// ignored.
 func (g *Group) SetBoundary(index, term uint64) error {
 	l := g.log
 	if l.deafToBoundary {
@@ -225,16 +219,16 @@ func (g *Group) SetBoundary(index, term uint64) error {
 	return l.write(record{kind: kindBoundary, group: g.id, index: index, term: term})
 }
 
-// Boundary returns the end of the newest snapshot, zeros if there is none.
+// Boundary returns the end of the newest snapshot; zeros if there is none.
 func (g *Group) Boundary() (index, term uint64) {
 	g.log.index.RLock()
 	defer g.log.index.RUnlock()
 	return g.boundary.index, g.boundary.term
 }
 
-// Continues reports whether the log holds every entry after index, up to its last
-// one and to the newest snapshot's end. If not, a replica whose newest readable
-// snapshot ends at index cannot be started: raft panics on the missing entry.
+// Continues reports whether the log holds every entry after index, up to its last entry and to the newest snapshot's
+// end. If not, a replica whose newest readable snapshot ends at index cannot be started: raft panics on the missing
+// entry.
 func (g *Group) Continues(index uint64) bool {
 	g.log.index.RLock()
 	defer g.log.index.RUnlock()
@@ -246,14 +240,14 @@ func (g *Group) Continues(index uint64) bool {
 	return i < len(g.entries.runs) && g.entries.runs[i].first <= index+1 && g.entries.runs[i].last() == last
 }
 
-// Forget deletes everything that the group has stored: entries, term, vote,
-// values and boundary. For a replica that is gone for good.
+// Forget deletes everything that the group has stored: entries, term, vote, values and boundary. It is for a replica
+// that was removed permanently.
 func (g *Group) Forget() error {
 	g.ballot.Store(0)
 	return g.log.write(record{kind: kindForget, group: g.id})
 }
 
-// Set stores a value under a key of at most 256 bytes; the value has at most 4096.
+// Set stores a value of at most 4096 bytes under a key of at most 256 bytes.
 func (g *Group) Set(key, value []byte) error {
 	if err := checkValue(key, value); err != nil {
 		return err
@@ -275,7 +269,7 @@ func checkValue(key, value []byte) error {
 	return nil
 }
 
-// castVote stores term and candidate of a vote as one record.
+// castVote stores the term and the candidate of a vote as one record.
 func (g *Group) castVote(candidate []byte) error {
 	term := g.ballot.Load()
 	have := g.voted()
@@ -322,9 +316,8 @@ func (g *Group) Get(key []byte) ([]byte, error) {
 	return bytes.Clone(value), nil
 }
 
-// SetUint64 stores a number. When the log has failed or was closed, raft's
-// CurrentTerm is special: raft would panic on an error, and with it every other
-// node in the process, so the calling goroutine, which is raft's, ends instead.
+// SetUint64 stores a number. If the log has failed or was closed, raft's CurrentTerm is special: raft would panic on an
+// error, and the process would end. Instead the calling goroutine, which is raft's, ends.
 func (g *Group) SetUint64(key []byte, n uint64) error {
 	switch string(key) {
 	case keyVoteTerm:
@@ -335,7 +328,7 @@ func (g *Group) SetUint64(key []byte, n uint64) error {
 	return g.Set(key, binary.BigEndian.AppendUint64(nil, n))
 }
 
-// openBallot keeps a vote's term until the candidate comes.
+// openBallot keeps a vote's term until the candidate is set.
 func (g *Group) openBallot(term uint64) error {
 	if g.log.splitVote {
 		v := vote{}
@@ -356,7 +349,7 @@ func (g *Group) setTerm(term uint64) error {
 		return nil
 	}
 	err := g.log.write(record{kind: kindTerm, group: g.id, index: term})
-	if err != nil && term > 1 { // 1 is a bootstrap's, whose caller handles errors
+	if err != nil && term > 1 { // 1 is the term of a bootstrap, whose caller handles errors
 		g.log.cfg.Logger.Error("end a raft group that cannot store its term", "group", g.id, "error", err)
 		runtime.Goexit()
 	}

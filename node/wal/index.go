@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// place is where an entry lies.
+// place is the position of an entry.
 type place struct {
 	segment uint32 // 0: held, but not found yet
 	offset  uint32
@@ -13,7 +13,7 @@ type place struct {
 	term    uint64
 }
 
-// run is a stretch of entries without gaps: places[i] is that of first+i.
+// run is a range of entries without gaps: places[i] is the place of entry first+i.
 type run struct {
 	first  uint64
 	places []place
@@ -21,8 +21,8 @@ type run struct {
 
 func (r *run) last() uint64 { return r.first + uint64(len(r.places)) - 1 }
 
-// entries is a group's index: sorted runs with gaps between them. Usually one;
-// an installed snapshot leaves a gap.
+// entries is a group's index: sorted runs with gaps between them. Usually there is one run; an installed snapshot
+// leaves a gap.
 type entries struct {
 	runs  []run
 	bytes int64
@@ -55,7 +55,7 @@ func (e *entries) find(index uint64) *place {
 	return &e.runs[i].places[index-e.runs[i].first]
 }
 
-// put sets an entry's place and returns the one it had, if any.
+// put sets an entry's place and returns the former one, if any.
 func (e *entries) put(index uint64, p place) (old place, replaced bool) {
 	e.bytes += int64(p.size)
 	if at := e.find(index); at != nil {
@@ -74,7 +74,7 @@ func (e *entries) put(index uint64, p place) (old place, replaced bool) {
 	return place{}, false
 }
 
-// join merges a run with the next if nothing is between them.
+// join merges a run with the next if there is no gap between them.
 func (e *entries) join(i int) {
 	if i+1 < len(e.runs) && e.runs[i].last()+1 == e.runs[i+1].first {
 		e.runs[i].places = append(e.runs[i].places, e.runs[i+1].places...)

@@ -7,18 +7,17 @@ import (
 	"sync"
 )
 
-// keeper does in the background what would make the writer wait: it makes the
-// next segment and removes old ones.
+// keeper works in the background, so that the writer need not wait: it makes the next segment and removes old ones.
 type keeper struct {
 	log   *Log
 	wake  chan struct{} // one token
-	made  chan made     // what the writer waits for
+	made  chan made     // passes segments to the writer
 	stop  chan struct{}
 	ended chan struct{}
 
 	mu     sync.Mutex // guards what follows; never held across a call to the disk
-	want   uint32     // the newest segment asked for
-	have   uint32     // the newest segment there is
+	want   uint32     // the newest segment requested
+	have   uint32     // the newest segment that exists
 	doomed []*segment // to be removed, oldest first
 }
 
@@ -35,7 +34,7 @@ func newKeeper(l *Log, have uint32) *keeper {
 	}
 }
 
-// prepare asks for a segment ahead of time.
+// prepare requests a segment ahead of time.
 func (k *keeper) prepare(number uint32) {
 	k.mu.Lock()
 	asked := k.want == number
@@ -46,8 +45,8 @@ func (k *keeper) prepare(number uint32) {
 	}
 }
 
-// next returns the segment of that number, waiting until it is made. An error
-// from long ago, when the disk was full, is tried again once.
+// next returns the segment of that number, and waits until it is made. If the keeper had failed to make it, perhaps
+// long ago when the disk was full, next has it try once more.
 func (k *keeper) next(number uint32) (*segment, error) {
 	k.prepare(number)
 	m := <-k.made
@@ -58,7 +57,7 @@ func (k *keeper) next(number uint32) (*segment, error) {
 	return m.segment, m.err
 }
 
-// remove gives segments up.
+// remove schedules segments for removal.
 func (k *keeper) remove(segments []*segment) {
 	k.mu.Lock()
 	k.doomed = append(k.doomed, segments...)
@@ -73,7 +72,7 @@ func (k *keeper) signal() {
 	}
 }
 
-// run is the keeper's goroutine; ready is a segment that was found prepared, or nil.
+// run is the keeper's goroutine; ready is a prepared segment that recovery found, or nil.
 func (k *keeper) run(ready *segment) {
 	defer close(k.ended)
 	offer, out := made{segment: ready}, k.made
@@ -101,7 +100,7 @@ func (k *keeper) run(ready *segment) {
 	}
 }
 
-// jobs returns the segment to make, 0 if none, and those to remove.
+// jobs returns the segment to make, 0 if none, and the segments to remove.
 func (k *keeper) jobs() (number uint32, doomed []*segment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,8 +127,8 @@ func (k *keeper) make(number uint32) made {
 	return made{segment: s}
 }
 
-// discard removes segments, each durably before the next, so that no gap can
-// appear. It returns those that could not be removed now.
+// discard removes segments, each durably before the next, so that no gap can appear. It returns those that could not be
+// removed now.
 func (k *keeper) discard(doomed []*segment) []*segment {
 	for i, s := range doomed {
 		if err := k.discardOne(s); err != nil {

@@ -16,9 +16,9 @@ import (
 const (
 	writeMax = 256 << 20 // bytes of one call
 
-	// SegmentBytesDefault is the size of a segment for which no other is given.
+	// SegmentBytesDefault is the default size of a segment.
 	SegmentBytesDefault = 32 << 20
-	// SegmentBytesLeast is what a log with short segments should have, so that entries fit.
+	// SegmentBytesLeast is the smallest size that a log with small segments should use, so that entries fit.
 	SegmentBytesLeast = 1 << 20
 
 	segmentBytesMin   = 1 << 10
@@ -30,32 +30,32 @@ const (
 	chunkBytesMin     = 4 << 10
 )
 
-// Config says where a log lies and how large its parts are.
+// Config describes where a log is stored and how large its parts are.
 type Config struct {
 	FS     fs.FS
 	Dir    string       // made if missing; holds nothing else
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
 
-	// EndFile is where the log writes how far it is durable, outside of Dir: one
-	// that ends before that, or is another's, is refused with proto.ErrCorrupt. "": nowhere.
+	// EndFile is a file outside of Dir in which the log records how far it is durable. A log that ends before that, or
+	// is another node's, is refused with proto.ErrCorrupt. "": no such file.
 	EndFile string
 
-	// Existing says that this log was opened before: one without a batch, or
-	// without a file, has lost them all, and is refused with proto.ErrCorrupt.
+	// Existing says that this log was opened before. Then a log without a batch or a file has lost them all, and is
+	// refused with proto.ErrCorrupt.
 	Existing bool
 
-	// Fatal is called once, from a goroutine of the log's own, when a write, a sync or the read of an entry failed.
-	// What was being written may or may not be on disk, so no caller gets an answer: all calls that store block until
-	// Close. A node ends its process here. Fatal may call Close.
+	// Fatal is called once, in a goroutine of the log, when a write, a sync or the read of an entry failed. Records
+	// that were being written may or may not be on disk, so no caller gets an answer: all calls that store records
+	// block until Close. A node ends its process here. Fatal may call Close.
 	Fatal func(error)
 
 	SegmentBytes int64 // of a segment; default 32 MiB
-	// Short says that the disk is short of space: segments made then have a
-	// shortShare of the usual size. nil: it never is.
+	// Short reports whether the disk is short of space: segments made then have the usual size divided by shortShare.
+	// nil: it never is.
 	Short      func() bool
 	TailBytes  int64 // of recent batches kept in memory; default one segment
-	BatchBytes int   // of one sync, softly; default 4 MiB
+	BatchBytes int   // size limit of one sync, may be exceeded; default 4 MiB
 	// EndSyncEvery is how often EndFile is synced; default 1 s.
 	EndSyncEvery time.Duration
 }
@@ -85,12 +85,10 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Log is the write-ahead log of a node. Its methods, and those of its groups,
-// may be called from any goroutine.
+// Log is the write-ahead log of a node. Its methods, and those of its groups, may be called from any goroutine.
 //
-// Three goroutines belong to it and end with Close: the writer, which alone
-// changes segments and index, the keeper, which makes segments ahead of
-// time and removes those that are not needed, and one that syncs the end's file.
+// Three goroutines belong to it and end with Close. The writer alone changes segments and the index. The keeper makes
+// segments ahead of time and removes those that are not needed. The third one syncs the end file.
 type Log struct {
 	cfg   Config
 	salt  uint32
@@ -100,38 +98,37 @@ type Log struct {
 	queue   sync.Mutex // guards pending and closing; held while records are encoded
 	pending *batch     // never nil
 	closing bool
-	wake    chan struct{} // the writer's; one token
+	wake    chan struct{} // wakes the writer; one token
 
 	inflight atomic.Int64          // since+1 of the batch being synced, on the log's clock; 0: none
 	failure  atomic.Pointer[error] // why the writer stopped
-	unread   atomic.Pointer[error] // what could not be read, for which the writer stops
-	stuck    *batch                // the batch it failed with; read after written is closed
+	unread   atomic.Pointer[error] // error of a failed read, after which the writer stops
+	stuck    *batch                // the batch with which the writer failed; read after written is closed
 	written  chan struct{}         // closed when the writer has ended
 	closed   chan struct{}         // closed when Close has finished
 	counters counters
 
 	index    sync.RWMutex // guards what follows; written by the writer only
 	groups   map[uint32]*Group
-	segments []*segment // oldest first; the last one is written to
+	segments []*segment // oldest first; batches are written to the last one
 	tail     tail
 
-	sequence uint64 // of the next batch; the writer's
+	sequence uint64 // of the next batch; only for the writer
 	keeper   *keeper
 	end      *endFile      // nil: there is none
 	ends     chan struct{} // closed when no sync of end is under way any more
 
-	splitVote, deafToBoundary bool // test hooks: the faults that this package contains
+	splitVote, deafToBoundary bool // test hooks: disable containments of faults
 }
 
-// Group returns the part of the log that belongs to one raft group. All calls
-// with one id return the same Group.
+// Group returns the part of the log that belongs to one raft group. Calls with the same id return the same Group.
 func (l *Log) Group(id uint32) *Group {
 	l.index.Lock()
 	defer l.index.Unlock()
 	return l.group(id)
 }
 
-// group finds or makes a group. l.index is held for writing.
+// group returns a group, and makes it if there is none. l.index is held for writing.
 func (l *Log) group(id uint32) *Group {
 	g := l.groups[id]
 	if g == nil {
@@ -141,10 +138,10 @@ func (l *Log) group(id uint32) *Group {
 	return g
 }
 
-// active is the segment that is written to.
+// active returns the segment to which batches are written.
 func (l *Log) active() *segment { return l.segments[len(l.segments)-1] }
 
-// now is the log's clock: monotonic, from its opening.
+// now returns the log's monotonic clock: the time since it was opened.
 func (l *Log) now() time.Duration { return time.Since(l.start) }
 
 func (l *Log) hit(name string) error {
@@ -154,8 +151,8 @@ func (l *Log) hit(name string) error {
 	return nil
 }
 
-// OldestWaitingSync returns how long the record that waits longest for its sync
-// has been waiting; 0 if none does. A node whose disk hangs sees it grow.
+// OldestWaitingSync returns how long the oldest unsynced record has waited for its sync; 0 if there is none. On a node
+// whose disk stalls it grows.
 func (l *Log) OldestWaitingSync() time.Duration {
 	if since := l.inflight.Load(); since != 0 {
 		return l.now() - time.Duration(since-1)
@@ -168,13 +165,11 @@ func (l *Log) OldestWaitingSync() time.Duration {
 	return l.now() - l.pending.since
 }
 
-// Failed is closed when the log has failed or was closed: nothing more is stored.
+// Failed returns a channel that is closed when the log has failed or was closed: nothing more is stored then.
 func (l *Log) Failed() <-chan struct{} { return l.written }
 
-// Close waits until what is being stored is durable, then closes the files;
-// calls that come later return ErrClosed. After a failure it lets the blocked
-// calls return that failure instead. It does not wait for raft groups: stop
-// those first.
+// Close waits until all pending records are durable, then closes the files; later calls return ErrClosed. After a
+// failure the blocked calls return that failure. It does not wait for raft groups: stop them first.
 func (l *Log) Close() error {
 	l.queue.Lock()
 	again := l.closing
@@ -198,7 +193,7 @@ func (l *Log) Close() error {
 	return errors.Join(err, l.release())
 }
 
-// cleanly is why the log ended, or what failed while its files were closed.
+// cleanly returns why the log ended. If it was closed in order, it returns the error of closing its files.
 func cleanly(why, closing error) error {
 	if closing != nil && errors.Is(why, ErrClosed) {
 		return closing
@@ -206,7 +201,7 @@ func cleanly(why, closing error) error {
 	return why
 }
 
-// abandon lets the calls go that wait for a batch that will not be written.
+// abandon ends the calls that wait for a batch that will not be written.
 func (l *Log) abandon(err error) {
 	l.queue.Lock()
 	defer l.queue.Unlock()
@@ -229,7 +224,7 @@ func (l *Log) release() error {
 	return err
 }
 
-// closedErr says why nothing can be stored any more.
+// closedErr returns why nothing can be stored any more.
 func (l *Log) closedErr() error {
 	if err := l.failure.Load(); err != nil {
 		return proto.ErrDisk.Errorf("the log in %s has failed: %v", l.cfg.Dir, *err)

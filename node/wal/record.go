@@ -26,7 +26,7 @@ var (
 	le           = binary.LittleEndian
 )
 
-// kind says what a record does to its group. The numbers are on disk.
+// kind is what a record does to its group. The numbers are part of the disk format.
 type kind uint8
 
 const (
@@ -54,7 +54,7 @@ type record struct {
 	body  []byte
 }
 
-// size returns the bytes that a record with such a body takes.
+// recordSize returns the bytes that a record with such a body takes.
 func recordSize(body int) int { return (recordHeaderLen + body + 7) &^ 7 }
 
 // appendRecord encodes r behind b, which must have room, and returns its crc.
@@ -116,8 +116,7 @@ func appendEntry(b []byte, salt, group uint32, e *raft.Log) ([]byte, uint32) {
 	return finishRecord(b, start, salt)
 }
 
-// decodeRecord reads and verifies the record at the front of b. It returns what
-// it takes, padding included.
+// decodeRecord decodes and verifies the record at the front of b. size is what the record takes, padding included.
 func decodeRecord(b []byte, salt uint32) (r record, size int, crc uint32, err error) {
 	if len(b) < recordHeaderLen {
 		return r, 0, 0, fmt.Errorf("a record's header is cut off after %d bytes", len(b))
@@ -134,7 +133,7 @@ func decodeRecord(b []byte, salt uint32) (r record, size int, crc uint32, err er
 	return recordAt(b), size, crc, nil
 }
 
-// recordAt decodes a record that is known to be sound.
+// recordAt decodes a record that was verified before.
 func recordAt(b []byte) record {
 	body := int(le.Uint32(b[4:]))
 	return record{
@@ -144,7 +143,7 @@ func recordAt(b []byte) record {
 	}
 }
 
-// entry fills e, whose bytes alias the record's.
+// entry decodes the record into e, whose bytes alias the record's.
 func (r *record) entry(e *raft.Log) error {
 	if r.kind != kindEntry || len(r.body) < appendedLen {
 		return fmt.Errorf("a record of kind %d and %d bytes is no entry", r.kind, len(r.body))
@@ -166,18 +165,18 @@ func (r *record) entry(e *raft.Log) error {
 	return nil
 }
 
-// batchHeader is what precedes the records of one sync.
+// batchHeader is the header before the records of one sync.
 type batchHeader struct {
 	sequence uint64
 	length   int // bytes of records
 	count    int
-	sum      uint32 // crc of the records' crcs; of a mark, the number of the next segment or 0
+	sum      uint32 // crc of the records' crcs; in a mark, the number of the next segment or 0
 }
 
-// mark reports whether the batch only says that all before it is durable.
+// mark reports whether the batch has no records, and so only shows that the batches before it are durable.
 func (h batchHeader) mark() bool { return h.count == 0 }
 
-// next is the segment in which the log continues behind a mark, 0 if it ends there.
+// next returns the segment in which the log continues after a mark, 0 if it ends there.
 func (h batchHeader) next() uint32 { return h.sum }
 
 func (h batchHeader) put(b []byte, salt uint32) {
@@ -190,7 +189,7 @@ func (h batchHeader) put(b []byte, salt uint32) {
 	le.PutUint32(b[4:], crc32.Update(salt, castagnoli, b[8:batchHeaderLen]))
 }
 
-// parseBatchHeader reports whether b starts with a sound header.
+// parseBatchHeader decodes a header at the start of b; ok is false if it fails verification.
 func parseBatchHeader(b []byte, salt uint32) (h batchHeader, ok bool) {
 	if len(b) < batchHeaderLen || le.Uint32(b) != batchMagic ||
 		le.Uint32(b[4:]) != crc32.Update(salt, castagnoli, b[8:batchHeaderLen]) {
@@ -202,7 +201,7 @@ func parseBatchHeader(b []byte, salt uint32) (h batchHeader, ok bool) {
 	}, true
 }
 
-// verify checks the records behind a header, without touching anything.
+// verify checks the records behind a header. It changes nothing.
 func (h batchHeader) verify(body []byte, salt uint32) error {
 	if h.length > len(body) {
 		return fmt.Errorf("a batch of %d bytes is cut off after %d", h.length, len(body))

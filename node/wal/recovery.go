@@ -13,10 +13,9 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Open reads a log, or makes a new one, and starts its goroutines. A batch that
-// was being written when the process ended is cut off with a line in the log; a
-// damaged log is refused with proto.ErrCorrupt, a newer one with
-// proto.ErrNewerVersion. The caller holds the data directory's lock.
+// Open reads a log, or makes a new one, and starts its goroutines. A batch that was being written when the process
+// ended is cut off, and that is logged. Open returns proto.ErrCorrupt for a damaged log and proto.ErrNewerVersion for a
+// newer one. The caller must hold the data directory's lock.
 func Open(cfg Config) (_ *Log, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func Open(cfg Config) (_ *Log, err error) {
 	return l, nil
 }
 
-// begin starts the goroutines; a new log gets its first segment here.
+// begin starts the goroutines, and makes the first segment of a new log.
 func (l *Log) begin(spare *segment) error {
 	have := uint32(0)
 	if len(l.segments) > 0 {
@@ -78,7 +77,7 @@ func (l *Log) begin(spare *segment) error {
 	return nil
 }
 
-// recover reads all segments. It returns a prepared one, if there is one.
+// recover reads all segments. It returns a prepared segment if there is one.
 func (l *Log) recover() (spare *segment, err error) {
 	began := l.now()
 	found, err := l.find()
@@ -111,10 +110,10 @@ func closeSegments(segments []*segment) (err error) {
 	return err
 }
 
-// restore is what to do when files are gone.
+// restore is the hint for missing files.
 const restore = "restore the directory as it was when the node stopped, if it was moved; do not start the node without it"
 
-// find lists the segments' numbers and removes what an unfinished one left.
+// find lists the segments' numbers and removes temporary files of unfinished ones.
 func (l *Log) find() ([]uint32, error) {
 	if err := fs.MakeDir(l.cfg.FS, l.cfg.Dir); err != nil {
 		return nil, err
@@ -160,15 +159,15 @@ func (l *Log) openAll(numbers []uint32) (opened []*segment, err error) {
 	return opened, nil
 }
 
-// recovery is one reading of a log.
+// recovery is the state while a log is read.
 type recovery struct {
 	log   *Log
 	found []*segment
-	buf   []byte // of the segment being read
+	buf   []byte // the bytes of the segment being read
 	bytes int64
 	spare *segment
-	// last is where the last batch of the segment read last starts; 0 if it has none, or a mark says that it is
-	// durable.
+	// last is the offset of the last batch in the segment that was read last; 0 if it has none, or if a mark shows that
+	// the batch is durable.
 	last int64
 }
 
@@ -197,7 +196,7 @@ func (r *recovery) run() error {
 }
 
 func (r *recovery) load(s *segment) error {
-	size, err := s.file.Size() // all of it, should it be longer than it has to be
+	size, err := s.file.Size() // all of the file, even if it is longer than it has to be
 	if err != nil {
 		return err
 	}
@@ -218,8 +217,8 @@ func (r *recovery) firstSequence() bool {
 	return ok
 }
 
-// replay applies a segment's batches up to the first that is not there. It
-// returns where that is, and what is wrong with it if it is not simply the end.
+// replay applies a segment's batches up to the first missing one. It returns the offset there. why says why no batch is
+// there; nil if a mark is there.
 func (r *recovery) replay(s *segment) (end int64, why error, err error) {
 	l := r.log
 	end, r.last = segmentHeaderLen, 0
@@ -254,8 +253,8 @@ func (r *recovery) replay(s *segment) (end int64, why error, err error) {
 	}
 }
 
-// admit takes a segment into the log when its first batch, the state, is sound.
-// The oldest one's is taken over; the others' must be what was read up to there.
+// admit adds a segment to the log if its first batch, the state, is valid. The oldest segment's state is taken over; a
+// later one must match the batches read before it.
 func (r *recovery) admit(s *segment, h batchHeader, body []byte) error {
 	l := r.log
 	if recordAt(body).kind != kindBegin {
@@ -286,8 +285,7 @@ func (r *recovery) continues(i int) bool {
 	return ok && h.sequence == r.log.sequence && !h.mark()
 }
 
-// finish ends the reading at a place in the i-th segment, whose bytes are
-// loaded: nothing written later may follow.
+// finish ends the reading at an offset in the i-th segment, whose bytes are loaded: no later batch may follow.
 func (r *recovery) finish(i int, end int64, why error) error {
 	l, s := r.log, r.found[i]
 	if len(l.segments) == 0 && (s.number != 1 || l.cfg.Existing) {
@@ -308,7 +306,7 @@ func (r *recovery) finish(i int, end int64, why error) error {
 			return err
 		}
 		if at := l.later(r.buf[segmentHeaderLen:]); at >= 0 {
-			if rest[0].torn == 0 { // then it is the start of the next one that is damaged
+			if rest[0].torn == 0 { // then the start of the next segment is damaged
 				s, end = r.found[i+1], segmentHeaderLen
 			}
 			return corrupt(s, end, fmt.Sprintf("%v, but batches follow at offset %d of %s", why, segmentHeaderLen+at, next.name))
@@ -318,7 +316,7 @@ func (r *recovery) finish(i int, end int64, why error) error {
 	if err := r.paid(); err != nil {
 		return err
 	}
-	// Only now, when the log is known to be sound, is anything changed.
+	// Only now, when the log is known to be undamaged, is anything changed.
 	if err := r.repeat(s, end); err != nil {
 		return err
 	}
@@ -335,8 +333,8 @@ func (r *recovery) finish(i int, end int64, why error) error {
 	return r.settle(i, end)
 }
 
-// sealed reports that the log ends in a segment, the i-th or the one before it,
-// behind which it once went on.
+// sealed returns an error if the log ends in a segment after which it once continued. That segment is the i-th or the
+// one before it.
 func (r *recovery) sealed(i int, end int64, why error) error {
 	n := len(r.log.segments)
 	if n == 0 || !r.log.segments[n-1].sealed {
@@ -344,7 +342,7 @@ func (r *recovery) sealed(i int, end int64, why error) error {
 	}
 	full := r.log.segments[n-1]
 	switch {
-	case r.found[i] != full: // the next one, whose first batch is unsound
+	case r.found[i] != full: // the next segment, whose first batch is damaged
 		return corrupt(r.found[i], end, fmt.Sprintf("%v, but the log went on here from %s", why, full.name))
 	case i+1 < len(r.found):
 		return corrupt(r.found[i+1], segmentHeaderLen, fmt.Sprintf("no sound batch starts here, but the log went on here from %s", full.name))
@@ -352,15 +350,15 @@ func (r *recovery) sealed(i int, end int64, why error) error {
 	return corrupt(full, end, fmt.Sprintf("the log went on in %s, which is missing", segmentName(r.log.cfg.Dir, full.number+1)))
 }
 
-// remains is what is behind the last batch of a segment.
+// remains is the part of a segment behind its last batch.
 type remains struct {
 	segment *segment
 	end     int64
 	torn    int64 // bytes from end on that are not zeros and not a mark
 }
 
-// torn returns how many bytes from end on a torn write has left in the loaded
-// segment: 0 if nothing follows but a mark and zeros.
+// torn returns how many bytes from end on a torn write has left in the loaded segment: 0 if only a mark and zeros
+// follow.
 func (r *recovery) torn(end int64) int64 {
 	rest := r.buf[end:]
 	n := used(rest)
@@ -370,8 +368,8 @@ func (r *recovery) torn(end int64) int64 {
 	return int64(n)
 }
 
-// settle decides which segments are written to: the last one with a batch, and
-// as a spare the one behind it. Others behind are removed, the last one first.
+// settle decides which segments are written to: the last one with a batch and, as a spare, the one after it. Others
+// after that are removed, the last one first.
 func (r *recovery) settle(i int, end int64) error {
 	if end > segmentHeaderLen {
 		i++
@@ -390,7 +388,7 @@ func (r *recovery) settle(i int, end int64) error {
 	return r.log.cfg.FS.SyncDir(r.log.cfg.Dir)
 }
 
-// later finds a batch in b that was written after the one that is missing.
+// later returns the offset in b of a batch that was written after the missing one; -1 if there is none.
 func (l *Log) later(b []byte) int {
 	for at := 0; at+batchHeaderLen <= len(b); at += 8 {
 		if le.Uint32(b[at:]) != batchMagic {
@@ -403,9 +401,9 @@ func (l *Log) later(b []byte) int {
 	return -1
 }
 
-// repeat writes the last batch of a segment, which ends at end, once more. The process may have died since its sync
-// failed: it can be read then, and another sync succeeds without writing it, until the power goes. Those before it were
-// synced before it was written.
+// repeat writes the last batch of a segment, which ends at end, once more. The process may have died after the sync of
+// the batch failed: then the batch can be read, and another sync succeeds without writing it, but a power failure loses
+// it. The batches before it were synced before it was written.
 func (r *recovery) repeat(s *segment, end int64) error {
 	if r.last == 0 || r.last >= end {
 		return nil
@@ -420,11 +418,9 @@ func (r *recovery) repeat(s *segment, end int64) error {
 	return nil
 }
 
-// clean makes sure that only zeros follow, so that no torn bytes are ever taken
-// for something, and that all before is durable: it may have been read from the
-// memory of a machine whose process was killed before its sync. The zeros are
-// written in place: the file keeps its length whenever the power goes, and what
-// a cut leaves of the torn bytes is torn bytes.
+// clean makes sure that only zeros follow, so that no later read takes torn bytes for a batch. It also makes all before
+// durable: those bytes may come from the page cache, if the process was killed before its sync. The zeros are written
+// in place: the file keeps its length in a power failure, and torn bytes that are left are still torn bytes.
 func (r *recovery) clean(m remains) error {
 	s := m.segment
 	if m.torn > 0 {
@@ -464,7 +460,7 @@ func (r *recovery) paid() error {
 	return nil
 }
 
-// fresh is a log that was never written to, or is damaged at its very start.
+// fresh handles a log that was never written to, or that is damaged at its very start.
 func (r *recovery) fresh() error {
 	r.log.sequence = 0
 	err := r.finish(0, segmentHeaderLen, errors.New("no sound batch starts here"))

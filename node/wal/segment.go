@@ -20,15 +20,15 @@ type segment struct {
 	number uint32
 	name   string
 	file   fs.File
-	size   int64 // bytes, as its header says; the file has no fewer
+	size   int64 // bytes, by its header; the file has at least as many
 
-	first     uint64 // sequence of its first batch; the writer's
-	end       int64  // where the next batch goes; the writer's
-	sealed    bool   // the log continues in the next segment; as found, for recovery
+	first     uint64 // sequence of its first batch; only for the writer
+	end       int64  // offset of the next batch; only for the writer
+	sealed    bool   // the log continues in the next segment; set by recovery
 	live      int    // entries held by groups; guarded by Log.index
 	liveBytes int64  // guarded by Log.index
 
-	abandoned bool // the log has given its reference back; the keeper's
+	abandoned bool // the log has released its reference; only for the keeper
 
 	refs atomic.Int32 // readers, and one for the log; the last one closes the file
 }
@@ -39,7 +39,7 @@ func segmentName(dir string, number uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("%010d%s", number, segmentSuffix))
 }
 
-// segmentNumber reads a file's name; ok is false for other files.
+// segmentNumber returns the number in a file's name; ok is false for other files.
 func segmentNumber(name string) (number uint32, ok bool) {
 	digits, ok := strings.CutSuffix(name, segmentSuffix)
 	if !ok || len(digits) != 10 {
@@ -55,11 +55,10 @@ func segmentNumber(name string) (number uint32, ok bool) {
 	return uint32(n), n > 0 && n <= math.MaxUint32
 }
 
-// acquire keeps the file open for a reader. Log.index is held, so that the log's
-// own reference still counts.
+// acquire keeps the file open for a reader. Log.index must be held, so that the log still has its own reference.
 func (s *segment) acquire() { s.refs.Add(1) }
 
-// release gives a reference back.
+// release releases a reference. The last one closes the file.
 func (s *segment) release() error {
 	if s.refs.Add(-1) == 0 {
 		return s.file.Close()
@@ -75,10 +74,9 @@ func (s *segment) readAt(p []byte, off int64) error {
 	return nil
 }
 
-// create makes a durable segment of size bytes, without batches. Its final name
-// appears only when its header and all its zeros are durable: a file of that name
-// that is shorter than its header says was cut off. It replaces one without
-// batches that has the name.
+// create makes a durable segment of size bytes, without batches. The final name appears only when the header and all
+// zeros are durable: so a file of that name that is shorter than its header says was cut off. create replaces a segment
+// without batches of the same name.
 func (l *Log) create(number uint32, size int64) (_ *segment, err error) {
 	s := &segment{number: number, name: segmentName(l.cfg.Dir, number), size: size, end: segmentHeaderLen}
 	tmp := s.name + ".tmp"
@@ -134,7 +132,7 @@ func (l *Log) renameDurably(tmp, name string) error {
 	return l.cfg.FS.SyncDir(l.cfg.Dir)
 }
 
-// openSegment opens a segment that was found and checks its header.
+// openSegment opens an existing segment and checks its header.
 func openSegment(fsys fs.FS, dir string, number uint32) (s *segment, salt uint32, err error) {
 	s = &segment{number: number, name: segmentName(dir, number), end: segmentHeaderLen}
 	s.file, err = fsys.OpenFile(s.name, os.O_RDWR)
@@ -148,8 +146,8 @@ func openSegment(fsys fs.FS, dir string, number uint32) (s *segment, salt uint32
 	return s, salt, nil
 }
 
-// readHeader takes the segment's size from its header, and checks that the file is
-// as long: it was before anything was acknowledged that lies in it.
+// readHeader reads the segment's size from its header, and checks that the file is as long. It was that long before
+// anything in it was acknowledged.
 func (s *segment) readHeader() (salt uint32, err error) {
 	length, err := s.file.Size()
 	if err != nil {
@@ -184,8 +182,8 @@ func corrupt(s *segment, offset int64, what string) error {
 		WithHint("rebuild this node's replicas from the others; do not edit the file")
 }
 
-// newSalt makes the start value of a log's checksums. Data that looks like a
-// batch cannot pass for one unless its author knows the salt.
+// newSalt makes the start value of a log's checksums. Data that imitates a batch fails verification unless its author
+// knows the salt.
 func newSalt() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// counters are the writer's and the keeper's.
+// counters are written by the writer and the keeper.
 type counters struct {
 	batches, records, bytes atomic.Int64
 	syncTime, syncMax       atomic.Int64 // nanoseconds
-	syncLately              atomic.Int64 // the longest since LongestSync was called, nanoseconds
+	syncLately              atomic.Int64 // the longest since the last call of LongestSync, nanoseconds
 	rolls, removed          atomic.Int64
 }
 
-// synced counts a batch. The writer alone calls it.
+// synced counts a batch. Only the writer calls it.
 func (c *counters) synced(took time.Duration, bytes int) {
 	c.batches.Add(1)
 	c.bytes.Add(int64(bytes))
@@ -25,8 +25,8 @@ func (c *counters) synced(took time.Duration, bytes int) {
 	}
 }
 
-// LongestSync returns how long the slowest batch took to be durable of those that have become so since the last call; 0
-// if none has. It is for one caller.
+// LongestSync returns the longest time that a batch took to become durable since the last call; 0 if there was no
+// batch. It must have only one caller.
 func (l *Log) LongestSync() time.Duration { return time.Duration(l.counters.syncLately.Swap(0)) }
 
 // Stats describes a log.
@@ -41,9 +41,9 @@ type Stats struct {
 	SyncTime, SyncMax         time.Duration
 	Rolls, Removed            int64 // segments
 
-	// Oldest is the number of the oldest segment, and Pins are the groups that
-	// hold entries in it, the one with the most bytes first. A snapshot of these,
-	// and deletion of what it covers, frees the segment. Empty with one segment.
+	// Oldest is the number of the oldest segment. Pins are the groups that hold entries in it, the one with the most
+	// bytes first. A snapshot of these groups, and deletion of the entries it covers, frees the segment. Empty with one
+	// segment.
 	Oldest uint32
 	Pins   []Pin
 }
@@ -53,7 +53,7 @@ type Pin struct {
 	Group   uint32
 	Entries int
 	Bytes   int64
-	Last    uint64 // the last index there: snapshot and delete up to it
+	Last    uint64 // the last index in that segment: snapshot and delete up to it
 }
 
 // Stats returns the log's state and counters.
@@ -93,7 +93,7 @@ func (g *Group) empty() bool {
 	return len(g.entries.runs) == 0 && g.term == 0 && g.vote == nil && len(g.values) == 0 && g.boundary.index == 0
 }
 
-// pins lists who holds the oldest segment. l.index is held.
+// pins lists the groups that hold entries in the oldest segment. l.index is held.
 func (l *Log) pins() []Pin {
 	left := l.segments[0].live
 	var pins []Pin

@@ -2,7 +2,7 @@ package wal
 
 import "sort"
 
-// chunk is a batch as it lies on disk.
+// chunk is a batch in its encoding on disk.
 type chunk struct {
 	segment uint32
 	offset  int64
@@ -13,8 +13,8 @@ func (c *chunk) before(segment uint32, offset int64) bool {
 	return c.segment < segment || c.segment == segment && c.offset+int64(len(c.buf)) <= offset
 }
 
-// tail keeps the most recent batches in memory, so that followers and the state
-// machine are fed without reading the disk. Guarded by Log.index.
+// tail keeps the most recent batches in memory, so that followers and the state machine get entries without reads from
+// the disk. Guarded by Log.index.
 type tail struct {
 	chunks []chunk // in the order of the log
 	bytes  int64

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// Verify reads the segments in which nothing more is written. wait is called before each batch with its length; its
-// error ends the reading and is returned. Damage, or what the disk does not give back, is returned as the newest
-// segment in which there is some, with what is wrong there; 0 if all is sound. Nothing is changed: what the damaged
-// entries made is in memory and in snapshots, or on other nodes.
+// Verify reads the segments that are no longer written. wait is called before each batch with its length; its error
+// ends the reading and is returned as err. damaged is the newest segment with damage or bytes that the disk cannot
+// read, and what is its error; 0 if there is none. Verify changes nothing: the effects of damaged entries are in memory
+// and in snapshots, or on other nodes.
 func (l *Log) Verify(wait func(bytes int) error) (damaged uint32, what, err error) {
 	for number := uint32(0); ; {
 		s := l.sealedAfter(number)
@@ -26,8 +26,8 @@ func (l *Log) Verify(wait func(bytes int) error) (damaged uint32, what, err erro
 	}
 }
 
-// sealedAfter returns the oldest segment after a number in which nothing more is written, for reading; nil if there is
-// none.
+// sealedAfter returns the oldest segment after a number that is no longer written, acquired for reading; nil if there
+// is none.
 func (l *Log) sealedAfter(number uint32) *segment {
 	l.index.RLock()
 	defer l.index.RUnlock()

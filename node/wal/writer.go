@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// run is the writer: it takes what has come in, writes and syncs it, applies it
-// to the index, and lets its callers go. After a failure it ends.
+// run is the writer: it takes pending records, writes and syncs them, applies them to the index, and wakes their
+// callers. After a failure it ends.
 func (l *Log) run() {
 	err := l.writeAll()
 	if err != nil {
@@ -60,7 +60,7 @@ func (l *Log) ended() bool {
 // commit makes a batch durable and visible.
 func (l *Log) commit(b *batch) error {
 	s := l.active()
-	if s.end+int64(len(b.buf))+batchHeaderLen > s.size { // a mark has room, too
+	if s.end+int64(len(b.buf))+batchHeaderLen > s.size { // leave room for a mark, too
 		if err := l.roll(len(b.buf)); err != nil {
 			return fmt.Errorf("start a segment: %w", err)
 		}
@@ -83,13 +83,13 @@ func (l *Log) commit(b *batch) error {
 	return nil
 }
 
-// persist writes a batch with its header at the end of a segment and syncs it. A failed
-// sync is never repeated: the second would succeed without the data.
+// persist writes a batch with its header at the end of a segment and syncs it. A failed sync is never repeated: the
+// second sync would succeed without the data.
 func (l *Log) persist(s *segment, buf []byte) error {
 	if err := l.hit("wal.write"); err != nil {
 		return err
 	}
-	began := l.now() // a disk that does nothing may keep the write already
+	began := l.now() // on a stalled disk even the write may block
 	if _, err := s.file.WriteAt(buf, s.end); err != nil {
 		return fmt.Errorf("write %s: %w", s.name, err)
 	}
@@ -114,7 +114,7 @@ func (l *Log) persist(s *segment, buf []byte) error {
 	return nil
 }
 
-// publish applies a durable batch to the index and frees what no group holds.
+// publish applies a durable batch to the index and frees segments that no group needs.
 func (l *Log) publish(s *segment, at int64, h batchHeader, buf []byte) error {
 	l.index.Lock()
 	defer l.index.Unlock()
@@ -130,7 +130,7 @@ func (l *Log) publish(s *segment, at int64, h batchHeader, buf []byte) error {
 	return nil
 }
 
-// free gives segments up, from the oldest on. l.index is held.
+// free schedules unneeded segments for removal, from the oldest on. l.index is held.
 func (l *Log) free() {
 	n := 0
 	for n < len(l.segments)-1 && l.segments[n].live == 0 {
@@ -142,8 +142,8 @@ func (l *Log) free() {
 	}
 }
 
-// mark notes behind the last batch that it is durable. It is not synced itself:
-// it is there for a process that is killed.
+// mark writes behind the last batch that it is durable. The mark is not synced: it only helps after the process is
+// killed.
 func (l *Log) mark() error {
 	s := l.active()
 	if err := l.hit("wal.mark"); err != nil {
@@ -157,8 +157,8 @@ func (l *Log) mark() error {
 	return nil
 }
 
-// seal notes behind the last batch of a segment, durably, that the log continues in the next one. Nothing in the next
-// one is acknowledged before.
+// seal writes durably, behind the last batch of a segment, that the log continues in the next one. Nothing in the next
+// segment is acknowledged before.
 func (l *Log) seal(s, next *segment) error {
 	if err := l.hit("wal.seal"); err != nil {
 		return err
@@ -177,8 +177,8 @@ func (l *Log) seal(s, next *segment) error {
 	return nil
 }
 
-// finish makes the last mark durable, so that a log closed in order can tell
-// damage in its last batch from a torn write.
+// finish makes the last mark durable, so that a log closed in order can distinguish damage in its last batch from a
+// torn write.
 func (l *Log) finish() error {
 	if err := l.active().file.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", l.active().name, err)
@@ -186,9 +186,8 @@ func (l *Log) finish() error {
 	return nil
 }
 
-// roll starts the next segment with the state of all groups, which is durable
-// before anything follows it, and seals the one before. It has room for a batch of
-// so many bytes, whatever the usual size.
+// roll starts the next segment with the state of all groups, which is durable before any other batch, and seals the
+// segment before. The new segment has room for a batch of batch bytes, whatever the usual size.
 func (l *Log) roll(batch int) error {
 	next := uint32(1)
 	if len(l.segments) > 0 {
@@ -231,8 +230,7 @@ func (l *Log) roll(batch int) error {
 	return nil
 }
 
-// state encodes what all groups hold, as the first batch of a segment. Recovery
-// makes it again and compares.
+// state encodes the state of all groups as the first batch of a segment. Recovery encodes it again and compares.
 func (l *Log) state() *batch {
 	l.index.RLock()
 	defer l.index.RUnlock()
