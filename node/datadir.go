@@ -213,7 +213,7 @@ func (d *datadir) identify(node string) error {
 	return nil
 }
 
-// claim makes an empty directory this node's. It refuses a directory with files that are not ebb's.
+// claim makes an empty directory this node's. It refuses a directory with other content.
 func (d *datadir) claim(node string) error {
 	entries, err := d.fs.ReadDir(d.path)
 	if err != nil {

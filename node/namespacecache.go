@@ -13,9 +13,9 @@ import (
 const (
 	// askLeaderMax is how long to wait for the control leader's namespaces.
 	askLeaderMax = time.Second
-	// unknownFor is how long a name that the leader does not have either counts as unknown.
+	// unknownFor is how long a name that the control leader does not have counts as unknown.
 	unknownFor = time.Second
-	// unknownMax bounds how many such names are kept.
+	// unknownMax bounds how many unknown names are kept.
 	unknownMax = 1000
 )
 

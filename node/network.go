@@ -66,7 +66,7 @@ func ResolverAt(server string) *net.Resolver {
 	}}
 }
 
-// resolver is how a network looks up names; nil for one that leaves it to the machine.
+// resolver returns how a network looks up names; nil if the machine looks them up.
 func resolver(n Network) func(ctx context.Context, host string) ([]string, error) {
 	if names, ok := n.(interface {
 		LookupHost(ctx context.Context, host string) ([]string, error)
