@@ -18,8 +18,8 @@ import (
 // A shard whose majority is lost for good continues with one replica, when an operator asks for it:
 //
 //	control leader     checks that there is no majority, and reports what may be lost
-//	control group      marks the others as lost, and the one as all that is left (Control.recoverShard)
-//	the one's node     ends its Raft, makes it the only member, and starts it (recoverHere)
+//	control group      marks the others as lost, and the chosen one as all that is left (Control.recoverShard)
+//	its node           ends its Raft, makes it the only member, and starts it (recoverHere)
 //	                   it elects itself, commits all that its log has, and gets new replicas as after a lost disk
 //
 // The table is changed first: otherwise the leader would add the others again. After a crash at any point the recovery

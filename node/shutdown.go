@@ -22,7 +22,8 @@ const auditDrainMax = 2 * time.Second
 // Close hands over what this node leads, and stops. It takes a fraction of a second if the other nodes are well, and a
 // few seconds at most if they are not:
 //
-//	not ready -> goodbye by gossip -> leaders handed over -> new requests refused -> requests in flight answered -> groups stopped -> audit log written -> log closed
+//	not ready -> goodbye by gossip -> leaders handed over -> new requests refused ->
+//	requests in flight answered -> groups stopped -> audit log written -> log closed
 //
 // The goodbye comes first, so that no node hands a shard back. Gossip runs until the leaders have moved, so that
 // nothing is handed to nodes that leave as well. While leaders move, requests are served as usual. When the servers
