@@ -111,7 +111,7 @@ type dialled struct {
 	lost    time.Time // since when raft has no session; zero while it has one
 }
 
-// turnOf is how long one address of a node is tried before the next.
+// turnOf is how long one address of a node is tried before the next one.
 const turnOf = 2 * time.Second
 
 // grpc returns the address of a node's gRPC server. While raft has a session, its address stays, whatever gossip

@@ -98,8 +98,8 @@ func (a *audits) at(id shard.ID, index, applied uint64) (sum uint64, known, abse
 	return f.sum, !f.pending && !f.skipped, f.skipped
 }
 
-// verdict returns the nodes whose checksums differ from those of a majority of the voters, sorted. It returns undecided
-// if checksums differ and no majority agrees.
+// verdict returns the nodes whose checksum differs from the one of a majority of the voters, sorted. It returns
+// undecided if checksums differ and no majority agrees.
 func verdict(sums map[string]uint64, voters int) (minority []string, undecided bool) {
 	votes := make(map[uint64]int)
 	for _, sum := range sums {
@@ -178,7 +178,7 @@ func (a *auditor) due(now time.Time) (due *replica) {
 		}
 		round := a.rounds[r.group]
 		if round == nil {
-			// not at once, and not all shards of a new leader at the same time
+			// Do not audit at once, nor all shards of a new leader at the same time.
 			early := time.Duration(r.group%60) * every / 60
 			a.rounds[r.group] = &auditRound{last: now.Add(-early)}
 			continue

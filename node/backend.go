@@ -33,7 +33,7 @@ type backend struct {
 	diskAdmission   *diskAdmission
 	audits          *audits
 	repairs         chan<- repair
-	differs         func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
+	differs         func(group uint32, replica, at uint64) error                                                          // records that a replica differs
 	lead            func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
 	count           *readMetrics
 
@@ -140,7 +140,7 @@ type namespaceCheck struct {
 // The log would accept such a command, and the shard would reject it, although it may be valid.
 func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, command []byte) *proto.Error {
 	if err := r.unsound(); err != nil {
-		return err // the answer to a command says what the state made of it
+		return err // the answer to a command depends on the state
 	}
 	if err := b.memoryAdmission.admit(r.group, r, command); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 	if err := b.diskAdmission.admit(r.group, r, command); err != nil {
 		return err
 	}
-	// A replica that does not lead may lag. It cannot judge what an expression takes, nor which commands were applied.
-	// It refuses as NOT_LEADER below.
+	// A replica that does not lead may lag. It cannot judge the cost of an expression, nor which commands were applied.
+	// It returns NOT_LEADER later.
 	if _, leads := r.leading(); leads {
 		if err := r.state.storable(command); err != nil {
 			return err

@@ -41,8 +41,8 @@ func (c *call) expired(now time.Time) bool {
 	return c.over.Load() || !c.until.IsZero() && !now.Before(c.until)
 }
 
-// claim is called before a command goes into an entry. It refuses one for which
-// no caller waits any more.
+// claim is called before a command goes into an entry. It reports false for a command for which no caller waits any
+// more.
 func (c *call) claim(at int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

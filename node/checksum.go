@@ -16,7 +16,7 @@ const (
 	checksumCallsAtOnce = 4
 	// ticksMax is the most entries that a leader writes so that its log reaches a requested entry.
 	ticksMax = 4096
-	// leadsEvery is how often a replica that waits for an entry looks whether it leads by now, and has to write the
+	// leadsEvery is how often a replica that waits for an entry checks whether it leads now, and so has to write the
 	// entry. Without this, no replica would write it if leadership moved at the wrong moment.
 	leadsEvery = 100 * time.Millisecond
 )
@@ -35,7 +35,7 @@ func (n *Node) Checksum(shard uint32) (index, sum uint64, ok bool) {
 	return view.Applied(), view.Checksum(), true
 }
 
-// checksums limits the calls that compare replicas, and the checksums computed for them, at a time.
+// checksums limits how many calls that compare replicas, and how many of their checksums, run at a time.
 type checksums struct{ calls, slots chan struct{} }
 
 func newChecksums() checksums {

@@ -11,7 +11,7 @@ import (
 // namespacesShown is the number of namespaces with metrics: each becomes a time series that stays.
 const namespacesShown = 20
 
-// collector reads a node's state when its metrics are asked for.
+// collector reads a node's state when its metrics are collected.
 type collector struct {
 	n *Node
 }

@@ -8,7 +8,7 @@ import (
 
 // configured is what a machine knows of its group's configurations, which Raft hands over as it commits them.
 type configured struct {
-	at    atomic.Uint64 // the newest entry handed over that changed it; 0 for none
+	at    atomic.Uint64 // the newest configuration entry handed over; 0 for none
 	leaps atomic.Uint64 // how many differed from the one before by more than one server
 
 	last *raft.Configuration // nil: not known. Only for the goroutine that applies

@@ -30,7 +30,7 @@ const (
 type control struct {
 	*member
 	state *controlMachine
-	birth *cluster.Table // the table that a new cluster starts with; nil on a node that founded none
+	birth *cluster.Table // the table that a new cluster starts with; nil on a node that is not a founder
 	// known returns the storage versions that the founders know, as far as they answer; this node's are included.
 	known  func(context.Context) map[string]proto.Versions
 	bore   atomic.Bool // this process founded the cluster
@@ -66,8 +66,7 @@ func (c *control) stop() {
 	c.wg.Wait()
 }
 
-// goFunc runs f in a goroutine that stop waits for; it reports false, and does
-// not run it, if stop has begun.
+// goFunc runs f in a goroutine that stop waits for. If stop has begun, it does not run f and returns false.
 func (c *control) goFunc(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,8 +53,8 @@ type identity struct {
 	// TakesPlace is set when a joining node has learned that a member of its name has another disk. If that member is
 	// removed, so is this node.
 	TakesPlace bool `json:"takes_place,omitempty"`
-	// Founded is set when all replicas have their first configuration. From
-	// then on a replica without any state has lost it.
+	// Founded is set when all replicas have their first configuration. From then on, a replica without any state has
+	// lost its state.
 	Founded bool `json:"founded,omitempty"`
 	// Contacted are the founders whose replicas have ever exchanged a message with one of this node's; see knownPeers.
 	Contacted []string `json:"met,omitempty"`
@@ -62,7 +62,7 @@ type identity struct {
 	Replicas map[uint32]replicaRecord `json:"replicas,omitempty"`
 }
 
-// replicaRecord says which replica of a group this node holds, and what must outlive a restart.
+// replicaRecord identifies this node's replica of a group, and holds what must survive a restart.
 type replicaRecord struct {
 	ID uint64 `json:"id"`
 	// Epoch is the epoch of a table that listed the replica. A table of that epoch or later that does not list it has
@@ -153,7 +153,7 @@ func openDatadir(fsys fs.FS, path, node string, knows proto.Versions) (_ *datadi
 	return d, d.identify(node)
 }
 
-// used reports whether this directory has had replicas, and so must have a log.
+// used reports whether this directory ever had replicas, and so must have a log.
 func (d *datadir) used() (bool, error) {
 	if id := d.identity(); !id.fresh() {
 		return true, nil
@@ -167,7 +167,7 @@ func (d *datadir) used() (bool, error) {
 
 func (d *datadir) file(name string) string { return filepath.Join(d.path, name) }
 
-// snapshots is the directory of a group's snapshots.
+// snapshots returns the directory of a group's snapshots.
 func (d *datadir) snapshots(group uint32) string {
 	return filepath.Join(d.path, snapName, strconv.FormatUint(uint64(group), 10))
 }
@@ -297,7 +297,7 @@ func (d *datadir) table() (*cluster.Table, error) {
 	return cluster.NewTable(wire)
 }
 
-// saveTable keeps a table for the next start.
+// saveTable saves a table for the next start.
 func (d *datadir) saveTable(t *cluster.Table) error {
 	raw, err := encodeTable(t.Wire())
 	if err != nil {

@@ -34,7 +34,7 @@ const (
 type diskSizes struct {
 	reserve int64 // held back
 	segment int64 // of the log
-	log     int64 // after which it is shortened
+	log     int64 // above which it is shortened
 }
 
 // sizesFor computes the sizes for a disk. free is the free space, with the space that the parts take already.
@@ -77,7 +77,7 @@ type diskAdmission struct {
 	peers   diskFullness
 	logger  *slog.Logger
 	needs   atomic.Pointer[snapshotter] // computes what the next snapshots may need; nil before there are groups
-	// peersUnderstand reports whether all nodes run a version that knows of full disks.
+	// peersUnderstand reports whether all nodes run a version that supports messages about full disks.
 	peersUnderstand func() bool
 
 	looking  sync.Mutex  // held while one goroutine looks; others do not wait
@@ -141,7 +141,7 @@ func (a *diskAdmission) mark() int64 {
 	return mark
 }
 
-// short reports whether this node's disk was full when it was looked at last.
+// short reports whether this node's disk was full at the last check.
 func (a *diskAdmission) short() bool { return a.full.Load() }
 
 // shortNow measures the disk at once, and reports whether it is full. The log calls it when it makes a file, since

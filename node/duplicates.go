@@ -61,7 +61,7 @@ func errUnvouched(name string) error {
 		WithHint("start all nodes with the same secret, and with this build or a newer one")
 }
 
-// duplicateChecker checks whether another process runs under this node's name, when gossip says so.
+// duplicateChecker checks whether another process runs under this node's name, when gossip reports one.
 type duplicateChecker struct {
 	n         *Node
 	suspected chan cluster.Duplicate // holds one: there will be more if it matters
@@ -102,8 +102,8 @@ func (c *duplicateChecker) run(ctx context.Context) {
 	}
 }
 
-// look returns why this process has to end; nil if it does not. It asks the duplicate, and the address that the control
-// group has on record for this node.
+// look returns the error with which this process has to end; nil if it need not. It asks the duplicate, and the address
+// that the control group has on record for this node.
 func (c *duplicateChecker) look(ctx context.Context, d cluster.Duplicate) error {
 	n := c.n
 	duplicate := d.Stays

@@ -52,7 +52,7 @@ func (s *electionStagger) preVote(q *raft.RequestPreVoteRequest, a *raft.Request
 	}
 }
 
-// wait waits, and reports whether there is still a point in asking.
+// wait waits for d, and reports whether the replica is still a candidate for the term.
 func (s *electionStagger) wait(d time.Duration, term uint64) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

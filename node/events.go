@@ -33,7 +33,7 @@ func newEvents() *events {
 	return e
 }
 
-// close stops listening. It comes after the shutdown of every member.
+// close stops the goroutines. It must be called after the shutdown of every member.
 func (e *events) close() {
 	close(e.stop)
 	e.wg.Wait()
@@ -48,7 +48,7 @@ func (e *events) observe(m *member, r *raft.Raft) {
 	e.mark(m)
 }
 
-// forget ends actions on an incarnation that was shut down.
+// forget drops an incarnation that was shut down: its changes are ignored.
 func (e *events) forget(r *raft.Raft) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +79,7 @@ func (e *events) listen() {
 	}
 }
 
-// mark notes that a member is to be looked at.
+// mark adds a member to the set of members to look at.
 func (e *events) mark(m *member) {
 	e.mu.Lock()
 	e.dirty[m] = struct{}{}

@@ -2,7 +2,7 @@ package node
 
 import "time"
 
-// forgetEvery is how often a node looks for others that the cluster no longer has.
+// forgetEvery is how often a node looks for nodes that the cluster no longer has.
 const forgetEvery = 10 * time.Second
 
 // forget closes connections to nodes that are no longer in the cluster, and drops their cached statuses. Otherwise this

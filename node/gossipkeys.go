@@ -13,7 +13,7 @@ import (
 type gossipKeys struct {
 	path   string
 	logger *slog.Logger
-	keys   [][]byte // when opened
+	keys   [][]byte // as read at the start
 	read   []byte   // the file as last read
 	fault  string   // that was logged last
 }

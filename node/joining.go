@@ -73,7 +73,7 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 		case err != nil:
 			return nil, err
 		case len(proven) < len(asked):
-			// it may be another node's word
+			// another process may have answered for the node
 			last = proto.ErrUnreachable.Errorf("%s", proto.AsError(doubt).Message).WithHint(proto.AsError(doubt).Hint)
 			continue
 		}

@@ -13,7 +13,7 @@ type local interface {
 	Local(request any) error
 }
 
-// leaveMax is how long stepping down may take before stop continues without it.
+// leaveMax is how long stop waits for a leader to step down.
 const leaveMax = time.Second
 
 // leave makes a leader step down, so that entries in flight are answered at once, and not when the lease ends. Raft has
@@ -29,7 +29,7 @@ func (m *member) leave() {
 		return
 	}
 	self := []byte(i.link.LocalAddr())
-	_ = l.Local(&raft.AppendEntriesRequest{ // a transport that is closed has nothing on its way
+	_ = l.Local(&raft.AppendEntriesRequest{ // if the transport is closed, no entry is in flight
 		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(serverID(m.replica)), Addr: self},
 		Term:      i.raft.CurrentTerm(),
 		Leader:    self,

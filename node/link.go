@@ -28,13 +28,13 @@ type link struct {
 	peers map[raft.ServerID]*progress
 }
 
-// progress is what a leader knows of one follower in this term.
+// progress is what a leader knows of one follower in one term.
 type progress struct {
 	term        uint64    // the term of the fields below
 	match       uint64    // the follower's log agrees with ours up to here
 	sentCommit  uint64    // the newest commit index that it has received, up to match
 	lastContact time.Time // its last answer of any kind
-	install     bool      // a snapshot is on its way
+	install     bool      // a snapshot is being sent
 }
 
 var _ carrier = (*link)(nil)

@@ -127,7 +127,7 @@ func (l *lostDisks) leads(node string, reports []report, now time.Time, while ti
 	for _, r := range reports {
 		for group, term := range r.leads {
 			if s.led[group].term > term {
-				continue // r.node has not heard of that leader yet
+				continue // r.node does not know the leader of the newer term yet
 			}
 			is := lead{r.node, term, now}
 			if was := before[group]; was.node == r.node && was.term == term {

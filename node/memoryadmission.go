@@ -39,10 +39,10 @@ const (
 )
 
 // memoryAdmission refuses commands that grow a shard while one of its nodes has no memory left for more. Otherwise the
-// system would kill that node, and again each time it has replayed its log. It also refuses commands that grow a
-// namespace beyond its budget, or beyond its share of a node under pressure.
+// system would kill that node, and again after each replay of its log. It also refuses commands that grow a namespace
+// beyond its budget, or beyond its share of a node under pressure.
 //
-// Leaders decide before the log: all replicas apply what is in the log, whatever memory they have.
+// Leaders decide before a command enters the log: all replicas apply what is in the log, whatever memory they have.
 type memoryAdmission struct {
 	node   string
 	limit  int64 // bytes; 0: none
@@ -52,14 +52,14 @@ type memoryAdmission struct {
 
 	usage     *usage
 	replicas  func() []usageSource
-	unapplied func() int64 // bytes of commands that were let in and are not applied yet
+	unapplied func() int64 // bytes of commands that were admitted and are not applied yet
 	// budgets returns the budgets of all namespaces that have one; nil: none has.
 	budgets func() map[string]*ebbv1.NamespaceBudget
-	// peersUnderstand reports whether all nodes run a version that knows of memory pressure.
+	// peersUnderstand reports whether all nodes run a version that supports messages about memory pressure.
 	peersUnderstand func() bool
 
 	states   atomic.Pointer[nodeStates] // nil: no node is full, nor under pressure
-	pending  atomic.Int64               // bytes of commands let in since the last look, or not applied then
+	pending  atomic.Int64               // bytes of commands admitted since the last look, or not applied then
 	lastUsed atomic.Int64               // at the last look
 
 	refusals, budgetRefusals, shareRefusals atomic.Uint64

@@ -62,7 +62,7 @@ type movable interface {
 	giveTo(stays func(node string) bool) bool
 }
 
-// start begins a group's next step, if there is one and none is being made.
+// start begins the next step of a group, if there is one and none is in progress.
 func (v *mover) start(ctx context.Context, table *cluster.Table, m *member, group movable) {
 	if _, leads := m.leading(); !leads {
 		return

@@ -41,7 +41,7 @@ type Node struct {
 	whole           atomic.Bool // this node has had all its replicas at some time since this start
 	phase           *phase
 	counts          counts
-	unions          *unions // of bitmaps of periods
+	unions          *unions // of period bitmaps
 	memoryAdmission *memoryAdmission
 	diskAdmission   *diskAdmission
 	budgeted        atomic.Pointer[budgets] // as the table has them
@@ -50,7 +50,7 @@ type Node struct {
 	repairs         chan repair
 	// checksums limits the checksums that are computed for callers that compare replicas.
 	checksums checksums
-	// continuousUptime is counted for as long as the node may have no shards yet.
+	// continuousUptime is measured as long as the node may have no shards yet.
 	continuousUptime continuousUptime
 
 	dir         *datadir
@@ -187,7 +187,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// wire makes everything that does not listen.
+// wire makes the parts of the node that do not listen.
 func (n *Node) wire() {
 	n.access = n.newAccess()
 	n.directory = &directory{
@@ -470,7 +470,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	})
 }
 
-// skewed asks to move a shard to a node with a better clock.
+// skewed asks the balancer to move a shard's leadership to a node with a better clock.
 func (n *Node) skewed(r *replica) {
 	if b := n.balancer.Load(); b != nil {
 		b.skewed(r)
@@ -585,7 +585,7 @@ func (n *Node) Kill() {
 		n.cancel()
 		n.mux.Close()
 		if g := n.directory.gossip.Load(); g != nil {
-			_ = g.Kill() // the others have to find out
+			_ = g.Kill() // the others have to detect it
 		}
 		cut := make(chan struct{})
 		go func() { n.servers.kill(); close(cut) }()

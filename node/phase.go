@@ -43,8 +43,7 @@ func newPhase(logger *slog.Logger) *phase {
 	return &phase{logger: logger, ready: make(chan struct{}), name: phaseStarting, since: now, logged: now}
 }
 
-// enter begins a phase; entering the present one changes its detail. Stopping
-// is the last.
+// enter begins a phase. If the node is in that phase already, it changes the detail. Nothing follows phaseStopping.
 func (p *phase) enter(name, detail string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -83,7 +83,7 @@ type proposer struct {
 	last    int64                        // newest stamp given; guarded by order
 	term    uint64                       // the term of defined; guarded by order
 	defined map[string]uint64            // versions that this term's log defines; guarded by order
-	clocks  map[string]*ebbv1.EventClock // of namespaces, that this term's log tells of; guarded by order
+	clocks  map[string]*ebbv1.EventClock // event clocks of namespaces that this term's log sets; guarded by order
 	behaves uint32                       // the behaviour version that this term's log switches on; guarded by order
 }
 
@@ -526,7 +526,7 @@ func (p *proposer) putBack(batch []waiting) {
 
 // definition is a command that defines a namespace, its event clock, or a behaviour version in a shard.
 type definition struct {
-	of      *ebbv1.Namespace // nil of the others, which are never refused; of undefined: there is nothing to tell
+	of      *ebbv1.Namespace // nil for the others, which are never refused; from undefined: nothing to define
 	command []byte
 }
 
@@ -540,7 +540,7 @@ func behaviourCommand(version uint32) []byte {
 // is held.
 func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 	if ns == nil {
-		return d // the shard will say that there is none
+		return d // the shard will return that error
 	}
 	known := p.defined[ns.GetName()]
 	if known == 0 {
@@ -569,7 +569,8 @@ func (p *proposer) clockAhead(ns *ebbv1.Namespace, redefined bool) (command []by
 	return raw, clock
 }
 
-// forget drops what the proposer assumes that the log defines: an entry with a definition may not have reached the log.
+// forget drops what the proposer assumes that the log defines, since an entry with a definition may not have reached
+// the log.
 func (p *proposer) forget() {
 	p.order.Lock()
 	defer p.order.Unlock()

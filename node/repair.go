@@ -37,7 +37,7 @@ func (b *backend) Audited(_ context.Context, req *ebbv1.AuditedRequest) (*ebbv1.
 		return nil, err
 	}
 	if req.GetFormat() != shard.AuditFormat {
-		return &ebbv1.AuditedResponse{Absent: true}, nil // what another build computes says nothing of damage
+		return &ebbv1.AuditedResponse{Absent: true}, nil // a checksum of another build does not show damage
 	}
 	sum, known, absent := b.audits.at(shard.ID(req.GetShard()), req.GetIndex(), r.state.index())
 	return &ebbv1.AuditedResponse{Known: known, Checksum: sum, Absent: absent}, nil

@@ -21,8 +21,8 @@ const (
 	never = 100 * 365 * 24 * time.Hour
 )
 
-// controlTimeout is how long a heartbeat or a vote may take: with many groups on
-// a busy machine it may be late and still come in time.
+// controlTimeout is how long a heartbeat or a vote may take. With many groups on a busy machine, it may be late and
+// still be useful.
 func controlTimeout(election time.Duration) time.Duration { return max(time.Second, election/2) }
 
 // coalesce is how long a heartbeat waits for heartbeats of other groups to the same node: fewer frames cost an idle
@@ -51,7 +51,7 @@ func raftConfig(replica uint64, timeout time.Duration, logger hclog.Logger) *raf
 	}
 }
 
-// serverID is a replica's name in its group's configuration: its id in decimal.
+// serverID returns a replica's name in its group's configuration: its id in decimal.
 func serverID(replica uint64) raft.ServerID {
 	return raft.ServerID(strconv.FormatUint(replica, 10))
 }

@@ -31,7 +31,7 @@ type shardMachine struct {
 	mu    sync.RWMutex // guards state: applies and freezes exclude others, questions share it
 	state *shard.State
 
-	applied watermark    // newest entry that Raft handed over
+	applied watermark    // index of the newest entry that Raft handed over
 	term    watermark    // its term
 	clock   atomic.Int64 // the shard's clock, µs since the Unix epoch
 

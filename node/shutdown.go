@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// handOverAllMax is how long a closing node hands over what it leads. A pod has 30 s to end.
+// handOverAllMax is how long a closing node may take to hand over what it leads. A Kubernetes pod has 30 s to end.
 const handOverAllMax = 8 * time.Second
 
 // auditDrainMax is how long a closing node waits for lines of the audit log that are not on its disk yet.
@@ -38,7 +38,7 @@ func (n *Node) Close() (err error) {
 		}
 		kept := n.handOverAll()
 		if g := n.directory.gossip.Load(); g != nil {
-			_ = g.Close() // the others know
+			_ = g.Close() // the others know that this node leaves
 		}
 		over := time.Now()
 		n.inflight.close()
@@ -56,8 +56,8 @@ func (n *Node) Close() (err error) {
 	return err
 }
 
-// handOverAll hands over every group that this node leads, if others can take it,
-// and returns how many it leads still.
+// handOverAll hands over every group that this node leads, if others can take it, and returns how many groups it still
+// leads.
 func (n *Node) handOverAll() (kept int) {
 	b, g := n.balancer.Load(), n.groups.Load()
 	if b == nil || g == nil || n.broken.Load() {
@@ -110,6 +110,6 @@ func (s *servers) shut(g *inflightTracker) {
 
 func shutdown(ctx context.Context, h *http.Server) {
 	if h != nil && h.Shutdown(ctx) != nil {
-		_ = h.Close() // what was cut off is the caller's problem now
+		_ = h.Close() // the caller has to retry requests that were cut off
 	}
 }

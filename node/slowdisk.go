@@ -15,10 +15,10 @@ import (
 const (
 	// slowDiskAtOnce is how many groups a node with a slow disk hands over at the same time, as a node that stops does.
 	slowDiskAtOnce = 4
-	// slowDiskPause is how long entries in flight may take then. Each may wait for the sync under way and for its own.
-	// A sync takes less than muteAfter, or the disk counts as stalled.
+	// slowDiskPause is how long such a handover waits for entries in flight. Each may wait for the sync in progress and
+	// for its own. A sync takes less than muteAfter, or the disk counts as stalled.
 	slowDiskPause = 2 * muteAfter
-	// slowDiskRetry is the pause after a group had no node to go to, or its hand-over failed.
+	// slowDiskRetry is how long a group rests after it had no node to go to, or its handover failed.
 	slowDiskRetry = 5 * time.Second
 	// statusFresh is how long a cached status of a node is used.
 	statusFresh = 2 * time.Second
@@ -95,7 +95,7 @@ func (c *statusCache) forget(known func(node string) bool) {
 func (c *statusCache) slow(node string) bool { return c.of(node).GetDiskSlow() }
 
 // slowDiskBalancer hands over the groups that this node leads while its disk is slow, to voters with faster disks. A
-// leader acknowledges nothing before it has synced it, but it does not wait for its slowest follower.
+// leader acknowledges an entry only after its own sync, but does not wait for its slowest follower.
 type slowDiskBalancer struct {
 	node     string
 	pace     func() diskPace
@@ -105,7 +105,7 @@ type slowDiskBalancer struct {
 	count    *atomic.Uint64 // groups handed over
 	logger   *slog.Logger
 
-	resting map[*member]time.Time // until when
+	resting map[*member]time.Time // until this time
 }
 
 func newSlowDiskBalancer(node string, pace func() diskPace, groups func() *groups, alive func(string) bool, statuses *statusCache, count *atomic.Uint64, logger *slog.Logger) *slowDiskBalancer {

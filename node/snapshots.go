@@ -120,7 +120,7 @@ func (s *snapshotter) next() (*member, int64) {
 	maps.DeleteFunc(s.rest, func(_ *member, until time.Time) bool { return !time.Now().Before(until) })
 	for _, m := range s.members() {
 		if s.busy[m] {
-			continue // as good as cut
+			continue // its log is about to be cut
 		}
 		if m.hurt != nil && m.hurt.Load() && !time.Now().Before(s.rest[m]) {
 			s.busy[m] = true

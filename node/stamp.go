@@ -36,7 +36,7 @@ var errClockUnknown = proto.ErrClockSkew.Errorf("the clocks of a majority of vot
 //	ahead = (wall - anchor.wall) - (mono - anchor.mono) - median(offsets)
 type timekeeper struct {
 	clock   Clock
-	offsets func(since time.Time) map[string]time.Duration // peer's clock less ours, by samples that were asked for since then
+	offsets func(since time.Time) map[string]time.Duration // peers' clocks minus ours, by samples requested since then
 
 	anchor atomic.Pointer[anchor]
 

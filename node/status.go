@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Roles of replicas in a status; besides these there are those of Raft.
+// Roles of replicas in a status, in addition to Raft's own roles.
 const (
 	roleLeader  = "leader"
 	roleDamaged = "damaged" // see damagedReplica

@@ -13,7 +13,7 @@ const (
 	// sweepEvery is how often shards with parts of bitmaps to sweep are looked at; a counter shows which shards have
 	// none.
 	sweepEvery = 5 * time.Second
-	// sweepTimeout is how long one sweep may take: what it does not reach, the next one does.
+	// sweepTimeout is how long one sweep may take: the next one continues with the rest.
 	sweepTimeout = 30 * time.Second
 	// sweepAtOnce is how many bitmaps one sweep takes from a shard.
 	sweepAtOnce = 1000

@@ -39,7 +39,7 @@ func (t *taker) refused() *ebbv1.ShardAnswer {
 	return nil
 }
 
-// errAskAgain is without a retry time: the caller asks again at once, with room for more.
+// errAskAgain returns an error without a retry time: the caller asks again at once, with room for more.
 func errAskAgain(most int64) *ebbv1.ShardAnswer {
 	err := proto.ErrOverloaded.Errorf("the answers of one call take more than %d bytes", most).WithHint("ask for the others again")
 	return &ebbv1.ShardAnswer{Error: err.Wire()}

@@ -85,7 +85,7 @@ func (n *Node) keepsTokens() error {
 func (n *Node) awaitTokens(ctx context.Context, shows func(*cluster.Tokens) bool) {
 	ctx, cancel := context.WithTimeout(ctx, localMax)
 	defer cancel()
-	_ = await(ctx, handOverPoll, func() bool { return shows(n.Table().Tokens()) }) // if it is late, so be it: the change is made
+	_ = await(ctx, handOverPoll, func() bool { return shows(n.Table().Tokens()) }) // a timeout does no harm: the change is made
 }
 
 // checkSecrets refuses root tokens or cluster secrets that could be guessed, and those that no header can carry.

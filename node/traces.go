@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// untraced are methods that nodes and clients call all the time by themselves.
+// untraced are methods that nodes and clients call all the time, without a request of a user.
 var untraced = map[string]bool{
 	ebbv1grpc.Ebb_Status_FullMethodName: true, ebbv1grpc.Ebb_Table_FullMethodName: true, ebbv1grpc.Ebb_Watch_FullMethodName: true,
 	ebbv1grpc.Shards_NodeUsage_FullMethodName:  true,

@@ -51,7 +51,7 @@ type spaceUsage struct {
 	// admitted is how many bytes of commands that may grow were let in since the last look.
 	admitted atomic.Int64
 
-	// Of the look that is under way; usage.mu is held.
+	// The sums of the look in progress; usage.mu is held.
 	next spaceSum
 }
 

@@ -54,8 +54,8 @@ func (u *versionUpgrader) look(ctx context.Context) {
 	u.n.logger.Info("the storage version is raised: no node goes back to an older ebb from here", "from", table.Version(), "to", next)
 }
 
-// memberVersions returns the storage versions of this node and of the members that answer. Gossip can lead a request to
-// a node of another cluster: its answer must not raise the version over a member that does not know it.
+// memberVersions returns the storage versions of this node and of the members that answer. Because of gossip, a request
+// may reach a node of another cluster. Its answer must not raise the version if a member does not know it.
 func (n *Node) memberVersions(ctx context.Context) map[string]proto.Versions {
 	return n.versionsOf(ctx, n.others(), n.trusts)
 }
@@ -78,8 +78,8 @@ func (n *Node) versionsOf(
 	return versions
 }
 
-// adoptVersion checks that this program knows the storage version in force, and writes it to the data directory. From
-// then on an older program does not start there.
+// adoptVersion returns an error if this program does not know the storage version in force, and writes the version to
+// the data directory. From then on an older program does not start there.
 func (n *Node) adoptVersion(version uint32) error {
 	if version > n.cfg.Storage.Newest {
 		return proto.ErrNewerVersion.Errorf("storage version %d is in force in the cluster: this program knows %d to %d", version, n.cfg.Storage.Oldest, n.cfg.Storage.Newest).

@@ -149,7 +149,7 @@ func (n *Node) controlLeader(ctx context.Context, c *control) (string, error) {
 func (n *Node) awaitNamespace(ctx context.Context, ns *ebbv1.Namespace) {
 	ctx, cancel := context.WithTimeout(ctx, localMax)
 	defer cancel()
-	_ = await(ctx, handOverPoll, func() bool { // if the time is too short, no harm: the change is made
+	_ = await(ctx, handOverPoll, func() bool { // a timeout does no harm: the change is made
 		return n.Table().Defined(ns.GetName()).GetVersion() >= ns.GetVersion()
 	})
 }

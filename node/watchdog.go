@@ -19,7 +19,7 @@ const (
 	// muteAfter is how long a sync may stall before this node's leaders stop their heartbeats: Raft would keep the
 	// lease of a leader that cannot write (hashicorp/raft #503).
 	muteAfter = 2 * time.Second
-	// fatalAfter is how long a sync may stall before the node gives up.
+	// fatalAfter is how long a sync may stall before the node ends.
 	fatalAfter = 20 * time.Second
 	// stallAfter is how long a follower that answers may make no progress before
 	// its leader is restarted in place (hashicorp/raft #612).
@@ -82,8 +82,7 @@ func (w *diskWatch) look() {
 	}
 }
 
-// groupWatch restarts a group in place when its leader is stuck, and gives up
-// the node when that does not help.
+// groupWatch restarts a group in place when its leader is stuck, and ends the node when that does not help.
 type groupWatch struct {
 	members func() []*member
 	fatal   func(error)
@@ -110,7 +109,7 @@ type follower struct {
 	id     raft.ServerID
 }
 
-// stall is a follower that lacks entries, since when, and how far it has come.
+// stall is the state of a follower that lacks entries: since when, and how far its log has come.
 type stall struct {
 	since time.Duration // by groupWatch.ran
 	match uint64

@@ -34,7 +34,7 @@ func (w *watermark) Raise(index uint64) {
 	}
 }
 
-// Wait returns when the mark has reached index, or with ctx's error.
+// Wait returns nil when the mark has reached index, or ctx's error if ctx ends first.
 func (w *watermark) Wait(ctx context.Context, index uint64) error {
 	if w.at.Load() >= index {
 		return nil
