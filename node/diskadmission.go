@@ -83,7 +83,7 @@ type diskAdmission struct {
 	looking  sync.Mutex  // held while one goroutine looks; others do not wait
 	trouble  string      // why the reserve could not be made, as it was logged last; guarded by looking
 	next     int64       // what the next snapshots may need; guarded by looking
-	looks    int         // since next was asked for first; guarded by looking
+	looks    int         // since next was first computed; guarded by looking
 	full     atomic.Bool // this node's disk is full
 	free     atomic.Int64
 	nodes    atomic.Pointer[[]string] // nodes whose disk is full; nil: none

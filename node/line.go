@@ -12,7 +12,7 @@ const (
 // line bounds a queue by the time that commands wait in it: it may hold as many bytes as leave it in lineWait. How fast
 // they leave is estimated from recent entries. It is a value.
 //
-//	wait = rounds * time of an entry     rounds = bytes / bytes of the entries on their way
+//	wait = rounds * time of an entry     rounds = bytes / bytes of the entries in flight
 type line struct {
 	service time.Duration // how long an entry takes until it is applied, on average
 }

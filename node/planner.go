@@ -31,7 +31,7 @@ type planner struct {
 	since  time.Time
 	dead   map[string]time.Time // since when a node does not answer
 	halted string               // why rebalancing is halted, as last logged
-	seen   uint64               // epoch at which nothing was left to do, with the dispositions of then
+	seen   uint64               // epoch at which nothing was left to do, with the dispositions in then
 	then   map[string]cluster.NodeDisposition
 	gone   map[string]time.Time // the value of dead at that epoch
 }

@@ -103,7 +103,7 @@ func newProposer(shard uint32, to proposals, count *proposeMetrics, limits Limit
 }
 
 // enqueue adds a command, whose result goes to c. The command is proposed only after kick, so that the commands of one
-// request share an entry.
+// request can share an entry.
 func (p *proposer) enqueue(c *call, at int, command []byte) {
 	if err := p.admit(command); err != nil {
 		c.fail(at, err)
@@ -361,7 +361,7 @@ func (p *proposer) propose(batch []waiting, now int64) (_ []waiting, definitions
 		batch = batch[:n]
 	}
 	if batch = p.claim(batch); len(batch) == 0 {
-		p.believeNothing() // what would have been defined is not
+		p.believeNothing() // the definitions are not proposed
 		return batch, nil, nil
 	}
 	entry := p.entry(p.next(now), definitions, batch)
@@ -433,7 +433,7 @@ func (p *proposer) take(batch []waiting) []waiting {
 	for p.head < len(p.queue) {
 		w := p.queue[p.head]
 		switch {
-		case w.call == nil: // gave its place to another one
+		case w.call == nil: // it gave its place to another command
 			p.head++
 			continue
 		case w.call.expired(now):
@@ -540,7 +540,7 @@ func behaviourCommand(version uint32) []byte {
 // is held.
 func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 	if ns == nil {
-		return d // the shard will return that error
+		return d // the shard will report that there is no such namespace
 	}
 	known := p.defined[ns.GetName()]
 	if known == 0 {

@@ -254,7 +254,7 @@ func (p *purger) namespace(
 	}
 	for i := 0; i < purgeGatherMax && r.holed(); i++ {
 		if _, err := r.proposeCommand(ctx, purgeCommand(ns, purgeEnded)); err != nil {
-			return false, err // all is purged: the next look reports it, and later writes give pages back
+			return false, err // all is purged: the next look reports it, and later writes free pages
 		}
 		entries++
 	}

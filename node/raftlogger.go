@@ -38,7 +38,7 @@ type repeats struct {
 
 type repeat struct {
 	at       time.Time     // when it was logged
-	last     time.Time     // when it came last
+	last     time.Time     // when it occurred last
 	interval time.Duration // after at
 	skipped  int
 }

@@ -34,7 +34,7 @@ const (
 //	node                                             the others
 //	asks, before its replicas run          >         remember how far each log reached (package acked)
 //	a replica whose log ends before that is short:
-//	  it writes that down, and takes over the term
+//	  it saves that, and takes over the term
 //	  it neither votes nor asks for votes
 //	  it takes entries and snapshots       <         their leader sends what is missing
 //	its log reaches as far: it votes again
@@ -416,7 +416,7 @@ func (m *member) errShort(lacks acked.Mark) *proto.Error {
 	if lacks.Position == neverReached {
 		return proto.ErrNoLeader.Errorf("node %s: the replica of group %d is not its any more", m.node, m.group)
 	}
-	end, _ := m.end() // what cannot be read counts as nothing
+	end, _ := m.end() // a log that cannot be read counts as empty
 	return proto.ErrNoLeader.Errorf("node %s: the replica of group %d has entries up to %d, and acknowledged %d: "+
 		"it does not vote until others have brought them", m.node, m.group, end.Index, lacks.Index).
 		WithHint("start the other nodes of the group; or restore the data directory that this node had")

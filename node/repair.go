@@ -159,7 +159,7 @@ func (p *repairer) once(ctx context.Context, r *replica) (index uint64, err erro
 	if r.leader() == r.node {
 		p.others(r)
 	}
-	// at once when another leads: it may hand the shard back soon
+	// Continue as soon as another replica leads: it may hand the shard back soon.
 	eventually(ceding, func() bool { return ctx.Err() != nil || r.leader() != "" && r.leader() != r.node })
 	leader := r.leader()
 	if leader == "" || leader == r.node {
