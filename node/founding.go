@@ -116,8 +116,8 @@ func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
 }
 
 // found waits until this node may make its first replicas: a majority of the founders, this one included, has answered,
-// and none of them knows of an earlier run of this node. An empty replica in place of one on a lost disk could vote a
-// second time, and would lack what it acknowledged. In that case found returns mustJoin.
+// and none of them knows of an earlier run of this node. If one knows of an earlier run, found returns mustJoin. An
+// empty replica in place of one on a lost disk could vote a second time, and would lack what it acknowledged.
 //
 // A young cluster may not have recorded yet which founders have run. So nodes also report with whose replicas they were
 // in contact. Once there is a cluster, more founders must report that they had no contact with this node: so many that

@@ -416,7 +416,7 @@ func (m *member) errShort(lacks acked.Mark) *proto.Error {
 	if lacks.Position == neverReached {
 		return proto.ErrNoLeader.Errorf("node %s: the replica of group %d is not its any more", m.node, m.group)
 	}
-	end, _ := m.end() // a log that cannot be read counts as empty
+	end, _ := m.end() // a log that cannot be read does not count
 	return proto.ErrNoLeader.Errorf("node %s: the replica of group %d has entries up to %d, and acknowledged %d: "+
 		"it does not vote until others have brought them", m.node, m.group, end.Index, lacks.Index).
 		WithHint("start the other nodes of the group; or restore the data directory that this node had")
