@@ -15,13 +15,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Addresses are where a node is reached; empty where it does not listen.
+// Addresses are where a node listens; empty where it does not.
 type Addresses struct {
 	GRPC, HTTP, Gossip, Admin string
 }
 
-// advertised is the address that other nodes get: the one advertised, else the one
-// listened on, with an address of this machine where that stands for all it has.
+// advertised returns the address that other nodes get: the advertised one, else the one listened on. An unspecified
+// listen address is replaced by one address of this machine.
 func (c *Config) advertised(address, listening string) string {
 	if address != "" {
 		return address
@@ -33,7 +33,7 @@ func (c *Config) advertised(address, listening string) string {
 	return netip.AddrPortFrom(c.ip(), addr.Port()).String()
 }
 
-// ip is where gossip is reached, if it says so, else what gossip would choose.
+// ip returns the address of gossip, if one is configured, else the one that gossip would choose.
 func (c *Config) ip() netip.Addr {
 	for _, a := range []string{c.AdvertiseGossip, c.Gossip} {
 		addr, err := netip.ParseAddrPort(a)
@@ -57,7 +57,7 @@ func checkAdvertised(flag, address string) error {
 	return nil
 }
 
-// named reports whether an address has a name for a host.
+// named reports whether the host of an address is a name, not an IP address.
 func named(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
@@ -67,8 +67,9 @@ func named(address string) bool {
 	return err != nil
 }
 
-// unnamed returns what gossip says of an address. If that has a name, it says only the port: the host is gossip's own.
-// So others know at once where the node is now, while a name stands for its last address as long as DNS caches keep it.
+// unnamed returns what gossip carries of an address. If the host is a name, gossip carries only the port, since it
+// knows the host's IP address itself. So other nodes learn at once where the node is now. A name stands for the last
+// address for as long as DNS caches keep it.
 func unnamed(address string) string {
 	if !named(address) {
 		return address
@@ -77,8 +78,8 @@ func unnamed(address string) string {
 	return ":" + port
 }
 
-// reaches reports whether a node's record is up to date with what gossip says of
-// an address, as far as that can tell: a name stays as it is.
+// reaches reports whether an address in a node's record agrees with gossip, as far as that can be decided: of a named
+// host only the port is compared.
 func reaches(record, gossip string) bool {
 	if !named(record) {
 		return record == gossip
@@ -88,34 +89,34 @@ func reaches(record, gossip string) bool {
 	return port == heard
 }
 
-// directory finds nodes: by gossip, or else by the control group's records, whose
-// names DNS resolves. Its answers are hints, and change when a node comes back elsewhere.
+// directory finds nodes: by gossip, or else by the control group's records, whose names DNS resolves. Its answers are
+// hints. They change when a node returns at another address.
 type directory struct {
 	self string
 	own  string // this node's gRPC address
-	// advertised is the address that others get instead, if it is set.
+	// advertised is the address that others get instead of own, if set.
 	advertised string
 	connect    func(ctx context.Context, address string) (net.Conn, error)
 	table      func() *cluster.Table
 	gossip     atomic.Pointer[cluster.Gossip] // nil in a cluster of one
-	linked     func(node string) bool         // whether raft has a session to a node now
+	linked     func(node string) bool         // reports whether raft has a session to a node now
 
 	mu   sync.Mutex // guards used
 	used map[string]dialled
 }
 
-// dialled is where a node is dialled.
+// dialled is the address at which a node is dialled.
 type dialled struct {
-	session string    // by raft, last
+	session string    // the address that raft dialled last
 	lost    time.Time // since when raft has no session; zero while it has one
 }
 
-// turnOf is how long one address of a node is tried before the next.
+// turnOf is how long one address of a node is tried before the next one.
 const turnOf = 2 * time.Second
 
-// grpc returns the address of a node's gRPC server. Where raft has a session, that address stays, whatever gossip
-// says: news of other addresses, which without keys anybody can send, is for nodes that are not heard. Those are
-// looked for where gossip has them, and where the control group's record does, in turn.
+// grpc returns the address of a node's gRPC server. While raft has a session, its address stays, whatever gossip
+// reports: without keys anyone can send gossip. Without a session, the address in gossip and the address in the control
+// group's record are tried in turn.
 func (d *directory) grpc(node string) (string, error) {
 	if node == d.self {
 		return d.own, nil
@@ -140,7 +141,7 @@ func (d *directory) grpc(node string) (string, error) {
 	return known[int(now.Sub(was.lost)/turnOf)%len(known)], nil
 }
 
-// connectedAt reports whether raft has a session with a node now, at the address of this start.
+// connectedAt reports whether raft has a session with a node now, at the address that gossip has for it.
 func (d *directory) connectedAt(m cluster.Member) bool {
 	if m.Node == d.self || m.GRPC == "" || !d.linked(m.Node) {
 		return false
@@ -151,7 +152,7 @@ func (d *directory) connectedAt(m cluster.Member) bool {
 	return session != "" && reaches(session, m.GRPC)
 }
 
-// candidates are where a node may be, the likeliest first.
+// candidates returns the possible addresses of a node, the most likely first.
 func (d *directory) candidates(node string) (known []string) {
 	if m, ok := d.member(node); ok && m.GRPC != "" {
 		known = append(known, m.GRPC)
@@ -169,7 +170,7 @@ func (d *directory) member(node string) (cluster.Member, bool) {
 	return cluster.Member{}, false
 }
 
-// alive reports whether gossip believes that a node lives.
+// alive reports whether gossip considers a node alive.
 func (d *directory) alive(node string) bool {
 	if node == d.self {
 		return true

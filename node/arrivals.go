@@ -11,21 +11,21 @@ import (
 	"github.com/ebbdb/ebb/node/transport"
 )
 
-// arrivals are where snapshots of a group arrive. They are decoded there, and not by Raft, of whose main goroutine
-// followers want answers.
+// arrivals receives the snapshots of a group. They are decoded here and not by Raft, whose main goroutine must answer
+// followers.
 type arrivals struct {
 	store   *snap.Store
 	machine preparer         // nil: Raft decodes them
 	count   *snapshotMetrics // of the node
 
-	// Bytes of chunks: what came since the node started, what did not have to, and what is to come yet of the one that
-	// arrives.
+	// Bytes of chunks: those received since the node started, those that were here already, and those still missing of
+	// the snapshot that arrives.
 	came, held, left atomic.Uint64
 }
 
-// preparer makes states of snapshots before Raft asks for it.
+// preparer decodes snapshots before Raft restores them.
 type preparer interface {
-	// prepare decodes a content, which Restore will be given; forget says that it will not.
+	// prepare decodes a content that Restore will get; forget is called when Restore will not get it.
 	prepare(key contentKey, r io.Reader) error
 	forget(key contentKey)
 }
@@ -99,7 +99,7 @@ func (d *delivery) Close() error {
 	return d.Arrival.Close()
 }
 
-// until reads as long as a context lasts.
+// until is a reader that fails once its context ends.
 type until struct {
 	ctx context.Context
 	r   io.Reader

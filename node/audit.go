@@ -15,22 +15,21 @@ import (
 )
 
 const (
-	// auditParts is into how many parts a shard is divided, and auditEvery how often one of them is compared: all of a
-	// shard in a quarter of an hour.
+	// auditParts is the number of parts of a shard, and auditEvery is how often one part is compared: all of a shard in
+	// a quarter of an hour.
 	auditParts = 15
 	auditEvery = time.Minute
 	// auditPace is how often a node looks for a shard that is due.
 	auditPace = 250 * time.Millisecond
-	// auditMax is how long replicas may take to come to an entry and to compute a checksum.
+	// auditMax is how long replicas may take to reach an entry and to compute a checksum.
 	auditMax = 20 * time.Second
-	// auditPoll is how often others are asked whether they have.
+	// auditPoll is how often a voter is asked for its checksum.
 	auditPoll = 50 * time.Millisecond
-	// auditAskMax is how long an answer may take, and auditSilence how long a voter is asked that does not answer: then
-	// it is absent.
+	// auditAskMax is how long one answer may take. auditSilence is how long a voter that does not answer is asked:
+	// after that it counts as absent.
 	auditAskMax  = time.Second
 	auditSilence = 2 * time.Second
-	// auditsAtOnce is how many checksums a node computes at a time. What comes on top is not computed, and not
-	// compared.
+	// auditsAtOnce is how many checksums a node computes at a time. Further ones are not computed, and not compared.
 	auditsAtOnce = 2
 )
 
@@ -49,7 +48,8 @@ type audits struct {
 	found map[shard.ID]finding
 }
 
-// finding is the checksum of a replica at an entry of the log; or that none is computed at it, or not yet.
+// finding is the checksum of a replica at an entry of the log. pending: it is not computed yet; skipped: it will not be
+// computed.
 type finding struct {
 	index, sum       uint64
 	pending, skipped bool
@@ -59,7 +59,8 @@ func newAudits(atOnce int) *audits {
 	return &audits{slots: make(chan struct{}, atOnce), found: make(map[shard.ID]finding)}
 }
 
-// begin computes a checksum of a state as it is now. It does not wait, and lets the audit go when others are under way.
+// begin starts to compute a checksum of the current state. It does not wait: it skips the audit if too many others are
+// in progress.
 func (a *audits) begin(id shard.ID, audit shard.Audit, freeze func() *shard.View) {
 	select {
 	case a.slots <- struct{}{}:
@@ -76,7 +77,7 @@ func (a *audits) begin(id shard.ID, audit shard.Audit, freeze func() *shard.View
 	})
 }
 
-// note takes a finding down, unless there is one of a later entry.
+// note records a finding, unless there is one of a later entry.
 func (a *audits) note(id shard.ID, f finding) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,7 +86,8 @@ func (a *audits) note(id shard.ID, f finding) {
 	}
 }
 
-// at returns what a replica found at an entry, if it has. absent says that it has applied it, and computes nothing.
+// at returns the checksum that a replica computed at an entry, if it is known. absent reports that the replica has
+// applied the entry and will compute no checksum.
 func (a *audits) at(id shard.ID, index, applied uint64) (sum uint64, known, absent bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,8 +98,8 @@ func (a *audits) at(id shard.ID, index, applied uint64) (sum uint64, known, abse
 	return f.sum, !f.pending && !f.skipped, f.skipped
 }
 
-// verdict returns who differs from a majority of so many voters, in order; undecided if they differ and no majority
-// agrees.
+// verdict returns the nodes whose checksum differs from the one of a majority of the voters, sorted. It returns
+// undecided if checksums differ and no majority agrees.
 func verdict(sums map[string]uint64, voters int) (minority []string, undecided bool) {
 	votes := make(map[uint64]int)
 	for _, sum := range sums {
@@ -131,16 +133,16 @@ type auditor struct {
 	rounds map[uint32]*auditRound // by shard
 }
 
-// auditRound is how far the audits of a shard are.
+// auditRound is the progress of the audits of a shard.
 type auditRound struct {
 	last    time.Time
-	part    uint32 // the next
-	applied uint64 // when the last was over
+	part    uint32 // the next one
+	applied uint64 // the entry of the last audit
 	clean   int    // audits in a row at which all voters agreed, with nothing but audits between them: after all parts there is nothing to compare
 }
 
-// over notes an audit at an entry, before which there was nothing since the last one if the shard was idle; alike says
-// that all voters agreed.
+// over records an audit at an entry. idle reports that the shard had no entry since the last audit; alike reports that
+// all voters agreed.
 func (r *auditRound) over(index uint64, idle, alike bool) {
 	r.applied, r.part = index, (r.part+1)%auditParts
 	switch {
@@ -153,10 +155,10 @@ func (r *auditRound) over(index uint64, idle, alike bool) {
 	}
 }
 
-// compared says that there is nothing to compare as long as the shard stays at this entry.
+// compared reports whether all parts agreed and the shard is still at this entry, so that there is nothing to compare.
 func (r *auditRound) compared(index uint64) bool { return r.clean >= auditParts && r.applied == index }
 
-// run looks until ctx ends.
+// run audits shards that are due, until ctx ends.
 func (a *auditor) run(ctx context.Context) {
 	a.rounds = make(map[uint32]*auditRound)
 	watch(ctx, auditPace, func() {
@@ -166,7 +168,7 @@ func (a *auditor) run(ctx context.Context) {
 	})
 }
 
-// due returns the shard that was audited longest ago, of those that it is time for.
+// due returns the shard whose last audit is longest ago, of those whose next audit is due; nil if there is none.
 func (a *auditor) due(now time.Time) (due *replica) {
 	every := cmp.Or(a.every, auditEvery)
 	for _, r := range a.replicas() {
@@ -176,7 +178,7 @@ func (a *auditor) due(now time.Time) (due *replica) {
 		}
 		round := a.rounds[r.group]
 		if round == nil {
-			// not at once, and not all shards of a new leader at the same time
+			// Do not audit at once, nor all shards of a new leader at the same time.
 			early := time.Duration(r.group%60) * every / 60
 			a.rounds[r.group] = &auditRound{last: now.Add(-early)}
 			continue
@@ -224,8 +226,8 @@ func (a *auditor) audit(ctx context.Context, r *replica) {
 	}
 }
 
-// gather asks all voters what they found, and returns the checksums of those that answer before ctx ends. A voter that
-// does not answer, or has computed nothing, is absent, and is not waited for.
+// gather asks all voters for their checksums, and returns those that arrive before ctx ends. A voter that does not
+// answer, or has computed nothing, is absent: gather does not wait for it.
 func (a *auditor) gather(ctx context.Context, r *replica, voters []string, index uint64) map[string]uint64 {
 	sums := make(map[string]uint64)
 	var mu sync.Mutex // guards sums
@@ -243,7 +245,7 @@ func (a *auditor) gather(ctx context.Context, r *replica, voters []string, index
 	return sums
 }
 
-// voterChecksum asks one voter, until it says what it found, or that it has nothing to say, or does not answer for
+// voterChecksum asks one voter until it returns its checksum, reports that it has none, or has not answered for
 // auditSilence.
 func (a *auditor) voterChecksum(ctx context.Context, r *replica, node string, index uint64) (sum uint64, known bool) {
 	var silent time.Time
@@ -270,7 +272,7 @@ func (a *auditor) voterChecksum(ctx context.Context, r *replica, node string, in
 	return sum, known
 }
 
-// diverged has one replica repaired.
+// diverged makes one replica repair itself. If the replica leads, it first hands the shard over.
 func (a *auditor) diverged(ctx context.Context, r *replica, node string, index uint64, sums map[string]uint64) {
 	a.count.diverged.Add(1)
 	a.logger.Error("a replica differs from the majority of its shard", "shard", r.group, "replica_on", node, "index", index, "checksums", sums)

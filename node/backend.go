@@ -23,7 +23,7 @@ import (
 // of any node ask of it.
 type backend struct {
 	node       string
-	replicas   atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
+	replicas   atomic.Pointer[[]*replica] // by shard, 0 unused; nil entry: no replica here; nil: none runs yet
 	keeper     *timekeeper
 	namespaces *namespaceCache
 	// confirm makes the table as new as the control group's.
@@ -33,7 +33,7 @@ type backend struct {
 	diskAdmission   *diskAdmission
 	audits          *audits
 	repairs         chan<- repair
-	differs         func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
+	differs         func(group uint32, replica, at uint64) error                                                          // records that a replica differs
 	lead            func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
 	count           *readMetrics
 
@@ -44,8 +44,8 @@ type backend struct {
 // eventClocks is what a node knows of the event clocks of namespaces in all shards: see cluster.Coordinator.
 type eventClocks interface {
 	EventClock(ctx context.Context, namespace string) *ebbv1.EventClock
-	// RefreshEventClock learns of all events that were acknowledged before the call. It reports whether all shards said
-	// so.
+	// RefreshEventClock brings the clock up to all events that were acknowledged before the call. It reports whether
+	// all shards answered.
 	RefreshEventClock(ctx context.Context, namespace string) bool
 	NoteEventClock(namespace string, clock *ebbv1.EventClock)
 }
@@ -64,7 +64,8 @@ func (b *backend) replica(shard uint32) (*replica, *proto.Error) {
 	return (*all)[shard], nil
 }
 
-// Apply puts commands into the logs of shards that this node leads.
+// Apply puts commands into the logs of shards that this node leads, and waits for the results. Errors, also the end of
+// ctx, are in the results.
 func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	commands := req.GetCommands()
 	c := newCall(len(commands))
@@ -97,7 +98,8 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 	return &ebbv1.ApplyResponse{Results: results}, nil
 }
 
-// senderOf is who sent a request: a connection, or whom a node says that forwards it.
+// senderOf returns the sender of a request, as a hash: the caller that a forwarding node names, or else the caller of
+// the connection.
 func senderOf(ctx context.Context, req *ebbv1.ApplyRequest) uint64 {
 	if req.GetForwarded() && req.GetCaller() != 0 {
 		return req.GetCaller()
@@ -105,9 +107,9 @@ func senderOf(ctx context.Context, req *ebbv1.ApplyRequest) uint64 {
 	return caller.Of(ctx)
 }
 
-// noteClocks notes how far event clocks have come by commands that were applied. The next caller of this node is then
-// answered as of that time. dated is the namespace that has an event clock; mostly, all commands of a request have the
-// same.
+// noteClocks records how far event clocks have come by commands that were applied. So the next caller of this node gets
+// answers as of that time. dated is the namespace that has an event clock; mostly, all commands of a request have the
+// same namespace.
 func (b *backend) noteClocks(commands []*ebbv1.ShardCommand, dated string) {
 	if dated == "" {
 		return
@@ -124,7 +126,8 @@ func (b *backend) noteClocks(commands []*ebbv1.ShardCommand, dated string) {
 	}
 }
 
-// namespaceCheck is the result for the last command's namespace: mostly, all commands of a request have the same one.
+// namespaceCheck caches the check of the last command's namespace: mostly, all commands of a request have the same
+// namespace.
 type namespaceCheck struct {
 	asked     bool
 	namespace []byte
@@ -132,12 +135,12 @@ type namespaceCheck struct {
 	dated     string // the last namespace that has an event clock; "" for none
 }
 
-// admit refuses a command that memory is too small for, and one that would take too long to apply. It also refuses one
-// whose namespace neither this node nor the shard knows, while no other node can be asked. The log would take such a
-// command, and the shard would refuse it, though it may be good.
+// admit refuses a command for which memory or disk space is too small, and a command that would take too long to apply.
+// It also refuses a command whose namespace neither this node nor the shard knows, while no other node can be asked.
+// The log would accept such a command, and the shard would reject it, although it may be valid.
 func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, command []byte) *proto.Error {
 	if err := r.unsound(); err != nil {
-		return err // the answer to a command says what the state made of it
+		return err // the answer to a command depends on the state
 	}
 	if err := b.memoryAdmission.admit(r.group, r, command); err != nil {
 		return err
@@ -145,8 +148,8 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 	if err := b.diskAdmission.admit(r.group, r, command); err != nil {
 		return err
 	}
-	// A replica that does not lead may lag. It cannot judge what an expression takes, nor which commands were applied.
-	// It refuses as NOT_LEADER below.
+	// A replica that does not lead may lag. It cannot judge the cost of an expression, nor which commands were applied.
+	// It returns NOT_LEADER later.
 	if _, leads := r.leading(); leads {
 		if err := r.state.storable(command); err != nil {
 			return err
@@ -177,8 +180,8 @@ func (b *backend) admit(ctx context.Context, last *namespaceCheck, r *replica, c
 	return nil
 }
 
-// beforeSettings makes sure that this node knows of the newest event of a namespace before the next command brings
-// other settings of it to a shard: they hold from the newest event that was acknowledged before they were set.
+// beforeSettings refreshes this node's event clock of a namespace before the next command brings new settings to a
+// shard. The new settings apply from the newest event that was acknowledged before they were set.
 func (b *backend) beforeSettings(ctx context.Context, r *replica, namespace string) {
 	has, version := r.state.version(namespace), b.namespaces.table().Namespace(namespace).GetVersion()
 	if has > 0 && has < version {
@@ -188,7 +191,8 @@ func (b *backend) beforeSettings(ctx context.Context, r *replica, namespace stri
 	}
 }
 
-// Ask asks shards of this node.
+// Ask answers questions to shards of this node. An error of a shard is in its answer; Ask itself fails only if ctx
+// ends.
 func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
 	now := req.GetNowUs()
 	if now == 0 {
@@ -268,9 +272,9 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	return resp, nil
 }
 
-// askUnseenNamespace answers for a shard that has no entry yet of a namespace which the node knows.
+// askUnseenNamespace answers for a shard whose log does not have a namespace yet that this node's table has.
 func (b *backend) askUnseenNamespace(r *replica, q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
-	if len(a.GetMissing()) == 0 { // so it is where anything was found, or no key was named
+	if len(a.GetMissing()) == 0 { // something was found, or the question names no key
 		return a
 	}
 	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
@@ -286,8 +290,8 @@ func (b *backend) askUnseenNamespace(r *replica, q *ebbv1.ShardQuestion, a *ebbv
 	return cmp.Or(shard.AskUnknownNamespace(shard.ID(q.GetShard()), behaviour, ns, q, sketch.Tick(a.GetAsOfUs())), a)
 }
 
-// outdated refuses a question about a namespace that this node knows to be deleted, purged, or made anew, while the
-// shard has not heard of it: it would answer from keys that are no longer there.
+// outdated refuses a question about a namespace that was deleted, purged, or created anew, if this node knows so and
+// the shard does not yet. The shard would answer from keys that no longer exist.
 func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
 	table := b.namespaces.table()
 	dropped := table.DroppedVersion()
@@ -300,14 +304,14 @@ func (b *backend) outdated(r *replica, q *ebbv1.ShardQuestion) *proto.Error {
 	switch {
 	case has == 0:
 		return nil
-	case ns == nil && has <= dropped, // all that the table lacks and that is as old was purged
+	case ns == nil && has <= dropped, // the table lacks it, and it is old enough to have been purged
 		ns != nil && has < ns.GetVersion() && (ns.GetDeletion() != nil || ns.GetHashSeed() != seed):
 		return table.NamespaceNotFound(name)
 	}
 	return nil
 }
 
-// clockSet tells a shard that this node leads that the event clock of a namespace was set, if it has not heard of it.
+// clockSet brings a set event clock to a shard that this node leads, if the shard does not have it yet.
 func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.Error {
 	ns := b.namespaces.table().Namespace(name)
 	if ns.GetClockSetting().GetTimeUs() == 0 {
@@ -320,7 +324,7 @@ func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.
 		return nil
 	}
 	if _, leads := r.leading(); !leads {
-		return nil // what it says is said to be of the epoch before
+		return nil // its answer carries the earlier epoch
 	}
 	if err := r.define(ctx, ns.GetName()); err != nil {
 		return proto.AsError(err)
@@ -328,8 +332,9 @@ func (b *backend) clockSet(ctx context.Context, r *replica, name string) *proto.
 	return nil
 }
 
-// defineBefore tells a shard that this node leads of the newest settings of a namespace before what a key holds leaves
-// it, since where it goes they may hold already; and when a question asks for them.
+// defineBefore brings the newest settings of a namespace to a shard that this node leads, in two cases. One is a
+// question that asks for these settings. The other is an export of a key, since its new shard may have the new settings
+// already.
 func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQuestion) *proto.Error {
 	wants := q.GetSettingsVersion()
 	if q.GetQuestion().GetExport() == nil && wants == 0 {
@@ -337,7 +342,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 	}
 	name := cmp.Or(q.GetQuestion().GetNamespace(), proto.DefaultNamespace)
 	settings := func() *ebbv1.Namespace { return b.namespaces.table().Namespace(name) }
-	// Without them in time, the next command under the namespace brings them.
+	// If they do not come in time, the next command under the namespace brings them.
 	_ = await(ctx, handOverPoll, func() bool { return settings().GetVersion() >= wants })
 	ns := settings()
 	if has := r.state.version(name); has == 0 || has >= ns.GetVersion() {
@@ -349,7 +354,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 		}
 		return nil
 	}
-	// Up to there what was counted fades by the settings of before.
+	// Until that time, counts decay by the earlier settings.
 	if wants > 0 {
 		b.clocks.NoteEventClock(name, q.GetClock())
 	} else {
@@ -361,7 +366,7 @@ func (b *backend) defineBefore(ctx context.Context, r *replica, q *ebbv1.ShardQu
 	return nil
 }
 
-// askUndeleted asks again when a shard has not heard yet that a namespace was undeleted.
+// askUndeleted asks again when a shard does not know yet that a namespace was undeleted.
 func (b *backend) askUndeleted(
 	ctx context.Context, g *shardRead, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
@@ -373,11 +378,11 @@ func (b *backend) askUndeleted(
 	if g.err != nil || ns == nil {
 		return refusal
 	}
-	if g.replica.state.version(ns.GetName()) < ns.GetVersion() { // else it has heard of it since it refused
+	if g.replica.state.version(ns.GetName()) < ns.GetVersion() { // else it has the new version since it refused
 		if _, leads := g.replica.leading(); !leads {
 			return &ebbv1.ShardAnswer{Error: g.replica.notLeader().Wire()}
 		}
-		if q.GetQuestion().GetEventClock() == nil { // one that is asked before settings must not wait for itself
+		if q.GetQuestion().GetEventClock() == nil { // the question that beforeSettings asks must not wait for itself
 			b.beforeSettings(ctx, g.replica, ns.GetName())
 		}
 		if err := g.replica.define(ctx, ns.GetName()); err != nil {
@@ -397,7 +402,7 @@ func (b *backend) askUndeleted(
 	})
 }
 
-// onAllCores does n things at once, as many as there are cores, each on those that are left for it.
+// onAllCores calls do for 0 to n-1, as many at once as there are cores. Each call gets its part of the cores.
 func onAllCores(n int, do func(i, cores int)) {
 	cores := cores.Count()
 	workers := min(n, cores)
@@ -422,7 +427,7 @@ type shardRead struct {
 	round   *readRound
 	stale   bool // the answer may lag behind the log
 	err     *proto.Error
-	follows bool // to be as far as the leader is, which is to be asked
+	follows bool // it must first apply the leader's read index, which is to be asked for
 }
 
 // shardReads holds the reads of one request's shards. There are few, mostly one.
@@ -488,8 +493,9 @@ func (b *backend) beginRead(shard uint32, req *ebbv1.ShardAskRequest) shardRead 
 	return g
 }
 
-// replayed returns TOO_STALE until the state has what the log had when the replica started. Before that it would answer
-// as if nothing had been counted. Without a leader a replica does not know which of its entries are committed.
+// replayed returns TOO_STALE until the state has all entries that the log had when the replica started. Before that,
+// the replica would answer as if nothing had been counted. Without a leader a replica does not know which of its
+// entries are committed.
 func (r *replica) replayed() *proto.Error {
 	if r.caughtUp.Load() {
 		return nil
@@ -504,9 +510,8 @@ func (r *replica) replayed() *proto.Error {
 		WithHint("try again: it needs a leader to know what is committed").WithShard(r.group)
 }
 
-// fresh returns TOO_STALE unless this replica can prove that it has all that was
-// written until max ago: the stamp of its last entry is the leader's time, if
-// it can be (see staleness).
+// fresh returns TOO_STALE unless this replica can prove that it has all writes that are older than max. The proof is
+// the stamp of its last entry, which is the leader's time if that is plausible (see staleness).
 func (r *replica) fresh(max time.Duration) *proto.Error {
 	_, nodes := r.voters()
 	now, ok := r.keeper.median(r.node, nodes)

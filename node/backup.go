@@ -18,7 +18,7 @@ import (
 // are written.
 const snapshotStreamsMax = 4
 
-// backups serves who backs up and restores.
+// backups serves requests for backups and restores.
 type backups struct {
 	node *Node
 	open chan struct{} // holds a token for each snapshot that is being sent
@@ -29,7 +29,7 @@ func newBackups(n *Node) *backups {
 }
 
 // Snapshot sends the state of a shard that this node leads, chunk by chunk. It reads from a view, so the shard applies
-// entries at the same time.
+// entries at the same time. It returns OVERLOADED if the node already sends snapshotStreamsMax snapshots.
 func (b *backups) Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send func(*ebbv1.SnapshotPart) error) error {
 	select {
 	case b.open <- struct{}{}:
@@ -50,7 +50,7 @@ func (b *backups) Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send
 	return b.write(ctx, view, have(req), &ebbv1.SnapshotSummary{Applied: view.Applied(), Term: term, ClockUs: int64(view.Now()), Keys: view.Keys()}, send)
 }
 
-// have are the chunks that the caller has.
+// have returns the hashes of the chunks that the caller has.
 func have(req *ebbv1.SnapshotRequest) map[[sha256.Size]byte]bool {
 	out := make(map[[sha256.Size]byte]bool, len(req.GetHave()))
 	for _, hash := range req.GetHave() {
@@ -86,10 +86,10 @@ func (b *backups) write(ctx context.Context, view *shard.View, have map[[sha256.
 	return send(&ebbv1.SnapshotPart{Part: &ebbv1.SnapshotPart_Summary{Summary: summary}})
 }
 
-// RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the
-// node that does, once. All of them do not fit into one entry, so they are looked at before the first is proposed. One
-// that is broken off between entries is made whole by the next, which leaves out what has come already: where syncs are
-// slow, each goes further than the one before.
+// RestoreNamespaces adds the namespaces of a backup to the cluster. If another node leads the control group, the
+// request is forwarded to it, once. The namespaces may not fit into one entry, so all are checked before the first is
+// proposed. If a restore is interrupted between entries, the next one leaves out what is there already. So where syncs
+// are slow, each restore gets further than the one before.
 func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
 	err := b.node.asControlLeader(ctx, func(c *control) error {
 		if err := b.fit(req.GetNamespaces()); err != nil {
@@ -115,7 +115,7 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{DroppedVersion: req.GetDroppedVersion(), NowUs: now},
 			}})
 		}
-		if len(parts) == 1 { // of several, another try has others: each is taken as often as it comes
+		if len(parts) == 1 { // a retry may have other parts: each is applied as often as it comes
 			parts[0].IdempotencyKey = req.GetIdempotencyKey()
 		}
 		_, err = c.proposeAll(ctx, parts...)
@@ -127,9 +127,9 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 	return new(ebbv1.RestoreNamespacesResponse), err
 }
 
-// fit refuses a namespace if it has keys that mean nothing under what the backup says of it. Shards stay by what they
-// know. Those that do not know the namespace yet would take the backup's word. What a restore has brought fits. A node
-// can look at its own replicas only, which in most clusters are of every shard.
+// fit refuses a namespace that has keys which do not fit the backup's definition of it. Shards keep the definition that
+// they know; shards that do not know the namespace yet would take the backup's. Keys that a restore has brought do fit.
+// A node can check only its own replicas, which in most clusters include every shard.
 func (b *backups) fit(namespaces []*ebbv1.Namespace) error {
 	for _, ns := range namespaces {
 		for _, r := range b.node.groups.Load().replicas {

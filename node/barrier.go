@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// roundTimeout is the most that one confirmation of leadership may take; the reads that share it
-	// have deadlines of their own.
+	// roundTimeout is the most that one confirmation of leadership may take. The reads that share it have deadlines of
+	// their own.
 	roundTimeout = 2 * time.Second
-	// limitKept is for how long rounds share a context: one that begins last has roundTimeout less limitKept. A context
-	// for each would be 2% of what a busy node does for reads.
+	// limitKept is how long rounds share a context. The last round that shares one has at least roundTimeout -
+	// limitKept. A context for each round would cost 2% of the time that a busy node spends on reads.
 	limitKept = roundTimeout / 4
 )
 
@@ -44,8 +44,8 @@ type confirm func(ctx context.Context, group uint32, term uint64, voters []raft.
 //	still led in T                           and
 //	applied >= index
 //
-// Reads that come while a confirmation is on its way share the next one: it
-// must begin after they did.
+// Reads that come while a confirmation is in flight share the next one, since a confirmation must begin after its
+// reads.
 type barrier struct {
 	shard   uint32
 	group   ledGroup
@@ -96,7 +96,7 @@ func (b *barrier) join() *readRound {
 	return r
 }
 
-// run holds rounds until no read waits for another.
+// run runs rounds until no read waits for another.
 func (b *barrier) run(r *readRound) {
 	for r != nil {
 		b.hold(r)
@@ -114,7 +114,7 @@ func (b *barrier) advance() *readRound {
 	return r
 }
 
-// hold fills in the round.
+// hold runs one round: it confirms the leadership and sets r.index or r.err.
 func (b *barrier) hold(r *readRound) {
 	ctx := b.limit.context(b.life)
 	b.count.round()
@@ -141,11 +141,11 @@ func (b *barrier) hold(r *readRound) {
 type roundLimit struct {
 	ctx    context.Context // nil before the first round
 	cancel context.CancelFunc
-	until  time.Time // for rounds that begin before
+	until  time.Time // rounds that begin before it share ctx
 }
 
-// context returns one that ends with life, and no later than roundTimeout from now. At least roundTimeout - limitKept
-// is left of it.
+// context returns a context that ends with life, and at the latest roundTimeout from now. At least roundTimeout -
+// limitKept of its time is left.
 func (l *roundLimit) context(life context.Context) context.Context {
 	now := time.Now()
 	if l.ctx == nil || !now.Before(l.until) {
@@ -174,7 +174,7 @@ func (b *barrier) pass(ctx context.Context, r *readRound) error {
 	return nil
 }
 
-// refusal makes a coded error of what kept a round from success.
+// refusal returns a coded error for the error of a round.
 func (b *barrier) refusal(err error) *proto.Error {
 	e := proto.AsError(err)
 	if e.Is(proto.ErrInternal) { // a deadline, or a transport that is closing
@@ -183,7 +183,7 @@ func (b *barrier) refusal(err error) *proto.Error {
 	return e.WithShard(b.shard)
 }
 
-// close refuses further reads and waits for the round on its way.
+// close refuses further reads and waits for the round in flight.
 func (b *barrier) close() {
 	b.mu.Lock()
 	b.closed = true

@@ -10,15 +10,15 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// call collects the results of one request, whose commands may wait at several
-// shards. Each position is finished once, by whoever has its result.
+// call collects the results of one request, whose commands may wait at several shards. Each position is finished once,
+// when its result is known.
 type call struct {
 	left  atomic.Int32
 	done  chan struct{} // closed when left is 0
 	over  atomic.Bool   // no caller waits any more
-	until time.Time     // when none will; zero: it is not known
+	until time.Time     // when the caller stops waiting; zero: not known
 
-	sender uint64 // who sent the request, as a hash; 0: this node
+	sender uint64 // the sender of the request, as a hash; 0: this node
 
 	mu      sync.Mutex // guards what follows
 	results []*ebbv1.CommandResult
@@ -41,8 +41,8 @@ func (c *call) expired(now time.Time) bool {
 	return c.over.Load() || !c.until.IsZero() && !now.Before(c.until)
 }
 
-// claim is called before a command goes into an entry. It refuses one for which
-// no caller waits any more.
+// claim is called before a command goes into an entry. It reports false for a command for which no caller waits any
+// more.
 func (c *call) claim(at int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +53,7 @@ func (c *call) claim(at int) bool {
 	return true
 }
 
-// finish hands over the result of one command.
+// finish sets the result of one command.
 func (c *call) finish(at int, result *ebbv1.CommandResult) {
 	c.mu.Lock()
 	c.results[at] = result
@@ -68,9 +68,8 @@ func (c *call) fail(at int, err *proto.Error) {
 	c.finish(at, &ebbv1.CommandResult{Error: err.Wire()})
 }
 
-// wait returns all results. When ctx ends first, or this node's disk begins to
-// hang, the outcome of those that are missing is unknown, if they may be in the
-// log already; the others will not be.
+// wait returns all results. If ctx ends first, or this node's disk begins to hang, it returns errors for the missing
+// results. The outcome of a command that may be in the log already is unknown; the other commands will not be applied.
 func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandResult {
 	why := whyLate
 	select {
@@ -101,7 +100,7 @@ func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandR
 // whyLate is why a write has no result.
 const whyLate = "the deadline passed while the write waited"
 
-// errNotApplied is of a command that was never proposed.
+// errNotApplied returns the error of a command that was never proposed.
 func errNotApplied(why string) *proto.Error {
 	return proto.ErrOverloaded.Errorf("%s, and it is not applied", why)
 }

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// checksumsAtOnce is how many checksums a node takes at a time, and for how many calls.
+	// checksumsAtOnce is how many checksums a node computes at a time, and checksumCallsAtOnce is for how many calls.
 	checksumsAtOnce     = 2
 	checksumCallsAtOnce = 4
-	// ticksMax is how many entries a leader writes so that its log reaches one that was asked for.
+	// ticksMax is the most entries that a leader writes so that its log reaches a requested entry.
 	ticksMax = 4096
-	// leadsEvery is how often a replica that waits for an entry looks whether it leads by now, and has to write the
+	// leadsEvery is how often a replica that waits for an entry checks whether it leads now, and so has to write the
 	// entry. Without this, no replica would write it if leadership moved at the wrong moment.
 	leadsEvery = 100 * time.Millisecond
 )
@@ -35,15 +35,15 @@ func (n *Node) Checksum(shard uint32) (index, sum uint64, ok bool) {
 	return view.Applied(), view.Checksum(), true
 }
 
-// checksums bounds what a node does for those who compare replicas.
+// checksums limits how many calls that compare replicas, and how many of their checksums, run at a time.
 type checksums struct{ calls, slots chan struct{} }
 
 func newChecksums() checksums {
 	return checksums{make(chan struct{}, checksumCallsAtOnce), make(chan struct{}, checksumsAtOnce)}
 }
 
-// begin lets a call in, or refuses it. It does not wait: nodes wait for each other's entries, and would for each
-// other's places.
+// begin admits a call, or returns OVERLOADED. It does not wait: nodes wait for each other's entries, and would also
+// wait for each other's slots.
 func (c checksums) begin() (end func(), err error) {
 	select {
 	case c.calls <- struct{}{}:
@@ -53,7 +53,7 @@ func (c checksums) begin() (end func(), err error) {
 	}
 }
 
-// summed is the node's status, with the checksums that are asked for.
+// summed returns the node's status, with the checksums that are asked for.
 func (n *Node) summed(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.NodeStatus, error) {
 	status := n.Status()
 	if len(req.GetChecksums()) == 0 {
@@ -95,15 +95,15 @@ func (n *Node) summed(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.Nod
 	return status, nil
 }
 
-// mark is a view that is to be taken of a shard's state at an entry, or at once if that is past.
+// mark is a request for a view of a shard's state at an entry, or at once if the entry is past.
 type mark struct {
 	at   uint64
 	view chan *shard.View // gets one
 }
 
-// viewAt returns a view of the state after the first command at or behind an entry, or of the present state if that was
-// applied before. It returns nil if ctx ends first. A leader writes entries until its log reaches the entry, also a
-// replica that comes to lead during the wait.
+// viewAt returns a view of the state after the first command at or behind entry at. If the state is past that entry
+// already, it returns a view of the current state. It returns nil if ctx ends first. A leader writes entries until its
+// log reaches the entry; so does a replica that becomes leader during the wait.
 func (r *replica) viewAt(ctx context.Context, at uint64) *shard.View {
 	w := mark{at: at, view: make(chan *shard.View, 1)}
 	r.state.wait(w)
@@ -132,7 +132,7 @@ func (r *replica) viewAt(ctx context.Context, at uint64) *shard.View {
 	}
 }
 
-// wait enters a mark.
+// wait registers a mark.
 func (m *shardMachine) wait(w mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,7 +140,7 @@ func (m *shardMachine) wait(w mark) {
 	m.reach(m.state.Applied())
 }
 
-// reach takes the views that are due after an entry. m.mu is held.
+// reach delivers the views that are due after an entry. m.mu is held.
 func (m *shardMachine) reach(index uint64) {
 	left := m.marks[:0]
 	for _, w := range m.marks {
@@ -154,7 +154,7 @@ func (m *shardMachine) reach(index uint64) {
 	m.marks = left
 }
 
-// giveUp takes a mark back.
+// giveUp removes a mark, and releases its view if that was delivered.
 func (m *shardMachine) giveUp(w mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 )
 
-// namespacesShown is of how many namespaces there are metrics: each is a time series for good.
+// namespacesShown is the number of namespaces with metrics: each becomes a time series that stays.
 const namespacesShown = 20
 
-// collector reads a node's state when its metrics are asked for.
+// collector reads a node's state when its metrics are collected.
 type collector struct {
 	n *Node
 }
@@ -114,7 +114,7 @@ var (
 	descOffset       = describe("clock_offset_seconds", "How far a peer's clock is ahead of this node's.", "peer")
 )
 
-// Describe implements prometheus.Collector. It names nothing, since peers come and go.
+// Describe implements prometheus.Collector. It describes nothing, since peers come and go.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

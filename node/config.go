@@ -20,96 +20,97 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// Config says what a node is. The zero value is a working
-// one-node cluster on loopback with the default data directory.
+// Config configures a node. The zero value is a working one-node cluster on loopback with the default data directory.
 type Config struct {
 	// Name is this node's name in the cluster, "ebb-0" by default. Founders are named "<prefix>-<ordinal>".
 	Name string
 	// DataDir holds everything that survives a restart; DefaultDataDir() by default.
 	DataDir string
 
-	// GRPC, HTTP, Gossip and Admin are the addresses to listen on. By default
-	// these are loopback's ports 7070, 7080, 7071 and 7081; "-" turns HTTP or
-	// Admin off, and gossip in a cluster of one.
+	// GRPC, HTTP, Gossip and Admin are the addresses to listen on. By default these are loopback's ports 7070, 7080,
+	// 7071 and 7081. "-" turns HTTP or Admin off; in a cluster of one it also turns Gossip off.
 	GRPC, HTTP, Gossip, Admin string
 	// AdvertiseGRPC, AdvertiseHTTP and AdvertiseGossip are the addresses that other nodes and clients get instead of
-	// those listened on. Without them, an address that stands for all of the machine's is given as one of those.
+	// the listen addresses. Without them, an unspecified listen address (such as 0.0.0.0) is replaced by one address of
+	// the machine.
 	AdvertiseGRPC, AdvertiseHTTP, AdvertiseGossip string
-	// HTTPHosts are further names by which the HTTP and admin listeners may be asked: what the header Host has. On
-	// loopback these listeners answer to the names of loopback, to the host of AdvertiseHTTP and to HTTPHosts alone. On
-	// addresses that other machines reach they answer to every name, unless HTTPHosts has some.
+	// HTTPHosts are further host names that the HTTP and admin listeners accept in the header Host. On loopback they
+	// accept only the names of loopback, the host of AdvertiseHTTP, and HTTPHosts. On addresses that other machines
+	// reach they accept every name, unless HTTPHosts is set.
 	HTTPHosts []string
 
-	// Join names gossip addresses of other nodes. One that answers is enough.
+	// Join lists gossip addresses of other nodes. One address that answers is enough.
 	Join []string
-	// BootstrapExpect is how many nodes the cluster is born with, by default 1: those of ordinals 0 to
-	// BootstrapExpect-1. A node with Join and a higher ordinal joins the cluster that is there. So does a node with
-	// Join and without BootstrapExpect.
+	// BootstrapExpect is how many nodes found the cluster, by default 1: the nodes with ordinals 0 to
+	// BootstrapExpect-1. A node with Join and a higher ordinal joins an existing cluster. So does a node with Join and
+	// without BootstrapExpect.
 	BootstrapExpect int
-	// Shards is P, fixed when the cluster is born; 64 by default.
+	// Shards is the number of shards, fixed when the cluster is founded; 64 by default.
 	Shards uint32
 	// Replication is how many replicas a shard has: by default 3, or
 	// BootstrapExpect if smaller.
 	Replication uint32
 
-	// Zone is where the node stands, if that is known: a shard's replicas are kept in different zones.
+	// Zone is the node's zone, if known: the replicas of a shard are kept in different zones.
 	Zone string
-	// ReplaceAfter is how long a node is dead before its replicas are made anew on others; 5 minutes by default.
+	// ReplaceAfter is how long a node must be dead before its replicas are replaced on other nodes; 5 minutes by
+	// default.
 	ReplaceAfter time.Duration
 
-	// MoveRate is how many bytes of snapshots this node sends in a second, to all replicas that move, come back or were
-	// lost, together: DefaultMoveRate by default, any number below 0. A voter without which its group can commit
-	// nothing does not wait for it.
+	// MoveRate limits how many bytes of snapshots per second this node sends, to all replicas together, whether they
+	// move, return or were lost. The default is DefaultMoveRate; a negative value is no limit. The limit does not apply
+	// to a voter without which its group cannot commit.
 	MoveRate int64
 
-	// ShardLimits bound what a shard remembers; shard.DefaultLimits() by default. They decide results: all nodes of a
-	// cluster must have the same ones, from its first entry on.
+	// ShardLimits bound what a shard remembers; shard.DefaultLimits() by default. They change the results of commands:
+	// all nodes of a cluster must have the same limits, from its first entry on.
 	ShardLimits shard.Limits
 	// ControlLimits bound what the control group remembers; cluster.DefaultControlLimits() by default. All nodes of a
-	// cluster must have the same ones, from its first entry on.
+	// cluster must have the same limits, from its first entry on.
 	ControlLimits cluster.ControlLimits
-	// Limits bound what this node does at once; see there.
+	// Limits bound what this node does at once; see the type.
 	Limits Limits
-	// SnapshotBytes is how long the log of a group may grow, at least, before a snapshot is taken of it; 4 MiB by
+	// SnapshotBytes is the least size of a group's log, in bytes, at which a snapshot of the group is taken; 4 MiB by
 	// default.
 	SnapshotBytes int64
-	// LogSegmentBytes is how large the files of the log are, but for entries that are larger, and how much of its end
-	// is kept in memory, too; 32 MiB by default.
+	// LogSegmentBytes is the size of the log's files, in bytes; an entry that is larger gets a larger file. As many
+	// bytes of the end of the log are kept in memory. The default is 32 MiB.
 	LogSegmentBytes int64
 
-	// DiskReserve is how many bytes a node holds back of its disk for when that is full, but at most an eighth of what
-	// is free; 64 MiB by default.
+	// DiskReserve is how many bytes of disk a node reserves for when the disk is full, but at most an eighth of the
+	// free space; 64 MiB by default.
 	DiskReserve int64
 
-	// ScrubEvery is how long after its start, and after each time, a node reads the snapshots and the log on its disk
-	// again: DefaultScrubEvery by default, never below 0.
+	// ScrubEvery is the interval at which a node reads the snapshots and the log on its disk again, first that long
+	// after its start. The default is DefaultScrubEvery; a negative value turns it off.
 	ScrubEvery time.Duration
 
-	// UnionBytes is how much memory unions of bitmaps of periods may take, which answer windows: 512 MiB by default,
-	// none below 0.
+	// UnionBytes is how many bytes of memory cached unions of period bitmaps may take; they answer windows. The default
+	// is 512 MiB; a negative value turns the cache off.
 	UnionBytes int
 
-	// MemoryLimit is how many bytes this process may take: from nine tenths of it on the node refuses what would make
-	// its shards larger. 0 is no limit.
+	// MemoryLimit is how many bytes of memory this process may take. From nine tenths of it on, the node refuses
+	// commands that would make its shards larger. 0 is no limit.
 	MemoryLimit int64
-	// GiveBack gives memory that the process does not use back to the system. It is called when a namespace has been
-	// purged; nothing is when nil.
+	// GiveBack returns memory that the process does not use to the system. It is called when a namespace has been
+	// purged; nil: not called.
 	GiveBack func()
 
-	// TLS is how connections are secured; not at all by default.
+	// TLS secures the connections; none is secured by default.
 	TLS TLS
-	// GossipKeys names the file with the keys of gossip, see cluster.ParseGossipKeys; without, gossip is in the clear.
-	// All nodes of a cluster have some, or none has.
+	// GossipKeys is the file with the gossip keys, see cluster.ParseGossipKeys. Without keys, gossip is not encrypted.
+	// Either all nodes of a cluster have keys, or none has.
 	GossipKeys string
-	// RootTokens may do everything, and prove to this node that a caller is another node of the cluster, which has them
-	// too. Callers need a token as soon as there is one, or one was made with `ebb token create`.
+	// RootTokens may do everything. They also prove to this node that a caller is another node of the cluster, since
+	// all nodes have them. Callers need a token as soon as RootTokens is not empty, or a token was made with `ebb token
+	// create`.
 	RootTokens []string
-	// ClusterSecrets prove to other nodes, where there is no TLS, that this one is a node, and to this one that a
-	// caller is another node. They let no client in. The first is what this node's own proofs are by, and all are
-	// accepted: to replace a secret, all nodes first get the new one as a further one.
+	// ClusterSecrets replace TLS certificates where there is no TLS: they prove to other nodes that this is a node, and
+	// to this node that a caller is another node. Clients cannot use them. The first secret makes this node's own
+	// proofs; all are accepted. To replace a secret, first add the new one as a further secret on all nodes.
 	ClusterSecrets []string
-	// Audit takes a line for each act that changes the cluster, its namespaces and its tokens, deletes or restores, and
-	// for what was denied; Logger does when nil.
+	// Audit gets a line for each request that changes the cluster, its namespaces or its tokens, that deletes or
+	// restores, or that was denied; Logger gets them when nil.
 	Audit *slog.Logger
 
 	// Clock, Network and FS are the machine's own by default.
@@ -120,21 +121,21 @@ type Config struct {
 	Fail *fail.Points
 	// Logger is slog.Default() when nil.
 	Logger *slog.Logger
-	// Registry takes this node's metrics and is what /metrics shows; a new one when nil.
+	// Registry gets this node's metrics, and is what /metrics shows; a new one when nil.
 	Registry *prometheus.Registry
-	// Traces makes spans of what this node is asked and asks of others; none when nil.
+	// Traces makes spans of the requests that this node gets and sends; none when nil.
 	Traces trace.TracerProvider
 	// Version is the version of this program, for status and gossip.
 	Version string
-	// Storage are the storage versions that this node can run with: this build's when zero. Tests play other builds
-	// with it.
+	// Storage is the range of storage versions that this node can run with; by default this build's. Tests simulate
+	// other builds with it.
 	Storage proto.Versions
-	// Fatal gets the error for which the node cannot continue: its disk failed or hangs, a group is stuck beyond
-	// repair, or the cluster refuses it. It must end the process, or in a test the node (Kill, from another goroutine).
-	// It is called once. By default the process exits with status 3.
+	// Fatal is called once, with the error after which the node cannot continue: its disk failed or hangs, a group
+	// cannot be repaired, or the cluster refuses the node. It must end the process, or in a test the node (Kill, from
+	// another goroutine). By default the process exits with status 3.
 	Fatal func(error)
 
-	// joins says that a node without data joins a cluster that is there, and founds none.
+	// joins is set for a node without data that joins an existing cluster and founds none.
 	joins bool
 	// used returns how many bytes this process takes; memoryUsed by default.
 	used func() int64
@@ -146,7 +147,7 @@ const (
 	DefaultHTTP   = "127.0.0.1:7080"
 	DefaultGossip = "127.0.0.1:7071"
 	DefaultAdmin  = "127.0.0.1:7081"
-	// DefaultUnionBytes is what Config.UnionBytes is when it is 0.
+	// DefaultUnionBytes is Config.UnionBytes when it is 0, in bytes.
 	DefaultUnionBytes = 512 << 20
 	// DefaultReplaceAfter is Config.ReplaceAfter when it is 0.
 	DefaultReplaceAfter = 5 * time.Minute
@@ -166,7 +167,7 @@ func DefaultDataDir() string {
 	return filepath.Join(home, ".local", "share", "ebb")
 }
 
-// exitFatal is the status with which a process ends that cannot go on.
+// exitFatal is the exit status of a process that cannot continue.
 const exitFatal = 3
 
 func (c Config) withDefaults() Config {
@@ -230,10 +231,10 @@ func or[T comparable](v *T, otherwise T) {
 // zoneLenMax bounds the name of a zone.
 const zoneLenMax = 64
 
-// nodeName takes a name apart: what its siblings share, and its number.
+// nodeName splits a founder's name into the prefix that all founders share, and its ordinal.
 var nodeName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)-([0-9]{1,4})$`)
 
-// check refuses what cannot work, with the name of the setting.
+// check returns an error for a setting that cannot work, and names the setting.
 func (c *Config) check() error {
 	if c.joins {
 		return c.checkJoining()
@@ -261,7 +262,7 @@ func (c *Config) check() error {
 	return c.checkAddresses()
 }
 
-// checkJoining refuses what cannot work for a node that joins.
+// checkJoining is check for a node that joins.
 func (c *Config) checkJoining() error {
 	if err := cluster.CheckNodeName(c.Name); err != nil {
 		return err
@@ -273,7 +274,8 @@ func (c *Config) checkJoining() error {
 	return c.checkAddresses()
 }
 
-// checkAddresses refuses addresses and a place that others could do nothing with.
+// checkAddresses checks the settings that founding and joining nodes share: secrets, zone, TLS, addresses and host
+// names.
 func (c *Config) checkAddresses() error {
 	if err := checkSecrets("root token", c.RootTokens); err != nil {
 		return err
@@ -309,7 +311,7 @@ func (c *Config) ordinal() (int, error) {
 	return strconv.Atoi(parts[2])
 }
 
-// founders are the names of the nodes that the cluster is born with.
+// founders returns the names of the nodes that found the cluster.
 func (c *Config) founders() []string {
 	prefix := nodeName.FindStringSubmatch(c.Name)[1]
 	names := make([]string, c.BootstrapExpect)

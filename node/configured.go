@@ -8,13 +8,13 @@ import (
 
 // configured is what a machine knows of its group's configurations, which Raft hands over as it commits them.
 type configured struct {
-	at    atomic.Uint64 // the newest entry handed over that changed it; 0 for none
+	at    atomic.Uint64 // the newest configuration entry handed over; 0 for none
 	leaps atomic.Uint64 // how many differed from the one before by more than one server
 
-	last *raft.Configuration // nil: not known. Of the goroutine that applies
+	last *raft.Configuration // nil: not known. Only for the goroutine that applies
 }
 
-// note takes down what is among entries, which come in order.
+// note records the configurations among entries, which come in order.
 func (c *configured) note(entries []*raft.Log) {
 	for _, e := range entries {
 		if e.Type != raft.LogConfiguration || e.Index <= c.at.Load() { // a restarted Raft hands over its log again
@@ -29,11 +29,11 @@ func (c *configured) note(entries []*raft.Log) {
 	}
 }
 
-// restored says that entries were left out, which a snapshot includes.
+// restored is called when a snapshot has replaced entries: the last configuration is then not known.
 func (c *configured) restored() { c.last = nil }
 
-// serversChanged is how many servers came, went or got another vote between two configurations. Where it is one, any
-// two majorities of them have a server in common.
+// serversChanged returns how many servers were added, removed or got another suffrage between two configurations. If it
+// is one, any two majorities of the configurations have a server in common.
 func serversChanged(before, after *raft.Configuration) (changed int) {
 	votes := make(map[raft.ServerID]raft.ServerSuffrage, len(before.Servers))
 	for _, s := range before.Servers {
@@ -48,8 +48,9 @@ func serversChanged(before, after *raft.Configuration) (changed int) {
 	return changed + len(votes)
 }
 
-// MembershipLeaps is how many committed configurations of the groups here differed from the one before by more than one
-// server, since they are here. It is 0, or two majorities may have been without a server in common.
+// MembershipLeaps returns how many committed configurations of this node's groups differed from the previous one by
+// more than one server. It counts since the node has the group. If it is not 0, two majorities may have had no server
+// in common.
 func (n *Node) MembershipLeaps() (leaps uint64) {
 	if g := n.groups.Load(); g != nil {
 		for _, m := range g.members {

@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// connectionsMax is how many connections a listener has open at a time, half of them from one host: one that opens
-	// all that it can does not keep the others away.
+	// connectionsMax is how many connections a listener may have open at a time. Half of that is the limit for one
+	// host, so that one host cannot take all connections.
 	connectionsMax = 10_000
-	// connectionsOfNodes are kept for hosts of nodes, when strangers have taken the others.
+	// connectionsOfNodes is how many more connections are reserved for hosts of nodes, when other hosts have taken the
+	// rest.
 	connectionsOfNodes = 1_000
 )
 
-// limited is a listener that closes what is above its limits as soon as it is accepted.
+// limited is a listener that closes a connection above its limits as soon as it has accepted it.
 type limited struct {
 	net.Listener
 	ofNode     func(host string) bool
@@ -44,11 +45,11 @@ func (l *limited) Accept() (net.Conn, error) {
 		if ok {
 			return &admitted{Conn: conn, leave: leave}, nil
 		}
-		_ = conn.Close() // nothing was said
+		_ = conn.Close() // nothing was sent
 	}
 }
 
-// admitted tells its listener when it is closed.
+// admitted is an accepted connection that frees its place in the limits when it is closed.
 type admitted struct {
 	net.Conn
 	once  sync.Once

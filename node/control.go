@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// announceMax is how long a change of the table waits for the other nodes to
-	// hear of it. Whoever asks one of them right after sees the change then.
+	// announceMax is how long a change of the table waits until the other nodes have it. A caller that asks one of them
+	// right after then sees the change.
 	announceMax = 500 * time.Millisecond
 	// registerEvery is how often the control leader compares its node records with gossip.
 	registerEvery = time.Second
@@ -30,13 +30,13 @@ const (
 type control struct {
 	*member
 	state *controlMachine
-	birth *cluster.Table // the table that a new cluster starts with; nil on a node that founded none
-	// known are the storage versions that the founders know, as far as they answer; this node's among them
+	birth *cluster.Table // the table that a new cluster starts with; nil on a node that is not a founder
+	// known returns the storage versions that the founders know, as far as they answer; this node's are included.
 	known  func(context.Context) map[string]proto.Versions
-	bore   atomic.Bool // the cluster was born by this process
+	bore   atomic.Bool // this process founded the cluster
 	logger *slog.Logger
 
-	mu     sync.Mutex // guards closed, and that nothing is added to wg after it
+	mu     sync.Mutex // guards closed; nothing is added to wg once closed is set
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -66,8 +66,7 @@ func (c *control) stop() {
 	c.wg.Wait()
 }
 
-// goFunc runs f in a goroutine that stop waits for; it reports false, and does
-// not run it, if stop has begun.
+// goFunc runs f in a goroutine that stop waits for. If stop has begun, it does not run f and returns false.
 func (c *control) goFunc(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +77,8 @@ func (c *control) goFunc(f func()) bool {
 	return true
 }
 
-// lead gives a new cluster its identity, unless this node is stopping.
+// lead founds the cluster, if this node is a founder and no leader did so before. It does nothing while this node
+// stops.
 func (c *control) lead(uint64) {
 	i := c.now.Load()
 	_ = c.goFunc(func() {
@@ -98,9 +98,9 @@ func (c *control) lead(uint64) {
 	})
 }
 
-// initialTable is the table that a new cluster starts with, under the newest storage version that all founders know.
-// One that does not answer yet is taken to have this node's build: there is nothing yet that an older one could have to
-// read, and what is counted until it comes would follow older laws.
+// initialTable returns the table that a new cluster starts with, at the newest storage version that all founders know.
+// A founder that does not answer is assumed to run this node's build. There is nothing yet that an older build would
+// have to read. With an older version, counts made until that founder answers would follow older rules.
 func (c *control) initialTable(known map[string]proto.Versions) *cluster.Table {
 	for _, node := range c.birth.Nodes() {
 		if _, answered := known[node.GetName()]; !answered {
@@ -111,14 +111,14 @@ func (c *control) initialTable(known map[string]proto.Versions) *cluster.Table {
 	return c.birth.WithVersion(next)
 }
 
-// newIdentity draws a name that nothing else has.
+// newIdentity returns a random, unique identity.
 func newIdentity() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// notLeader is the refusal of a member that does not lead.
+// notLeader returns the error for requests to a member that does not lead.
 func (c *control) notLeader() *proto.Error {
 	e := proto.ErrNotLeader.Errorf("node %s does not lead the control group", c.node)
 	if leader := c.leader(); leader != c.node {
@@ -127,7 +127,7 @@ func (c *control) notLeader() *proto.Error {
 	return e
 }
 
-// outcome is what became of a proposal.
+// outcome is the result of a proposal, or its error.
 type outcome struct {
 	result *ebbv1.ControlResult
 	err    error
@@ -138,9 +138,9 @@ func (c *control) propose(ctx context.Context, cmd *ebbv1.ControlCommand) (*ebbv
 	return c.proposeAll(ctx, cmd)
 }
 
-// proposeAll puts commands into the control group's log, one after the other without waiting in between, so that they
-// are synced together, and waits for their results. It returns the last, or the first with an error; the commands
-// behind that may have been applied, too.
+// proposeAll puts commands into the control group's log, without waiting between them, so that they are synced
+// together. It then waits for their results. It returns the last result, or the first with an error; the commands after
+// that one may have been applied too.
 func (c *control) proposeAll(ctx context.Context, cmds ...*ebbv1.ControlCommand) (*ebbv1.ControlResult, error) {
 	entries := make([][]byte, len(cmds))
 	for i, cmd := range cmds {
@@ -168,7 +168,7 @@ func (c *control) proposeAll(ctx context.Context, cmds ...*ebbv1.ControlCommand)
 	}
 }
 
-// commit proposes entries and waits for their results, and for the other nodes to hear of them.
+// commit proposes entries, waits for their results, and waits until the other nodes know that they are committed.
 func (c *control) commit(entries [][]byte) (last outcome) {
 	futures := make([]raft.ApplyFuture, len(entries))
 	for i, entry := range entries {
@@ -208,9 +208,8 @@ func (c *control) await(future raft.ApplyFuture) outcome {
 	return outcome{result: result}
 }
 
-// announce tells the followers that an entry is committed. Heartbeats do not
-// say so, and an idle group's followers would hear of it with its next entry
-// or after commitTimeout; so another entry follows at once.
+// announce makes the followers learn that an entry is committed. Heartbeats do not carry the commit index. Followers of
+// an idle group would learn it only with the next entry or after commitTimeout, so another entry follows at once.
 func (c *control) announce(index uint64) {
 	i := c.now.Load()
 	if i.settle() != nil {
@@ -219,7 +218,7 @@ func (c *control) announce(index uint64) {
 	eventually(announceMax, func() bool { return c.followersKnow(i, index) })
 }
 
-// followersKnow reports whether all followers that answer know that index is committed.
+// followersKnow reports whether all followers that are in contact know that index is committed.
 func (c *control) followersKnow(i *incarnation, index uint64) bool {
 	term, leads := c.leading()
 	if !leads {
@@ -237,8 +236,7 @@ func (c *control) followersKnow(i *incarnation, index uint64) bool {
 	return true
 }
 
-// register keeps the node records in step with what running asks the nodes say
-// of themselves, while this node leads the control group.
+// register keeps the node records equal to what records returns, while this node leads the control group.
 func (c *control) register(ctx context.Context, every time.Duration, records func(context.Context) []*ebbv1.NodeRecord) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -257,7 +255,7 @@ func (c *control) register(ctx context.Context, every time.Duration, records fun
 	}
 }
 
-// put writes a node's record, if it differs from the one there is.
+// put writes a node's record, if it differs from the table's.
 func (c *control) put(ctx context.Context, record *ebbv1.NodeRecord) {
 	have := c.state.control.Table().Node(record.GetName())
 	if have == nil || sameRecord(have, record) {

@@ -16,7 +16,7 @@ type controlMachine struct {
 	term    watermark
 
 	configuration configured
-	changed       func() // told after every entry and restore; must not wait
+	changed       func() // called after every entry and restore; must not wait
 }
 
 var _ machine = (*controlMachine)(nil)

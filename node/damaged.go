@@ -16,11 +16,12 @@ import (
 //	node              control group                 the shard's leader
 //	cannot start it
 //	asks          >   marks it as lost          >   removes it from the configuration
-//	deletes it    <   forgets it                <
+//	deletes it    <   drops it                  <
 //	makes another <   gives the node another    >   adds that without a vote, sends all, and then gives it a vote
 //
-// The other replicas of the node serve all the while. Invariant: it is deleted only when the others of the shard have
-// removed it from their configuration, for which they need a majority. Until then its log is evidence.
+// The other replicas of the node serve during that time. Invariant: the node deletes the damaged replica only when the
+// shard's other replicas have removed it from their configuration, which needs a majority. Until then its log is
+// evidence.
 type damagedReplica struct {
 	shard   uint32
 	replica uint64
@@ -31,7 +32,7 @@ type damagedReplica struct {
 // damagedEvery is how often a node asks for other replicas in place of damaged ones.
 const damagedEvery = time.Second
 
-// replaceDamaged asks the control group for others in place of damaged replicas, until all are given up.
+// replaceDamaged asks the control group to replace damaged replicas, until all of them are given up.
 func (n *Node) replaceDamaged(ctx context.Context, damaged []*damagedReplica) {
 	if len(damaged) == 0 {
 		return
@@ -55,7 +56,8 @@ func (n *Node) replaceDamaged(ctx context.Context, damaged []*damagedReplica) {
 	})
 }
 
-// gaveUp reports whether a damaged replica is none of this node's any more, and asks for that otherwise.
+// gaveUp reports whether a damaged replica no longer belongs to this node. If it still does, gaveUp asks the control
+// group to mark it as lost.
 func (n *Node) gaveUp(ctx context.Context, d *damagedReplica) bool {
 	if n.dir.identity().Replicas[d.shard].ID != d.replica {
 		n.logger.Info("damaged replica is given up, and its data deleted", "shard", d.shard, "replica", d.replica)
@@ -75,8 +77,8 @@ func (n *Node) gaveUp(ctx context.Context, d *damagedReplica) bool {
 	return false
 }
 
-// othersSound refuses to give up a damaged replica unless the other voters of the shard have a majority that is sound.
-// Of two that are damaged each may have acknowledged what the third one does not have.
+// othersSound returns an error unless a majority of the shard's other voters is sound. Only then may a damaged replica
+// be given up: if two of three are damaged, each may have acknowledged entries that the third does not have.
 func (n *Node) othersSound(d *ebbv1.LoseReplica) error {
 	others, sound := 0, 0
 	for _, r := range n.Table().Replicas(d.GetShard()) {

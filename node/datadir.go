@@ -45,32 +45,33 @@ const (
 type identity struct {
 	Layout      uint32   `json:"layout"` // the newest storage version that may be in it; see proto.StorageVersion
 	Node        string   `json:"node"`
-	Disk        string   `json:"disk"`                 // drawn when the directory was made
+	Disk        string   `json:"disk"`                 // random; made with the directory
 	ClusterID   string   `json:"cluster_id,omitempty"` // empty until the cluster is born
-	Founders    []string `json:"founders,omitempty"`   // of a node that is one; empty until it has replicas
+	Founders    []string `json:"founders,omitempty"`   // only of a founder; empty until it has replicas
 	Shards      uint32   `json:"shards,omitempty"`     // 0 until this node has replicas
 	Replication uint32   `json:"replication,omitempty"`
-	// TakesPlace is set when a node that joins has been told that a member of its name has another disk: if that one is
-	// removed, so is this.
+	// TakesPlace is set when a joining node has learned that a member of its name has another disk. If that member is
+	// removed, so is this node.
 	TakesPlace bool `json:"takes_place,omitempty"`
-	// Founded is set when all replicas have their first configuration. From
-	// then on a replica without any state has lost it.
+	// Founded is set when all replicas have their first configuration. From then on, a replica without any state has
+	// lost its state.
 	Founded bool `json:"founded,omitempty"`
 	// Contacted are the founders whose replicas have ever exchanged a message with one of this node's; see knownPeers.
 	Contacted []string `json:"met,omitempty"`
-	// Replicas are those that this node has, by group, once it has been founded.
+	// Replicas are this node's replicas, by group, once Founded is set.
 	Replicas map[uint32]replicaRecord `json:"replicas,omitempty"`
 }
 
-// replicaRecord says which replica of a group this node holds, and what must outlive a restart.
+// replicaRecord identifies this node's replica of a group, and holds what must survive a restart.
 type replicaRecord struct {
 	ID uint64 `json:"id"`
-	// Epoch is that of a table that had it: one of that epoch or later that has it not has dropped it.
+	// Epoch is the epoch of a table that listed the replica. A table of that epoch or later that does not list it has
+	// dropped it.
 	Epoch uint64 `json:"epoch"`
 	// Differs is the entry at which the replica was found to differ from the majority of its shard; 0 if it was not, or
 	// has been repaired.
 	Differs uint64 `json:"differs,omitempty"`
-	// Lacks is how far its log is to reach until it votes again, by what it said to others; see recollection.
+	// Lacks is how far its log must reach before it votes again, by what it acknowledged to others; see recollection.
 	Lacks *acked.Mark `json:"lacks,omitempty"`
 	// Recovers is the epoch of the table at which the replica was made the only member of its group; 0 if it never was.
 	Recovers uint64 `json:"recovers,omitempty"`
@@ -83,7 +84,7 @@ func (id *identity) fresh() bool { return id.Shards == 0 }
 type datadir struct {
 	fs    fs.FS
 	path  string
-	knows proto.Versions // of storage, this program
+	knows proto.Versions // storage versions that this program knows
 	lock  io.Closer
 
 	turn chan struct{} // holds a token while the identity on disk is being changed
@@ -92,15 +93,15 @@ type datadir struct {
 	id identity   // as it is on disk
 }
 
-// identity returns whose directory it is.
+// identity returns the identity as it is on disk.
 func (d *datadir) identity() identity {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.id
 }
 
-// update changes the identity: change gets a copy of it. Others read the old one until the new one is on disk, however
-// long that takes.
+// update changes the identity: change gets a copy of it. Until the new identity is on disk, however long that takes,
+// others read the old one.
 func (d *datadir) update(change func(*identity)) error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
@@ -110,8 +111,8 @@ func (d *datadir) update(change func(*identity)) error {
 	return d.write(id)
 }
 
-// differs writes down that a replica differs at an entry, or with 0 that it does no more. One that has gone is left
-// alone.
+// differs records on disk that a replica differs at an entry, or with 0 that it no longer does. It ignores a replica
+// that this node no longer has.
 func (d *datadir) differs(group uint32, replica, at uint64) error {
 	return d.update(func(id *identity) {
 		if t, ok := id.Replicas[group]; ok && t.ID == replica {
@@ -121,8 +122,8 @@ func (d *datadir) differs(group uint32, replica, at uint64) error {
 	})
 }
 
-// lacks writes down how far the log of a replica is to reach until it votes again, or with nil that it votes. One that
-// has gone is left alone.
+// lacks records on disk how far the log of a replica must reach before it votes again, or with nil that it votes. It
+// ignores a replica that this node no longer has.
 func (d *datadir) lacks(group uint32, replica uint64, mark *acked.Mark) error {
 	return d.update(func(id *identity) {
 		if t, ok := id.Replicas[group]; ok && t.ID == replica {
@@ -132,7 +133,7 @@ func (d *datadir) lacks(group uint32, replica uint64, mark *acked.Mark) error {
 	})
 }
 
-// openDatadir locks a directory, made if missing, and checks that it is this node's.
+// openDatadir locks a directory, which it makes if missing, and checks that it belongs to node.
 func openDatadir(fsys fs.FS, path, node string, knows proto.Versions) (_ *datadir, err error) {
 	if err := fs.MakeDir(fsys, path); err != nil {
 		return nil, diskError(path, "make", err)
@@ -152,7 +153,7 @@ func openDatadir(fsys fs.FS, path, node string, knows proto.Versions) (_ *datadi
 	return d, d.identify(node)
 }
 
-// used reports whether this directory has had replicas, and so must have a log.
+// used reports whether this directory ever had replicas, and so must have a log.
 func (d *datadir) used() (bool, error) {
 	if id := d.identity(); !id.fresh() {
 		return true, nil
@@ -166,12 +167,12 @@ func (d *datadir) used() (bool, error) {
 
 func (d *datadir) file(name string) string { return filepath.Join(d.path, name) }
 
-// snapshots is the directory of a group's snapshots.
+// snapshots returns the directory of a group's snapshots.
 func (d *datadir) snapshots(group uint32) string {
 	return filepath.Join(d.path, snapName, strconv.FormatUint(uint64(group), 10))
 }
 
-// diskError says what could not be done, and what a user can do about it.
+// diskError returns a coded error with the operation that failed and a hint for the user.
 func diskError(path, what string, err error) *proto.Error {
 	var e *proto.Error
 	if errors.As(fs.Explain(path, err), &e) {
@@ -181,10 +182,10 @@ func diskError(path, what string, err error) *proto.Error {
 		WithHint("look at the disk: is it full, read-only or failing?")
 }
 
-// lostIdentity is what to do about a directory that does not say whose it is.
+// lostIdentity is the hint for a directory that does not show to which node it belongs.
 const lostIdentity = "restore " + identityName + " from a copy, or use another --data-dir"
 
-// identify reads whose directory it is, or writes it down for a new one.
+// identify reads the identity of the directory, or writes it for a new one.
 func (d *datadir) identify(node string) error {
 	raw, err := fs.ReadFile(d.fs, d.file(identityName))
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -212,7 +213,7 @@ func (d *datadir) identify(node string) error {
 	return nil
 }
 
-// claim makes an empty directory this node's. What is not ours is left alone.
+// claim makes an empty directory this node's. It refuses a directory with other content.
 func (d *datadir) claim(node string) error {
 	entries, err := d.fs.ReadDir(d.path)
 	if err != nil {
@@ -235,7 +236,7 @@ func (d *datadir) claim(node string) error {
 	return d.write(identity{Layout: d.knows.Oldest, Node: node, Disk: newIdentity()})
 }
 
-// write replaces the identity, on disk and then here. The caller has the turn, or has not shared d yet.
+// write replaces the identity, on disk and then in memory. The caller has the turn, or has not shared d yet.
 func (d *datadir) write(id identity) error {
 	raw, err := id.encode()
 	if err != nil {
@@ -250,7 +251,7 @@ func (d *datadir) write(id identity) error {
 	return nil
 }
 
-// agree holds this start's settings against those that the cluster was born with.
+// agree compares this start's settings with those that the cluster was born with, and returns an error if they differ.
 func (d *datadir) agree(c *Config) error {
 	switch id := d.identity(); {
 	case id.fresh():
@@ -265,7 +266,7 @@ func (d *datadir) agree(c *Config) error {
 	return nil
 }
 
-// settle returns the configuration with what the cluster was born with.
+// settle returns the configuration with the settings that the cluster was born with.
 func (d *datadir) settle(full Config) Config {
 	id := d.identity()
 	if id.fresh() {
@@ -276,8 +277,8 @@ func (d *datadir) settle(full Config) Config {
 	return full
 }
 
-// table returns the cluster's table as last seen; nil if there is none. Without one, or with one that is damaged, the
-// others tell it again.
+// table returns the table that was saved last; nil if there is none. Without a table, or with a damaged one, the node
+// gets it again from the others.
 func (d *datadir) table() (*cluster.Table, error) {
 	raw, err := fs.ReadFile(d.fs, d.file(tableName))
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -291,12 +292,12 @@ func (d *datadir) table() (*cluster.Table, error) {
 		return nil, err
 	}
 	if wire.GetClusterId() != d.identity().ClusterID || wire.GetShards() == 0 {
-		return nil, nil // of a join that did not come to its end
+		return nil, nil // of a join that was not completed
 	}
 	return cluster.NewTable(wire)
 }
 
-// saveTable keeps a table for the next start.
+// saveTable saves a table for the next start.
 func (d *datadir) saveTable(t *cluster.Table) error {
 	raw, err := encodeTable(t.Wire())
 	if err != nil {

@@ -15,26 +15,29 @@ import (
 )
 
 const (
-	// reserveBytes is what a node holds back of its disk: of a small one, a reserveShare of what is free at the start.
+	// reserveBytes is how many bytes of disk a node reserves, but at most 1/reserveShare of the space that is free at
+	// the start.
 	reserveBytes, reserveShare = 64 << 20, 8
-	// segmentShare is the part of what is free at the start that a segment of the log may take. There are two at least.
+	// segmentShare limits a segment of the log to 1/segmentShare of the space that is free at the start. There are at
+	// least two.
 	segmentShare = 16
-	// logShare is the part of what is free at the start that the log may take before snapshots shorten it.
+	// logShare limits the log to 1/logShare of the space that is free at the start: above that, snapshots shorten it.
 	logShare = 4
-	// freeUnknown is taken for the free space where the system does not say: then only a write that fails tells.
+	// freeUnknown stands for the free space where the system does not report it. Then only a write that fails shows a
+	// full disk.
 	freeUnknown = 1 << 60
 	// reserveName is the directory of the reserve.
 	reserveName = "reserve"
 )
 
-// diskSizes are what a node lets the parts of its data directory take, in bytes.
+// diskSizes are the sizes of the parts of a data directory, in bytes.
 type diskSizes struct {
 	reserve int64 // held back
 	segment int64 // of the log
-	log     int64 // after which it is shortened
+	log     int64 // above which it is shortened
 }
 
-// sizesFor fits the parts to a disk on which so many bytes are free, or are taken by the parts already.
+// sizesFor computes the sizes for a disk. free is the free space, with the space that the parts take already.
 func sizesFor(free uint64, reserve, segment int64) diskSizes {
 	space := int64(min(free, freeUnknown))
 	return diskSizes{
@@ -44,7 +47,8 @@ func sizesFor(free uint64, reserve, segment int64) diskSizes {
 	}
 }
 
-// powerOfTwo returns the largest one that is not above n: sizes stay the same while others use the disk, too.
+// powerOfTwo returns the largest power of two that is not above n, or 0. So sizes stay the same although others use the
+// disk too.
 func powerOfTwo(n int64) int64 {
 	if n < 1 {
 		return 0
@@ -52,7 +56,7 @@ func powerOfTwo(n int64) int64 {
 	return 1 << (bits.Len64(uint64(n)) - 1)
 }
 
-// diskFullness is how nodes tell each other that they are short of disk.
+// diskFullness is how nodes report to each other that their disks are full.
 type diskFullness interface {
 	SetDiskFull(full bool)
 	DiskFull() []string
@@ -72,27 +76,27 @@ type diskAdmission struct {
 	sizes   diskSizes
 	peers   diskFullness
 	logger  *slog.Logger
-	needs   atomic.Pointer[snapshotter] // says what the next snapshots may need; nil before there are groups
-	// peersUnderstand reports whether all nodes run a version that knows of full disks.
+	needs   atomic.Pointer[snapshotter] // computes what the next snapshots may need; nil before there are groups
+	// peersUnderstand reports whether all nodes run a version that supports messages about full disks.
 	peersUnderstand func() bool
 
 	looking  sync.Mutex  // held while one goroutine looks; others do not wait
 	trouble  string      // why the reserve could not be made, as it was logged last; guarded by looking
 	next     int64       // what the next snapshots may need; guarded by looking
-	looks    int         // since next was asked for first; guarded by looking
-	full     atomic.Bool // here
+	looks    int         // since next was first computed; guarded by looking
+	full     atomic.Bool // this node's disk is full
 	free     atomic.Int64
-	nodes    atomic.Pointer[[]string] // whose disk is full; nil: none
+	nodes    atomic.Pointer[[]string] // nodes whose disk is full; nil: none
 	refusals atomic.Uint64
 }
 
-// openDiskAdmission makes the reserve of a data directory, and sizes it and its neighbours for the disk.
+// openDiskAdmission makes the reserve of a data directory, and computes the sizes of its parts for the disk.
 func openDiskAdmission(
 	node string, fsys fs.FS, path string, reserve, segment int64, logger *slog.Logger,
 ) (*diskAdmission, error) {
 	a := &diskAdmission{node: node, path: path, logger: logger, peersUnderstand: func() bool { return true }}
 	taken := int64(0)
-	// Others are not ours, and may be closed to us.
+	// Other files are not ebb's, and may not be readable.
 	for _, part := range []string{walName, snapName, reserveName, quarantineDir} {
 		bytes, err := fs.Taken(fsys, filepath.Join(path, part))
 		if err != nil {
@@ -109,7 +113,7 @@ func openDiskAdmission(
 	return a, nil
 }
 
-// freeOf returns the free bytes of a disk; many where the system does not say.
+// freeOf returns the free bytes of a disk; freeUnknown where the system does not report them.
 func freeOf(fsys fs.FS, path string) int64 {
 	free, err := fsys.Free(path)
 	if err != nil {
@@ -118,12 +122,12 @@ func freeOf(fsys fs.FS, path string) int64 {
 	return int64(min(free, freeUnknown))
 }
 
-// looksMax: what the next snapshots may need is asked for at every so many looks while there is plenty of space, since
-// all files of snapshots are looked at for that.
+// looksMax is after how many looks the need of the next snapshots is computed again while there is plenty of space.
+// That looks at all files of snapshots.
 const looksMax = 16
 
-// mark is the free space below which the disk is full: the next segment of the log must fit, what comes until the next
-// look, and the snapshots that shorten the log.
+// mark returns the free space, in bytes, below which the disk counts as full. It must hold the next segment of the log,
+// the writes until the next look, and the snapshots that shorten the log.
 func (a *diskAdmission) mark() int64 {
 	_, whole := a.reserve.Held()
 	mark := max(2*a.sizes.segment, whole)
@@ -137,17 +141,18 @@ func (a *diskAdmission) mark() int64 {
 	return mark
 }
 
-// short reports whether this node's disk was full when it was looked at last.
+// short reports whether this node's disk was full at the last check.
 func (a *diskAdmission) short() bool { return a.full.Load() }
 
-// shortNow looks at the disk before that is due: the log asks when it makes a file, which is what fills a disk.
+// shortNow measures the disk at once, and reports whether it is full. The log calls it when it makes a file, since
+// files fill a disk.
 func (a *diskAdmission) shortNow() bool {
 	a.measure()
 	return a.short()
 }
 
-// measure looks at the disk, unless another goroutine does. It is full below the mark, and from then on until half more
-// than that is free and the reserve is whole.
+// measure looks at the disk, unless another goroutine does so. The disk becomes full below the mark. It stays full
+// until one and a half times the mark is free and the reserve is complete.
 func (a *diskAdmission) measure() {
 	if !a.looking.TryLock() {
 		return
@@ -158,7 +163,7 @@ func (a *diskAdmission) measure() {
 		mark += mark / 2
 	}
 	whole, err := a.refill(mark)
-	if err != nil && !fs.NoSpace(err) { // the disk is not full for that
+	if err != nil && !fs.NoSpace(err) { // that does not make the disk full
 		if text := err.Error(); text != a.trouble {
 			a.trouble = text
 			a.logger.Warn("the disk's reserve cannot be made", "data_dir", a.path, "err", err)
@@ -181,7 +186,7 @@ func (a *diskAdmission) measure() {
 	}
 }
 
-// refill makes what is missing of the reserve, as far as so much stays free. It reports whether the reserve is whole.
+// refill restores the reserve, as far as leave bytes stay free. It reports whether the reserve is complete.
 func (a *diskAdmission) refill(leave int64) (whole bool, err error) {
 	for {
 		held, all := a.reserve.Held()
@@ -213,7 +218,8 @@ func (a *diskAdmission) look() {
 	a.nodes.Store(&nodes)
 }
 
-// fullOf returns a voter of a group whose disk is full; "" if none is.
+// fullOf returns a node that has a voter of the group and a full disk; "" if there is none. here reports whether this
+// node's disk is full.
 func (a *diskAdmission) fullOf(nodes *[]string, here bool, of electorate) string {
 	_, voters := of.voters()
 	if here && slices.Contains(voters, a.node) {

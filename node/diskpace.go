@@ -6,27 +6,27 @@ import (
 )
 
 const (
-	// paceEvery is how long each span is. The slowest sync of a span counts.
+	// paceEvery is the length of a span. The slowest sync of a span counts.
 	paceEvery = time.Second
-	// slowSync is what a sync takes on a slow disk: ten to a hundred times what a disk in order does, also a volume in
-	// a cloud, and a fifth of the half second after which a client asks who else leads. Below fineSync, half of it, the
-	// disk is in order again.
+	// slowSync is how long a sync takes on a slow disk: ten to a hundred times as long as on a healthy disk, also a
+	// cloud volume. It is a fifth of the half second after which a client asks who else leads. With syncs below
+	// fineSync, half of it, the disk is fine again.
 	slowSync = 100 * time.Millisecond
 	fineSync = slowSync / 2
-	// A disk is slow when slowSpans of the last slowOf spans with a sync had a slow one: no single sync makes it so,
-	// however long, nor two with those that waited behind them, and a disk that halts now and then does, which most
-	// syncs of a busy log do not notice.
+	// A disk is slow when slowSpans of the last slowOf spans with a sync had a slow one. No single sync makes it slow,
+	// however long, nor do two with those that waited behind them. A disk that halts now and then does count as slow,
+	// although most syncs of a busy log do not notice.
 	slowSpans, slowOf = 5, 6
-	// paceSpans are how many spans are remembered. A slow disk is in order again when so many have gone by since, and
-	// three of four of those that had a sync were fine: one that lies idle is tried again, and one that recovers and
-	// falls back moves leaders twice in half a minute at most.
+	// paceSpans is how many spans are kept. A slow disk is fine again when that many spans have passed, and three
+	// quarters of those with a sync were fine. So an idle disk is tried again. A disk that recovers and becomes slow
+	// again moves leaders at most twice in half a minute.
 	paceSpans = 20
 	// handOverSpans is how many spans a disk is slow before its node hands anything over. Disks of one machine or one
 	// storage become slow together: their nodes have reported it by then.
 	handOverSpans = 2
 )
 
-// diskPace is how fast this node's disk is, and whether it is too slow to lead. It is a value: after makes the next
+// diskPace is how fast this node's disk is, and whether it is too slow to lead. It is immutable: after returns the next
 // one.
 type diskPace struct {
 	spans [paceSpans]time.Duration // the slowest sync of each, the last span first; 0: there was none
@@ -48,7 +48,8 @@ func (p diskPace) after(slowest time.Duration) diskPace {
 	return p
 }
 
-// slowest is the slowest sync of so many of the last slowOf spans that had one, at least; 0 if fewer had.
+// slowest returns the longest duration that the slowest syncs of at least `of` spans reach, of the last slowOf spans
+// with a sync. It is 0 if fewer spans had a sync.
 func (p diskPace) slowest(of int) time.Duration {
 	var last []time.Duration
 	for _, s := range p.spans {
@@ -63,14 +64,14 @@ func (p diskPace) slowest(of int) time.Duration {
 	return last[len(last)-of]
 }
 
-// usual is what a node tells others: half of the spans had such a sync, so that they hear of a disk that is becoming
-// slow before it is.
+// usual is the sync time that a node reports to others: the slowest syncs of half of the last spans took at least as
+// long. So others learn that a disk is becoming slow before it counts as slow.
 func (p diskPace) usual() time.Duration { return p.slowest(slowOf / 2) }
 
 // handsOver reports whether this node hands over the groups that it leads.
 func (p diskPace) handsOver() bool { return p.slow && p.since >= handOverSpans }
 
-// fine reports whether three of four of the spans with a sync had none that took long.
+// fine reports whether at least three quarters of the spans with a sync had no sync of fineSync or longer.
 func (p diskPace) fine() bool {
 	synced, fine := 0, 0
 	for _, s := range p.spans {
@@ -84,9 +85,9 @@ func (p diskPace) fine() bool {
 	return 4*fine >= 3*synced
 }
 
-// lighter reports whether leaders are better off with a disk that has such syncs than with this one, which is slow:
-// they take half of what they take here at most. Nodes that share a disk, or whose disks all became slow together,
-// differ by less, and keep what they lead.
+// lighter reports whether leaders are better off on a disk with the given usual sync time than on this one, which is
+// slow. Syncs there must take at most half as long as here. Nodes that share a disk, or whose disks became slow
+// together, differ by less, and keep what they lead.
 func (p diskPace) lighter(usual time.Duration) bool {
 	return 2*usual <= max(p.slowest(slowSpans), slowSync)
 }

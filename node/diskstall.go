@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// diskStall says whether this node's disk is stalled: a sync has waited for too long. Then the node leads nothing,
+// diskStall records whether this node's disk is stalled: a sync has waited for too long. Then the node leads nothing,
 // whatever its Raft groups believe: they may be stalled themselves.
 type diskStall struct {
 	on atomic.Bool
@@ -16,7 +16,7 @@ type diskStall struct {
 
 func newDiskStall() *diskStall { return &diskStall{ch: make(chan struct{})} }
 
-// set notes that the disk stalls, or no longer does.
+// set records that the disk stalls, or no longer does.
 func (d *diskStall) set(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -32,7 +32,7 @@ func (d *diskStall) set(on bool) {
 // active reports whether the disk is stalled.
 func (d *diskStall) active() bool { return d.on.Load() }
 
-// begun is closed when the disk begins to stall.
+// begun returns a channel that is closed when the disk begins to stall.
 func (d *diskStall) begun() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

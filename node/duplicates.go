@@ -15,25 +15,25 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-// Gossip in the clear is the word of anybody. It may give a reason to ask, and decides nothing that cannot be taken
-// back: no node ends, and nothing is written down, before a process has said so that proves to be a node.
+// Anyone can send gossip in the clear. So gossip may be a reason to ask, and decides nothing that cannot be reversed:
+// no node ends, and nothing is stored, before a process that proves to be a node confirms it.
 //
 //	nodes have            who is believed
-//	TLS                   whoever has the certificate of a node, on that connection
-//	a secret              whoever answers a challenge with it: a root token, or a cluster secret
+//	TLS                   the process with a node's certificate, on that connection
+//	a secret              the process that answers a challenge with it: a root token, or a cluster secret
 //	keys of gossip alone  gossip, which only holders of a key can send
-//	nothing               whoever answers at the address that the control group has on record, in which gossip has no say
+//	nothing               the process at the address that the control group has on record; gossip cannot change that
 
-// duplicateCheckRate and duplicateCheckBurst bound the requests that gossip makes a node send: a second, and at once.
+// duplicateCheckRate and duplicateCheckBurst limit the requests that gossip makes a node send: per second, and at once.
 const (
 	duplicateCheckRate  = rate.Limit(0.5)
 	duplicateCheckBurst = 4
 )
 
-// source is what is known of who answered.
+// source is what is known of the process that answered.
 type source struct {
 	proven   bool // it is a node, by its certificate or by a secret
-	recorded bool // it is where the control group's record has the node that was asked
+	recorded bool // it answers at the address that the control group has on record for the node
 }
 
 // believes reports whether an answer may end this node.
@@ -41,16 +41,16 @@ func (n *Node) believes(from source) bool {
 	return from.proven || !n.cfg.proves() && from.recorded
 }
 
-// trusts reports whether a report counts for what is written down, or for who is let in: the node proves to be one, or
-// was asked where the control group's record has it, or where raft hears it.
+// trusts reports whether a report may decide what is stored, or which node is admitted. The node must prove to be one,
+// be asked at the address that the control group has on record, or have a Raft session.
 func (n *Node) trusts(r *report) bool { return r.proven || r.recorded || n.mux.Linked(r.node) }
 
-// trusted are those reports that are trusted.
+// trusted returns the reports that are trusted.
 func (n *Node) trusted(reports []report) []report {
 	return slices.DeleteFunc(reports, func(r report) bool { return !n.trusts(&r) })
 }
 
-// recorded reports whether a node is asked where the control group's record has it.
+// recorded reports whether this node asks another at the address that the control group has on record.
 func (n *Node) recorded(name string) bool {
 	at, err := n.directory.grpc(name)
 	return err == nil && at == n.Table().Node(name).GetGrpcAddress()
@@ -61,7 +61,7 @@ func errUnvouched(name string) error {
 		WithHint("start all nodes with the same secret, and with this build or a newer one")
 }
 
-// duplicateChecker checks whether another process runs under this node's name, when gossip says so.
+// duplicateChecker checks whether another process runs under this node's name, when gossip reports one.
 type duplicateChecker struct {
 	n         *Node
 	suspected chan cluster.Duplicate // holds one: there will be more if it matters
@@ -74,7 +74,7 @@ func newDuplicateChecker(n *Node) *duplicateChecker {
 	return &duplicateChecker{n: n, suspected: make(chan cluster.Duplicate, 1), limit: rate.NewLimiter(duplicateCheckRate, duplicateCheckBurst)}
 }
 
-// duplicate takes a suspicion of gossip's, if it is about this process.
+// duplicate queues a duplicate that gossip suspects, if it concerns this process.
 func (n *Node) duplicate(d cluster.Duplicate) {
 	if boot := n.boot(); d.Goes.Node != n.cfg.Name || d.Goes.Boot != boot && d.Stays.Boot != boot {
 		return
@@ -87,7 +87,7 @@ func (n *Node) duplicate(d cluster.Duplicate) {
 
 func (n *Node) boot() uint64 { return uint64(n.started.UnixMicro()) }
 
-// run looks into suspicions, one after the other and not too often, until ctx ends.
+// run checks suspected duplicates, one after the other and at a limited rate, until ctx ends.
 func (c *duplicateChecker) run(ctx context.Context) {
 	for {
 		select {
@@ -102,8 +102,8 @@ func (c *duplicateChecker) run(ctx context.Context) {
 	}
 }
 
-// look returns why this process has to end; nil if it does not. It asks the duplicate, and the address that the control
-// group has on record for this node.
+// look returns the error with which this process has to end; nil if it need not. It asks the duplicate, and the address
+// that the control group has on record for this node.
 func (c *duplicateChecker) look(ctx context.Context, d cluster.Duplicate) error {
 	n := c.n
 	duplicate := d.Stays
@@ -126,7 +126,7 @@ func (c *duplicateChecker) look(ctx context.Context, d cluster.Duplicate) error 
 	}
 	for _, address := range ask {
 		said, err := c.ask(ctx, address)
-		said.recorded = address == recorded // not where the directory has it, which is this process
+		said.recorded = address == recorded // not by the directory, where this name is this process
 		if err == nil && n.believes(said.source) && c.givesWay(&said, recorded) {
 			stays := said.record.GetGrpcAddress()
 			return proto.ErrDuplicateNode.Errorf("node %s runs twice: at %s, which stays, and at %s, which has to end", n.cfg.Name, stays, own).
@@ -144,7 +144,7 @@ func (c *duplicateChecker) look(ctx context.Context, d cluster.Duplicate) error 
 	return nil
 }
 
-// ask asks whoever is at an address how the node of this one's name is.
+// ask asks the process at an address for the status of the node with this node's name.
 func (c *duplicateChecker) ask(ctx context.Context, address string) (report, error) {
 	if err := c.limit.Wait(ctx); err != nil {
 		return report{}, err
@@ -157,7 +157,7 @@ func (c *duplicateChecker) ask(ctx context.Context, address string) (report, err
 	return c.n.askStatus(ctx, peers, c.n.cfg.Name)
 }
 
-// peersAt finds every node at one address.
+// peersAt returns peers that all have the same address.
 func (n *Node) peersAt(address string) *rpc.Peers {
 	at := func(string) (string, error) { return address, nil }
 	return rpc.NewPeers(rpc.PeersConfig{Address: at, Dial: n.dial, Options: n.peerOptions()})
@@ -187,8 +187,8 @@ func (c *duplicateChecker) givesWay(said *report, recorded string) bool {
 	return uint64(said.startedUS) < n.boot()
 }
 
-// misjoined ends a node that was told to join another cluster than its data is of, if a node of that one proves to be
-// there. Later that may be an address that has found a new owner.
+// misjoined ends a node whose join addresses lead to another cluster than its data, if a node of that cluster proves
+// itself. It does so only in the first seconds: later, such an address may have a new owner.
 func (n *Node) misjoined(s cluster.ForeignCluster) {
 	if n.cfg.Clock.Now().Sub(n.started) >= foreignClusterWindow || !n.cfg.proves() && n.gossipKeys == nil {
 		return // gossip has logged it
@@ -202,7 +202,7 @@ func (n *Node) misjoined(s cluster.ForeignCluster) {
 	n.fatal(proto.ErrWrongCluster.Errorf("data directory %s: %s", n.cfg.DataDir, s.Err().Message).WithHint(s.Err().Hint))
 }
 
-// clusterAt asks a node at an address for its cluster.
+// clusterAt asks a node at an address for the id of its cluster.
 func (n *Node) clusterAt(ctx context.Context, node, address string) (string, error) {
 	if node == "" || address == "" || !n.duplicates.limit.Allow() {
 		return "", fmt.Errorf("ask %q for its cluster: not now", address)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// durationSteps is into how many parts a power of two is divided: a bucket is within 1/8 of what is in it.
+// durationSteps is the number of buckets for each power of two: the bound of a bucket is within 1/8 of what is in it.
 const durationSteps = 8
 
 // durations counts how long something took, in buckets. The zero value is ready.
@@ -22,18 +22,18 @@ func (d *durations) note(took time.Duration) {
 	d.nanos.Add(n)
 }
 
-// durationBucket is that of so many nanoseconds, at least 1.
+// durationBucket returns the bucket of n nanoseconds; n is at least 1.
 func durationBucket(n uint64) int {
 	power := bits.Len64(n) - 1
 	return power*durationSteps + int((n<<(63-power)>>(63-3))&(durationSteps-1))
 }
 
-// durationBound is the least number of nanoseconds that lies above a bucket.
+// durationBound returns the least number of nanoseconds that lies above a bucket.
 func durationBound(bucket int) float64 {
 	return math.Ldexp(1+float64(bucket%durationSteps+1)/durationSteps, bucket/durationSteps)
 }
 
-// counted are the counts of a moment.
+// counted is a copy of the counts at one moment.
 type counted [64 * durationSteps]uint64
 
 func (d *durations) counted() (c counted) {
@@ -43,7 +43,7 @@ func (d *durations) counted() (c counted) {
 	return c
 }
 
-// since returns what came after an earlier moment.
+// since returns the counts that were added after an earlier moment.
 func (c counted) since(before counted) counted {
 	for i := range c {
 		c[i] -= before[i]
@@ -51,7 +51,8 @@ func (c counted) since(before counted) counted {
 	return c
 }
 
-// quantile returns what a share of all lies below, or up to 1/8 more; 0 for nothing.
+// quantile returns a duration that the given share of all durations does not exceed; it may be up to 1/8 too long. It
+// returns 0 if there are no durations.
 func (c counted) quantile(share float64) time.Duration {
 	all := uint64(0)
 	for _, n := range c {
@@ -67,8 +68,8 @@ func (c counted) quantile(share float64) time.Duration {
 	return 0
 }
 
-// histogram returns how many took at most so many seconds, by powers of two from 16 us to a minute, with the number and
-// the sum of all.
+// histogram returns how many durations were at most so many seconds, by powers of two from 16 us to a minute. It also
+// returns the number and the sum of all durations.
 func (d *durations) histogram() (atMost map[float64]uint64, n uint64, seconds float64) {
 	const least, most = 14, 36
 	atMost = make(map[float64]uint64)

@@ -9,9 +9,9 @@ import (
 
 // electionStagger orders the pre-votes of followers whose leader is gone. Two candidates that ask at the same time vote
 // for themselves, and both wait for one or two election timeouts. So all followers but the first delay their pre-votes.
-// The second waits for as long as followers may notice a silence after one another, and the others for twice that: from
-// the third on, candidates collide as they would by Raft alone. A candidate whose peer still sees a leader asks again,
-// until the peer has noticed too.
+// The second waits for the longest time that may lie between the moments at which two followers notice a silence. The
+// others wait for twice that: from the third on, candidates collide as they would by Raft alone. A candidate whose peer
+// still sees a leader asks again, until the peer has noticed too.
 //
 // It delays and repeats pre-votes only, which promise nothing. It does not change which replica can be elected.
 type electionStagger struct {
@@ -28,7 +28,7 @@ const (
 	staggerParts = 4
 	// The timeout divided by retryParts is how long a candidate waits before it asks again.
 	retryParts = 20
-	// The timeout divided by retryLimitParts is for how long it asks, and the longest delay.
+	// The timeout divided by retryLimitParts is how long a candidate keeps asking, and the longest delay.
 	retryLimitParts = 2
 )
 
@@ -52,7 +52,7 @@ func (s *electionStagger) preVote(q *raft.RequestPreVoteRequest, a *raft.Request
 	}
 }
 
-// wait waits, and reports whether there is still a point in asking.
+// wait waits for d, and reports whether the replica is still a candidate for the term.
 func (s *electionStagger) wait(d time.Duration, term uint64) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -89,7 +89,7 @@ func (m *member) campaigning(term uint64) bool {
 	return i != nil && i.raft.State() == raft.Candidate && i.raft.CurrentTerm() < term
 }
 
-// ending is closed once.
+// ending is a channel that is closed at most once.
 type ending struct {
 	once sync.Once
 	ch   chan struct{}

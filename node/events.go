@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// events hears of changes of leadership in all groups. Raft waits for whoever
-// observes it (and for a NotifyCh), so one goroutine does nothing but listen;
-// what it hears waits in a set, which is never full, for another that acts.
+// events receives the changes of leadership of all groups. Raft blocks until its observers (and a NotifyCh) have taken
+// a change. So one goroutine does nothing but receive: it adds the member to a set, which is never full. Another
+// goroutine acts on the set.
 type events struct {
 	observed chan raft.Observation
 	stop     chan struct{}
@@ -33,14 +33,13 @@ func newEvents() *events {
 	return e
 }
 
-// close stops listening. It comes after the shutdown of every member.
+// close stops the goroutines. It must be called after the shutdown of every member.
 func (e *events) close() {
 	close(e.stop)
 	e.wg.Wait()
 }
 
-// observe starts to hear of a member's new incarnation, whose present state
-// counts as a change.
+// observe starts to receive the changes of a member's new incarnation. Its current state counts as a change.
 func (e *events) observe(m *member, r *raft.Raft) {
 	e.mu.Lock()
 	e.members[r] = m
@@ -49,7 +48,7 @@ func (e *events) observe(m *member, r *raft.Raft) {
 	e.mark(m)
 }
 
-// forget stops to act on an incarnation that was shut down.
+// forget drops an incarnation that was shut down: its changes are ignored.
 func (e *events) forget(r *raft.Raft) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,7 +79,7 @@ func (e *events) listen() {
 	}
 }
 
-// mark notes that a member is to be looked at.
+// mark adds a member to the set of members to look at.
 func (e *events) mark(m *member) {
 	e.mu.Lock()
 	e.dirty[m] = struct{}{}

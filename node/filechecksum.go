@@ -15,9 +15,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// The two small files of a data directory end with a CRC-32C of all that is before it, where older builds, which know
-// no checksums, pass over it: a disk that loses a bit would otherwise give a node another name for its replicas, or an
-// epoch that beats every table to come.
+// The two small files of a data directory end with a CRC-32C of all bytes before it. Older builds, which know no
+// checksums, ignore it where it stands. Without it, a lost bit on disk could give a node another name for its replicas,
+// or an epoch above all later ones.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errWrongChecksum = errors.New("its checksum is not that of its content")
@@ -42,8 +42,8 @@ func (id *identity) encode() ([]byte, error) {
 	return append(body, checksumMemberOf(body)...), nil
 }
 
-// decode reads an identity. One without a checksum is of a build that wrote none,
-// and has no member that this build does not know: else the checksum is what is damaged.
+// decode reads an identity. An identity without a checksum must be from a build that wrote none. It may have no member
+// that this build does not know, since that could be a damaged checksum.
 func (id *identity) decode(raw []byte) error {
 	var read identity
 	if n := len(raw) - checksumLen; n > 0 && bytes.Equal(raw[n:], checksumMemberOf(raw[:n])) {
@@ -68,7 +68,7 @@ func (id *identity) decode(raw []byte) error {
 	return nil
 }
 
-// checksumField is a field that a table does not have, and never will: the last one there can be.
+// checksumField is the highest possible field number, which a table will never use.
 const checksumField = protowire.MaxValidNumber
 
 // tableChecksumLen is the length of that field: its tag, and the checksum.
@@ -88,8 +88,8 @@ func encodeTable(t *ebbv1.Table) ([]byte, error) {
 	return withChecksum(raw), nil
 }
 
-// decodeTable reads a table. One without a checksum, also of a build that wrote none, is as good as none: a
-// node has it again from its log, or from the others.
+// decodeTable reads a table. A table without a valid checksum, also from a build that wrote none, is an error: the node
+// gets it again from its log, or from the others.
 func decodeTable(raw []byte) (*ebbv1.Table, error) {
 	n := len(raw) - tableChecksumLen
 	if n < 0 || !bytes.Equal(raw[n:], withChecksum(raw[:n:n])[n:]) {

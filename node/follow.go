@@ -8,8 +8,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// ReadIndex says how far replicas on other nodes must be to answer for shards that this node leads. Each barrier begins
-// after the request came, so that whoever has applied that much has all that was acknowledged before.
+// ReadIndex returns how far replicas on other nodes must have applied the logs of shards that this node leads before
+// they answer. Each barrier begins after the request came. So a replica that has applied that much has everything that
+// was acknowledged before.
 func (b *backend) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
 	resp := &ebbv1.ReadIndexResponse{Results: make([]*ebbv1.ReadIndex, len(req.GetShards()))}
 	rounds := make([]*readRound, len(req.GetShards()))
@@ -44,7 +45,7 @@ func (b *backend) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*
 }
 
 // follow makes the reads on replicas that do not lead wait until these are as far as their leaders were after the
-// request came: one call a node that leads some of them.
+// request came. It makes one call to each node that leads some of them.
 func (b *backend) follow(ctx context.Context, reads shardReads) {
 	var wg sync.WaitGroup
 	led := map[string][]*shardRead{}
@@ -64,7 +65,7 @@ func (b *backend) follow(ctx context.Context, reads shardReads) {
 	wg.Wait()
 }
 
-// catchUp waits for the reads on replicas of groups that one node leads.
+// catchUp makes reads wait for the read indexes of one node, which leads their groups.
 func (b *backend) catchUp(ctx context.Context, leader string, reads []*shardRead) {
 	req := &ebbv1.ReadIndexRequest{}
 	for _, g := range reads {

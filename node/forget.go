@@ -2,11 +2,11 @@ package node
 
 import "time"
 
-// forgetEvery is how often a node looks for others that the cluster no longer has.
+// forgetEvery is how often a node looks for nodes that the cluster no longer has.
 const forgetEvery = 10 * time.Second
 
-// forget ends connections to nodes that are no longer of the cluster, and drops what they said of themselves. They
-// would be dialled for ever, and where nodes are replaced by ones of other names, more and more of them.
+// forget closes connections to nodes that are no longer in the cluster, and drops their cached statuses. Otherwise this
+// node would dial them for ever. Where nodes are replaced under other names, their number would grow.
 func (n *Node) forget() {
 	table := n.Table()
 	if len(table.Nodes()) == 0 {

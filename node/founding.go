@@ -19,20 +19,20 @@ import (
 const (
 	// surveyEvery is how often a node that waits for the others asks them.
 	surveyEvery = 100 * time.Millisecond
-	// surveyMax is how long one of them may take to answer.
+	// surveyMax is how long one node may take to answer.
 	surveyMax = time.Second
 	// foreignClusterWindow is how long a restarted node checks whether its peers belong to another cluster.
 	foreignClusterWindow = 10 * time.Second
 )
 
-// report is what another node says of itself.
+// report is what another node reports about itself.
 type report struct {
 	node      string
 	clusterID string
 	phase     string
 	record    *ebbv1.NodeRecord
-	hears     []string          // nodes whose replicas it has heard of late
-	contacted []string          // nodes whose replicas have ever sent it anything
+	hears     []string          // nodes whose replicas had contact with its own lately
+	contacted []string          // nodes whose replicas ever had contact with its own
 	leads     map[uint32]uint64 // groups that it leads, with their terms
 	storage   proto.Versions
 	startedUS int64 // when its process started, by its clock
@@ -46,14 +46,14 @@ type report struct {
 // runs reports whether the node's replicas run.
 func (r *report) runs() bool { return r.phase == phaseReplaying || r.phase == phaseServing }
 
-// survey asks these nodes, but for this one, at once and returns who answered.
+// survey asks the given nodes, except this one, at the same time, and returns the reports of those that answered.
 func (n *Node) survey(ctx context.Context, nodes []string) []report {
 	reports, _ := n.surveyed(ctx, nodes)
 	return reports
 }
 
-// surveyed is survey, and returns as well why a node refused to answer that does not believe this one to be a node; nil
-// if none did.
+// surveyed is survey. It also returns the error of a node that refused to answer because it does not believe that this
+// one is a node; nil if none did.
 func (n *Node) surveyed(ctx context.Context, nodes []string) (reports []report, refused error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
@@ -79,7 +79,7 @@ func (n *Node) surveyed(ctx context.Context, nodes []string) (reports []report, 
 	return reports, refused
 }
 
-// askStatus asks one node how it is.
+// askStatus asks one node for its status.
 func (n *Node) askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, error) {
 	peer, err := peers.Peer(name)
 	if err != nil {
@@ -104,7 +104,7 @@ func (n *Node) askStatus(ctx context.Context, peers *rpc.Peers, name string) (re
 	}, nil
 }
 
-// ledBy are the groups that a node says it leads, with their terms.
+// ledBy returns the groups that a node reports to lead, with their terms.
 func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
 	leads := make(map[uint32]uint64)
 	for _, r := range s.GetReplicas() {
@@ -115,14 +115,13 @@ func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
 	return leads
 }
 
-// found waits until this node may make its first replicas: a majority of the
-// founders, this one included, has answered, and all of these say that they know
-// of no earlier life of this node. An empty replica in place of one whose disk was
-// lost could vote a second time, and forget what it acknowledged: then it has to join.
+// found waits until this node may make its first replicas: a majority of the founders, this one included, has answered,
+// and none of them knows of an earlier run of this node. If one knows of an earlier run, found returns mustJoin. An
+// empty replica in place of one on a lost disk could vote a second time, and would lack what it acknowledged.
 //
-// A cluster that is young may not have written down yet who has begun to live, so nodes
-// say as well with whose replicas they were in contact. Once there is a cluster, so many must say
-// that they had no contact with this node that no majority without them could have held its vote.
+// A young cluster may not have recorded yet which founders have run. So nodes also report with whose replicas they were
+// in contact. Once there is a cluster, more founders must report that they had no contact with this node: so many that
+// no majority without them could have had its vote.
 func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 	founders := n.cfg.founders()
 	for {
@@ -153,8 +152,8 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 	}
 }
 
-// lostDisk asks those who answered whether this node has lived before, and returns how many know that it did not, and
-// whether there is a cluster. One that cannot be asked knows nothing.
+// lostDisk finds out from the reports whether this node ran before. It returns how many nodes know that it did not, and
+// whether there is a cluster. A node whose table cannot be read does not count.
 func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Table, error)) (answered int, born, mustJoin bool, err error) {
 	for _, r := range reports {
 		if slices.Contains(r.contacted, n.cfg.Name) {
@@ -177,8 +176,8 @@ func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Tabl
 	return answered, born, false, nil
 }
 
-// newcomer says that a node that a cluster knows too well, or has removed, must join it. It refuses one that the
-// cluster does not know.
+// newcomer reports that this node must join, if the cluster's table has it as enrolled or as removed. It returns an
+// error if the cluster does not know this node.
 func (n *Node) newcomer(table *ebbv1.Table, from string) (mustJoin bool, err error) {
 	record := slices.IndexFunc(table.GetNodes(), func(m *ebbv1.NodeRecord) bool { return m.GetName() == n.cfg.Name })
 	switch {
@@ -193,7 +192,7 @@ func (n *Node) newcomer(table *ebbv1.Table, from string) (mustJoin bool, err err
 	return false, n.sameSettings(table.GetShards(), table.GetReplication())
 }
 
-// sameSettings refuses settings other than those the cluster was born with.
+// sameSettings returns an error if this node's settings differ from those that the cluster was born with.
 func (n *Node) sameSettings(shards, replication uint32) error {
 	if shards != n.cfg.Shards || replication != n.cfg.Replication {
 		return proto.ErrWrongCluster.Errorf("the cluster has %d shards and replication %d: node %s was started with %d and %d",
@@ -208,7 +207,7 @@ func (n *Node) tableOf(ctx context.Context, name string) (*ebbv1.Table, error) {
 	return table, err
 }
 
-// tableFrom is tableOf, and returns as well what is known of who answered.
+// tableFrom is tableOf. It also returns what is known of the process that answered.
 func (n *Node) tableFrom(ctx context.Context, name string) (*ebbv1.Table, source, error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
@@ -261,7 +260,7 @@ func (n *Node) detectForeignCluster(ctx context.Context) {
 	})
 }
 
-// kin are the nodes that this one was last told are of its cluster.
+// kin returns the other nodes of the cluster as last known; the founders before there is a table.
 func (n *Node) kin() []string {
 	if others := n.others(); len(others) > 0 {
 		return others
@@ -269,7 +268,7 @@ func (n *Node) kin() []string {
 	return n.dir.identity().Founders
 }
 
-// bringUp makes this node's replicas run, and returns when they serve.
+// bringUp starts this node's replicas, and returns when they serve.
 func (n *Node) bringUp(ctx context.Context) error {
 	if err := n.enroll(ctx); err != nil {
 		return err
@@ -324,7 +323,7 @@ func (n *Node) bringUp(ctx context.Context) error {
 	return n.replay(ctx, g)
 }
 
-// birth is the table that this node's cluster was born with; nil if it is no founder.
+// birth returns the table that this node's cluster was born with; nil if this node is not a founder.
 func (n *Node) birth() (*cluster.Table, error) {
 	id := n.dir.identity()
 	if len(id.Founders) == 0 {
@@ -348,8 +347,7 @@ func replicasAtBirth(birth *cluster.Table, node string) map[uint32]replicaRecord
 	return has
 }
 
-// enroll writes down that this node is a founder, before it makes any replica,
-// or lets it join the cluster that is there.
+// enroll records that this node is a founder, before it makes any replica, or makes it join an existing cluster.
 func (n *Node) enroll(ctx context.Context) error {
 	if id := n.dir.identity(); !id.fresh() {
 		if err := n.checkPeerProofsBefore8(ctx); err != nil {
@@ -374,7 +372,8 @@ func (n *Node) enroll(ctx context.Context) error {
 	})
 }
 
-// campaignEarly spares new groups, and groups of one, the wait for a heartbeat that cannot come.
+// campaignEarly starts elections in new groups, and in groups of one, which would wait for a heartbeat that cannot
+// come.
 func (n *Node) campaignEarly(ctx context.Context, g *groups, birth *cluster.Table, newCluster bool) {
 	if !newCluster {
 		g.campaign(birth, false)
@@ -397,7 +396,7 @@ func (n *Node) campaignEarly(ctx context.Context, g *groups, birth *cluster.Tabl
 	}
 }
 
-// replay waits until the log is applied and every group has a leader.
+// replay waits until the log is applied, every group has a leader, and the cluster has an identity.
 func (n *Node) replay(ctx context.Context, g *groups) error {
 	err := await(ctx, 20*time.Millisecond, func() bool {
 		applied, last, current := g.replayed()

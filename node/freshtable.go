@@ -9,25 +9,26 @@ import (
 )
 
 const (
-	// freshMax is how long to wait for the control leader's table, and then for this node's to be as new.
+	// freshMax is how long to wait for the epoch of the control leader's table, and then for this node's table to reach
+	// it.
 	freshMax = time.Second
-	// freshEvery is the least time between two questions for the control leader's table.
+	// freshEvery is the least time between two requests for that epoch.
 	freshEvery = 50 * time.Millisecond
 )
 
-// freshTable makes this node's table as new as the control leader's was when it was called. Nodes learn of a namespace
-// that another node created or undeleted some milliseconds later, and after a restart some seconds; until then they
-// must not say that it does not exist. Callers that come while a question is on its way share the next one.
+// freshTable makes this node's table as new as the control leader's was at the call. Nodes learn of a namespace that
+// another node created or undeleted some milliseconds later, and after a restart some seconds later. Until then they
+// must not report that it does not exist. Callers that come while a request is in flight share the next one.
 type freshTable struct {
-	ask   func(ctx context.Context) (uint64, error)     // the epoch of the control leader's
-	await func(ctx context.Context, epoch uint64) error // until this node's table is as new
+	ask   func(ctx context.Context) (uint64, error)     // returns the epoch of the control leader's table
+	await func(ctx context.Context, epoch uint64) error // returns when this node's table has that epoch
 
 	mu   sync.Mutex  // guards what follows
 	next *freshRound // the last one that was begun or waits; nil before the first
 	last time.Time   // when the last one began
 }
 
-// freshRound is one question for the control leader's table.
+// freshRound is one request for the epoch of the control leader's table.
 type freshRound struct {
 	begun bool // a caller that comes now needs a later one; guarded by mu
 	done  chan struct{}

@@ -9,13 +9,13 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// gossipKeys are the keys of gossip, in a file.
+// gossipKeys are the keys of gossip, from a file.
 type gossipKeys struct {
 	path   string
 	logger *slog.Logger
-	keys   [][]byte // when opened
-	read   []byte   // of the last look
-	fault  string   // that was logged
+	keys   [][]byte // as read at the start
+	read   []byte   // the file as last read
+	fault  string   // that was logged last
 }
 
 func openGossipKeys(path string, logger *slog.Logger) (*gossipKeys, error) {
@@ -34,7 +34,7 @@ func openGossipKeys(path string, logger *slog.Logger) (*gossipKeys, error) {
 	return k, nil
 }
 
-// first are the keys to begin with; none of a nil file.
+// first returns the keys that gossip starts with; none if k is nil.
 func (k *gossipKeys) first() [][]byte {
 	if k == nil {
 		return nil
@@ -47,7 +47,7 @@ func (k *gossipKeys) named(err error) error {
 	return proto.ErrBadRequest.Errorf("keys of gossip in %s: %s", k.path, e.Message).WithHint(e.Hint)
 }
 
-// look sets the keys when the file has changed. One that cannot be read changes nothing, and this is said once.
+// look sets the keys when the file has changed. A file that cannot be used changes nothing, which is logged once.
 func (k *gossipKeys) look(set func([][]byte) error) {
 	text, _, err := trust.ReadSecret(k.path)
 	if err == nil && bytes.Equal(text, k.read) {

@@ -28,8 +28,8 @@ const startWorkers = 32
 // restoreWorkers is how many groups decode a snapshot at a time.
 func restoreWorkers() int { return max(2, cores.Count()) }
 
-// groups are this node's members of all Raft groups. It is a value: when one comes
-// or goes, another takes its place.
+// groups are this node's members of all Raft groups. It is immutable: when a member is added or removed, a new value
+// replaces it.
 type groups struct {
 	control  *control
 	replicas []*replica // in the order of their shards
@@ -37,8 +37,8 @@ type groups struct {
 	members  []*member  // of control and replicas
 }
 
-// newGroups assembles the members that this node has. None runs yet. birth is
-// the table that a new cluster starts with; nil if this node is no founder.
+// newGroups assembles the members of this node, without starting them. birth is the table that a new cluster starts
+// with; nil if this node is not a founder.
 func (n *Node) newGroups(has map[uint32]replicaRecord, birth *cluster.Table) (*groups, error) {
 	control, ok := has[cluster.ControlShard]
 	if !ok {
@@ -68,8 +68,8 @@ func (n *Node) newGroups(has map[uint32]replicaRecord, birth *cluster.Table) (*g
 	return g, nil
 }
 
-// newReplica assembles a replica of a shard. It does not run yet. If it was being repaired when the node stopped, the
-// repair continues: what is on disk is what differed.
+// newReplica assembles a replica of a shard, without starting it. If a repair was interrupted when the node stopped,
+// the repair continues: the state on disk is still the one that differed.
 func (n *Node) newReplica(id uint32, t replicaRecord) (*replica, error) {
 	s, err := n.memberConfig(id, t.ID)
 	if err != nil {
@@ -98,14 +98,14 @@ func (g *groups) with(r *replica) *groups {
 	return h.listed()
 }
 
-// without returns the groups without a shard.
+// without returns the groups with the replica of a shard removed.
 func (g *groups) without(shard uint32) *groups {
 	h := &groups{control: g.control, byShard: slices.Clone(g.byShard)}
 	h.byShard[shard] = nil
 	return h.listed()
 }
 
-// listed fills in the lists.
+// listed fills in replicas and members.
 func (g *groups) listed() *groups {
 	g.members = append(g.members, g.control.member)
 	for _, r := range g.byShard {
@@ -145,7 +145,7 @@ func (n *Node) memberConfig(group uint32, replica uint64) (memberConfig, error) 
 	}, nil
 }
 
-// configuration is the first one of a group: every founder computes the same bytes.
+// configuration returns the first configuration of a group: every founder computes the same bytes.
 func configuration(birth *cluster.Table, group uint32) raft.Configuration {
 	var c raft.Configuration
 	for _, r := range birth.Replicas(group) {
@@ -158,10 +158,10 @@ func configuration(birth *cluster.Table, group uint32) raft.Configuration {
 	return c
 }
 
-// start runs all members, several at a time. Those of a founder get their first
-// configuration from birth, unless that is nil; of others, one without a term has lost it.
+// start starts all members, several at a time. If birth is not nil, this node is a founder, and members without state
+// get their first configuration from birth. If birth is nil, a member without a term has lost it.
 //
-// It returns replicas of shards that cannot run, since what they stored is damaged: they are no members any more.
+// It returns the replicas of shards that cannot run because their stored data is damaged; these are no longer members.
 // A damaged member of the control group is an error, since only that group could replace it.
 func (g *groups) start(birth *cluster.Table, each func(started int)) (damaged []*damagedReplica, err error) {
 	var mu sync.Mutex // guards damaged
@@ -184,17 +184,15 @@ func (g *groups) start(birth *cluster.Table, each func(started int)) (damaged []
 		return err
 	})
 	if err == nil && len(damaged) > 0 && g.control.alone() {
-		return nil, damaged[0].why // of a single node there is no other copy
+		return nil, damaged[0].why // a single node has no other copy
 	}
 	return damaged, err
 }
 
-// intact reports a member that has lost what it had, or a part of it: an empty
-// replica would break promises that this one has made, and one whose log does not
-// reach down to its snapshot would miss entries without knowing. A snapshot does
-// not make up for the log: it holds neither term nor vote. There is a term from
-// the first configuration on, and it is none before the snapshot's; a vote there
-// need not be, for a replica may never have been asked.
+// intact returns an error if a member has lost its stored state, or a part of it. An empty replica would break promises
+// that this one has made. A replica whose log does not reach down to its snapshot would miss entries without knowing. A
+// snapshot does not replace the log: it holds neither term nor vote. A term is stored from the first configuration on,
+// and is never below the snapshot's term. A vote may be missing, since a replica may never have been asked for one.
 func (m *member) intact() error {
 	term, err := m.wal.GetUint64([]byte("CurrentTerm"))
 	if err != nil {
@@ -230,7 +228,7 @@ func parallel[T any](workers int, items []T, each func(done int), f func(T) erro
 	for _, item := range items {
 		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }() // also if f ends the goroutine, as a log does that has failed
+			defer func() { <-slots }() // also if f ends the goroutine, as it does when a log entry cannot be read
 			err := f(item)
 			mu.Lock()
 			defer mu.Unlock()
@@ -253,8 +251,8 @@ func (g *groups) inTerm(group uint32, replica, term uint64) bool {
 	return int(group) < len(g.byShard) && g.byShard[group] != nil && g.byShard[group].inTerm(replica, term)
 }
 
-// campaign makes new groups elect the leader that the table prefers, and
-// groups of one their only member.
+// campaign starts elections in groups without a leader: in new groups at the member that the table prefers, and in
+// groups of one at their only member.
 func (g *groups) campaign(birth *cluster.Table, newCluster bool) {
 	for _, m := range g.members {
 		if m.leader() == "" && (newCluster && birth.Preferred(m.group) == m.node || m.alone()) {
@@ -269,9 +267,9 @@ func (m *member) alone() bool {
 	return len(nodes) == 1 && nodes[0] == m.node
 }
 
-// replayed returns how far the log is applied, in entries. It also returns how many groups have a leader and all of
-// what it had committed when it was heard first. A group whose replica has moved away counts too: it hears of no leader
-// any more.
+// replayed returns how far the log is applied, in entries, summed over all groups. current is how many groups have a
+// leader and have applied all entries known to be committed. A group whose replica has moved away counts too, since it
+// will never learn of a leader.
 func (g *groups) replayed() (applied, last uint64, current int) {
 	for _, m := range g.members {
 		if m.over() {
@@ -291,8 +289,8 @@ func (g *groups) replayed() (applied, last uint64, current int) {
 	return applied, last, current
 }
 
-// current reports whether a member knows its leader and what is committed, and
-// has applied that. One that lacks what it acknowledged is not waited for: it may not come by it.
+// current reports whether a member knows its leader and the commit index, and has applied all entries up to it. A
+// member that lacks entries that it acknowledged counts as current, since it may never get them.
 func (m *member) current(i *incarnation) bool {
 	commit := i.raft.CommitIndex()
 	return m.lacks.Load() != nil || m.leader() != "" && commit > 0 && i.raft.AppliedIndex() >= commit
@@ -308,7 +306,7 @@ func (g *groups) stop() {
 	wg.Wait()
 }
 
-// await polls until so returns true; it returns ctx's error if that comes first.
+// await polls until so returns true. It returns ctx's error if ctx ends first.
 func await(ctx context.Context, every time.Duration, so func() bool) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -19,8 +19,8 @@ const (
 	joinMax = 5 * time.Second
 )
 
-// join asks the cluster that gossip has found to make this node a member, until it does or says that it will not. The
-// node then has a replica of the control group, still empty, and learns all else from it.
+// join asks the cluster that gossip has found to make this node a member, until the cluster does so or refuses for
+// good. The node then has a replica of the control group, still empty, and gets all other data through it.
 func (n *Node) join(ctx context.Context) error {
 	for {
 		resp, err := n.askToJoin(ctx)
@@ -45,7 +45,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 }
 
-// final reports whether an answer will be the same the next time.
+// final reports whether an error will be the same at the next try.
 func final(err error) bool {
 	for _, e := range []error{proto.ErrDuplicateNode, proto.ErrWrongCluster, proto.ErrBadRequest, proto.ErrNewerVersion} {
 		if errors.Is(err, e) {
@@ -55,7 +55,7 @@ func final(err error) bool {
 	return false
 }
 
-// askToJoin asks one node after the other, until one answers.
+// askToJoin asks one node after the other, until one returns the control leader's answer.
 func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 	last := error(proto.ErrUnreachable.Errorf("none of %s answers that belongs to a cluster%s", strings.Join(n.cfg.Join, ", "), n.unjoined()))
 	for _, m := range n.directory.members() {
@@ -73,7 +73,7 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 		case err != nil:
 			return nil, err
 		case len(proven) < len(asked):
-			// it may be another node's word
+			// another process may have answered for the node
 			last = proto.ErrUnreachable.Errorf("%s", proto.AsError(doubt).Message).WithHint(proto.AsError(doubt).Hint)
 			continue
 		}
@@ -94,8 +94,7 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 	return nil, last
 }
 
-// unjoined says what is wrong with the addresses to join, behind a sentence about them; "" if nothing is, as far as is
-// known.
+// unjoined returns what is wrong with the join addresses, to append to a sentence about them; "" if no fault is known.
 func (n *Node) unjoined() string {
 	g := n.directory.gossip.Load()
 	if g == nil {
@@ -107,7 +106,7 @@ func (n *Node) unjoined() string {
 	return ""
 }
 
-// joined writes down what this node is now a member of.
+// joined stores the identity and the table of the cluster that this node has joined.
 func (n *Node) joined(resp *ebbv1.ManageResponse) error {
 	table, err := cluster.NewTable(resp.GetTable())
 	if err != nil {
@@ -135,15 +134,15 @@ func (n *Node) joined(resp *ebbv1.ManageResponse) error {
 	return nil
 }
 
-// admit makes a node a member, on the node that leads the control group. A node may have the name of a member, and
-// another disk. It takes that member's place when it is certain enough that no process has the old disk any more. What
-// is judged here, the node does not say itself.
+// admit makes a node a member, on the control leader. A node with the name of a member and another disk takes that
+// member's place. It does so only when it is certain enough that no process has the old disk any more. admit sets the
+// fields that it decides itself, whatever the request has in them.
 func (n *Node) admit(ctx context.Context, c *control, join *ebbv1.JoinNode) (*ebbv1.ManageResponse, error) {
 	if err := n.speaks(join); err != nil {
 		return nil, err
 	}
 	join.Replace, join.LedWithout, join.Proven = false, nil, rpc.ProvenNode(ctx)
-	if n.access.InForce() && !join.Proven { // the control group looks at it from a storage version on
+	if n.access.InForce() && !join.Proven { // the control group checks it too, from a storage version on
 		return nil, cluster.ErrUnprovenNode(join.GetRecord().GetName())
 	}
 	if have := n.Table().Node(join.GetRecord().GetName()); have != nil && have.GetDisk() != join.GetRecord().GetDisk() {

@@ -12,13 +12,13 @@ import (
 // if all processes were killed in the cluster's first second.
 type knownPeers struct {
 	dir *datadir
-	wg  sync.WaitGroup // of writes under way
+	wg  sync.WaitGroup // of writes in progress
 
 	mu      sync.Mutex // guards pending
 	pending map[string]*pendingWrite
 }
 
-// pendingWrite is a name on its way to the disk.
+// pendingWrite is a name that is being written to disk.
 type pendingWrite struct {
 	done chan struct{}
 	err  error // once done is closed
@@ -28,8 +28,8 @@ func newKnownPeers(dir *datadir) *knownPeers {
 	return &knownPeers{dir: dir, pending: make(map[string]*pendingWrite)}
 }
 
-// remember returns when the set on disk contains a node. It fails if the write fails, or does not end before ctx.
-// A node that is no founder is not written down: its record names its disk from the beginning.
+// remember returns when the set on disk contains a node. It fails if the write fails, or does not end before ctx. A
+// node that is not a founder is not stored: its record names its disk from the beginning.
 func (k *knownPeers) remember(ctx context.Context, node string) error {
 	if id := k.dir.identity(); !slices.Contains(id.Founders, node) || slices.Contains(id.Contacted, node) {
 		return nil

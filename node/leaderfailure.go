@@ -12,14 +12,14 @@ import (
 // before one is elected. The detector sees nodes, not groups: a single group that is late is left to Raft.
 type leaderFailureDetector struct {
 	timeout time.Duration                        // of elections
-	silent  func(atLeast time.Duration) []string // the nodes that have sent nothing
+	silent  func(atLeast time.Duration) []string // nodes that have sent nothing for that long
 	members func() []*member
 
 	lastLook    time.Time
 	pausedUntil time.Time // no elections before
 }
 
-// every is how often it looks: the twentieth part that it may come too late.
+// every returns the interval of look: detection is late by at most a twentieth of the timeout.
 func (d *leaderFailureDetector) every() time.Duration { return d.timeout / 20 }
 
 // look triggers elections of the groups that a silent node leads. When look itself is late, this process has not run:

@@ -9,15 +9,15 @@ const (
 	serviceWeight = 8
 )
 
-// line bounds a queue by the time that commands wait in it: it holds as many
-// bytes as leave it in that time, by how long entries took lately. It is a value.
+// line bounds a queue by the time that commands wait in it: it may hold as many bytes as leave it in lineWait. How fast
+// they leave is estimated from recent entries. It is a value.
 //
-//	wait = rounds * time of an entry     rounds = bytes / bytes of the entries on their way
+//	wait = rounds * time of an entry     rounds = bytes / bytes of the entries in flight
 type line struct {
 	service time.Duration // how long an entry takes until it is applied, on average
 }
 
-// served notes how long an entry took.
+// served records how long an entry took.
 func (l *line) served(took time.Duration) {
 	if l.service == 0 {
 		l.service = took
@@ -25,10 +25,10 @@ func (l *line) served(took time.Duration) {
 	l.service += (took - l.service) / serviceWeight
 }
 
-// round is what leaves a queue at its next turn, at least: as many entries as may be on their way.
+// round returns the bytes that leave a queue at its next turn, at least: those of as many entries as may be in flight.
 func round(of *Limits) float64 { return float64(of.EntriesInFlight) * float64(of.EntryBytes) }
 
-// limit is how many bytes may wait: one round in any case, and never more than QueueBytes.
+// limit returns how many bytes may wait: at least one round, but never more than QueueBytes.
 func (l *line) limit(of *Limits) int {
 	if l.service <= 0 {
 		return of.QueueBytes
@@ -37,7 +37,7 @@ func (l *line) limit(of *Limits) int {
 	return int(min(float64(of.QueueBytes), rounds*round(of)))
 }
 
-// wait is how long what waits takes to leave.
+// wait returns how long the waiting bytes take to leave the queue, at least retryAfter.
 func (l *line) wait(bytes int, of *Limits) time.Duration {
 	return max(retryAfter, time.Duration(float64(bytes)/round(of)*float64(l.service)))
 }

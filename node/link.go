@@ -16,9 +16,8 @@ type carrier interface {
 	raft.WithClose
 }
 
-// link is the transport of one incarnation of a replica, watched: it
-// notes how far each peer has come, which Raft keeps to itself and which
-// transfers of leadership and the watchdog need.
+// link is the transport of one incarnation of a replica. It records how far each peer has come. Raft does not expose
+// that, and transfers of leadership and the watchdog need it.
 type link struct {
 	carrier
 	unsound func() bool // nil: never
@@ -29,13 +28,13 @@ type link struct {
 	peers map[raft.ServerID]*progress
 }
 
-// progress is what a leader knows of one follower in this term.
+// progress is what a leader knows of one follower in one term.
 type progress struct {
-	term        uint64    // of the fields below
+	term        uint64    // the term of the fields below
 	match       uint64    // the follower's log agrees with ours up to here
 	sentCommit  uint64    // the newest commit index that it has received, up to match
 	lastContact time.Time // its last answer of any kind
-	install     bool      // a snapshot is on its way
+	install     bool      // a snapshot is being sent
 }
 
 var _ carrier = (*link)(nil)
@@ -73,7 +72,7 @@ func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 	return nil
 }
 
-// note takes an answer to the books.
+// note records an answer in the peer's progress.
 func (l *link) note(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
 	now := time.Now()
 	l.mu.Lock()
@@ -98,12 +97,12 @@ func (l *link) peer(id raft.ServerID, term uint64) *progress {
 	return p
 }
 
-// isHeartbeat recognises what Raft's heartbeat loop sends: it says nothing of the log.
+// isHeartbeat recognises the messages of Raft's heartbeat loop, which carry nothing about the log.
 func isHeartbeat(args *raft.AppendEntriesRequest) bool {
 	return len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0
 }
 
-// errUnsound keeps a replica that differs from handing on what it made of the log. Log and votes are sound.
+// errUnsound keeps a replica whose state differs from sending that state. Its log and its votes are sound.
 var errUnsound = errors.New("this replica differs from the others: another has to send its state")
 
 // InstallSnapshot implements raft.Transport.
@@ -130,7 +129,7 @@ func (l *link) installing(id raft.ServerID, term uint64, on bool) {
 	l.peer(id, term).install = on
 }
 
-// progressOf returns what is known of a peer in a term; the zero value if nothing is.
+// progressOf returns the progress of a peer in a term; the zero value if none is known.
 func (l *link) progressOf(id raft.ServerID, term uint64) progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()

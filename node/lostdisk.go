@@ -14,41 +14,42 @@ import (
 )
 
 const (
-	// lostAfter is for how long no node may have heard of a disk before it is given up as lost.
+	// lostAfter is how long no node may have had contact with a disk before it is given up as lost.
 	lostAfter = 5 * time.Second
-	// lostGap is how long there may be between two looks: after more it begins anew.
+	// lostGap is the longest time between two checks: after a longer one, lostAfter begins again.
 	lostGap = 5 * time.Second
-	// evidenceMax is how much longer to wait for a leader of a group that is being changed, and may need the disk.
+	// evidenceMax is how much longer to wait for a leader of a group whose members are being changed, and which may
+	// need the disk.
 	evidenceMax = 15 * time.Second
 )
 
-// lostDisks judges, on the control leader, whether the disk of a member is lost, when a node of its name asks to join
-// with another one. A call that is not answered says little: the old process may be slow, or only this node may be cut
-// off from it. So a majority of the members has to say, again and again for lostAfter, that none of its replicas hears
-// any of the old disk's.
+// lostDisks decides, on the control leader, whether a member's disk is lost when a node of its name asks to join with
+// another disk. An unanswered call proves little: the old process may be slow, or only this node may be cut off from
+// it. So a majority of the members must report, repeatedly for lostAfter, that their replicas have no contact with
+// replicas on the old disk.
 type lostDisks struct {
 	mu     sync.Mutex // guards silent
 	silent map[string]silence
 }
 
-// silence says since when no node hears of a disk, and which nodes lead groups during that time.
+// silence records since when no node has had contact with a disk, and which nodes lead groups during that time.
 type silence struct {
 	disk        string
 	since, last time.Time
 	led         map[uint32]lead // by group
 }
 
-// lead is a node that says it leads a group, again and again since then. A leader that hears no majority says so for an
-// election timeout at most.
+// lead is a node that has reported at each check since then that it leads a group. A leader without contact to a
+// majority reports that for an election timeout at most.
 type lead struct {
 	node  string
 	term  uint64
 	since time.Time
 }
 
-// judge reports whether a process that has the disk of a node's record answers, or, if the record does not know it yet,
-// one with another disk than the one that asks to join. If none does, it returns the groups that are led without the
-// disk though their records leave that in doubt. It returns an error as long as it is not certain.
+// judge reports as taken whether a process with the disk of the node's record answers. If the record has no disk yet, a
+// process with another disk than the joining one counts. If none answers, led are the groups that have a leader without
+// the disk, though their records leave that in doubt. judge returns an error as long as it is not certain.
 func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, joins string) (taken bool, led []uint32, err error) {
 	namesake := func(disk string) bool { return disk == have.GetDisk() }
 	if have.GetDisk() == "" {
@@ -88,8 +89,8 @@ func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, 
 	return false, led, nil
 }
 
-// unproven returns a group that may come to be led without a node's disk, and is not; if all would do with that one
-// there is nothing to wait for.
+// unproven returns a group in doubt that has no leader without the node's disk yet. If the disk could not be given up
+// even with leaders in all such groups, there is nothing to wait for, and missing is false.
 func unproven(table *cluster.Table, node string, led []uint32) (group uint32, missing bool) {
 	doubts := table.InDoubt(node)
 	at := slices.IndexFunc(doubts, func(group uint32) bool { return !slices.Contains(led, group) })
@@ -99,7 +100,7 @@ func unproven(table *cluster.Table, node string, led []uint32) (group uint32, mi
 	return doubts[at], true
 }
 
-// lasts notes that no node hears of a node's disk now, and returns for how long that has been so.
+// lasts records that no node has contact with a node's disk now, and returns for how long that has been so.
 func (l *lostDisks) lasts(have *ebbv1.NodeRecord, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +116,8 @@ func (l *lostDisks) lasts(have *ebbv1.NodeRecord, now time.Time) time.Duration {
 	return now.Sub(s.since)
 }
 
-// leads notes which nodes say that they lead, while no node hears of a node's disk. It returns the groups that one and
-// the same node has led, in one term, for a while.
+// leads records which nodes report that they lead, while no node has contact with a node's disk. It returns the groups
+// that the same node has led, in one term, for longer than while.
 func (l *lostDisks) leads(node string, reports []report, now time.Time, while time.Duration) (led []uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +127,7 @@ func (l *lostDisks) leads(node string, reports []report, now time.Time, while ti
 	for _, r := range reports {
 		for group, term := range r.leads {
 			if s.led[group].term > term {
-				continue // r.node has not heard of that leader yet
+				continue // r.node does not know the leader of the newer term yet
 			}
 			is := lead{r.node, term, now}
 			if was := before[group]; was.node == r.node && was.term == term {
@@ -151,8 +152,8 @@ func (l *lostDisks) forget(node string) {
 	delete(l.silent, node)
 }
 
-// answersWith reports whether a process answers that has such a disk, at the address that gossip has of a node or at
-// that of its record: gossip may have heard of the new process already.
+// answersWith reports whether a process with such a disk answers. It asks at the address that gossip has of the node,
+// and at the recorded one: gossip may have the address of the new process already.
 func (n *Node) answersWith(ctx context.Context, have *ebbv1.NodeRecord, such func(disk string) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()

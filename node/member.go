@@ -17,22 +17,22 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// machine is a state machine as a member sees it.
+// machine is a state machine, as a member uses it.
 type machine interface {
 	raft.BatchingFSM
-	// index returns the last entry that the state includes.
+	// index returns the index of the last entry that the state includes.
 	index() uint64
-	// configured returns what it knows of the group's configurations.
+	// configured returns what the machine knows of the group's configurations.
 	configured() *configured
 }
 
-// pastOf is what a machine has applied.
+// pastOf reports what a machine has applied.
 type pastOf struct{ machine }
 
 // Applied implements transport.Applied.
 func (p pastOf) Applied() uint64 { return p.index() }
 
-// groupLog is the log and the stable values of one group.
+// groupLog is the log and the stable store of one group.
 type groupLog interface {
 	raft.LogStore
 	raft.StableStore
@@ -41,15 +41,15 @@ type groupLog interface {
 	Continues(index uint64) bool
 }
 
-// raftLog is the log of a group as its Raft reads it. At a damaged entry that is to be applied, Raft would panic and
-// end the process. The node ends in order instead: at its next start it finds the damage and repairs the replica. Of
-// entries that were applied, which Raft may want to send, it gets the error.
+// raftLog is the log of a group as its Raft reads it. At a damaged entry that is still to be applied, Raft would panic
+// and end the process. raftLog ends the node in order instead: at its next start the node finds the damage and repairs
+// the replica. For entries that are already applied, which Raft may want to send, raftLog returns the error.
 type raftLog struct {
 	groupLog
 	m *member
 }
 
-// GetLog reads an entry for Raft. It ends the calling goroutine, which is Raft's, where that would panic.
+// GetLog reads an entry for Raft. It ends the calling goroutine, which is Raft's, where Raft would panic.
 func (l raftLog) GetLog(index uint64, to *raft.Log) error {
 	err := l.groupLog.GetLog(index, to)
 	if errors.Is(err, proto.ErrCorrupt) && l.m.now.Load() != nil && l.m.fatal != nil && index > l.m.machine.index() {
@@ -71,36 +71,35 @@ type memberConfig struct {
 	machine  machine
 	wal      groupLog
 	snaps    raft.SnapshotStore
-	hurt     *atomic.Bool // damage was found in a snapshot since the last one was begun; nil: not noted
+	hurt     *atomic.Bool // damage was found in a snapshot since the last one was begun; nil: not recorded
 	arrivals *arrivals
 	carrier  func() carrier // makes the transport of one incarnation
-	unsound  func() bool    // says that the machine differs from the majority's; nil: never
+	unsound  func() bool    // reports that the machine differs from the majority's; nil: never
 	fatal    func(error)    // ends the node, and does not wait for that; nil: Raft panics at a damaged entry
 	events   *events
 	stall    *diskStall
 	logger   hclog.Logger
 
-	// seen is called with the leader of the group ("" if no known node leads), and led when this replica comes to lead
-	// it. Neither may wait.
+	// seen is called with the leader of the group ("" if no known node leads). led is called when this replica becomes
+	// leader. Neither may wait.
 	seen func(leader string, term uint64)
 	led  func(term uint64)
 }
 
-// member is one member of a Raft group, whatever the group replicates. Its Raft
-// can be restarted in place: the machine keeps its state and skips the entries
-// that it has applied.
+// member is one member of a Raft group, whatever the group replicates. Its Raft can be restarted in place: the machine
+// keeps its state and skips the entries that it has already applied.
 type member struct {
 	memberConfig
 	now     atomic.Pointer[incarnation]
 	found   atomic.Pointer[logEnd] // the end of the log when the member started; nil before
 	refused refusals
-	former  atomic.Pointer[string]      // the node that leads, or led last; nil: no leader was heard of
-	known   atomic.Pointer[votersKnown] // as it was asked last
-	lacks   atomic.Pointer[acked.Mark]  // how far its log is to reach until it votes; nil: it votes
+	former  atomic.Pointer[string]      // the node that leads, or led last; nil: no leader was known yet
+	known   atomic.Pointer[votersKnown] // for the configuration that was read last
+	lacks   atomic.Pointer[acked.Mark]  // how far its log must reach before it votes; nil: it votes
 
 	mu      sync.Mutex // held while an incarnation starts or stops; guards stopped
 	stopped bool       // for good
-	ledTerm uint64     // the term last told to led; guarded by events' single actor
+	ledTerm uint64     // the last term passed to led; guarded by events' single actor
 }
 
 // incarnation is one run of a member's Raft.
@@ -111,9 +110,8 @@ type incarnation struct {
 	conf sync.Mutex    // held while settings of Raft change
 }
 
-// propose hands an entry to Raft. The future comes true, or false, at the
-// latest when Raft ends. What no follower could be sent is refused here: in the log it
-// would hold back everything behind it for as long as this member leads.
+// propose hands an entry to Raft. The future resolves at the latest when Raft ends. An entry too large to send to a
+// follower is refused here. In the log it would block all entries behind it for as long as this member leads.
 func (i *incarnation) propose(entry []byte) raft.ApplyFuture {
 	if len(entry) > transport.EntryBytesMax {
 		return refusedEntry{proto.ErrMessageTooLarge.Errorf("entry of %d bytes: the limit is %d", len(entry), transport.EntryBytesMax)}
@@ -121,8 +119,7 @@ func (i *incarnation) propose(entry []byte) raft.ApplyFuture {
 	return withShutdown(i.raft.Apply(entry, 0), i.life)
 }
 
-// settle proposes an entry that changes nothing and returns when all before it
-// are applied.
+// settle proposes an entry that changes nothing and returns when all entries before it are applied.
 func (i *incarnation) settle() error { return withShutdown(i.raft.Barrier(0), i.life).Error() }
 
 func newMember(s memberConfig) *member {
@@ -141,10 +138,10 @@ func (m *member) bootstrap(configuration raft.Configuration) error {
 	return nil
 }
 
-// logEnd is the last command of a log, and the term of the last entry of all; 0 if there is none.
+// logEnd is the index of the last command of a log, and the term of its last entry; 0 if there is none.
 type logEnd struct{ index, term uint64 }
 
-// lastOf reads the end of a log. Whether the log can be read, Raft finds out.
+// lastOf reads the end of a log. At an entry that cannot be read it stops: Raft finds the damage itself.
 func lastOf(log groupLog) (end logEnd) {
 	first, _ := log.FirstIndex()
 	last, _ := log.LastIndex()
@@ -171,7 +168,7 @@ func (m *member) start() error {
 	return m.run()
 }
 
-// begin starts Raft from a goroutine of its own, which the log ends when it cannot be read.
+// begin starts Raft in a goroutine of its own, which raftLog ends when an entry cannot be read.
 func (m *member) begin(conf *raft.Config, l *link) (r *raft.Raft, err error) {
 	done := make(chan struct{})
 	err = proto.ErrDisk.Errorf("start group %d: its log could not be read", m.group)
@@ -258,7 +255,7 @@ func (m *member) stop() {
 	m.halt()
 }
 
-// over reports whether the member was stopped for good. It says no while the member is about to start or stop.
+// over reports whether the member was stopped for good. It returns false while the member starts or stops.
 func (m *member) over() bool {
 	if !m.mu.TryLock() {
 		return false
@@ -287,7 +284,7 @@ func (m *member) halt() {
 // restart replaces Raft in place.
 func (m *member) restart() error { return m.restartAs(func() error { return nil }) }
 
-// restartAs is restart, and changes what the member has stored when its Raft has ended.
+// restartAs is restart with a change of what the member has stored, made after its Raft has ended.
 func (m *member) restartAs(change func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -336,7 +333,7 @@ func (m *member) leading() (term uint64, ok bool) {
 	return i.raft.CurrentTerm(), true
 }
 
-// leader returns the node that is known to lead; "" if none is.
+// leader returns the node that is known to lead; "" if there is none.
 func (m *member) leader() string {
 	i := m.now.Load()
 	if i == nil {
@@ -364,15 +361,15 @@ func (m *member) configuration() raft.Configuration {
 	return i.raft.GetConfiguration().Configuration()
 }
 
-// votersKnown is the voters of a configuration. Nothing of it changes.
+// votersKnown is the voters of a configuration. It is immutable.
 type votersKnown struct {
 	servers   []raft.Server // the configuration
 	addresses []raft.ServerAddress
 	nodes     []string
 }
 
-// voters returns the addresses of the group's voters, and their nodes. The caller does not change them: they are found
-// out once for each configuration.
+// voters returns the addresses of the group's voters, and their nodes. The caller must not change the slices: they are
+// computed once for each configuration.
 func (m *member) voters() (addresses []raft.ServerAddress, nodes []string) {
 	servers := m.configuration().Servers
 	v := m.known.Load()
@@ -398,7 +395,7 @@ func votersOf(servers []raft.Server) *votersKnown {
 	return v
 }
 
-// look acts on a change: it tells who leads, and when this replica does.
+// look acts on a change: it calls seen with the leader, and led if this replica leads in a new term.
 func (m *member) look() {
 	i := m.now.Load()
 	if i == nil {
@@ -416,8 +413,8 @@ func (m *member) look() {
 	}
 }
 
-// behind returns how many entries a follower lacks, as far as this leader
-// knows, and whether it was heard within the last lease.
+// behind returns how many entries a follower lacks, as far as this leader knows. heard reports whether the follower
+// answered within the last half election timeout.
 func (m *member) behind(id raft.ServerID) (entries uint64, heard bool) {
 	i := m.now.Load()
 	term, ok := m.leading()

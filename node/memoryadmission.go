@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	// A node is full when it takes nine tenths of its limit, and until it takes less than 17 of 20: what is left is for
-	// garbage, for what is on its way, and for pages that a snapshot holds.
+	// A node is full from nine tenths of its limit on, and until it takes less than 17/20. The rest is for garbage, for
+	// data in flight, and for pages that a snapshot holds.
 	fullShare, freeShare = 0.90, 0.85
-	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure: namespaces
-	// that have an equal part of it already do not grow. What is left up to nine tenths is for the others.
+	// A node is under pressure from three quarters of its limit on, and until it takes less than 14/20. Namespaces that
+	// have their equal share of it already must not grow then. The memory up to nine tenths is for the others.
 	pressedShare, easedShare = 0.75, 0.70
-	// fullRetry is the retry time that callers get when there is no memory: it does not come back soon.
+	// fullRetry is the retry time that callers get when there is no memory, since memory is not freed soon.
 	fullRetry = time.Second
-	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with
-	// the last.
+	// keptShare limits the last answers of watches, which are compared with the next ones. They may take 1/keptShare of
+	// the memory for answers, in addition to it.
 	keptShare = 3
-	// growthFactor is how many bytes of memory a byte of a command is taken for until it is counted. An increment that
-	// makes a key is about 20 bytes, and its key takes 150.
+	// growthFactor is how many bytes of memory a byte of a command counts for, until the next look counts the memory
+	// itself. An increment that makes a key has about 20 bytes, and its key takes 150.
 	growthFactor = 8
-	// keyCommandBytes is what a command has at least for each key that it makes.
+	// keyCommandBytes is the least size of a command, in bytes, for each key that it makes.
 	keyCommandBytes = 8
-	// lookAgain is how long after a look the next one is worth it, where a burst may have changed the figures.
+	// lookAgain is the least time between two looks, when a burst of commands may have changed the figures.
 	lookAgain = 10 * time.Millisecond
 )
 
 // memoryAdmission refuses commands that grow a shard while one of its nodes has no memory left for more. Otherwise the
-// system would kill that node, and again each time it has replayed its log. It also refuses commands that grow a
-// namespace beyond its budget, or beyond its share of a node under pressure.
+// system would kill that node, and again after each replay of its log. It also refuses commands that grow a namespace
+// beyond its budget, or beyond its share of a node under pressure.
 //
-// Leaders decide before the log: all replicas apply what is in the log, whatever memory they have.
+// Leaders decide before a command enters the log: all replicas apply what is in the log, whatever memory they have.
 type memoryAdmission struct {
 	node   string
 	limit  int64 // bytes; 0: none
@@ -52,14 +52,14 @@ type memoryAdmission struct {
 
 	usage     *usage
 	replicas  func() []usageSource
-	unapplied func() int64 // bytes of commands that were let in and are not applied yet
-	// budgets returns those of all namespaces that have one; nil: none has.
+	unapplied func() int64 // bytes of commands that were admitted and are not applied yet
+	// budgets returns the budgets of all namespaces that have one; nil: none has.
 	budgets func() map[string]*ebbv1.NamespaceBudget
-	// peersUnderstand reports whether all nodes run a version that knows of memory pressure.
+	// peersUnderstand reports whether all nodes run a version that supports messages about memory pressure.
 	peersUnderstand func() bool
 
 	states   atomic.Pointer[nodeStates] // nil: no node is full, nor under pressure
-	pending  atomic.Int64               // bytes of commands let in since the last look, or not applied then
+	pending  atomic.Int64               // bytes of commands admitted since the last look, or not applied then
 	lastUsed atomic.Int64               // at the last look
 
 	refusals, budgetRefusals, shareRefusals atomic.Uint64
@@ -72,7 +72,7 @@ type memoryAdmission struct {
 // nodeStates are the nodes that are short of memory.
 type nodeStates struct{ full, pressed []string }
 
-// fullness is how nodes tell each other that they are short of memory.
+// fullness is how nodes report to each other that they are short of memory.
 type fullness interface {
 	SetFull(full bool)
 	Full() []string
@@ -80,7 +80,7 @@ type fullness interface {
 	Pressed() []string
 }
 
-// electorate is a group as far as it is known who votes in it.
+// electorate is a group whose voters are known.
 type electorate interface {
 	voters() (addresses []raft.ServerAddress, nodes []string)
 }
@@ -95,7 +95,7 @@ func newMemoryAdmission(node string, limit int64, used func() int64, peers fulln
 	}
 }
 
-// full reports whether this node is.
+// full reports whether this node is full.
 func (a *memoryAdmission) full() bool {
 	states := a.states.Load()
 	return states != nil && slices.Contains(states.full, a.node)
@@ -114,7 +114,7 @@ func (a *memoryAdmission) look() {
 	a.lookLocked()
 }
 
-// again looks before it is due, unless it just has, or another goroutine does.
+// again looks before the next look is due, unless the last one was just now, or another goroutine looks.
 func (a *memoryAdmission) again() {
 	if !a.mu.TryLock() {
 		return
@@ -164,7 +164,8 @@ func (a *memoryAdmission) lookLocked() {
 	a.took = a.looked.Sub(began)
 }
 
-// over reports whether so many bytes are above a part of the limit, or, where they were, not below a lower one again.
+// over reports whether used has reached the share from of the limit. If it was over before, it reports whether used is
+// not below the share until yet.
 func (a *memoryAdmission) over(used int64, was bool, from, until float64) bool {
 	if was {
 		from = until
@@ -172,7 +173,7 @@ func (a *memoryAdmission) over(used int64, was bool, from, until float64) bool {
 	return a.limit > 0 && float64(used) >= from*float64(a.limit)
 }
 
-// estimate is what this node takes if all commands since the last look make it grow.
+// estimate returns how many bytes this node takes if all commands since the last look make it grow.
 func (a *memoryAdmission) estimate() int64 { return a.lastUsed.Load() + growthFactor*a.pending.Load() }
 
 // admit refuses a command that grows a shard if a voter of the shard is full. It also refuses one that grows a
@@ -223,7 +224,7 @@ func (a *memoryAdmission) admit(shard uint32, of electorate, command []byte) *pr
 	return nil
 }
 
-// shortOf returns a voter of a group that is full, and one that is under pressure; "" if none is.
+// shortOf returns the node of a voter that is full, and of a voter under pressure; "" if there is none.
 func (a *memoryAdmission) shortOf(states *nodeStates, short bool, of electorate) (full, pressed string) {
 	_, voters := of.voters()
 	if states != nil {
@@ -235,7 +236,7 @@ func (a *memoryAdmission) shortOf(states *nodeStates, short bool, of electorate)
 	return full, pressed
 }
 
-// short counts a command, and reports whether the node may be under pressure by what was let in since the last look.
+// short counts a command, and reports whether the commands since the last look may have put the node under pressure.
 func (a *memoryAdmission) short(bytes int64) bool {
 	if a.limit == 0 {
 		return false
@@ -248,7 +249,7 @@ func (a *memoryAdmission) short(bytes int64) bool {
 	return a.near()
 }
 
-// near reports whether the estimate is over a mark that the figures of the last look are below.
+// near reports whether the estimate has reached the next threshold, which the figures of the last look had not.
 func (a *memoryAdmission) near() bool {
 	mark := pressedShare
 	switch {
@@ -277,13 +278,13 @@ func (a *memoryAdmission) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBud
 	if over(uint64(s.admitted.Load()+bytes)) == nil {
 		return nil
 	}
-	a.again() // it may be over it by what was let in since the last look
+	a.again() // only the estimate since the last look may be over it
 	return over(0)
 }
 
-// withinShare refuses a namespace that has an equal part of a node under pressure, or more. One that is alone has all
-// of it. The leader judges it by what it takes on this node, also where another node is under pressure, whose replicas
-// are about as large.
+// withinShare refuses a namespace that has its equal share, or more, of a node under pressure. A namespace that is
+// alone may have all of it. The leader judges by what the namespace takes on the leader's node, also if another node is
+// under pressure: the replicas there are about as large.
 func (a *memoryAdmission) withinShare(s *spaceUsage, pressed string) *proto.Error {
 	inhabited := a.usage.inhabited.Load()
 	if a.limit == 0 || inhabited < 2 {
@@ -306,14 +307,14 @@ func (a *memoryAdmission) withinShare(s *spaceUsage, pressed string) *proto.Erro
 
 const stillTaken = "what makes room is still taken"
 
-// budgetHint says what to do about a budget, of keys or bytes. A count may make a key, so it is refused whatever its
-// key is.
+// budgetHint returns the hint for a budget of keys or bytes. A count may make a key, so it is refused even if its key
+// exists.
 func budgetHint(namespace, of string) string {
 	return fmt.Sprintf("delete keys, or raise it: ebb namespace set %s --max-%s; until then counts of keys that are there "+
 		"are refused too; %s", namespace, of, stillTaken)
 }
 
-// refused makes a refusal of one of a budget.
+// refused counts a refusal, and adds the shard and a retry time to its error.
 func (a *memoryAdmission) refused(count *atomic.Uint64, shard uint32, err *proto.Error) *proto.Error {
 	count.Add(1)
 	err = err.WithShard(shard)
@@ -336,8 +337,8 @@ func oneOf(nodes, voters []string) string {
 	return ""
 }
 
-// memoryUsed is what this process takes of its limit: pages in use, and what lived on Go's heap when it was last
-// collected. The garbage on it is the collector's concern, which keeps the limit too.
+// memoryUsed returns how many bytes this process takes of its limit: pages in use, and the live bytes on Go's heap at
+// the last collection. Garbage on the heap does not count: the collector keeps within the limit too.
 func memoryUsed() int64 {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)

@@ -18,7 +18,7 @@ type proposeMetrics struct {
 	inFlight atomic.Int64 // bytes of entries whose outcome is not known yet
 }
 
-// unapplied is about how many bytes of commands were let in and are not applied yet.
+// unapplied returns about how many bytes of commands were admitted and are not applied yet.
 func (m *proposeMetrics) unapplied() int64 { return m.waiting.Load() + m.inFlight.Load() }
 
 func (m *proposeMetrics) sent(bytes, commands int) {
@@ -59,7 +59,7 @@ func (m *readMetrics) round() { m.rounds.Add(1) }
 // snapshotMetrics counts the snapshots of a node.
 type snapshotMetrics struct {
 	snapshots, bytes, nanos atomic.Uint64
-	came, held              atomic.Uint64 // bytes of chunks of those that other nodes sent: what came, and what was here
+	came, held              atomic.Uint64 // bytes of chunks from other nodes: those received, and those already here
 
 	files snap.Counts
 }

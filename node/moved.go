@@ -7,8 +7,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// measure adds to moves that bring data what their new replicas have got of it, as their nodes say: nothing of a node
-// that does not answer.
+// measure adds to moves that bring data how many bytes of it their new replicas have, as their nodes report. It adds
+// nothing for a node that does not answer.
 func (n *Node) measure(ctx context.Context, moves []*ebbv1.Move) {
 	to := make(map[string][]*ebbv1.Move)
 	for _, m := range moves {

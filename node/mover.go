@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// moveEvery is how often a node looks whether the groups that it leads are as the table wants them.
+	// moveEvery is how often a node compares the groups that it leads with the table.
 	moveEvery = 250 * time.Millisecond
 	// stepMax is how long one step may take.
 	stepMax = 10 * time.Second
@@ -26,8 +26,8 @@ const (
 	hasLogMax = 64
 )
 
-// mover makes the groups that this node leads what the table wants them to be, a step at a time. What
-// a step is decides cluster.NextStep; the group's own configuration says how far it is.
+// mover makes the groups that this node leads match the table, one step at a time. cluster.NextStep decides which step
+// is next; the group's own configuration shows how far it is.
 type mover struct {
 	n     *Node
 	wg    sync.WaitGroup
@@ -62,7 +62,7 @@ type movable interface {
 	giveTo(stays func(node string) bool) bool
 }
 
-// start begins a group's next step, if there is one and none is being made.
+// start begins the next step of a group, if there is one and none is in progress.
 func (v *mover) start(ctx context.Context, table *cluster.Table, m *member, group movable) {
 	if _, leads := m.leading(); !leads {
 		return
@@ -119,8 +119,8 @@ func (m *member) hasLog(replica uint64) bool {
 }
 
 // step makes one change. It reads the configuration first, when that is known to be committed. Then it reads the
-// table's record, from the leader of the control group. Raft refuses the change if the configuration is another by
-// then. So a leader that was asleep cannot undo what others did during that time.
+// table's record, from the control leader. Raft refuses the change if the configuration has changed since. So a leader
+// that was paused cannot undo what others did during that time.
 func (v *mover) step(ctx context.Context, m *member, group movable) {
 	i := m.now.Load()
 	term, leads := m.leading()
@@ -128,8 +128,8 @@ func (v *mover) step(ctx context.Context, m *member, group movable) {
 		return
 	}
 	configuration, at := m.configuration(), m.configuredAt()
-	// Another leader may have replaced this one since, and have appended a configuration that is not committed: nothing
-	// may be told or done by it.
+	// Another leader may have replaced this one since, and may have appended a configuration that is not committed.
+	// This node must not report that configuration or act on it.
 	if now, leads := m.leading(); !leads || now != term {
 		return
 	}
@@ -175,12 +175,12 @@ func (v *mover) step(ctx context.Context, m *member, group movable) {
 	say.Info("membership: " + step.Action.String())
 }
 
-// reconfigure waits for a change of the configuration to be committed.
+// reconfigure waits until a change of the configuration is committed.
 func (i *incarnation) reconfigure(future raft.IndexFuture) error {
 	return withShutdown(future, i.life).Error()
 }
 
-// configuredAt is the index of the group's newest committed configuration.
+// configuredAt returns the index of the group's newest committed configuration.
 func (m *member) configuredAt() uint64 {
 	at := m.machine.configured().at.Load()
 	snapshots, err := m.snaps.List()
@@ -190,7 +190,7 @@ func (m *member) configuredAt() uint64 {
 	return at
 }
 
-// stays reports whether a node's replica is to go on voting in a group.
+// stays reports whether a node's replica is to remain a voter of a group.
 func stays(record *ebbv1.ShardRecord, node string) bool {
 	for _, r := range record.GetReplicas() {
 		if r.GetNode() == node && !r.GetLeaving() && !r.GetNonvoter() {
@@ -200,7 +200,7 @@ func stays(record *ebbv1.ShardRecord, node string) bool {
 	return false
 }
 
-// settle tells the control group which members a group has. record says what the control group wants of that group.
+// settle reports to the control group which members a group has. record is the control group's record of that group.
 func (v *mover) settle(ctx context.Context, record *ebbv1.ShardRecord, c raft.Configuration) error {
 	settled := &ebbv1.SettleShard{Shard: record.GetShard(), Epoch: record.GetEpoch()}
 	for _, s := range membersOf(c) {
@@ -210,8 +210,8 @@ func (v *mover) settle(ctx context.Context, record *ebbv1.ShardRecord, c raft.Co
 	return err
 }
 
-// settle implements movable. Reads wait until the state machine has had the last entry that is committed, so that must
-// be one that it is given: Raft keeps its own barriers to itself.
+// settle implements movable. Reads wait until the state machine has the last committed entry. So that must be an entry
+// that reaches the state machine, which Raft's own barriers do not.
 func (r *replica) settle() error { return r.proposer.tick().Error() }
 
 // settle implements movable.
@@ -229,7 +229,7 @@ func (c *control) giveTo(stays func(node string) bool) bool {
 	return ok && c.cede(heir)
 }
 
-// manage does what a node asks of the control leader: here if this node is it, else there, once.
+// manage executes a request to the control leader. If another node leads, the request is forwarded to it, once.
 func (n *Node) manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
 	var resp *ebbv1.ManageResponse
 	err := n.asControlLeader(ctx, func(c *control) (err error) {
@@ -242,7 +242,7 @@ func (n *Node) manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.Man
 	return resp, err
 }
 
-// controlPeer is the control leader, where it is another node.
+// controlPeer is the control leader, if that is another node.
 type controlPeer interface {
 	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 	ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error)
@@ -254,8 +254,8 @@ type controlPeer interface {
 	RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error)
 }
 
-// asControlLeader calls here on the node that leads the control group, or there of any other. A request that was
-// forwarded is not forwarded again.
+// asControlLeader calls here if this node leads the control group, and else there with the node that does. A request
+// that was forwarded is not forwarded again.
 func (n *Node) asControlLeader(ctx context.Context, here func(*control) error, there func(context.Context, controlPeer) error) error {
 	g := n.groups.Load()
 	if g == nil {
@@ -299,8 +299,7 @@ func (n *Node) manageHere(ctx context.Context, c *control, req *ebbv1.ManageRequ
 	return nil, proto.ErrBadRequest.Errorf("nothing is asked that this version knows")
 }
 
-// order returns a group's record, and the epoch of the table, as they are after everything that was acknowledged
-// before.
+// order returns a group's record, and the epoch of the table, after everything that was acknowledged before the call.
 func (c *control) order(ctx context.Context, group uint32) (*ebbv1.ManageResponse, error) {
 	if _, leads := c.leading(); !leads {
 		return nil, c.notLeader()

@@ -12,8 +12,8 @@ import (
 // that they would find such a bug.
 const mutantVerifyLeader = "mutant.verify-leader"
 
-// mutantLoseEntry is another: while it returns an error, a replica takes entries of shards for empty ones, and differs
-// from the others from there on. Tests arm it to show that audits find it.
+// mutantLoseEntry is another one: while it returns an error, a replica applies entries as if they were empty, and
+// differs from the others from then on. Tests arm it to show that audits find that.
 const mutantLoseEntry = "mutant.lose-entry"
 
 // confirm asks a majority of voters whether this node still leads in term.

@@ -13,9 +13,9 @@ import (
 const (
 	// askLeaderMax is how long to wait for the control leader's namespaces.
 	askLeaderMax = time.Second
-	// unknownFor is how long a name that the leader does not have either counts as unknown.
+	// unknownFor is how long a name that the control leader does not have counts as unknown.
 	unknownFor = time.Second
-	// unknownMax bounds how many such names are kept.
+	// unknownMax bounds how many unknown names are kept.
 	unknownMax = 1000
 )
 
@@ -52,8 +52,8 @@ func (c *namespaceCache) namespace(name string) *ebbv1.Namespace {
 	return c.fetched[name]
 }
 
-// dropStale drops what was fetched from a table that is no newer than this one. What this one lacks was purged.
-// c.mu is held.
+// dropStale drops what was fetched from a table that is no newer than the given one. What the given table lacks was
+// purged. c.mu is held.
 func (c *namespaceCache) dropStale(table *cluster.Table) {
 	if table.Epoch() >= c.epoch {
 		clear(c.fetched)
@@ -96,7 +96,7 @@ func (c *namespaceCache) shouldAsk(name string) bool {
 	return c.fetched[name] == nil && len(name) <= proto.NamespaceLenMax && (!asked || time.Since(at) > unknownFor)
 }
 
-// markUnknown notes that the leader does not have a name either. c.mu is held.
+// markUnknown records that the control leader does not have a name either. c.mu is held.
 func (c *namespaceCache) markUnknown(name string) {
 	if len(c.unknown) >= c.unknownMax {
 		clear(c.unknown)

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Clock tells the time of day. Leaders stamp log entries by it; nothing else
-// that is replicated depends on it.
+// Clock returns the time of day. Leaders stamp log entries by it; nothing else that is replicated depends on it.
 type Clock interface {
 	Now() time.Time
 }
@@ -58,7 +57,7 @@ func (n OSNetwork) LookupHost(ctx context.Context, host string) ([]string, error
 	return n.Resolver.LookupHost(ctx, host)
 }
 
-// ResolverAt asks one DNS server, at "host:port", instead of those of the machine.
+// ResolverAt returns a resolver that asks one DNS server, at "host:port", instead of the machine's own servers.
 func ResolverAt(server string) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -66,7 +65,7 @@ func ResolverAt(server string) *net.Resolver {
 	}}
 }
 
-// resolver is how a network looks up names; nil for one that leaves it to the machine.
+// resolver returns how a network looks up names; nil if the machine looks them up.
 func resolver(n Network) func(ctx context.Context, host string) ([]string, error) {
 	if names, ok := n.(interface {
 		LookupHost(ctx context.Context, host string) ([]string, error)

@@ -27,8 +27,8 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-// stopAllMax is how long all groups have to stop before the log is closed
-// under them. What a stalled disk holds up then fails there.
+// stopAllMax is how long all groups may take to stop. After that the log is closed, so that calls that wait for a
+// stalled disk fail.
 const stopAllMax = 10 * time.Second
 
 // Node is one running process of a cluster.
@@ -37,20 +37,20 @@ type Node struct {
 	logger          *slog.Logger
 	repeats         *repeats
 	started         time.Time
-	again           bool        // it has had replicas before
-	whole           atomic.Bool // it has had all that it was to hold, in this life
+	again           bool        // this node had replicas before this start
+	whole           atomic.Bool // this node has had all its replicas at some time since this start
 	phase           *phase
 	counts          counts
-	unions          *unions // of bitmaps of periods
+	unions          *unions // of period bitmaps
 	memoryAdmission *memoryAdmission
 	diskAdmission   *diskAdmission
-	budgeted        atomic.Pointer[budgets] // of the table
+	budgeted        atomic.Pointer[budgets] // as the table has them
 	restores        chan struct{}           // limits snapshots decoded at a time
 	audits          *audits
 	repairs         chan repair
-	// checksums are taken for who compares replicas.
+	// checksums limits the checksums that are computed for callers that compare replicas.
 	checksums checksums
-	// continuousUptime is counted for as long as the node may have no shards yet.
+	// continuousUptime is measured as long as the node may have no shards yet.
 	continuousUptime continuousUptime
 
 	dir         *datadir
@@ -73,7 +73,7 @@ type Node struct {
 	coordinator *cluster.Coordinator
 	servers     *servers
 	inflight    inflightTracker
-	watches     *rpc.Watches // of all doors
+	watches     *rpc.Watches // of all interfaces
 	answers     *budget.Pool // memory of answers, of all requests
 	kept        *budget.Pool // memory of the last answers of watches
 	trust       *trust.Store // nil: no TLS
@@ -84,11 +84,11 @@ type Node struct {
 	access      *rpc.Access
 
 	groups     atomic.Pointer[groups]            // nil until this node has replicas
-	damaged    atomic.Pointer[[]*damagedReplica] // that were not replaced yet; nil: there was none
+	damaged    atomic.Pointer[[]*damagedReplica] // damaged replicas that are not replaced yet; nil: there were none
 	planner    *planner
 	lostDisks  lostDisks
 	knownPeers *knownPeers
-	// recollection is what peers remember of this node's logs, and it of theirs.
+	// recollection is what peers remember of this node's logs, and what this node remembers of theirs.
 	recollection *recollection
 	// snapshots is nil until this node has replicas.
 	snapshots *snapshotter
@@ -102,13 +102,12 @@ type Node struct {
 	broken atomic.Bool
 }
 
-// Open starts a node. It returns when the node listens and its log is open; Ready is closed when it serves.
-// Config.Fatal gets what goes wrong after that.
+// Open starts a node. It returns when the node listens and its log is open; Ready is closed when it serves. Errors that
+// end the node after that go to Config.Fatal.
 //
-// Errors: LOCKED when another process has the data directory, NEWER_VERSION and
-// WRONG_CLUSTER when it is not this program's or this cluster's, DISK when it
-// cannot be written, CORRUPT when it is damaged, BAD_REQUEST for a setting that
-// cannot work or an address that is taken.
+// Errors: LOCKED when another process has the data directory; NEWER_VERSION when this program cannot read its storage
+// version; WRONG_CLUSTER when it belongs to another cluster; DISK when it cannot be written; CORRUPT when it is
+// damaged; BAD_REQUEST for a setting that cannot work or an address that is taken.
 func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	cfg := given.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -188,7 +187,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// wire makes everything that does not listen.
+// wire makes the parts of the node that do not listen.
 func (n *Node) wire() {
 	n.access = n.newAccess()
 	n.directory = &directory{
@@ -236,7 +235,7 @@ func (n *Node) wire() {
 	n.cfg.Registry.MustRegister(newCollector(n))
 }
 
-// shardsAtMost is how many shards there may be: a node that joins is not told yet.
+// shardsAtMost is the most shards that the cluster may have. A node that joins does not know their number yet.
 func (n *Node) shardsAtMost() uint32 {
 	if n.cfg.joins {
 		return proto.ShardsMax
@@ -244,8 +243,8 @@ func (n *Node) shardsAtMost() uint32 {
 	return n.cfg.Shards
 }
 
-// gossip joins the other nodes. A node that is alone, and was given no address for it,
-// does without if the usual one is taken: then no other can join it.
+// gossip joins the other nodes. In a cluster of one node without Join addresses, a failure is no error if Config.Gossip
+// is the default: gossip is then off, and no other node can join.
 func (n *Node) gossip(ctx context.Context) error {
 	if n.cfg.Gossip == Off {
 		return nil
@@ -279,7 +278,7 @@ func (n *Node) openGossip(ctx context.Context) error {
 	return nil
 }
 
-// numeric makes an address for gossip, which wants an IP.
+// numeric makes the address that gossip listens on. Gossip needs an IP address.
 func numeric(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -297,7 +296,7 @@ func numeric(address string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// serve opens the doors.
+// serve starts the gRPC, HTTP and admin servers.
 func (n *Node) serve() {
 	n.router = cluster.NewRouter(cluster.RouterConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
@@ -321,7 +320,7 @@ func (n *Node) serve() {
 	n.servers = serve(n.listeners, g, n.http(rpc.NewHTTP(public)), n.cfg.adminHTTP(rpc.NewAdmin(admin), n.trust, n.handshakes))
 }
 
-// readIndex asks another node how far replicas of shards that it leads must be.
+// readIndex asks another node for the read indexes of shards that it leads.
 func (n *Node) readIndex(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
 	p, err := n.peers.Peer(node)
 	if err != nil {
@@ -370,7 +369,7 @@ func (r remote) Backend(node string) (cluster.Backend, error) {
 	return p, nil
 }
 
-// run starts what runs all the time, and brings the replicas up.
+// run starts the background tasks, and then the replicas.
 func (n *Node) run() {
 	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
@@ -399,7 +398,7 @@ func (n *Node) mute(on bool) {
 	n.mux.Mute(on)
 }
 
-// adopt makes the groups those of this node.
+// adopt makes g the groups of this node.
 func (n *Node) adopt(g *groups) {
 	n.balancer.Store(newBalancer(n.cfg.Name, func() []*replica { return n.groups.Load().replicas }, n.Table, n.directory.alive, n.sound, n.statuses.slow, n.logger))
 	b := n.balancer.Load()
@@ -408,7 +407,7 @@ func (n *Node) adopt(g *groups) {
 	n.groups.Store(g)
 }
 
-// look starts what looks after the groups.
+// look starts the tasks that watch and maintain the groups.
 func (n *Node) look(ctx context.Context, g *groups) {
 	members := func() []*member { return n.groups.Load().members }
 	groups := newGroupWatch(members, n.fatal, n.logger)
@@ -471,7 +470,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	})
 }
 
-// skewed asks to move a shard to a node with a better clock.
+// skewed asks the balancer to move a shard's leadership to a node with a better clock.
 func (n *Node) skewed(r *replica) {
 	if b := n.balancer.Load(); b != nil {
 		b.skewed(r)
@@ -487,8 +486,8 @@ func (n *Node) onNamespaceRejected(r *replica, ns *ebbv1.Namespace, refusal *ebb
 	}
 }
 
-// records returns the records of this node and of those others whose replicas
-// run, as they say themselves, where they differ from the table's.
+// records returns the record of this node. It adds the records of other nodes whose replicas run, as they report them,
+// if these differ from the table's.
 func (n *Node) records(ctx context.Context) []*ebbv1.NodeRecord {
 	records := []*ebbv1.NodeRecord{n.record()}
 	table := n.Table()
@@ -517,7 +516,7 @@ func (n *Node) Table() *cluster.Table { return n.tables.now() }
 // clusterID returns the cluster's identity; "" before this node knows it.
 func (n *Node) clusterID() string { return n.Table().ClusterID() }
 
-// keep writes a table down, for the next start, unless it is another cluster's.
+// keep saves a table for the next start. It refuses the table of another cluster.
 func (n *Node) keep(t *cluster.Table) error {
 	id := n.dir.identity()
 	if id.ClusterID != "" && id.ClusterID != t.ClusterID() {
@@ -559,15 +558,14 @@ func (n *Node) Addresses() Addresses {
 	return a
 }
 
-// diskFailed is called by the log when a write or sync has failed.
+// diskFailed is called by the log when a write or sync failed.
 func (n *Node) diskFailed(err error) {
 	n.broken.Store(true)
 	n.mute(true)
 	n.fatal(diskError(n.cfg.DataDir, "log", err))
 }
 
-// fatal reports, once, that the node cannot go on. One that is stopping has no
-// further to go.
+// fatal reports, once, that the node cannot continue. It does nothing while the node stops.
 func (n *Node) fatal(err error) {
 	if n.ctx.Err() != nil {
 		return
@@ -578,8 +576,8 @@ func (n *Node) fatal(err error) {
 	})
 }
 
-// Kill stops as a crash would, as far as others can see: nothing is handed
-// over, flushed or said. It returns when nothing of the node runs any more.
+// Kill stops the node as a crash would, as far as other nodes can see: it hands nothing over, flushes nothing and
+// announces nothing. It returns when nothing of the node runs any more.
 func (n *Node) Kill() {
 	n.over.Do(func() {
 		n.phase.enter(phaseStopping, "killed")
@@ -587,7 +585,7 @@ func (n *Node) Kill() {
 		n.cancel()
 		n.mux.Close()
 		if g := n.directory.gossip.Load(); g != nil {
-			_ = g.Kill() // the others have to find out
+			_ = g.Kill() // the others have to detect it
 		}
 		cut := make(chan struct{})
 		go func() { n.servers.kill(); close(cut) }()
@@ -597,13 +595,13 @@ func (n *Node) Kill() {
 	})
 }
 
-// peerOptions are those of every connection by which this node calls another one.
+// peerOptions are the options of every connection on which this node calls another one.
 func (n *Node) peerOptions() []grpc.DialOption {
 	return n.asNode(append(n.cfg.tracedPeers(), n.securedPeers()...))
 }
 
-// halt ends everything but the servers, when n.ctx is over. The groups end first, since what runs may wait for them,
-// and they for a disk that hangs. Groups that began to run during that time end last.
+// halt ends everything but the servers, after n.ctx has ended. The groups end first, since background tasks may wait
+// for them. The groups in turn may wait for a disk that hangs. Groups that started during that time end last.
 func (n *Node) halt() error {
 	return errors.Join(n.letGo(n.stopGroups), n.letGo(n.wg.Wait), n.letGo(n.stopGroups))
 }
@@ -615,7 +613,8 @@ func (n *Node) stopGroups() {
 	}
 }
 
-// letGo returns when end does. What hangs on a disk that hangs or failed is let go by closing the log.
+// letGo returns when end does. If end takes too long, letGo closes the log, which releases goroutines that wait for a
+// stalled or failed disk.
 func (n *Node) letGo(end func()) error {
 	ended := make(chan struct{})
 	go func() { end(); close(ended) }()

@@ -18,14 +18,13 @@ const (
 )
 
 const (
-	// progressEvery is how often a long phase says how far it is.
+	// progressEvery is how often a long phase logs its progress.
 	progressEvery = time.Second
-	// reminderEvery is how often a phase that gets no further says so again.
+	// reminderEvery is how often a phase without progress logs its state again.
 	reminderEvery = 10 * time.Second
 )
 
-// phase is what a node is doing. It logs each change, so that a start that
-// takes long says why.
+// phase is what a node is doing. It logs each change, so that the log shows why a start takes long.
 type phase struct {
 	logger *slog.Logger
 	ready  chan struct{} // closed when the node serves for the first time
@@ -44,8 +43,7 @@ func newPhase(logger *slog.Logger) *phase {
 	return &phase{logger: logger, ready: make(chan struct{}), name: phaseStarting, since: now, logged: now}
 }
 
-// enter begins a phase; entering the present one changes its detail. Stopping
-// is the last.
+// enter begins a phase. If the node is in that phase already, it changes the detail. Nothing follows phaseStopping.
 func (p *phase) enter(name, detail string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

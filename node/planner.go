@@ -14,33 +14,33 @@ import (
 )
 
 const (
-	// planEvery is how often the control leader looks where shards should lie.
+	// planEvery is how often the control leader computes the placement of shards.
 	planEvery = 500 * time.Millisecond
-	// planAfter is how long it waits when it has just become leader, so that it has heard of all nodes.
+	// planAfter is how long a new control leader waits, so that it has learned of all nodes.
 	planAfter = 3 * time.Second
 	// movesAtOnce is how many shards of the cluster may have a move under way.
 	movesAtOnce = 4
 )
 
-// planner decides, on the control leader, where shards are to lie and which moves begin.
+// planner decides, on the control leader, where shards are placed and which moves begin.
 type planner struct {
 	n *Node
 
-	turn   chan struct{} // guards what follows: whoever has put something there. Held while a change is proposed, since they come one after the other
+	turn   chan struct{} // guards what follows; held by a token, also while a change is proposed
 	term   uint64        // of the control group; what follows was seen in it
 	since  time.Time
 	dead   map[string]time.Time // since when a node does not answer
 	halted string               // why rebalancing is halted, as last logged
-	seen   uint64               // epoch at which nothing was left to do, with the dispositions of then
+	seen   uint64               // epoch at which nothing was left to do, with the dispositions in then
 	then   map[string]cluster.NodeDisposition
-	gone   map[string]time.Time // dead, of then
+	gone   map[string]time.Time // the value of dead at that epoch
 }
 
 func newPlanner(n *Node) *planner {
 	return &planner{n: n, turn: make(chan struct{}, 1), dead: make(map[string]time.Time)}
 }
 
-// begin waits for what others change, as long as ctx lasts.
+// begin waits until no other change is being made, as long as ctx lasts.
 func (p *planner) begin(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:
@@ -96,26 +96,26 @@ func (p *planner) count(table *cluster.Table) {
 	}
 }
 
-// longDead reports whether a node's replicas are to be made anew on others.
+// longDead reports whether a node has been dead for so long that its replicas are replaced on other nodes.
 func (p *planner) longDead(node string) bool {
 	since, dead := p.dead[node]
 	return dead && time.Since(since) >= p.n.cfg.ReplaceAfter
 }
 
-// dispositions are those of the nodes now. The turn is held.
+// dispositions returns the current dispositions of the nodes. The turn is held.
 func (p *planner) dispositions(table *cluster.Table) map[string]cluster.NodeDisposition {
 	return cluster.Dispositions(table, p.answers, p.longDead)
 }
 
-// answers reports whether a node answered when count looked last. All of a plan is made of one look. Otherwise a node
-// that flickers in between would leave it half made, and it would count as done.
+// answers reports whether a node answered at the last count. A plan uses a single count. Otherwise a node that changes
+// in between would leave the plan half made, and it would count as done.
 func (p *planner) answers(node string) bool {
 	_, dead := p.dead[node]
 	return !dead
 }
 
-// there reports whether the replica that a move takes back is where it was: its node says so, which one with another
-// disk does not.
+// there reports whether the replica to which a cancelled move returns is where it was, by the status of its node. A
+// node with another disk does not have it.
 func (p *planner) there(ctx context.Context, table *cluster.Table, m *ebbv1.BeginMove) bool {
 	if m.GetKeep() == 0 {
 		return true
@@ -123,7 +123,7 @@ func (p *planner) there(ctx context.Context, table *cluster.Table, m *ebbv1.Begi
 	return p.n.prepared(ctx, nodeOf(table, m.GetShard(), m.GetKeep()), m.GetShard(), m.GetKeep())
 }
 
-// plan writes new targets down, and begins moves. The turn is held.
+// plan proposes new targets, and begins moves. The turn is held.
 func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 	dispositions := p.dispositions(table)
 	if table.Epoch() == p.seen && maps.Equal(dispositions, p.then) && maps.Equal(p.dead, p.gone) {
@@ -171,8 +171,8 @@ func nodeOf(table *cluster.Table, shard uint32, replica uint64) string {
 	return ""
 }
 
-// writeTargets proposes targets. Those of a thousand shards do not fit into one entry. If not all are written, the next
-// look computes new ones, except those of a rebalance: its caller gets the error, and repeats it.
+// writeTargets proposes targets. The targets of a thousand shards do not fit into one entry. If not all are written,
+// the next look computes new ones. It does not for a rebalance, whose caller gets the error and repeats it.
 func (p *planner) writeTargets(ctx context.Context, c *control, targets []*ebbv1.SetTargets_Target) error {
 	var parts []*ebbv1.ControlCommand
 	for some := range proto.InBatches(targets, proto.EntryBytesSoft) {
@@ -192,7 +192,8 @@ func (p *planner) writeTargets(ctx context.Context, c *control, targets []*ebbv1
 	return nil
 }
 
-// ChangeCluster changes which nodes hold replicas, wherever the control group is led.
+// ChangeCluster changes which nodes hold replicas, or recovers a shard. If another node leads the control group, the
+// request is forwarded to it, once.
 func (v clusterView) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	if r := req.GetRecover(); r != nil && r.GetShard() == cluster.ControlShard {
 		return v.n.recoverControl(ctx, req)
@@ -210,12 +211,12 @@ func (v clusterView) ChangeCluster(ctx context.Context, req *ebbv1.ChangeCluster
 	return resp, err
 }
 
-// Manage answers another node.
+// Manage executes a request of another node to the control leader.
 func (v clusterView) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
 	return v.n.manage(ctx, req)
 }
 
-// change tries a change on paper, and makes it unless it is a dry run. It returns what moves then.
+// change simulates a change, and makes it unless it is a dry run. It returns the moves that follow.
 func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	if err := p.begin(ctx); err != nil {
 		return nil, err
@@ -261,7 +262,7 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 	}, nil
 }
 
-// commandOf returns the command to the control group for a change; nil if that is nothing.
+// commandOf returns the command to the control group for a change; nil if the change needs none.
 func commandOf(req *ebbv1.ChangeClusterRequest) *ebbv1.ControlCommand {
 	state := func(node string, s ebbv1.NodeState) *ebbv1.ControlCommand {
 		return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNodeState{SetNodeState: &ebbv1.SetNodeState{Node: node, State: s}}}
@@ -279,7 +280,7 @@ func commandOf(req *ebbv1.ChangeClusterRequest) *ebbv1.ControlCommand {
 	return nil
 }
 
-// mayGo refuses to remove a node that does not answer and has data that the others cannot do without.
+// mayGo refuses to remove a node that does not answer and holds the only copy of a shard.
 func (p *planner) mayGo(table *cluster.Table, node string) error {
 	if node == "" || p.n.directory.alive(node) {
 		return nil

@@ -17,18 +17,17 @@ import (
 
 // Proofs between nodes, in a cluster with tokens:
 //
-//   - A node believes no caller to be a node that does not prove it (rpc.Access). So the first token waits until every
-//     member proves itself to every other, and while there are tokens no node joins that proves nothing.
+//   - A node believes that a caller is a node only if the caller proves it (rpc.Access). So the first token waits until
+//     every member proves itself to every other. While there are tokens, a node that proves nothing cannot join.
 //   - The control leader checks both. The control group checks again, where commands have an order (cluster.Control).
 //   - Builds before storage version 8 allowed tokens on several nodes without proofs. A node of this build does not
-//     start among those: it would not believe them, and a majority of such nodes would stop the cluster. It ends
-//     before it has a replica that votes.
+//     start among such nodes: it would not believe them, and a majority of nodes of this build would stop the
+//     cluster. It ends before it has a replica that votes.
 
-// putRetry is how long the control leader waits before it asks the members again, after the table has changed under its
-// feet.
+// putRetry is how long the control leader waits before it asks the members again, if the table has changed in between.
 const putRetry = 20 * time.Millisecond
 
-// hintStopAll is the way of a cluster with tokens to proofs.
+// hintStopAll is the hint how a cluster with tokens gets proofs.
 const hintStopAll = "If the other nodes have none, they run on without this one until all of them get one: `ebb " +
 	"token secret --out cluster.secret`, copy the file to " +
 	"all nodes, stop all nodes, and start all of this build with --cluster-secret-file cluster.secret"
@@ -38,8 +37,8 @@ func (c *Config) proves() bool {
 	return c.TLS.On() || len(c.RootTokens) > 0 || len(c.ClusterSecrets) > 0
 }
 
-// checkProofs refuses a table by which this node has other members to speak with and callers need tokens, if it proves
-// nothing to those members.
+// checkProofs returns an error if a table has tokens and other members, and this node cannot prove itself to those
+// members.
 func (c *Config) checkProofs(t *cluster.Table) error {
 	if t == nil || t.Tokens().Len() == 0 || len(t.Nodes()) < 2 || c.proves() {
 		return nil
@@ -55,9 +54,10 @@ func (c *Config) errProvesNothing() error {
 			"same --root-token-file, or with TLS). " + hintStopAll)
 }
 
-// checkPeerProofs refuses to run among nodes with tokens to which this node proves nothing, or which prove nothing to
-// it, by what they report or why they refuse to. Over TLS all nodes have certificates. A node with a root token looks
-// no further: builds before storage version 8 prove that they have it too, and do not report it.
+// checkPeerProofs returns an error if other nodes have tokens, and they or this node cannot prove themselves to each
+// other. It judges by the reports, or by the error with which a node refused to report. Over TLS all nodes have
+// certificates. A node with a root token checks no further: builds before storage version 8 prove that they have it
+// too, and do not report it.
 func (n *Node) checkPeerProofs(reports []report, refused error) error {
 	if n.trust != nil || len(n.cfg.RootTokens) > 0 {
 		return nil
@@ -81,9 +81,9 @@ func (n *Node) checkPeerProofs(reports []report, refused error) error {
 	return nil
 }
 
-// provenReports is checkPeerProofs for a node that has no replicas yet. Without proofs of its own it believes who
-// answers, and returns why it ends. With a secret it does not: a peer without its secrets proves nothing, and must not
-// end it. It leaves such answers out, and returns why in doubt.
+// provenReports is checkPeerProofs for a node that has no replicas yet. A node without proofs of its own believes the
+// reports, and end is why it must end. A node with a secret does not: a peer without its secrets proves nothing, and
+// must not end it. Such reports are left out, and doubt is why.
 func (n *Node) provenReports(reports []report, refused error) (proven []report, doubt, end error) {
 	err := n.checkPeerProofs(reports, refused)
 	switch {
@@ -99,8 +99,8 @@ func (n *Node) provenReports(reports []report, refused error) (proven []report, 
 	}), err, nil
 }
 
-// checkPeerProofsBefore8 is checkPeerProofs for a node that has replicas already, before it lets them run: for a
-// cluster with tokens in which builds before storage version 8 may still be. From that version on, all members prove
+// checkPeerProofsBefore8 is checkPeerProofs for a node that has replicas already. It is called before they run, for a
+// cluster with tokens that may still have builds before storage version 8. From that version on, all members prove
 // themselves.
 func (n *Node) checkPeerProofsBefore8(ctx context.Context) error {
 	table := n.Table()
@@ -111,7 +111,7 @@ func (n *Node) checkPeerProofsBefore8(ctx context.Context) error {
 	return n.checkPeerProofs(n.trusted(reports), refused)
 }
 
-// because is the end of a sentence about a refusal; "" without one.
+// because returns the end of a sentence about a refusal; "" without one.
 func because(refused error) string {
 	if refused == nil {
 		return ""
@@ -130,8 +130,8 @@ func intersect(a, b []string) bool {
 	return slices.ContainsFunc(a, func(one string) bool { return slices.Contains(b, one) })
 }
 
-// putToken proposes a token, on the node that leads the control group. The first one of a cluster that is open to all
-// needs every member to prove to every other that it is a node, and no member to come while it is asked.
+// putToken proposes a token, on the control leader. For the first token of a cluster that is open to all, every member
+// must prove to every other that it is a node. No member may join during that check.
 func (n *Node) putToken(ctx context.Context, c *control, put *ebbv1.PutToken, key *ebbv1.IdempotencyKey) error {
 	for {
 		if err := n.proveFirst(c, put); err != nil {
@@ -151,9 +151,9 @@ func (n *Node) putToken(ctx context.Context, c *control, put *ebbv1.PutToken, ke
 	}
 }
 
-// proveFirst fills in the epoch of the table whose members all prove that they are nodes, if the token would be the
-// first. It refuses a token that a member would not survive. A root token of this node is no proof that the other
-// members have one.
+// proveFirst sets put.ProvenEpoch, if the token would be the first, to the epoch of the table whose members all prove
+// that they are nodes. It refuses a token with which a member could not continue. A root token of this node is no proof
+// that the other members have one.
 func (n *Node) proveFirst(c *control, put *ebbv1.PutToken) error {
 	table := c.state.control.Table()
 	if table.Tokens().Len() > 0 {
@@ -176,11 +176,12 @@ func (n *Node) proveFirst(c *control, put *ebbv1.PutToken) error {
 	return nil
 }
 
-// allProve refuses unless every member proves to every other, by the status of each, that it is a node.
+// allProve returns an error unless the statuses of all members show that each can prove to each other that it is a
+// node.
 func (n *Node) allProve(table *cluster.Table) error {
 	own := report{node: n.cfg.Name, record: n.record(), clock: n.cfg.Clock.Now()}
 	own.shown, own.accepted = n.access.ProofKeys()
-	reports := append(n.trusted(n.survey(n.ctx, n.others())), own) // for this node, not for the caller
+	reports := append(n.trusted(n.survey(n.ctx, n.others())), own) // in the name of this node, not of the caller
 	sort.Slice(reports, func(i, j int) bool { return reports[i].node < reports[j].node })
 	var why []string
 	for _, record := range table.Nodes() {

@@ -24,15 +24,15 @@ const (
 	clockPoll = 5 * time.Millisecond
 )
 
-// proposals is what a proposer asks of its shard.
+// proposals is what a proposer needs of its shard.
 type proposals interface {
 	// propose hands an entry to Raft. It does not wait for its outcome.
 	propose(entry []byte) raft.ApplyFuture
-	// leading returns the term in which this replica believes to lead.
+	// leading returns the term in which this replica believes that it leads.
 	leading() (term uint64, ok bool)
-	// notLeader is the refusal of one that does not lead.
+	// notLeader returns the error for requests to a replica that does not lead.
 	notLeader() *proto.Error
-	// stamp returns the time of day, if this node's clock is fit to lead.
+	// stamp returns the time of day. It returns an error if the clock of this node is not fit to lead.
 	stamp() (int64, error)
 	// clockUS is the shard's clock as applied here.
 	clockUS() int64
@@ -40,18 +40,18 @@ type proposals interface {
 	namespace(name []byte) *ebbv1.Namespace
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
-	// eventClock returns how far the event clock of a namespace has come in other shards; nil if that is not further
-	// than the shard's, or than what the log already tells of. redefined says that the settings of the namespace
-	// change.
+	// eventClock returns how far the event clock of a namespace has come in other shards. It returns nil if that is not
+	// further than in this shard, or not further than told, which the log has already. redefined reports that the
+	// settings of the namespace change.
 	eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock
-	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force
-	// calls for.
+	// behaviour returns the behaviour version that the shard has applied, and the one that the storage version in force
+	// needs.
 	behaviour() (has, wants uint32)
 	// undefinable is called when the shard refuses a version of a namespace.
 	undefinable(ns *ebbv1.Namespace, err *ebbv1.Error)
 	// settled is called with the outcome of every entry.
 	settled(err error)
-	// unfit says that the clock kept this leader from serving.
+	// unfit is called when the clock kept this leader from serving.
 	unfit()
 }
 
@@ -60,8 +60,8 @@ type proposals interface {
 //
 //	commands --> queue --> [stamp | behaviour, definitions | commands] --> Raft --> results
 //
-// An entry leaves at once when none is on its way, or when 64 KiB wait. A
-// goroutine exists only while entries are on their way.
+// An entry is proposed at once when no entry is in flight, or when 64 KiB wait. A goroutine exists only while entries
+// are in flight.
 type proposer struct {
 	shard  uint32
 	to     proposals
@@ -83,11 +83,11 @@ type proposer struct {
 	last    int64                        // newest stamp given; guarded by order
 	term    uint64                       // the term of defined; guarded by order
 	defined map[string]uint64            // versions that this term's log defines; guarded by order
-	clocks  map[string]*ebbv1.EventClock // of namespaces, that this term's log tells of; guarded by order
+	clocks  map[string]*ebbv1.EventClock // event clocks of namespaces that this term's log sets; guarded by order
 	behaves uint32                       // the behaviour version that this term's log switches on; guarded by order
 }
 
-// waiting is a command in the queue. The zero value is one that has left it.
+// waiting is a command in the queue. The zero value stands for a command that has left the queue.
 type waiting struct {
 	command []byte
 	call    *call
@@ -102,8 +102,8 @@ func newProposer(shard uint32, to proposals, count *proposeMetrics, limits Limit
 	}
 }
 
-// enqueue adds a command, whose result goes to c. It takes effect with kick, so
-// that the commands of one request travel together.
+// enqueue adds a command, whose result goes to c. The command is proposed only after kick, so that the commands of one
+// request can share an entry.
 func (p *proposer) enqueue(c *call, at int, command []byte) {
 	if err := p.admit(command); err != nil {
 		c.fail(at, err)
@@ -125,7 +125,8 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 	}
 }
 
-// wait counts a command that comes to wait, or with -1 no longer does. p.mu is held.
+// wait adjusts the counts of waiting bytes: by the command's size with sign 1, or by minus that with sign -1. p.mu is
+// held.
 func (p *proposer) wait(w waiting, sign int) {
 	bytes := sign * len(w.command)
 	p.bytes += bytes
@@ -133,8 +134,8 @@ func (p *proposer) wait(w waiting, sign int) {
 	p.shares.add(w.owner, bytes)
 }
 
-// hasRoom reports whether a command may wait. In a full queue one whose owner has less than its part takes the place of
-// the newest commands of those who have more. p.mu is held.
+// hasRoom reports whether a command may wait. In a full queue, a command whose owner has less than its share takes the
+// place of others. Those are the newest commands of owners that have more than their share. p.mu is held.
 func (p *proposer) hasRoom(w waiting) bool {
 	limit := p.line.limit(&p.limits)
 	over := p.bytes + len(w.command) - limit
@@ -155,7 +156,8 @@ func (p *proposer) hasRoom(w waiting) bool {
 	return true
 }
 
-// dropNewest refuses the newest command that yields, and returns how many bytes it had; 0 without one. p.mu is held.
+// dropNewest refuses the newest command for which yields returns true. It returns the size of the command in bytes; 0
+// if there is none. p.mu is held.
 func (p *proposer) dropNewest(yields func(owner) bool, limit int) int {
 	for i := len(p.queue) - 1; i >= p.head; i-- {
 		w := p.queue[i]
@@ -190,7 +192,7 @@ func (p *proposer) admit(command []byte) *proto.Error {
 	return nil
 }
 
-// kick sends what waits, if it is time.
+// kick proposes the commands that wait, if an entry is due.
 func (p *proposer) kick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,8 +206,8 @@ func (p *proposer) kick() {
 	go p.flushLoop()
 }
 
-// pause holds further entries back and waits until none is in flight: leadership then changes with no write in doubt.
-// It reports whether that happened in time. The caller must call resume in any case.
+// pause holds further entries back and waits, at most atMost, until none is in flight: then leadership changes with no
+// write in doubt. It reports whether that happened in time. The caller must call resume in any case.
 func (p *proposer) pause(atMost time.Duration) bool {
 	p.mu.Lock()
 	p.paused = true
@@ -213,7 +215,7 @@ func (p *proposer) pause(atMost time.Duration) bool {
 	return p.drained(atMost)
 }
 
-// drained waits until no entry is in flight. It reports whether that happened in time.
+// drained waits, at most atMost, until no entry is in flight. It reports whether that happened in time.
 func (p *proposer) drained(atMost time.Duration) bool {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
@@ -225,7 +227,7 @@ func (p *proposer) drained(atMost time.Duration) bool {
 	}
 }
 
-// resume sends what has waited since pause.
+// resume proposes the commands that have waited since pause.
 func (p *proposer) resume() {
 	p.mu.Lock()
 	p.paused = false
@@ -233,7 +235,7 @@ func (p *proposer) resume() {
 	p.kick()
 }
 
-// whenIdle returns a channel that is closed when nothing is on its way.
+// whenIdle returns a channel that is closed when no entry is in flight.
 func (p *proposer) whenIdle() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,7 +250,7 @@ func (p *proposer) whenIdle() <-chan struct{} {
 	return idle
 }
 
-// close refuses what waits and whatever comes.
+// close refuses the commands that wait and all further ones.
 func (p *proposer) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -285,7 +287,7 @@ func (p *proposer) flushLoop() {
 	}
 }
 
-// clock reads the clock, and gives one that cannot be judged a little time.
+// clock reads the clock. If the clock cannot be judged yet, it tries again for at most clockWait.
 func (p *proposer) clock() (int64, *proto.Error) {
 	now, err := p.to.stamp()
 	for waited := time.Duration(0); err == errClockUnknown && waited < clockWait && !p.isClosed(); waited += clockPoll {
@@ -323,7 +325,7 @@ func (p *proposer) done() bool {
 	return true
 }
 
-// send makes an entry of what waits, proposes it, and hands its results back.
+// send makes an entry of the commands that wait, proposes it, and delivers the results.
 func (p *proposer) send(batch []waiting, now int64) []waiting {
 	batch, definitions, future := p.propose(batch, now)
 	if len(batch) > 0 {
@@ -337,14 +339,14 @@ func (p *proposer) send(batch []waiting, now int64) []waiting {
 	return batch
 }
 
-// served notes how long an entry took.
+// served records how long an entry took.
 func (p *proposer) served(took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line.served(took)
 }
 
-// propose makes an entry of what waits, if anything does, and gives it to Raft.
+// propose makes an entry of the commands that wait, if there are any, and gives it to Raft.
 func (p *proposer) propose(batch []waiting, now int64) (_ []waiting, definitions []definition, _ raft.ApplyFuture) {
 	p.order.Lock()
 	defer p.order.Unlock()
@@ -359,7 +361,7 @@ func (p *proposer) propose(batch []waiting, now int64) (_ []waiting, definitions
 		batch = batch[:n]
 	}
 	if batch = p.claim(batch); len(batch) == 0 {
-		p.believeNothing() // what would have been defined is not
+		p.believeNothing() // the definitions are not proposed
 		return batch, nil, nil
 	}
 	entry := p.entry(p.next(now), definitions, batch)
@@ -382,7 +384,7 @@ func (p *proposer) claim(batch []waiting) []waiting {
 	return kept
 }
 
-// bytesOf is how many bytes commands have.
+// bytesOf returns the size of the commands in bytes.
 func bytesOf(batch []waiting) (n int64) {
 	for _, w := range batch {
 		n += int64(len(w.command))
@@ -390,12 +392,12 @@ func bytesOf(batch []waiting) (n int64) {
 	return n
 }
 
-// tick proposes an empty entry: it moves the shard's clock, shows how far the
-// log is committed in this term, and tells followers. Its stamp does not wait
-// for the clock to be judged.
+// tick proposes an empty entry. It advances the shard's clock, shows how far the log is committed in this term, and
+// gives followers the new commit index. Its stamp does not wait until the clock can be judged.
 func (p *proposer) tick() raft.ApplyFuture { return p.alone() }
 
-// audit proposes an entry at which all replicas compute the checksum of a part of what they hold.
+// audit proposes an entry at which all replicas compute the checksum of one part of their state. part is the number of
+// the part, and of is the number of parts.
 func (p *proposer) audit(part, of uint32) raft.ApplyFuture {
 	raw, _ := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Audit{Audit: &ebbv1.Audit{Part: part, Of: of}}}) // cannot fail
 	return p.alone(waiting{command: raw})
@@ -412,14 +414,15 @@ func (p *proposer) alone(batch ...waiting) raft.ApplyFuture {
 	return p.to.propose(p.entry(p.next(now), nil, batch))
 }
 
-// next returns the stamp of the next entry: max(last+1, now). p.order is held.
+// next returns the stamp of the next entry: now, but more than the last stamp and than the shard's clock. p.order is
+// held.
 func (p *proposer) next(now int64) int64 {
 	p.last = max(p.last+1, p.to.clockUS()+1, now)
 	return p.last
 }
 
-// take moves commands from the queue into batch: at least one if there is one,
-// and no more than the soft limit of an entry.
+// take moves commands from the queue into batch: at least one if there is one, and no more than the soft size limit of
+// an entry.
 func (p *proposer) take(batch []waiting) []waiting {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -430,7 +433,7 @@ func (p *proposer) take(batch []waiting) []waiting {
 	for p.head < len(p.queue) {
 		w := p.queue[p.head]
 		switch {
-		case w.call == nil: // gave its place to another one
+		case w.call == nil: // it gave its place to another command
 			p.head++
 			continue
 		case w.call.expired(now):
@@ -452,10 +455,10 @@ func (p *proposer) take(batch []waiting) []waiting {
 	return batch
 }
 
-// load returns how many commands of the batch fit into one entry, and the definitions that go before them: the
-// behaviour version in force, if the shard has an older one, the namespaces that it lacks or has an older version of,
-// and their event clocks where these have come further in other shards. All of it stays within the
-// hard limit; the first command does with its definition. p.order is held.
+// load returns how many commands of the batch fit into one entry, and the definitions that must precede them.
+// Definitions are: the behaviour version in force, if the shard has an older one; namespaces that the shard lacks or
+// has in an older version; and event clocks that have come further in other shards. All of it stays within the hard
+// limit; the first command with its definition always does. p.order is held.
 func (p *proposer) load(batch []waiting) (n int, definitions []definition) {
 	if term, _ := p.to.leading(); term != p.term {
 		p.term = term
@@ -489,7 +492,7 @@ func (p *proposer) load(batch []waiting) (n int, definitions []definition) {
 			return i, definitions
 		}
 		if d.of != nil {
-			// Other settings hold from now on: what went before fades by the old ones until then.
+			// New settings apply from here on. Until the event clock's time, the counts decay by the old settings.
 			if redefined && clock != nil {
 				definitions = append(definitions, definition{command: command})
 			}
@@ -504,8 +507,8 @@ func (p *proposer) load(batch []waiting) (n int, definitions []definition) {
 	return len(batch), definitions
 }
 
-// putBack returns commands to the head of the queue, from which they have just been taken. p.order is held, so that no
-// others overtake them.
+// putBack returns commands to the head of the queue from which they have just been taken. p.order is held, so that no
+// other commands overtake them.
 func (p *proposer) putBack(batch []waiting) {
 	p.mu.Lock()
 	closed := p.closed
@@ -521,9 +524,9 @@ func (p *proposer) putBack(batch []waiting) {
 	}
 }
 
-// definition is a command that tells a shard of a namespace, of the event clock of one, or of a behaviour version.
+// definition is a command that defines a namespace, its event clock, or a behaviour version in a shard.
 type definition struct {
-	of      *ebbv1.Namespace // nil of the others, which are never refused; of undefined: there is nothing to tell
+	of      *ebbv1.Namespace // nil for the others, which are never refused; from undefined: nothing to define
 	command []byte
 }
 
@@ -533,10 +536,11 @@ func behaviourCommand(version uint32) []byte {
 	return raw
 }
 
-// undefined returns the definition of a namespace if the shard lacks this version of it. p.order is held.
+// undefined returns the definition of a namespace if the shard lacks this version of it, else the zero value. p.order
+// is held.
 func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 	if ns == nil {
-		return d // the shard will say that there is none
+		return d // the shard will report that there is no such namespace
 	}
 	known := p.defined[ns.GetName()]
 	if known == 0 {
@@ -549,8 +553,8 @@ func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 	return definition{ns, defineCommand(ns)}
 }
 
-// clockAhead returns the command that tells the shard how far the event clock of a namespace has come in others; nil if
-// there is nothing to tell. redefined says that the settings of the namespace change.
+// clockAhead returns the command that advances the shard's event clock of a namespace to the newest of other shards;
+// nil if it need not advance. redefined reports that the settings of the namespace change.
 func (p *proposer) clockAhead(ns *ebbv1.Namespace, redefined bool) (command []byte, clock *ebbv1.EventClock) {
 	if ns == nil || !proto.OnEventTime(ns) {
 		return nil, nil
@@ -565,23 +569,23 @@ func (p *proposer) clockAhead(ns *ebbv1.Namespace, redefined bool) (command []by
 	return raw, clock
 }
 
-// forget drops what the log was believed to define, since an entry that defined
-// something may not have reached it.
+// forget drops what the proposer assumes that the log defines, since an entry with a definition may not have reached
+// the log.
 func (p *proposer) forget() {
 	p.order.Lock()
 	defer p.order.Unlock()
 	p.believeNothing()
 }
 
-// believeNothing drops what the log was believed to say. p.order is held.
+// believeNothing drops what the proposer assumes that the log defines. p.order is held.
 func (p *proposer) believeNothing() {
 	clear(p.defined)
 	clear(p.clocks)
 	p.behaves = 0
 }
 
-// refused drops the belief that the log defines a version, since the shard
-// refused it: it is proposed again with the next command under its namespace.
+// refused drops the assumption that the log defines a version, since the shard refused it. The next command under that
+// namespace proposes it again.
 func (p *proposer) refused(ns *ebbv1.Namespace, err *ebbv1.Error) {
 	p.order.Lock()
 	if p.defined[ns.GetName()] == ns.GetVersion() {
@@ -611,10 +615,10 @@ const (
 // stampBytes is the size of an entry's stamp.
 const stampBytes = 1 + 8
 
-// fieldBytes is the size of a field with a low number that has so many bytes.
+// fieldBytes is the encoded size of a field of n bytes that has a low field number.
 func fieldBytes(n int) int { return 1 + protowire.SizeBytes(n) }
 
-// entry serialises an ebbv1.Entry. The commands are copied as they are.
+// entry serialises an ebbv1.Entry. The commands are already serialised.
 func (p *proposer) entry(stamp int64, definitions []definition, batch []waiting) []byte {
 	size := stampBytes
 	for _, d := range definitions {
@@ -637,7 +641,7 @@ func (p *proposer) entry(stamp int64, definitions []definition, batch []waiting)
 	return b
 }
 
-// deliver waits for an entry's outcome and hands its results back.
+// deliver waits for the outcome of an entry and delivers its results.
 func (p *proposer) deliver(batch []waiting, definitions []definition, future raft.ApplyFuture) {
 	err := future.Error()
 	p.to.settled(err)
@@ -671,8 +675,8 @@ func failAll(batch []waiting, err *proto.Error) {
 	}
 }
 
-// refusal translates what Raft says of a proposal. Only what certainly never
-// reached the log may be tried elsewhere without more ado.
+// refusal translates Raft's error for a proposal. A caller may retry elsewhere without risk only if the entry certainly
+// did not reach the log.
 func (p *proposer) refusal(err error) *proto.Error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):

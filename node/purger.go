@@ -18,45 +18,45 @@ import (
 const (
 	// purgeEvery is how often a node looks for deleted namespaces.
 	purgeEvery = time.Second
-	// purgeTimeout is how long the purge of one shard may take at a time. What it does not reach, the next one does.
+	// purgeTimeout is how long the purge of one shard may take at a time. The next purge continues where it ended.
 	purgeTimeout = 30 * time.Second
-	// purgeReportEvery is after how long a leader reports again that a shard is purged, while the table still has the
-	// namespace.
+	// purgeReportEvery is how long a leader waits before it reports again that a shard is purged, while the table still
+	// has the namespace.
 	purgeReportEvery = 10 * time.Second
-	// purgeGatherMax bounds the entries that give pages back after a purge: a round over 16 million keys.
+	// purgeGatherMax bounds the entries that free pages after a purge: one round over 16 million keys.
 	purgeGatherMax = 1 << 12
-	// giveBackAfter is how long after the last purge a node gives memory back: what the purge leaves is garbage by
-	// then.
+	// giveBackAfter is how long after the last purge a node returns memory to the system: what the purge leaves is
+	// garbage by then.
 	giveBackAfter = 5 * time.Second
-	// purgeEnded is the place in a purge at which all is purged, and only pages are given back.
+	// purgeEnded is the place in a purge at which all is purged, and only pages are freed.
 	purgeEnded = 1 << 62
 )
 
-// purger tells the shards that this node leads which namespaces have other settings or are deleted, and has them
-// forget those that are being purged: see cluster/control_deletion.go and shard/purge.go. It keeps nothing that a new
-// leader of a shard would need.
+// purger brings deletions and new settings of namespaces to the shards that this node leads, and purges namespaces
+// whose grace time is over: see cluster/control_deletion.go and shard/purge.go. It keeps nothing that a new leader of a
+// shard would need.
 type purger struct {
 	replicas func() []*replica
 	table    func() *cluster.Table
-	// learnClock learns how far the event clock of a namespace has come, which goes into the log before other settings.
+	// learnClock refreshes the event clock of a namespace, which goes into the log before new settings.
 	learnClock func(ctx context.Context, r *replica, namespace string)
-	// report tells the control leader what a shard has purged.
+	// report reports to the control leader what a shard has purged.
 	report func(ctx context.Context, purged *ebbv1.NamespacesPurged) error
-	// giveBack gives memory that is not used back to the system; nil: nothing does.
+	// giveBack returns unused memory to the system; nil: not done.
 	giveBack func()
 	logger   *slog.Logger
 	every    time.Duration
 
 	giveBackAt time.Time // zero: no purge has ended since the last time; only look uses it
-	purging    bool      // a namespace is being purged; the same
+	purging    bool      // a namespace is being purged; only look uses it
 
 	mu       sync.Mutex // guards what follows
 	reported map[purgedShard]time.Time
-	places   map[purgedShard]uint64 // at which a purge continues that had no time to end
-	inStep   map[uint32]shardStep   // by group: when the settings of all namespaces that it knows were in force there
+	places   map[purgedShard]uint64 // where purges continue that were interrupted
+	inStep   map[uint32]shardStep   // by group: when the shard had the settings of all namespaces that it knows
 }
 
-// shardStep is a table and a term in which a shard was compared with it.
+// shardStep is the table's epoch and the term in which a shard was compared with the table.
 type shardStep struct{ epoch, term uint64 }
 
 type purgedShard struct {
@@ -100,7 +100,7 @@ func (p *purger) look(ctx context.Context) {
 	wg.Wait()
 }
 
-// settle has memory given back some time after the last purge, also of shards that other nodes lead.
+// settle calls giveBack some time after the last purge, also for purges of shards that other nodes lead.
 func (p *purger) settle(now time.Time, deleted []*ebbv1.Namespace) {
 	was := p.purging
 	p.purging = slices.ContainsFunc(deleted, func(ns *ebbv1.Namespace) bool { return ns.GetDeletion().GetPurging() })
@@ -123,8 +123,8 @@ func (p *purger) step(group uint32) shardStep {
 	return p.inStep[group]
 }
 
-// catchUp tells a shard of the settings of namespaces that it knows, where it has older ones. The next write into the
-// shard would too; without one its keys would be read by the old settings, such as a half-life that was changed.
+// catchUp brings the settings of namespaces to a shard that has older ones. The next write to the shard would do so
+// too. Without a write, its keys would be read by the old settings, such as a half-life that was changed.
 func (p *purger) catchUp(ctx context.Context, r *replica, table *cluster.Table, now shardStep) {
 	for _, known := range r.state.definitions() {
 		if ns := table.Namespace(known.GetName()); ns != nil && changed(known, ns) {
@@ -142,7 +142,7 @@ func (p *purger) catchUp(ctx context.Context, r *replica, table *cluster.Table, 
 }
 
 // changed reports whether a table has later settings of a namespace than a shard knows. A restore into another cluster
-// raises the version alone. Budgets are no matter of shards.
+// raises only the version, which is no change. Budgets do not concern shards.
 func changed(known, now *ebbv1.Namespace) bool {
 	if known.GetVersion() >= now.GetVersion() {
 		return false
@@ -150,8 +150,8 @@ func changed(known, now *ebbv1.Namespace) bool {
 	return !protobuf.Equal(settingsOf(known), settingsOf(now))
 }
 
-// settingsOf is a definition without its version and budget, and with a value for each setting: those that are left out
-// mean the same as the default.
+// settingsOf returns a definition without its version and budget, and with a value for each setting: a setting that is
+// left out means the same as its default.
 func settingsOf(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	none, never := int64(0), false
 	least := proto.DefaultNamespaceSettings()
@@ -161,14 +161,14 @@ func settingsOf(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	return settings
 }
 
-// define brings the definition of a namespace into the log of a shard that this replica leads, if the shard lacks it:
-// it goes before the first command that names the namespace.
+// define brings the definition of a namespace into the log of a shard that this replica leads, if the shard lacks it.
+// The definition precedes the first command that names the namespace.
 func (r *replica) define(ctx context.Context, name string) error {
 	_, err := r.proposeCommand(ctx, &ebbv1.Command{Namespace: name, Body: &ebbv1.Command_Tick{Tick: new(ebbv1.Tick)}})
 	return err
 }
 
-// shard brings one shard in step with the deletions of the table.
+// shard brings the deletions of the table to one shard, and reports what is purged.
 func (p *purger) shard(ctx context.Context, r *replica, deleted []*ebbv1.Namespace) {
 	purged := &ebbv1.NamespacesPurged{Shard: r.group}
 	for _, ns := range deleted {
@@ -205,11 +205,11 @@ func (p *purger) due(one purgedShard) bool {
 	return !reported || time.Since(at) >= purgeReportEvery
 }
 
-// purgeTarget is a shard that this node leads, as far as it is purged.
+// purgeTarget is what a purge needs of a shard that this node leads.
 type purgeTarget interface {
 	// deletion returns what the shard knows of the deletion of a namespace.
 	deletion(namespace string) shard.Deletion
-	// holed says whether pages can be given back by further entries.
+	// holed reports whether further entries can free pages.
 	holed() bool
 	// define brings the definition of a namespace into the log.
 	define(ctx context.Context, namespace string) error
@@ -223,9 +223,9 @@ type purgedReplica struct{ *replica }
 func (r purgedReplica) deletion(namespace string) shard.Deletion { return r.state.deletion(namespace) }
 func (r purgedReplica) holed() bool                              { return r.state.holed() }
 
-// namespace tells a shard that a namespace is deleted, and purges it if it is to be. It reports whether the shard holds
-// nothing of it. A purge that ctx ends is continued by the next call where it was: in a shard of many keys, one that
-// began again each time would never come to the last of them.
+// namespace makes a shard learn that a namespace is deleted, and purges it if its grace time is over. It reports
+// whether the shard holds nothing of it. If ctx ends a purge, the next call continues where it was. In a shard of many
+// keys, a purge that began again each time would never end.
 func (p *purger) namespace(
 	ctx context.Context, group uint32, r purgeTarget, ns *ebbv1.Namespace,
 ) (done bool, err error) {
@@ -254,7 +254,7 @@ func (p *purger) namespace(
 	}
 	for i := 0; i < purgeGatherMax && r.holed(); i++ {
 		if _, err := r.proposeCommand(ctx, purgeCommand(ns, purgeEnded)); err != nil {
-			return false, err // all is purged: the next look reports it, and later writes give pages back
+			return false, err // all is purged: the next look reports it, and later writes free pages
 		}
 		entries++
 	}
@@ -263,7 +263,7 @@ func (p *purger) namespace(
 	return true, nil
 }
 
-// place returns at which place a purge continues; 0 if it begins.
+// place returns the place at which a purge continues; 0 if it begins.
 func (p *purger) place(of purgedShard) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,15 +300,15 @@ func (r *replica) proposeCommand(ctx context.Context, command *ebbv1.Command) (*
 	return result, nil
 }
 
-// medianUS is the time of day by the median clock of those who vote in the control group, in microseconds since 1970.
-// It is not known while too few clocks are.
+// medianUS returns the time of day by the median clock of the control group's voters, in microseconds since 1970. It is
+// not known while too few clocks are known.
 func (c *control) medianUS(keeper *timekeeper) (us int64, known bool) {
 	_, voters := c.voters()
 	return keeper.median(c.node, voters)
 }
 
-// timeOfDeletion is the time by which a namespace is deleted, and restored: the median of the clocks, which ends its
-// grace time too. A leader whose own clock is an hour behind would take an hour of it away.
+// timeOfDeletion returns the time at which a namespace is deleted or restored: the median of the clocks, which ends its
+// grace time too. A leader whose own clock is an hour behind would shorten the grace time by an hour.
 func (c *control) timeOfDeletion(ctx context.Context, keeper *timekeeper) (us int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockWait)
 	defer cancel()
@@ -327,7 +327,7 @@ func (n *Node) beginPurges(ctx context.Context) {
 	}
 	now, known := c.medianUS(n.keeper)
 	if !known {
-		return // a clock that is ahead would end grace times before their end
+		return // a clock that is ahead would end grace times too early
 	}
 	for _, ns := range c.state.control.Table().DeletedNamespaces() {
 		if ns.GetDeletion().GetPurging() || ns.GetDeletion().GetPurgeUs() > now {
@@ -342,7 +342,7 @@ func (n *Node) beginPurges(ctx context.Context) {
 	}
 }
 
-// reportPurged tells the control leader what a shard has purged.
+// reportPurged reports to the control leader what a shard has purged.
 func (n *Node) reportPurged(ctx context.Context, purged *ebbv1.NamespacesPurged) error {
 	_, err := n.manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Purged{Purged: purged}})
 	return err

@@ -38,7 +38,7 @@ type repeats struct {
 
 type repeat struct {
 	at       time.Time     // when it was logged
-	last     time.Time     // when it came last
+	last     time.Time     // when it occurred last
 	interval time.Duration // after at
 	skipped  int
 }
@@ -88,8 +88,8 @@ func (l *raftLogger) Log(level hclog.Level, message string, args ...any) {
 	l.out.Warn("raft: "+message, args...)
 }
 
-// unborn reports whether a vote was asked of a node that does not have its replica yet, as in every first start. If the
-// node stays without the replica, the lag of its shards shows that.
+// unborn reports whether a vote request failed because the node does not have its replica yet, as in every first start.
+// If the node stays without the replica, the lag of its shards shows that.
 func unborn(message string, args []any) bool {
 	if message != "failed to make requestVote RPC" {
 		return false

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// readyLagMax is how many committed entries a ready node may have to apply, a group.
+	// readyLagMax is how many committed entries of a group a ready node may still have to apply.
 	readyLagMax = 4096
-	// companyMax is how long a node that came back waits for others that are away.
+	// companyMax is how long a restarted node waits for other nodes that are away.
 	companyMax = time.Minute
-	// shareMax is how long a node without shards waits to be given some, of the time in which it can be.
+	// shareMax is how long a node without shards waits until it gets some, counted while it could get them.
 	shareMax = 10 * time.Second
 )
 
-// continuousUptime is how long without a break the cluster could have given the node shards. A node that was stopped,
-// or had no news of the table, may have a share by now that it does not know.
+// continuousUptime is how long, without a break, the cluster could have given the node shards. A node that was stopped,
+// or did not get new tables, may have been given shards that it does not know of.
 type continuousUptime struct {
 	awake awake
 	lasts atomic.Int64 // nanoseconds
 }
 
-// look is called every watchEvery, by one goroutine. there says whether the node serves and hears of a leader of the
+// look is called every watchEvery, by one goroutine. there reports whether the node serves and knows a leader of the
 // control group.
 func (a *continuousUptime) look(there bool) {
 	if ran := a.awake.step(); there && ran < stoodAfter {
@@ -37,8 +37,8 @@ func (a *continuousUptime) look(there bool) {
 	}
 }
 
-// startup says what this node still does by itself before it can take part; nil
-// when that is done. Other nodes have no part in it.
+// startup returns what this node still has to do by itself before it can take part; nil when that is done. It does not
+// depend on other nodes.
 func (n *Node) startup() error {
 	switch name, detail := n.phase.now(); name {
 	case phaseStarting, phaseRestoring:
@@ -52,8 +52,8 @@ func (n *Node) attend() {
 	n.continuousUptime.look(n.phase.hasServed() && n.groups.Load().control.leader() != "")
 }
 
-// Readiness says why this node should get no requests, or no other node be
-// stopped yet; nil when both may be. It is the answer of the readiness probe.
+// Readiness returns why this node should get no requests, or why no other node may be stopped yet; nil if there is no
+// such reason. It is the answer of the readiness probe.
 func (n *Node) Readiness() error {
 	switch name, detail := n.phase.now(); name {
 	case phaseServing:
@@ -81,8 +81,8 @@ func (n *Node) Readiness() error {
 	return nil
 }
 
-// settled says what of its share a node has not got yet that is new, or has lost its disk: as long as that is so,
-// another one with the same shards may not be stopped. What moves later does not make it unready again.
+// settled returns an error until a node that is new, or has lost its disk, has got all of its share. Until then another
+// node with the same shards must not be stopped. Later moves do not make the node unready again.
 func (n *Node) settled() error {
 	table := n.Table()
 	if n.whole.Load() || table.ClusterID() == "" {
@@ -98,7 +98,7 @@ func (n *Node) settled() error {
 	return nil
 }
 
-// ready says why this member does not take its full part in its group.
+// ready returns why this member does not take its full part in its group; nil if it does.
 func (m *member) ready() error {
 	i := m.now.Load()
 	if lacks := m.lacks.Load(); lacks != nil {

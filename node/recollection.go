@@ -17,33 +17,34 @@ import (
 )
 
 const (
-	// recallMax is how long a node that starts waits for what others remember of its replicas. Those that do not answer
-	// by then are asked again and again until they do.
+	// recallMax is how long a starting node waits for what others remember of its replicas. Nodes that do not answer by
+	// then are asked again until they do.
 	recallMax = time.Second
-	// recallEvery is how often it asks them in that time, and how often it looks whether a short replica has all again.
+	// recallEvery is how often it asks them in that time, and how often it checks whether a short replica has
+	// everything again.
 	recallEvery = 100 * time.Millisecond
-	// saveAckedEvery is how often what changed in this node's memory of others is written down. What came later is lost
-	// with the process.
+	// saveAckedEvery is how often changes in what this node remembers of others are saved. Later changes are lost with
+	// the process.
 	saveAckedEvery = 5 * time.Second
 )
 
-// recollection keeps replicas that lack what they acknowledged from voting. A data directory that was put back from an
-// older copy, or a disk that lost what it had synced, leaves a log that is whole and too short:
+// recollection keeps replicas that lack what they acknowledged from voting. A data directory that was restored from an
+// older copy, or a disk that lost what it had synced, leaves a log that is intact and too short:
 //
 //	node                                             the others
 //	asks, before its replicas run          >         remember how far each log reached (package acked)
 //	a replica whose log ends before that is short:
-//	  it writes that down, and takes over the term
+//	  it saves that, and takes over the term
 //	  it neither votes nor asks for votes
 //	  it takes entries and snapshots       <         their leader sends what is missing
 //	its log reaches as far: it votes again
 //
-// This is sound since such a replica promises nothing but what it has: it acknowledges what it has stored, under the
-// newest term that it ever took part in, so that no deposed leader can use it. A leader that was elected without its
-// vote has all that was committed, and when the log reaches as far as it once did by what a leader has sent, it has
-// that as well. So it need not be replaced, as a damaged replica is: what it has is right.
+// This is sound, since such a replica promises only what it has. It acknowledges what it has stored, under the newest
+// term in which it ever took part, so that no deposed leader can use it. A leader that was elected without its vote has
+// everything that was committed. When entries of a leader have brought the replica's log as far as it once was, the
+// replica has that as well. So it need not be replaced, unlike a damaged replica: what it has is right.
 //
-// With two short replicas of three the third one finds no majority: the shard answers nothing, and the nodes say why.
+// If two of three replicas are short, the third finds no majority: the shard answers nothing, and the nodes report why.
 // Only `ebb cluster recover` helps then, or the directories that were replaced.
 type recollection struct {
 	n      *Node
@@ -51,10 +52,10 @@ type recollection struct {
 
 	mu     sync.Mutex // guards what follows
 	marks  map[acked.Replica]acked.Mark
-	silent []string               // nodes that have not been heard since this one started
-	fresh  map[acked.Replica]bool // of marks that rose since replicas were compared with them
-	epoch  uint64                 // the newest that one of them named
-	held   []uint64               // replicas that this node has by that table
+	silent []string               // nodes that have not answered since this one started
+	fresh  map[acked.Replica]bool // marks that rose since replicas were compared with them
+	epoch  uint64                 // the newest epoch of a table that a node reported
+	held   []uint64               // replicas of this node by that table
 
 	news chan struct{} // holds a token when another node has reported something unasked
 }
@@ -94,7 +95,7 @@ func (c *recollection) ask(ctx context.Context) {
 	_ = await(ctx, recallEvery, func() bool { return c.askSilent(ctx) })
 }
 
-// askSilent asks those that have not answered yet, and reports whether all have.
+// askSilent asks the nodes that have not answered yet, and reports whether all have.
 func (c *recollection) askSilent(ctx context.Context) bool {
 	c.mu.Lock()
 	silent := slices.Clone(c.silent)
@@ -120,7 +121,7 @@ func (c *recollection) askSilent(ctx context.Context) bool {
 	return len(c.silent) == 0
 }
 
-// note takes what another node remembers of replicas here.
+// note stores what another node remembers of replicas here.
 func (c *recollection) note(all []*ebbv1.Acknowledged) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +136,7 @@ func (c *recollection) note(all []*ebbv1.Acknowledged) {
 	}
 }
 
-// askNode asks one node. A build that does not know the question remembers nothing.
+// askNode asks one node. A build that does not know the request remembers nothing, and counts as answered.
 func (c *recollection) askNode(ctx context.Context, node string) (resp *ebbv1.AcknowledgedResponse, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, recallMax)
 	defer cancel()
@@ -160,12 +161,12 @@ func (c *recollection) askNode(ctx context.Context, node string) (resp *ebbv1.Ac
 	return resp, true
 }
 
-// neverReached is what a replica lacks that is to be dropped.
+// neverReached is what a replica lacks that is to be dropped: no log reaches that position.
 var neverReached = acked.Position{Term: math.MaxUint64}
 
-// givenUp reports whether another node has a newer table, by which a replica of a shard is not this node's. An operator
-// may have recovered its shard from another one since: with others that come back, too, it would have a majority of its
-// own.
+// givenUp reports whether another node has a newer table by which a replica of a shard is not this node's. An operator
+// may have recovered the shard from another replica since. With others that return too, this replica could form a
+// majority of its own.
 func (c *recollection) givenUp(group uint32, t replicaRecord) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,14 +174,14 @@ func (c *recollection) givenUp(group uint32, t replicaRecord) bool {
 		!slices.Contains(c.held, t.ID)
 }
 
-// mark returns what a replica acknowledged, as far as others have said.
+// mark returns what a replica acknowledged, as far as others have reported it.
 func (c *recollection) mark(group uint32, replica uint64) acked.Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.marks[acked.Replica{Group: group, ID: replica}]
 }
 
-// compare looks which replicas are short, before they run.
+// compare finds the short replicas, before they run.
 func (c *recollection) compare(members []*member) error {
 	for _, m := range members {
 		if _, err := c.judge(m); err != nil {
@@ -190,8 +191,8 @@ func (c *recollection) compare(members []*member) error {
 	return nil
 }
 
-// judge makes a replica that does not run abstain if it is short, and reports whether it is. One that cannot be read is
-// left to what starts it.
+// judge makes a replica that does not run abstain if it is short, and reports whether it is. A replica whose log cannot
+// be read is left to the code that starts it.
 func (c *recollection) judge(m *member) (short bool, err error) {
 	mark := c.mark(m.group, m.replica)
 	if before := m.lacks.Load(); before != nil {
@@ -201,7 +202,7 @@ func (c *recollection) judge(m *member) (short bool, err error) {
 		c.n.logger.Warn("a replica is not this node's any more, as others say: it does not vote",
 			"shard", m.group, "replica", m.replica)
 		mark.Position = neverReached
-		m.lacks.Store(&mark) // not written down: the table has it dropped
+		m.lacks.Store(&mark) // not saved: the newer table drops it
 		return true, nil
 	}
 	end, err := m.end()
@@ -221,8 +222,8 @@ func (c *recollection) judge(m *member) (short bool, err error) {
 	return true, c.n.dir.lacks(m.group, m.replica, &mark)
 }
 
-// expect prepares an empty replica that is made because the table has it. One that acknowledged anything is not new:
-// the directory is older than it.
+// expect prepares an empty replica that is made because the table lists it. If the replica acknowledged anything, it is
+// not new: the data directory is older than the replica.
 func (c *recollection) expect(group uint32, t *replicaRecord) error {
 	mark := c.mark(group, t.ID)
 	if mark == (acked.Mark{}) {
@@ -234,7 +235,7 @@ func (c *recollection) expect(group uint32, t *replicaRecord) error {
 	return enterTerm(c.n.log.Group(group), mark.Ballot, true)
 }
 
-// look lets replicas vote whose logs reach as far as they once did.
+// look lets replicas vote again whose logs reach as far as they once did.
 func (c *recollection) look() {
 	for _, m := range c.n.groups.Load().members {
 		lacks := m.lacks.Load()
@@ -254,7 +255,7 @@ func (c *recollection) look() {
 	}
 }
 
-// run asks nodes that did not answer when this one started, and hears those that started later.
+// run asks nodes that did not answer when this one started, and handles reports of nodes that started later.
 func (c *recollection) run(ctx context.Context) {
 	ticker := time.NewTicker(recallMax)
 	defer ticker.Stop()
@@ -277,8 +278,8 @@ func (c *recollection) run(ctx context.Context) {
 	}
 }
 
-// judgeLate compares replicas that run with what was said since. That may come too late: a replica that is short by it
-// has voted perhaps.
+// judgeLate compares running replicas with later reports. That may come too late: a replica that turns out to be short
+// may have voted already.
 func (c *recollection) judgeLate() {
 	c.mu.Lock()
 	fresh := c.fresh
@@ -299,7 +300,8 @@ func (c *recollection) judgeLate() {
 	}
 }
 
-// Acknowledged answers a node that starts.
+// Acknowledged answers a node that starts: it returns what this node remembers of the other's replicas, and stores what
+// the other remembers of this node's. It returns WRONG_CLUSTER to a node of another cluster.
 func (v clusterView) Acknowledged(
 	_ context.Context, req *ebbv1.AcknowledgedRequest,
 ) (*ebbv1.AcknowledgedResponse, error) {
@@ -355,7 +357,8 @@ func (m *member) end() (end acked.Position, err error) {
 	return end, nil
 }
 
-// enter takes a member that does not run to a term that it took part in. It does not vote there: it may have done so.
+// enter moves a member that does not run to a term in which it took part. It does not vote in that term, since it may
+// have voted already.
 func (m *member) enter(term uint64, short bool) error { return enterTerm(m.wal, term, short) }
 
 func enterTerm(store raft.StableStore, term uint64, short bool) error {
@@ -408,12 +411,12 @@ func (g *groups) short() (count int) {
 	return count
 }
 
-// errShort says that a replica does not vote, and why.
+// errShort returns the error for a replica that does not vote.
 func (m *member) errShort(lacks acked.Mark) *proto.Error {
 	if lacks.Position == neverReached {
 		return proto.ErrNoLeader.Errorf("node %s: the replica of group %d is not its any more", m.node, m.group)
 	}
-	end, _ := m.end() // what cannot be read counts as nothing
+	end, _ := m.end() // a log that cannot be read does not count
 	return proto.ErrNoLeader.Errorf("node %s: the replica of group %d has entries up to %d, and acknowledged %d: "+
 		"it does not vote until others have brought them", m.node, m.group, end.Index, lacks.Index).
 		WithHint("start the other nodes of the group; or restore the data directory that this node had")

@@ -15,17 +15,18 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// A shard whose majority is lost for good continues with one replica, when an operator says so:
+// A shard whose majority is lost for good continues with one replica, when an operator asks for it:
 //
-//	control leader     sees that no majority is there, and says what may be lost
-//	control group      marks the others as lost, and the one as all that is left (Control.recoverShard)
-//	the one's node     ends its Raft, makes it the only member, and starts it (recoverHere)
+//	control leader     checks that there is no majority, and reports what may be lost
+//	control group      marks the others as lost, and the chosen one as all that is left (Control.recoverShard)
+//	its node           ends its Raft, makes it the only member, and starts it (recoverHere)
 //	                   it elects itself, commits all that its log has, and gets new replicas as after a lost disk
 //
-// The table comes first: the leader would take the others back in otherwise. A crash anywhere continues, since the node
-// acts by the table.
+// The table is changed first: otherwise the leader would add the others again. After a crash at any point the recovery
+// continues, since the node acts by the table.
 
-// recoverShard looks whether a shard can be recovered, and what is lost by that. It has that done, unless in a dry run.
+// recoverShard checks whether a shard can be recovered, and what that loses. It recovers the shard, unless in a dry
+// run.
 func (n *Node) recoverShard(
 	ctx context.Context, c *control, req *ebbv1.ChangeClusterRequest,
 ) (*ebbv1.ChangeClusterResponse, error) {
@@ -79,9 +80,9 @@ func (n *Node) recoverShard(
 	return resp, nil
 }
 
-// recoverControl is recoverShard for the control group. No table says anything about that while it has no majority, so
-// the node itself sees to it. The others keep their replicas, which their leader brings in line: none may have applied
-// what this one lacks.
+// recoverControl is recoverShard for the control group. That group cannot change its table without a majority, so the
+// node itself does the work. The others keep their replicas, which their leader brings in line: none of them may have
+// applied an entry that this one lacks.
 func (n *Node) recoverControl(
 	ctx context.Context, req *ebbv1.ChangeClusterRequest,
 ) (*ebbv1.ChangeClusterResponse, error) {
@@ -136,7 +137,7 @@ func (n *Node) recoverControl(
 	return resp, err
 }
 
-// recoverable refuses to recover a shard that has a leader, or enough voters for one.
+// recoverable returns an error if a shard has a leader, or enough voters to elect one.
 func recoverable(shard uint32, replicas []*ebbv1.ReplicaRecord, of map[string]*ebbv1.ReplicaStatus) error {
 	voters, sound := 0, 0
 	for _, r := range replicas {
@@ -160,7 +161,7 @@ func recoverable(shard uint32, replicas []*ebbv1.ReplicaRecord, of map[string]*e
 	return nil
 }
 
-// lostBy says what others are known to have had of a shard that one replica of it has not.
+// lostBy returns, as texts, which acknowledged entries of a shard one replica is known to lack.
 func (n *Node) lostBy(
 	ctx context.Context, table *cluster.Table, shard uint32, keeps *ebbv1.ReplicaStatus,
 ) (lost []string) {
@@ -232,8 +233,8 @@ func (n *Node) recoverHere(table *cluster.Table, shard uint32, have replicaRecor
 	return err
 }
 
-// becomeAll makes a member that does not run the only one of its group. The configuration is an entry of a term in
-// which nothing else was, so that no other log has another entry in its place. Whatever the log has before it is
+// becomeAll makes a member that does not run the only member of its group. The configuration is an entry of a term that
+// has no other entry, so that no other log has another entry in its place. All entries before it in the log are
 // committed with it.
 func (m *member) becomeAll() error {
 	end, err := m.end()

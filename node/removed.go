@@ -8,8 +8,8 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-// Removed is why a node cannot go on that is no member of its cluster any more, or whose disk was given up as lost:
-// with this data directory it cannot go on however often it is started.
+// Removed is the error of a node that is no longer a member of its cluster, or whose disk was given up as lost. With
+// this data directory it cannot continue, however often it is started.
 type Removed struct{ Err *proto.Error }
 
 func (r Removed) Error() string { return r.Err.Error() }
@@ -17,8 +17,8 @@ func (r Removed) Error() string { return r.Err.Error() }
 // Unwrap returns the coded error.
 func (r Removed) Unwrap() error { return r.Err }
 
-// Idle answers the probes of a node that cannot go on, as a process that lives and is not ready, until ctx ends. It is
-// for places where whatever ends is started again.
+// Idle answers the probes of a node that cannot continue, as a process that is alive and not ready, until ctx ends. It
+// is for environments that restart every process that ends. why is the error that the probes report.
 func Idle(ctx context.Context, given Config, why error) error {
 	cfg := given.withDefaults()
 	store, err := cfg.TLS.open(cfg.Clock.Now, cfg.Logger)

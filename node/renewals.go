@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// renewals sees to it that this node learns of the newest event of a namespace once for each change of its settings,
-// before it brings that to its shards; and again, if not all shards said so.
+// renewals refreshes a namespace's event clock on this node once for each change of its settings, before the node
+// brings them to its shards. It does so again if not all shards answered.
 type renewals struct {
 	mu   sync.Mutex // guards last
 	last map[string]*renewal
 }
 
-// renewal is one for the settings of a version.
+// renewal is the refresh for one version of the settings.
 type renewal struct {
 	version uint64
-	done    chan struct{} // closed when the clock is known, or was not to be learnt
+	done    chan struct{} // closed when the clock is known, or could not be learnt
 	again   time.Time     // when to try again; zero: it is known. Set before done is closed
 }
 
-// renewAgain is the time between a try that failed and the next one. Callers until then proceed with what is known.
+// renewAgain is the time between a failed attempt and the next one. Until then callers proceed with what is known.
 const renewAgain = 2 * time.Second
 
-// over reports whether a try has failed, and the next one is due.
+// over reports whether the attempt has failed, and the next one is due.
 func (r *renewal) over() bool {
 	select {
 	case <-r.done:
@@ -33,8 +33,8 @@ func (r *renewal) over() bool {
 	}
 }
 
-// once calls renew, unless it was called for this version or a later one: then it waits until that has returned. renew
-// reports whether it need not be called again.
+// once calls renew, unless it was called for this version or a later one: then it waits until that call has returned.
+// renew reports whether it need not be called again.
 func (r *renewals) once(ctx context.Context, namespace string, version uint64, renew func() bool) {
 	r.mu.Lock()
 	was := r.last[namespace]

@@ -20,30 +20,31 @@ import (
 )
 
 const (
-	// ceding is how long a replica that is to be repaired, and leads, waits for another to do so.
+	// ceding is how long a replica that leads and is to be repaired waits until another one leads.
 	ceding = 5 * time.Second
 	// repairRetry is how long a replica waits before it tries again to repair itself.
 	repairRetry = time.Second
-	// recordedMax is how many bytes of entries may come while a replica fetches a state: with more it tries again.
+	// recordedMax is how many bytes of entries may come while a replica fetches a state: above that it tries again.
 	recordedMax = 256 << 20
 	// quarantineDir holds copies of states that differed, the last one of each shard.
 	quarantineDir = "quarantine"
 )
 
-// Audited says what this node's replica of a shard found at an audit.
+// Audited returns what this node's replica of a shard found at an audit: its checksum, or that there is none.
 func (b *backend) Audited(_ context.Context, req *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
 	r, err := b.replica(req.GetShard())
 	if err != nil {
 		return nil, err
 	}
 	if req.GetFormat() != shard.AuditFormat {
-		return &ebbv1.AuditedResponse{Absent: true}, nil // what another build computes says nothing of damage
+		return &ebbv1.AuditedResponse{Absent: true}, nil // a checksum of another build does not show damage
 	}
 	sum, known, absent := b.audits.at(shard.ID(req.GetShard()), req.GetIndex(), r.state.index())
 	return &ebbv1.AuditedResponse{Known: known, Checksum: sum, Absent: absent}, nil
 }
 
-// Repair begins to repair a replica, unless that is under way. It answers nothing from now on, also after a crash.
+// Repair begins to repair a replica, unless that is under way. From now on, also after a crash, the replica answers
+// nothing until it is repaired.
 func (b *backend) Repair(_ context.Context, req *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error) {
 	r, err := b.replica(req.GetShard())
 	if err != nil {
@@ -57,8 +58,8 @@ func (b *backend) Repair(_ context.Context, req *ebbv1.RepairRequest) (*ebbv1.Re
 	return &ebbv1.RepairResponse{}, marked
 }
 
-// unsound says that a replica is in quarantine; nil if it is not. A leader that is hands over, so that another try is
-// worth it.
+// unsound returns an error if a replica is in quarantine. A leader in quarantine hands over, so that the caller may try
+// again.
 func (r *replica) unsound() *proto.Error {
 	if !r.quarantined.Load() {
 		return nil
@@ -70,15 +71,15 @@ func (r *replica) unsound() *proto.Error {
 	return proto.ErrTooStale.Errorf(says, r.group, r.node).WithHint("ask another node").WithShard(r.group)
 }
 
-// repairer gives replicas that differ from the majority of their shard the leader's state. Raft's own log and votes
-// are sound and stay: what is wrong is what the replica made of the log.
+// repairer gives replicas that differ from the majority of their shard the leader's state. Raft's own log and votes are
+// sound and stay: only the state that the replica made from the log is wrong.
 type repairer struct {
 	dir    string // of copies for inspection
 	fs     fs.FS
 	fetch  func(ctx context.Context, node string, id uint32, into io.Writer) (*ebbv1.SnapshotSummary, error)
 	others func(r *replica) // hands a shard over to a node that is fit to lead it
 	lead   func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error)
-	sound  func(r *replica) error // writes down that a replica is repaired
+	sound  func(r *replica) error // records that a replica is repaired
 	fail   *fail.Points
 	count  *auditMetrics
 }
@@ -138,7 +139,7 @@ func (p *repairer) repair(ctx context.Context, t repair) {
 	}
 }
 
-// keep writes what the replica has to a file.
+// keep writes the state of the replica to a file.
 func (p *repairer) keep(r *replica) error {
 	view := r.state.freeze()
 	defer view.Release()
@@ -153,12 +154,12 @@ func (p *repairer) keep(r *replica) error {
 	return errors.Join(err, f.Close())
 }
 
-// once takes the leader's state, and returns the entry that it includes.
+// once replaces the state by the leader's, and returns the last entry that it includes.
 func (p *repairer) once(ctx context.Context, r *replica) (index uint64, err error) {
 	if r.leader() == r.node {
 		p.others(r)
 	}
-	// at once when another leads: it may hand the shard back soon
+	// Continue as soon as another replica leads: it may hand the shard back soon.
 	eventually(ceding, func() bool { return ctx.Err() != nil || r.leader() != "" && r.leader() != r.node })
 	leader := r.leader()
 	if leader == "" || leader == r.node {
@@ -176,15 +177,16 @@ func (p *repairer) once(ctx context.Context, r *replica) (index uint64, err erro
 	if index, err = r.state.replace(state); err != nil {
 		return 0, err
 	}
-	// A restart would make the old state again of what is on disk: it must not go on from there.
+	// A restart would rebuild the old state from what is on disk: it must not start from there.
 	if err := await(ctx, auditPoll, func() bool { return r.state.index() >= index || r.over() }); err != nil {
 		return 0, err
 	}
 	return index, p.persist(ctx, r, leader)
 }
 
-// persist writes a snapshot of the state that was taken over. Raft refuses one of a replica to which nothing was
-// applied since it started: then the leader is asked, by a reading that claims to have nothing, for an entry more.
+// persist writes a snapshot of the new state. Raft refuses a snapshot if nothing was applied to the replica since it
+// started. Then persist makes the leader propose one more entry, by a read index request that claims to have applied
+// nothing.
 func (p *repairer) persist(ctx context.Context, r *replica, leader string) error {
 	for {
 		i := r.now.Load()
@@ -203,7 +205,7 @@ func (p *repairer) persist(ctx context.Context, r *replica, leader string) error
 	}
 }
 
-// read restores a state from what the leader sends.
+// read restores a state from the snapshot that the leader sends.
 func (p *repairer) read(ctx context.Context, r *replica, leader string) (*shard.State, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -240,7 +242,7 @@ func (m *shardMachine) record(on bool) {
 	m.recording, m.recorded, m.recordedBytes, m.recordedFrom, m.unrecorded = on, nil, 0, m.state.Applied(), nil
 }
 
-// note keeps an entry, if it is recorded. m.mu is held.
+// note keeps an entry, while entries are recorded. m.mu is held.
 func (m *shardMachine) note(e *raft.Log) {
 	if m.recording {
 		m.recorded = append(m.recorded, e)
@@ -251,11 +253,11 @@ func (m *shardMachine) note(e *raft.Log) {
 	}
 }
 
-// unrecord ends the record before its time. m.mu is held.
+// unrecord ends the recording early. m.mu is held.
 func (m *shardMachine) unrecord(why error) { m.recording, m.recorded, m.unrecorded = false, nil, why }
 
-// replace puts another state in the place of the present one, and applies to it what was recorded. It returns the last
-// entry in it.
+// replace makes state the current one, after it has applied the recorded entries to it. It returns the last entry that
+// the state includes.
 func (m *shardMachine) replace(state *shard.State) (index uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,7 +268,7 @@ func (m *shardMachine) replace(state *shard.State) (index uint64, err error) {
 		return 0, proto.ErrTooStale.Errorf("shard %d: what was fetched ends at entry %d, and this replica was at %d already", m.id, state.Applied(), m.recordedFrom)
 	}
 	for _, e := range m.recorded {
-		state.Apply(e.Index, e.Data, nil) // what it has, it passes over
+		state.Apply(e.Index, e.Data, nil) // it skips what it has
 		if restored := state.Successor(); restored != nil {
 			state = restored
 		}

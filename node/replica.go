@@ -13,8 +13,8 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// replica is this node's part of one shard: a member of its Raft group, the
-// state that the log makes, the proposer before it and the barrier for reads.
+// replica is this node's replica of one shard: a member of its Raft group, the state machine that applies the log, the
+// proposer of writes, and the read barrier.
 type replica struct {
 	*member
 	state    *shardMachine
@@ -23,19 +23,19 @@ type replica struct {
 
 	keeper     *timekeeper
 	namespaces *namespaceCache
-	skewed     func(*replica) // told when the clock keeps this leader from serving; must not wait
+	skewed     func(*replica) // called when the clock keeps this leader from serving; must not wait
 	// onNamespaceRejected is called when the shard refuses a version of a namespace. It must not wait either.
 	onNamespaceRejected func(*replica, *ebbv1.Namespace, *ebbv1.Error)
-	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
+	// knownClock returns the newest event clock of a namespace that this node knows; nil if it knows none.
 	knownClock func(namespace string) *ebbv1.EventClock
 
-	transferring atomic.Bool // leadership is changing hands
-	caughtUp     atomic.Bool // it has applied what its log had when it started
-	quarantined  atomic.Bool // its state differs from the majority's, and it answers nothing until that is repaired
+	transferring atomic.Bool // a transfer of leadership is under way
+	caughtUp     atomic.Bool // it has applied all entries that its log had when it started
+	quarantined  atomic.Bool // its state differs from the majority's: it answers nothing until that is repaired
 	wg           sync.WaitGroup
 }
 
-// replicaConfig is what a replica is made of besides its memberConfig.
+// replicaConfig is what newReplica needs in addition to a memberConfig.
 type replicaConfig struct {
 	keeper     *timekeeper
 	namespaces *namespaceCache
@@ -45,11 +45,11 @@ type replicaConfig struct {
 	limits     Limits
 
 	onNamespaceRejected func(*replica, *ebbv1.Namespace, *ebbv1.Error)
-	// knownClock returns what the node has last heard of the event clock of a namespace; nil for nothing.
+	// knownClock returns the newest event clock of a namespace that this node knows; nil if it knows none.
 	knownClock func(namespace string) *ebbv1.EventClock
 }
 
-// newReplica assembles a replica. It fills in the machine and the callback led of its memberConfig.
+// newReplica assembles a replica. It sets the machine, led and unsound of its memberConfig.
 func newReplica(s memberConfig, state *shardMachine, c replicaConfig) *replica {
 	r := &replica{
 		state: state, keeper: c.keeper, namespaces: c.namespaces, skewed: c.skewed, onNamespaceRejected: c.onNamespaceRejected, knownClock: c.knownClock,
@@ -62,12 +62,11 @@ func newReplica(s memberConfig, state *shardMachine, c replicaConfig) *replica {
 	return r
 }
 
-// stopMax is how long what is on its way has to get its answer.
+// stopMax is how long a stopping replica waits for its entries in flight.
 const stopMax = time.Second
 
-// stop ends the replica: what waits is refused, what is on its way gets its
-// answer, then Raft stops. A leader steps down first, so that nothing waits for
-// a majority that may not exist.
+// stop ends the replica: it refuses commands that wait, lets entries in flight finish, and then stops Raft. A leader
+// steps down first, so that nothing waits for a majority that may not exist.
 func (r *replica) stop() {
 	r.barrier.close()
 	r.proposer.close()
@@ -78,9 +77,8 @@ func (r *replica) stop() {
 	r.wg.Wait()
 }
 
-// lead begins a term of leadership with a tick: Raft's own first entry does not
-// reach the state machine, so that only the tick shows how far it is. A second
-// one tells the followers that the first is committed.
+// lead begins a term of leadership with a tick. Raft's own first entry does not reach the state machine, so only the
+// tick shows how far the log is committed. A second tick tells the followers that the first is committed.
 func (r *replica) lead(uint64) {
 	r.wg.Go(func() {
 		if r.proposer.tick().Error() == nil {
@@ -120,8 +118,8 @@ func (r *replica) version(name string) uint64 { return r.state.version(name) }
 // eventClock implements proposals.
 func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefined bool) *ebbv1.EventClock {
 	known := r.knownClock(ns.GetName())
-	// The definition sets the clock: what it had come to before would have the shard fade by that first, and remove
-	// keys that are there by the clock that is set.
+	// The definition itself sets the clock. If the earlier clock came first, the shard would decay its counts up to
+	// that time. It would then remove keys that still exist under the new clock.
 	if known.GetEpoch() < ns.GetClockSetting().GetEpoch() {
 		return nil
 	}
@@ -133,9 +131,9 @@ func (r *replica) eventClock(ns *ebbv1.Namespace, told *ebbv1.EventClock, redefi
 	if !proto.Later(known, &ebbv1.EventClock{Epoch: epoch, NowUs: now}) {
 		return nil
 	}
-	// Under linear decay a late event counts for less than one in time: shards follow only as far as max_jump asks for,
-	// and where there is none, not at all.
-	// With other settings they follow all the way: these are to hold from the namespace's time on.
+	// Under linear decay a late event counts for less than an event in time. So shards follow only as far as max_jump
+	// needs, and not at all without one. When settings change they follow all the way, since the new settings apply
+	// from the namespace's time on.
 	most := proto.MaxJumpUS(ns)
 	if lag := known.GetNowUs() - now; !redefined && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR && (most == 0 || lag < most/2) {
 		return nil
@@ -148,8 +146,8 @@ func (r *replica) behaviour() (has, wants uint32) {
 	return r.state.behaviour.Load(), shard.BehaviourOf(r.namespaces.table().Version())
 }
 
-// restorable refuses the beginning of a snapshot that is newer than the storage version in force. Replicas of an
-// older build could not read it, and an upgraded cluster raises its version within some seconds.
+// restorable refuses the beginning of a snapshot that needs a newer behaviour version than the one in force. Replicas
+// of an older build could not read it. An upgraded cluster raises its version within some seconds.
 func (r *replica) restorable(command []byte) *proto.Error {
 	has, wants := r.behaviour()
 	if needs := shard.RestoredBehaviour(command); needs > max(has, wants, 1) {
@@ -194,8 +192,7 @@ var (
 	_ ledGroup  = (*replica)(nil)
 )
 
-// inTerm reports whether this replica is in exactly this term: its answer to
-// another node's read barrier.
+// inTerm reports whether this replica is in exactly this term. It answers another node's read barrier.
 func (m *member) inTerm(replica, term uint64) bool {
 	i := m.now.Load()
 	return i != nil && m.replica == replica && i.raft.State() != raft.Shutdown && i.raft.CurrentTerm() == term

@@ -109,15 +109,15 @@ func (r *replicaReconciler) reconcile(table *cluster.Table, shard uint32, have r
 		}
 		have = replicaRecord{}
 	}
-	// Ids only grow. An id below that of this disk's replica of the control group belonged to the disk before it. Made
-	// again here, empty, that replica would vote a second time.
+	// Ids only grow. An id below the one of this disk's replica of the control group belonged to the disk before it. An
+	// empty replica with that id would vote a second time.
 	if have.ID == 0 && wanted != 0 && wanted >= r.n.dir.identity().Replicas[cluster.ControlShard].ID {
 		return r.n.make(shard, replicaRecord{ID: wanted, Epoch: table.Epoch()})
 	}
 	return nil
 }
 
-// make makes an empty replica, which waits for its group's leader to bring it the data.
+// make makes an empty replica, which waits until its group's leader sends it the data.
 func (n *Node) make(shard uint32, record replicaRecord) error {
 	if err := n.prepare(shard); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (n *Node) make(shard uint32, record replicaRecord) error {
 	return nil
 }
 
-// drop ends a replica that the table does not have any more, and deletes its data.
+// drop ends a replica that the table no longer lists, and deletes its data.
 func (n *Node) drop(shard uint32, replica uint64) error {
 	g := n.groups.Load()
 	r := g.byShard[shard]
@@ -170,8 +170,8 @@ func (n *Node) serveGroups(g *groups) {
 	n.backend.replicas.Store(&g.byShard)
 }
 
-// prepare makes room for an empty replica: nothing is left of an earlier one, and it has a term, by which it
-// can be told from one that lost its log.
+// prepare makes room for an empty replica: it deletes what is left of an earlier one, and stores a term. The term
+// distinguishes the replica from one that lost its log.
 func (n *Node) prepare(group uint32) error {
 	if err := n.wipe(group); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (n *Node) wipe(group uint32) error {
 	return nil
 }
 
-// clear deletes what is left of replicas that this node has not, since it stopped before it could.
+// clear deletes what is left of replicas that this node no longer has, since it stopped before it could delete that.
 func (n *Node) clear(has map[uint32]replicaRecord) error {
 	for _, group := range n.log.GroupIDs() {
 		if _, ok := has[group]; ok {
@@ -218,7 +218,7 @@ func (n *Node) sound(node string, shard uint32) bool {
 	return r != nil && !r.GetQuarantined()
 }
 
-// replicaOn returns how a node's replica of a group is; nil if it has none, or does not answer.
+// replicaOn returns the status of a node's replica of a group; nil if it has none, or does not answer.
 func (n *Node) replicaOn(ctx context.Context, node string, group uint32) *ebbv1.ReplicaStatus {
 	return replicaOf(n.statusOn(ctx, node), group)
 }
@@ -232,7 +232,7 @@ func replicaOf(status *ebbv1.NodeStatus, group uint32) *ebbv1.ReplicaStatus {
 	return nil
 }
 
-// statusOn returns how a node is; nil if it does not answer.
+// statusOn returns the status of a node; nil if it does not answer.
 func (n *Node) statusOn(ctx context.Context, node string) *ebbv1.NodeStatus {
 	if node == n.cfg.Name {
 		return n.Status()

@@ -34,20 +34,20 @@ type verifiable interface {
 	Verify(wait func(bytes int) error) error
 }
 
-// scrubber reads what lies on this node's disk again, slowly, so that damage is found while there are others, and the
-// state in memory, to replace it.
+// scrubber reads the snapshots and the log on this node's disk again, slowly. So damage is found while others, and the
+// state in memory, can replace what is damaged.
 type scrubber struct {
 	every   time.Duration
 	log     *wal.Log
 	members func() []*member
-	unsound func(segment uint32) // told of the newest segment of the log that is damaged
+	unsound func(segment uint32) // called with the newest segment of the log that is damaged
 	count   *scrubMetrics
 	logger  *slog.Logger
 	limiter *rate.Limiter
 }
 
-// run reads everything once in a while until ctx ends. It has been read when the node started, so it begins with the
-// pause.
+// run reads everything at the interval every until ctx ends. It begins with the pause, since the node has read
+// everything when it started.
 func (s *scrubber) run(ctx context.Context) {
 	for {
 		select {
@@ -103,7 +103,7 @@ func (s *scrubber) waitFor(ctx context.Context, m *member, bytes int) error {
 	return s.wait(ctx, bytes)
 }
 
-// wait returns when so many bytes may be read.
+// wait returns when so many bytes more may be read.
 func (s *scrubber) wait(ctx context.Context, bytes int) error {
 	for left := bytes; left > 0; left -= scrubBurst {
 		if err := s.limiter.WaitN(ctx, min(left, scrubBurst)); err != nil {
@@ -114,8 +114,8 @@ func (s *scrubber) wait(ctx context.Context, bytes int) error {
 	return nil
 }
 
-// stir has an entry committed in a group that changes nothing: Raft takes no snapshot of what was not applied to since
-// it started. The control group of a node that follows it waits for the next change.
+// stir commits an entry in a group that changes nothing: Raft takes no snapshot if nothing was applied since it
+// started. On a follower of the control group it does nothing: the snapshot waits for the next change.
 func (n *Node) stir(ctx context.Context, m *member) {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()

@@ -18,11 +18,11 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-// drainMax is how long requests under way have to end when a node closes.
+// drainMax is how long requests in flight may take to end when a node closes.
 const drainMax = 2 * time.Second
 
-// Of one HTTP request: how long its headers, all of it, and its answer may be under
-// way, whatever the handler does. Handlers have shorter limits of their own.
+// Limits of one HTTP request: how long its headers, all of it, and its answer may take, whatever the handler does.
+// Handlers have shorter limits of their own.
 const (
 	httpHeaderMax = 10 * time.Second
 	httpReadMax   = 20 * time.Second
@@ -32,12 +32,12 @@ const (
 	httpHeaderBytes = 64 << 10
 )
 
-// listeners are what a node listens on; nil where it does not.
+// listeners are the listeners of a node; nil where it does not listen.
 type listeners struct {
 	grpc, http, admin net.Listener
 }
 
-// listen opens all of them or none. The host of a node is known by ofNode.
+// listen opens all listeners or none. ofNode reports whether a host is a node's.
 func listen(ctx context.Context, c *Config, ofNode func(host string) bool) (_ *listeners, err error) {
 	l := new(listeners)
 	defer func() {
@@ -72,8 +72,8 @@ func listenOn(ctx context.Context, network Network, what, flag, address string, 
 	return nil, e.WithHint("choose an address of this machine with " + flag)
 }
 
-// hosts returns the names by which a listener may be asked over HTTP; nil if by any. A page that has its own name
-// resolve to loopback can reach listeners that no other machine reaches: these always have a list.
+// hosts returns the host names that a listener accepts over HTTP; nil if it accepts all. Listeners on loopback always
+// have a list: otherwise a web page whose own name resolves to loopback could reach them.
 func (c *Config) hosts(l net.Listener) *rpc.Hosts {
 	at, err := netip.ParseAddrPort(addressOf(l))
 	host := at.Addr().Unmap()
@@ -126,7 +126,7 @@ func httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// serve begins to answer. A server with a configuration of TLS speaks it.
+// serve starts the servers. A server with a TLS configuration uses TLS.
 func serve(l *listeners, g *grpc.Server, public, admin *http.Server) *servers {
 	s := &servers{grpc: g}
 	s.wg.Go(func() { _ = g.Serve(l.grpc) }) // ends with Stop
@@ -149,7 +149,7 @@ func (s *servers) serveHTTP(l net.Listener, srv *http.Server) *http.Server {
 	return srv
 }
 
-// drain stops accepting and lets requests under way end.
+// drain stops accepting connections and lets requests in flight end.
 func (s *servers) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
 	defer cancel()

@@ -14,24 +14,24 @@ const (
 	// cuts it further by bytes. Raft also batches applies by it, and buffers
 	// as many proposals.
 	appendEntriesMax = 64
-	// commitTimeout is how soon followers of an idle group hear of its last
-	// commit. The default of 50 ms sends 13 empty appends a second to each.
+	// commitTimeout is how soon followers of an idle group learn its last commit. The default of 50 ms sends 13 empty
+	// appends a second to each.
 	commitTimeout = time.Second
-	// never is for what Raft would schedule by count or time and we do by bytes.
+	// never disables what Raft would schedule by count or time: the node schedules that by bytes.
 	never = 100 * 365 * 24 * time.Hour
 )
 
-// controlTimeout is how long a heartbeat or a vote may take: with many groups on
-// a busy machine it may be late and still come in time.
+// controlTimeout is how long a heartbeat or a vote may take. With many groups on a busy machine, it may be late and
+// still be useful.
 func controlTimeout(election time.Duration) time.Duration { return max(time.Second, election/2) }
 
-// coalesce is how long a heartbeat waits for those of other groups to the same node: the fewer frames, the less an idle
-// node costs. There and back that is a twentieth of the time after which it is missed.
+// coalesce is how long a heartbeat waits for heartbeats of other groups to the same node: fewer frames cost an idle
+// node less. There and back that is a twentieth of the time after which a heartbeat is missed.
 func coalesce(election time.Duration) time.Duration { return election / 40 }
 
-// raftConfig is how each group runs. RestoreCommittedLogs stays false: it loses the configuration on restart and hangs
-// above some 8,192 committed entries. NotifyCh stays nil: Raft blocks on it when no goroutine reads; events.go
-// observes.
+// raftConfig returns the settings of a group's Raft. RestoreCommittedLogs stays false: it loses the configuration on
+// restart and hangs above some 8,192 committed entries. NotifyCh stays nil: Raft blocks on it when no goroutine reads;
+// events.go observes.
 func raftConfig(replica uint64, timeout time.Duration, logger hclog.Logger) *raft.Config {
 	return &raft.Config{
 		ProtocolVersion:    raft.ProtocolVersionMax,
@@ -51,7 +51,7 @@ func raftConfig(replica uint64, timeout time.Duration, logger hclog.Logger) *raf
 	}
 }
 
-// serverID is a replica's name in its group's configuration: its id in decimal.
+// serverID returns a replica's name in its group's configuration: its id in decimal.
 func serverID(replica uint64) raft.ServerID {
 	return raft.ServerID(strconv.FormatUint(replica, 10))
 }

@@ -19,19 +19,19 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// shardMachine is a shard's state behind its log.
+// shardMachine is the state machine of a shard: it applies the log to the shard's state.
 type shardMachine struct {
 	id     shard.ID
 	limits shard.Limits        // of every state
-	mem    func() shard.Memory // for each state its own
-	slots  chan struct{}       // limits restores at a time, over all groups of the node
+	mem    func() shard.Memory // makes the memory of one state
+	slots  chan struct{}       // limits concurrent restores, over all groups of the node
 	count  *applyMetrics
-	kept   *unions // of periods, by all shards of the node; nil: none are
+	kept   *unions // unions of periods, kept for all shards of the node; nil: none are kept
 
-	mu    sync.RWMutex // guards state: applies and freezes alone, questions together
+	mu    sync.RWMutex // guards state: applies and freezes exclude others, questions share it
 	state *shard.State
 
-	applied watermark    // newest entry that Raft handed over
+	applied watermark    // index of the newest entry that Raft handed over
 	term    watermark    // its term
 	clock   atomic.Int64 // the shard's clock, µs since the Unix epoch
 
@@ -42,18 +42,18 @@ type shardMachine struct {
 
 	behaviour atomic.Uint32 // the behaviour version that is applied
 
-	prepared    *shard.State // of a snapshot that is being installed; nil: of none. Guarded by mu
+	prepared    *shard.State // from a snapshot that is being installed; nil: from none. Guarded by mu
 	preparedKey contentKey
 
-	audits *audits // nil: none are computed
+	audits *audits // nil: no checksums are computed
 	fail   *fail.Points
 
 	// While the replica fetches another state; guarded by mu:
 	recording     bool
 	recorded      []*raft.Log
 	recordedBytes int
-	unrecorded    error  // why it came to an end before its time
-	recordedFrom  uint64 // the last entry before
+	unrecorded    error  // why the recording ended early
+	recordedFrom  uint64 // the last entry before the recorded ones
 }
 
 var _ machine = (*shardMachine)(nil)
@@ -65,7 +65,7 @@ func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, 
 	return m
 }
 
-// limit replaces the limits of the state, and of those that are restored. It comes before the first entry.
+// limit sets the limits of the state, and of states that are restored later. It must be called before the first entry.
 func (m *shardMachine) limit(l shard.Limits) {
 	m.limits = l
 	m.state.SetLimits(l)
@@ -96,7 +96,7 @@ func (m *shardMachine) ApplyBatch(entries []*raft.Log) []any {
 	return responses
 }
 
-// apply holds the lock for one entry only, so that questions come in between.
+// apply applies one entry. It holds the lock for that entry only, so that questions are answered between entries.
 func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 	start := time.Now()
 	m.mu.Lock()
@@ -118,8 +118,7 @@ func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 	return results
 }
 
-// adopt makes a state the present one, wherever it comes from, and gives views to those who waited for it. m.mu is
-// held.
+// adopt makes state the current one, wherever it comes from, and delivers the views that are due. m.mu is held.
 func (m *shardMachine) adopt(state *shard.State) {
 	m.state = state
 	m.clock.Store(int64(state.Now()))
@@ -156,21 +155,21 @@ func (m *shardMachine) deletion(namespace string) shard.Deletion {
 	return m.state.Deletion(namespace)
 }
 
-// definitions are the definitions of the namespaces that the shard knows. Callers only read them.
+// definitions returns the definitions of the namespaces that the shard knows. Callers must not change them.
 func (m *shardMachine) definitions() []*ebbv1.Namespace {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.state.Definitions()
 }
 
-// holed says whether pages can be given back by further entries.
+// holed reports whether further entries can free pages.
 func (m *shardMachine) holed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.state.Fragmented()
 }
 
-// storable refuses a command that stores a bitmap, if that takes too long for the log to wait for.
+// storable refuses a command that stores a bitmap, if applying it would block the log for too long.
 func (m *shardMachine) storable(command []byte) *proto.Error {
 	if _, field, _ := proto.CommandBody(command); field != proto.FieldCommandStore {
 		return nil
@@ -180,19 +179,20 @@ func (m *shardMachine) storable(command []byte) *proto.Error {
 	return m.state.Storable(command)
 }
 
-// inhabited returns the definition under which the shard has keys of a namespace; nil if it has none.
+// inhabited returns the definition of a namespace under which the shard has keys; nil if it has no keys of the
+// namespace.
 func (m *shardMachine) inhabited(namespace string) *ebbv1.Namespace {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.state.Inhabited(namespace)
 }
 
-// viewCost is the cost of a question, in bins visited, from which on it is not
-// answered under the lock: about a millisecond.
+// viewCost is the cost of a question, in visited bins, above which it is not answered under the lock: about a
+// millisecond.
 const viewCost = 50_000
 
-// askView answers one question on a view, on so many cores: one that would keep applies waiting. The answer has room
-// bytes of memory; nil if they are too few.
+// askView answers one question on a view, with the given number of cores: a question that would delay applies. The
+// answer may take room bytes of memory; it is nil if they are too few.
 func (m *shardMachine) askView(
 	q *ebbv1.ShardQuestion, at sketch.Tick, cores, room int, count *readMetrics,
 ) *ebbv1.ShardAnswer {
@@ -208,7 +208,7 @@ func (m *shardMachine) askView(
 	return view.AskWithin(q, at, room)
 }
 
-// atOnce answers the pieces of a question on as many cores.
+// atOnce answers the pieces of a question concurrently, each on one core.
 func atOnce(view *shard.View, pieces []*ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	answers := make([]*ebbv1.ShardAnswer, len(pieces))
 	var asked sync.WaitGroup
@@ -220,8 +220,8 @@ func atOnce(view *shard.View, pieces []*ebbv1.ShardQuestion, at sketch.Tick) *eb
 	return shard.JoinPieces(answers)
 }
 
-// ask answers a question that is cheap, if what it takes can be charged at once. Otherwise the answer is nil, and needs
-// says how many bytes of memory to charge first. view says that it is to be answered on a view.
+// ask answers a cheap question, if its memory can be charged at once. Otherwise the answer is nil, and needs is the
+// number of bytes of memory to charge first. view reports that the question must be answered on a view.
 func (m *shardMachine) ask(
 	q *ebbv1.ShardQuestion, at sketch.Tick, charge *budget.Request,
 ) (answer *ebbv1.ShardAnswer, needs int, view bool) {
@@ -239,21 +239,21 @@ func (m *shardMachine) ask(
 	return answer, needs, false
 }
 
-// askCharged answers a cheap question whose room is charged; nil if it is too small.
+// askCharged answers a cheap question within room bytes, which are charged already; nil if they are too few.
 func (m *shardMachine) askCharged(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.state.AskWithin(q, at, room)
 }
 
-// freeze returns a view that others may take their time with.
+// freeze returns a view of the state, which callers may read without the lock.
 func (m *shardMachine) freeze() *shard.View {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.state.Freeze()
 }
 
-// usage visits what namespaces hold in the shard.
+// usage calls visit with the usage of each namespace in the shard.
 func (m *shardMachine) usage(visit func(space int, name string, u shard.Usage)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -288,7 +288,7 @@ func (m *shardMachine) forget(key contentKey) {
 	}
 }
 
-// take returns the state that was prepared of a snapshot; nil if there is none.
+// take returns the state that was prepared from this snapshot; nil if there is none.
 func (m *shardMachine) take(r io.Reader) *shard.State {
 	if w, ok := r.(raft.ReadCloserWrapper); ok {
 		r = w.WrappedReadCloser()
@@ -314,8 +314,8 @@ func (m *shardMachine) decode(r io.Reader) (*shard.State, error) {
 	return state, nil
 }
 
-// Restore implements raft.FSM. What it reads is decoded and verified before it
-// takes the place of the present state; a snapshot that was installed has been.
+// Restore implements raft.FSM. It decodes and verifies the snapshot before it replaces the state. A snapshot that was
+// installed was decoded and verified on arrival.
 func (m *shardMachine) Restore(r io.ReadCloser) error {
 	state := m.take(r)
 	if state == nil {
@@ -327,7 +327,7 @@ func (m *shardMachine) Restore(r io.ReadCloser) error {
 	m.mu.Lock()
 	m.adopt(state)
 	m.kept.forget(m.id) // the state before may have differed
-	if m.recording {    // what was recorded does not follow upon it
+	if m.recording {    // the recorded entries do not follow the new state
 		m.unrecord(proto.ErrTooStale.Errorf("shard %d: a snapshot was installed while its state was fetched", m.id))
 	}
 	m.mu.Unlock()

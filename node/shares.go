@@ -6,14 +6,14 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// owner is whose a command is: that of a caller in a namespace. Both are hashes.
+// owner is the owner of a command: a caller in a namespace. Both are hashes.
 type owner struct{ namespace, caller uint64 }
 
 // ownerSeed keeps callers from choosing names that collide.
 var ownerSeed = maphash.MakeSeed()
 
-// ownerOf returns the owner of a command: of a session or a source, which keep their identity when a node forwards
-// them, or else of who sent the request.
+// ownerOf returns the owner of a command. Its caller is the command's session or source, which stays the same when a
+// node forwards it, or else the sender of the request.
 func ownerOf(command []byte, sender uint64) owner {
 	namespace, caller := proto.CommandOwner(command)
 	o := owner{namespace: maphash.Bytes(ownerSeed, namespace), caller: sender}
@@ -23,11 +23,11 @@ func ownerOf(command []byte, sender uint64) owner {
 	return o
 }
 
-// shares is how many bytes of a queue are whose. A queue that is full is divided among the namespaces that wait, and
-// what a namespace has among its callers. One that has less than its part gets room, and those that have more than
-// theirs give it.
+// shares counts the bytes of a queue by owner. A full queue is divided among the namespaces that wait, and the part of
+// a namespace among its callers. An owner that has less than its part gets room; owners that have more than theirs give
+// it.
 //
-// Invariant: no namespace or caller is kept without bytes.
+// Invariant: there is no entry for a namespace or a caller without bytes.
 type shares struct {
 	namespaces map[uint64]namespaceShare
 	callers    map[owner]int
@@ -35,7 +35,7 @@ type shares struct {
 
 type namespaceShare struct{ bytes, callers int }
 
-// add counts bytes that an owner has more, or with a negative number less.
+// add adds bytes to those of an owner; a negative number subtracts.
 func (s *shares) add(o owner, bytes int) {
 	if s.callers == nil {
 		s.callers, s.namespaces = make(map[owner]int), make(map[uint64]namespaceShare)
@@ -59,8 +59,8 @@ func (s *shares) add(o owner, bytes int) {
 	s.namespaces[o.namespace] = n
 }
 
-// yields returns whose commands give room to one of so many bytes, in a queue that is full with limit bytes; nil if the
-// owner of that one has its part already.
+// yields returns which owners give room to a command of o with so many bytes, in a queue that is full with limit bytes.
+// It returns nil if o has its part already.
 func (s *shares) yields(o owner, bytes, limit int) func(owner) bool {
 	own, waits := s.namespaces[o.namespace]
 	count := len(s.namespaces)

@@ -13,20 +13,21 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// handOverAllMax is how long a closing node hands over what it leads. A pod has 30 s to end.
+// handOverAllMax is how long a closing node may take to hand over what it leads. A Kubernetes pod has 30 s to end.
 const handOverAllMax = 8 * time.Second
 
-// auditDrainMax is how long a closing node waits for lines of the audit log that its disk has not taken yet.
+// auditDrainMax is how long a closing node waits for lines of the audit log that are not on its disk yet.
 const auditDrainMax = 2 * time.Second
 
-// Close hands over what this node leads, and stops. It takes a fraction of a
-// second if the others are well, and a few at most if they are not:
+// Close hands over what this node leads, and stops. It takes a fraction of a second if the other nodes are well, and a
+// few seconds at most if they are not:
 //
-//	not ready -> goodbye by gossip -> leaders handed over -> doors shut -> requests under way answered -> groups stopped -> audit log written -> log closed
+//	not ready -> goodbye by gossip -> leaders handed over -> new requests refused ->
+//	requests in flight answered -> groups stopped -> audit log written -> log closed
 //
-// Goodbye comes first, so that no node hands a shard back, and gossip is heard until leaders have moved: nothing goes
-// to nodes that leave as well. While leaders move, requests are served as ever; when the doors shut, those under way
-// have a leader elsewhere to go to.
+// The goodbye comes first, so that no node hands a shard back. Gossip runs until the leaders have moved, so that
+// nothing is handed to nodes that leave as well. While leaders move, requests are served as usual. When the servers
+// refuse new requests, those in flight find a leader on another node.
 func (n *Node) Close() (err error) {
 	n.over.Do(func() {
 		start := time.Now()
@@ -37,7 +38,7 @@ func (n *Node) Close() (err error) {
 		}
 		kept := n.handOverAll()
 		if g := n.directory.gossip.Load(); g != nil {
-			_ = g.Close() // the others know
+			_ = g.Close() // the others know that this node leaves
 		}
 		over := time.Now()
 		n.inflight.close()
@@ -55,8 +56,8 @@ func (n *Node) Close() (err error) {
 	return err
 }
 
-// handOverAll hands over every group that this node leads, if others can take it,
-// and returns how many it leads still.
+// handOverAll hands over every group that this node leads, if others can take it, and returns how many groups it still
+// leads.
 func (n *Node) handOverAll() (kept int) {
 	b, g := n.balancer.Load(), n.groups.Load()
 	if b == nil || g == nil || n.broken.Load() {
@@ -79,8 +80,8 @@ func (n *Node) handOverAll() (kept int) {
 	return kept
 }
 
-// inflightTracker counts gRPC requests under way, and lets none begin once it is closed. The
-// streams of other nodes and watches do not pass it.
+// inflightTracker counts gRPC requests in flight, and lets none begin once it is closed. Streams of other nodes, and
+// watches, do not pass through it.
 type inflightTracker struct {
 	count  atomic.Int64
 	closed atomic.Bool
@@ -88,8 +89,7 @@ type inflightTracker struct {
 
 func (g *inflightTracker) close() { g.closed.Store(true) }
 
-// unary is an interceptor of a gRPC server. Whoever is refused was not served, and
-// may ask elsewhere.
+// unary is an interceptor of a gRPC server. A request that it refuses was not served, and may be sent to another node.
 func (g *inflightTracker) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	g.count.Add(1)
 	defer g.count.Add(-1)
@@ -99,8 +99,8 @@ func (g *inflightTracker) unary(ctx context.Context, req any, info *grpc.UnarySe
 	return handler(ctx, req)
 }
 
-// shut lets no public request begin, and waits for those under way. What comes from other nodes, and what operators
-// see, continues.
+// shut lets no public request begin, and waits for those in flight. The streams of other nodes and the admin server
+// continue.
 func (s *servers) shut(g *inflightTracker) {
 	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
 	defer cancel()
@@ -110,6 +110,6 @@ func (s *servers) shut(g *inflightTracker) {
 
 func shutdown(ctx context.Context, h *http.Server) {
 	if h != nil && h.Shutdown(ctx) != nil {
-		_ = h.Close() // what was cut off is the caller's problem now
+		_ = h.Close() // the caller has to retry requests that were cut off
 	}
 }

@@ -15,18 +15,18 @@ import (
 const (
 	// slowDiskAtOnce is how many groups a node with a slow disk hands over at the same time, as a node that stops does.
 	slowDiskAtOnce = 4
-	// slowDiskPause is how long entries in flight may take then. Each may wait for the sync under way and for its own.
-	// A sync takes less than muteAfter, or the disk counts as stalled.
+	// slowDiskPause is how long such a handover waits for entries in flight. Each may wait for the sync in progress and
+	// for its own. A sync takes less than muteAfter, or the disk counts as stalled.
 	slowDiskPause = 2 * muteAfter
-	// slowDiskRetry is the pause after a group had no node to go to, or its hand-over failed.
+	// slowDiskRetry is how long a group rests after it had no node to go to, or its handover failed.
 	slowDiskRetry = 5 * time.Second
-	// statusFresh is how long what a node has said of itself is good for.
+	// statusFresh is how long a cached status of a node is used.
 	statusFresh = 2 * time.Second
 )
 
 // pacer keeps this node's diskPace.
 type pacer struct {
-	slowest func() time.Duration // sync since the last call
+	slowest func() time.Duration // the slowest sync since the last call
 	logger  *slog.Logger
 	pace    atomic.Pointer[diskPace]
 }
@@ -52,7 +52,7 @@ func (p *pacer) look() {
 	}
 }
 
-// statusCache has what other nodes say of themselves, asked again only when that is not fresh.
+// statusCache holds the statuses of other nodes. It asks a node again only when its status is not fresh.
 type statusCache struct {
 	ask func(node string) *ebbv1.NodeStatus // nil: no answer; it may take a moment
 
@@ -69,7 +69,7 @@ func newStatusCache(ask func(string) *ebbv1.NodeStatus) *statusCache {
 	return &statusCache{ask: ask, kept: make(map[string]keptStatus)}
 }
 
-// of returns what a node says; nil if it does not answer.
+// of returns the status of a node; nil if it does not answer.
 func (c *statusCache) of(node string) *ebbv1.NodeStatus {
 	c.mu.Lock()
 	have, known := c.kept[node]
@@ -84,18 +84,18 @@ func (c *statusCache) of(node string) *ebbv1.NodeStatus {
 	return status
 }
 
-// forget drops what nodes said that known does not report.
+// forget drops the statuses of nodes for which known returns false.
 func (c *statusCache) forget(known func(node string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.kept, func(node string, _ keptStatus) bool { return !known(node) })
 }
 
-// slow reports whether a node says that its disk is slow.
+// slow reports whether a node reports that its disk is slow.
 func (c *statusCache) slow(node string) bool { return c.of(node).GetDiskSlow() }
 
 // slowDiskBalancer hands over the groups that this node leads while its disk is slow, to voters with faster disks. A
-// leader acknowledges nothing before it has synced it, but it does not wait for its slowest follower.
+// leader acknowledges an entry only after its own sync, but does not wait for its slowest follower.
 type slowDiskBalancer struct {
 	node     string
 	pace     func() diskPace
@@ -105,7 +105,7 @@ type slowDiskBalancer struct {
 	count    *atomic.Uint64 // groups handed over
 	logger   *slog.Logger
 
-	resting map[*member]time.Time // until when
+	resting map[*member]time.Time // until this time
 }
 
 func newSlowDiskBalancer(node string, pace func() diskPace, groups func() *groups, alive func(string) bool, statuses *statusCache, count *atomic.Uint64, logger *slog.Logger) *slowDiskBalancer {
@@ -154,8 +154,8 @@ func (b *slowDiskBalancer) takers(m *member, pace diskPace) (takes []string) {
 	return takes
 }
 
-// welcoming reports whether a node's disk is that much faster. A build that says nothing of its disk counts as one with
-// a fast one.
+// welcoming reports whether a node's disk is fast enough to take over leaders. A build that does not report its disk
+// counts as one with a fast disk.
 func welcoming(status *ebbv1.NodeStatus, pace diskPace) bool {
 	return !status.GetDiskSlow() && pace.lighter(time.Duration(status.GetSyncUs())*time.Microsecond)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// DefaultMoveRate is Config.MoveRate when it is 0: half of what a network of a gigabit a second carries.
+// DefaultMoveRate is Config.MoveRate when it is 0, in bytes a second: half of what a network of a gigabit a second
+// carries.
 const DefaultMoveRate = 64 << 20
 
 // snapshotPrioritizer is a transport that limits the rate of snapshots, except to quorum-critical replicas.

@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	// snapshotBytesMin is how long a group's log may grow, at least, before it
-	// is snapshotted; from there on, as long as the last snapshot was. So what
-	// is written for snapshots is at most what is written for the log.
+	// snapshotBytesMin is the least size of a group's log, in bytes, at which the group is snapshotted. If its last
+	// snapshot is larger than that, the log may grow to that size. So no more is written for snapshots than for the
+	// log.
 	snapshotBytesMin = 4 << 20
-	// logBytesMax bounds the log of all groups, and with it how much a restart
-	// replays: above it the longest log is cut first.
+	// logBytesMax bounds the log of all groups, in bytes, and so how much a restart replays: above it the longest log
+	// is cut first.
 	logBytesMax = 256 << 20
-	// trailingBytes is how much log is kept behind a snapshot, so that a
-	// follower that was away for a moment needs no snapshot.
+	// trailingBytes is how much log is kept behind a snapshot, so that a follower that was away for a moment needs no
+	// snapshot.
 	trailingBytes = 1 << 20
-	// snapshotsAtOnce over all groups of the node.
+	// snapshotsAtOnce is how many snapshots are taken at a time, over all groups of the node.
 	snapshotsAtOnce = 2
-	// snapshotEvery is how often the lengths of the logs are looked at.
+	// snapshotEvery is how often the sizes of the logs are checked.
 	snapshotEvery = time.Second
-	// snapshotRetry is how long a group is left alone after its snapshot failed.
+	// snapshotRetry is how long a group rests after its snapshot failed.
 	snapshotRetry = 10 * time.Second
-	// shortRest is how many times as long as its snapshot took a group is left alone while the disk is full. Until then
-	// it is snapshotted whenever anything came to its log: so what was deleted gives its space back.
+	// shortRest is how long a group rests while the disk is full, as a multiple of the time that its last snapshot
+	// took. After that it is snapshotted as soon as its log has any entry, so that deletes free disk space.
 	shortRest = 20
 )
 
-// snapshotLimits are those of a node; tests have smaller ones.
+// snapshotLimits are the limits of a node's snapshots; tests have smaller ones.
 type snapshotLimits struct {
 	min, log, trailing int64         // bytes
-	every              time.Duration // between two looks; snapshotEvery if 0
+	every              time.Duration // between two checks; snapshotEvery if 0
 	atOnce             int           // snapshotsAtOnce if 0
 }
 
@@ -51,7 +51,7 @@ func defaultSnapshotLimits() snapshotLimits {
 	return snapshotLimits{min: snapshotBytesMin, log: logBytesMax, trailing: trailingBytes}
 }
 
-// snapshots are the limits of a node's snapshots.
+// snapshots returns the limits of a node's snapshots.
 func (l *Limits) snapshots() snapshotLimits {
 	return snapshotLimits{
 		min: snapshotBytesMin, log: l.LogBytes, trailing: l.TrailingBytes,
@@ -59,33 +59,32 @@ func (l *Limits) snapshots() snapshotLimits {
 	}
 }
 
-// least makes min another one, and leaves no more of a log behind a snapshot than a quarter of that.
+// least sets min, and lowers trailing to at most a quarter of it.
 func (l *snapshotLimits) least(bytes int64) {
 	l.min, l.trailing = bytes, min(l.trailing, bytes/4)
 }
 
-// snapshotter decides which groups to snapshot, by bytes: Raft itself counts
-// entries.
+// snapshotter decides which groups to snapshot, by the bytes of their logs: Raft itself counts entries.
 type snapshotter struct {
 	log     *wal.Log
 	members func() []*member // all groups
 	logger  *slog.Logger
 	count   *snapshotMetrics
 	limits  snapshotLimits
-	short   func() bool     // says that the disk is full: logs are cut as far as they can be; nil: it never is
-	stir    func(m *member) // has an entry committed that changes nothing; nil: it is not done
+	short   func() bool     // reports that the disk is full: logs are cut as far as possible; nil: it never is
+	stir    func(m *member) // commits an entry that changes nothing; nil: not done
 	unsound atomic.Uint32   // the newest segment of the log that is known to be damaged
 
 	mu   sync.Mutex // guards what follows
 	busy map[*member]bool
-	rest map[*member]time.Time // not before
+	rest map[*member]time.Time // a group rests until this time
 }
 
 func newSnapshotter(log *wal.Log, members func() []*member, logger *slog.Logger, count *snapshotMetrics) *snapshotter {
 	return &snapshotter{log: log, members: members, logger: logger, count: count, limits: defaultSnapshotLimits(), busy: make(map[*member]bool), rest: make(map[*member]time.Time)}
 }
 
-// run takes snapshots until ctx ends, and waits for those it began.
+// run takes snapshots until ctx ends, and then waits for those in progress.
 func (s *snapshotter) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -107,8 +106,8 @@ func (s *snapshotter) run(ctx context.Context) {
 	}
 }
 
-// next returns a group to snapshot now, which it marks busy, and how many bytes
-// of log to keep behind it; nil when none is due or enough are under way.
+// next returns a group to snapshot now, which it marks busy, and how many bytes of log to keep behind the snapshot. It
+// returns nil if none is due or enough are in progress.
 func (s *snapshotter) next() (*member, int64) {
 	stats := s.log.Stats()
 	s.mu.Lock()
@@ -121,7 +120,7 @@ func (s *snapshotter) next() (*member, int64) {
 	maps.DeleteFunc(s.rest, func(_ *member, until time.Time) bool { return !time.Now().Before(until) })
 	for _, m := range s.members() {
 		if s.busy[m] {
-			continue // as good as cut
+			continue // its log is about to be cut
 		}
 		if m.hurt != nil && m.hurt.Load() && !time.Now().Before(s.rest[m]) {
 			s.busy[m] = true
@@ -148,7 +147,7 @@ func (s *snapshotter) next() (*member, int64) {
 	return due, keep
 }
 
-// nextBytes is how many bytes the next snapshots may need: those that are taken at once, of the largest groups.
+// nextBytes returns how many bytes the next snapshots may need: as many as are taken at once, of the largest groups.
 func (s *snapshotter) nextBytes() int64 {
 	var all []int64
 	for _, m := range s.members() {
@@ -162,8 +161,8 @@ func (s *snapshotter) nextBytes() int64 {
 	return sum
 }
 
-// pinning returns the group that keeps the oldest segment of a log that has
-// many more segments than its entries need, or one that is damaged. s.mu is held.
+// pinning returns the group that keeps the oldest segment of the log. It returns nil unless the log has many more
+// segments than its entries need, or that segment may be damaged. s.mu is held.
 func (s *snapshotter) pinning(stats wal.Stats) *member {
 	damaged := len(stats.Pins) > 0 && stats.Oldest <= s.unsound.Load()
 	if len(stats.Pins) == 0 || !damaged && (stats.Bytes < s.limits.log/2 || stats.Bytes < 4*stats.LiveBytes) {
@@ -172,7 +171,7 @@ func (s *snapshotter) pinning(stats wal.Stats) *member {
 	return s.pins(wal.Stats{Pins: stats.Pins[:1]})
 }
 
-// pins returns a group that keeps the oldest segment of the log, and is not left alone. s.mu is held.
+// pins returns a group that keeps the oldest segment of the log, and is neither busy nor resting. s.mu is held.
 func (s *snapshotter) pins(stats wal.Stats) *member {
 	for _, pin := range stats.Pins {
 		for _, m := range s.members() {
@@ -184,7 +183,7 @@ func (s *snapshotter) pins(stats wal.Stats) *member {
 	return nil
 }
 
-// take snapshots one group.
+// take takes a snapshot of one group.
 func (s *snapshotter) take(m *member, keep int64) {
 	start, before := time.Now(), m.wal.Bytes()
 	hurt := m.hurt != nil && m.hurt.Swap(false)
@@ -213,13 +212,12 @@ func (s *snapshotter) take(m *member, keep int64) {
 	}
 }
 
-// snapshot takes one now, and cuts the log behind it except for about keep
-// bytes. It reports whether there is a new one: with keep = 0 the log is cut
-// behind the newest that there is if nothing has come since.
+// snapshot takes a snapshot now, and cuts the log behind it except for about keep bytes. It reports whether there is a
+// new snapshot. With keep = 0 it cuts the log behind the newest snapshot, even if nothing came since.
 //
-// With keep = 0 nothing is left that an older snapshot could go on from, nor a
-// follower, and there may be nothing to take another of. So Raft, which does not
-// look at what it has written, cuts nothing then; shed does.
+// With keep = 0 the log keeps no entries for an older snapshot or a follower to continue from. There may also be
+// nothing to take another snapshot from. Raft does not verify what it has written, so in this case Raft cuts nothing,
+// and shed cuts the log.
 func (m *member) snapshot(keep int64) (taken bool, err error) {
 	i := m.now.Load()
 	if keep == 0 {
@@ -239,10 +237,9 @@ func (m *member) snapshot(keep int64) (taken bool, err error) {
 	return !nothing, m.shed(i.life)
 }
 
-// shed deletes the log that the newest snapshot covers, once that has been read:
-// the log is all that can take its place. Raft cuts only after a new snapshot,
-// which it refuses to a group that has been idle since it started; and such a
-// group must not keep the segments of all others.
+// shed deletes the log that the newest snapshot covers. It first reads the whole snapshot, since only the log could
+// replace it. Raft cuts the log only after a new snapshot, which it refuses for a group that has been idle since its
+// start. Such a group must not keep the log segments of all others.
 func (m *member) shed(life <-chan struct{}) error {
 	newest, err := m.newest()
 	if err != nil || newest == nil {
@@ -266,7 +263,7 @@ func (m *member) shed(life <-chan struct{}) error {
 		}
 	}
 	if read, err := m.newest(); err != nil || read == nil || read.ID != newest.ID {
-		return err // a newer one, which was not read
+		return err // a newer snapshot, which was not read
 	}
 	return m.wal.DeleteRange(first, newest.Index)
 }
@@ -299,8 +296,7 @@ func leave(i *incarnation, entries uint64) error {
 	return i.reload(func(c *raft.ReloadableConfig) { c.TrailingLogs = entries })
 }
 
-// trailing returns how many of the entries from first to last, of so many bytes
-// together, are about keep bytes.
+// trailing returns how many of the entries first to last fit into about keep bytes, if all of them have bytes bytes.
 func trailing(first, last uint64, bytes, keep int64) uint64 {
 	if first == 0 || last < first || bytes <= 0 {
 		return 0

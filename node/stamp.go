@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// stampAheadMax is how far ahead of the median of its voters' clocks a
-	// leader may stamp. A stamp ten years ahead would kill every summary.
+	// stampAheadMax is how far ahead of the median of its voters' clocks a leader may stamp. A stamp ten years ahead
+	// would destroy every summary.
 	stampAheadMax = 500 * time.Millisecond
 	// clockJump is how far our clock may run from the monotonic one between two
 	// readings before that counts as a jump.
 	clockJump = 100 * time.Millisecond
-	// clockSettle is how long after a jump new samples of peers' clocks, which
-	// are differences to ours, are waited for.
+	// clockSettle is how long after a jump the node waits for new samples of peers' clocks, which are differences to
+	// its own.
 	clockSettle = 3 * clockSample
 	// clockSample is the time between two samples of a peer's clock.
 	clockSample = 100 * time.Millisecond
-	// clockWait is how long a proposal waits for the clock to be judged.
+	// clockWait is how long a proposal waits until the clock can be judged.
 	clockWait = time.Second
 )
 
-// errClockUnknown says that too few clocks are known yet to judge our own.
+// errClockUnknown is returned while too few clocks are known to judge our own.
 var errClockUnknown = proto.ErrClockSkew.Errorf("the clocks of a majority of voters are not known yet").
 	WithHint("try again")
 
@@ -36,7 +36,7 @@ var errClockUnknown = proto.ErrClockSkew.Errorf("the clocks of a majority of vot
 //	ahead = (wall - anchor.wall) - (mono - anchor.mono) - median(offsets)
 type timekeeper struct {
 	clock   Clock
-	offsets func(since time.Time) map[string]time.Duration // peer's clock less ours, by samples that were asked for since then
+	offsets func(since time.Time) map[string]time.Duration // peers' clocks minus ours, by samples requested since then
 
 	anchor atomic.Pointer[anchor]
 
@@ -45,7 +45,7 @@ type timekeeper struct {
 	jumped time.Time  // monotonic; when our clock last jumped
 }
 
-// anchor is one reading of both our clocks, with what was known of peers.
+// anchor is one reading of this node's wall clock and monotonic clock, with the peers' offsets that were known then.
 type anchor struct {
 	wallUS  int64
 	mono    time.Time
@@ -61,9 +61,9 @@ func newTimekeeper(clock Clock, offsets func(since time.Time) map[string]time.Du
 // nowUS reads the clock in microseconds since the Unix epoch.
 func (k *timekeeper) nowUS() int64 { return k.clock.Now().UnixMicro() }
 
-// sample takes a new anchor, unless our clock has just jumped: then the samples of peers still speak of the clock as it
-// was. None of those is taken later either: if the machine stood still, they do not count the time that passed. sample
-// is called every clockSample.
+// sample takes a new anchor, unless our clock has just jumped: then the samples of peers still relate to the clock
+// before the jump. Such samples are not used later either: if the machine stood still, they do not include the time
+// that passed. sample is called every clockSample.
 func (k *timekeeper) sample() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,19 +101,18 @@ func (k *timekeeper) stamp(self string, voters []string) (int64, error) {
 	return now.wallUS, nil
 }
 
-// staleness returns how long ago, at most, a replica had everything: at the time
-// nowUS by its voters' clocks, with a last entry stamped stampUS. It is not ok
-// if no clock that is right can have given that stamp. Such a stamp follows one
-// by clocks that were fast and have been set back since: until time has caught
-// up, stamps only count, and say nothing of when they were given.
+// staleness returns how long ago, at most, a replica had all entries. nowUS is the time by its voters' clocks, and
+// stampUS is the stamp of its last entry. It returns false if no correct clock can have given that stamp. Such a stamp
+// follows one of clocks that were fast and have been set back since. Until time has caught up, stamps only count up,
+// and do not show when they were given.
 func staleness(nowUS, stampUS int64) (age time.Duration, ok bool) {
 	age = time.Duration(nowUS-stampUS)*time.Microsecond + stampAheadMax
 	return age, age >= 0
 }
 
-// median returns how far the median voter's clock was ahead of ours. Of an even
-// number it takes the lower middle: that refuses too much rather than too
-// little, and the voter behind may lead instead.
+// median returns how far the median voter's clock was ahead of ours. Of an even number it takes the lower middle: that
+// refuses too much rather than too little, and a voter whose clock is behind may lead instead. It returns false unless
+// the clocks of a majority are known.
 func (a *anchor) median(self string, voters []string) (time.Duration, bool) {
 	var room [8]time.Duration
 	known := room[:0]

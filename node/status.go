@@ -12,14 +12,14 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Roles of replicas in a status; besides these there are those of Raft.
+// Roles of replicas in a status, in addition to Raft's own roles.
 const (
 	roleLeader  = "leader"
 	roleDamaged = "damaged" // see damagedReplica
 	roleShort   = "short"   // see recollection
 )
 
-// record is what this node says of itself.
+// record returns this node's record, as the node reports it.
 func (n *Node) record() *ebbv1.NodeRecord {
 	a := n.Addresses()
 	return &ebbv1.NodeRecord{
@@ -35,7 +35,7 @@ func (n *Node) record() *ebbv1.NodeRecord {
 	}
 }
 
-// Status reports on this node: what it is doing, and how its replicas are.
+// Status returns what this node is doing, and the state of its replicas.
 func (n *Node) Status() *ebbv1.NodeStatus {
 	name, detail := n.phase.now()
 	s := &ebbv1.NodeStatus{
@@ -67,7 +67,7 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 	return s
 }
 
-// hears returns the nodes whose replicas this node's own have heard of late, by name.
+// hears returns the nodes whose replicas had contact with this node's lately, sorted by name.
 func (g *groups) hears() []string {
 	heard := make(map[string]bool)
 	for _, m := range g.members {
@@ -78,7 +78,8 @@ func (g *groups) hears() []string {
 	return slices.Sorted(maps.Keys(heard))
 }
 
-// hears returns the nodes of followers that have answered this leader within its lease, or else that of its leader.
+// hears returns the nodes of followers that have answered this leader within its lease. On a follower, it returns the
+// node of the leader.
 func (m *member) hears() (nodes []string) {
 	if _, leads := m.leading(); !leads {
 		if leader := m.leader(); leader != "" && leader != m.node {
@@ -95,8 +96,8 @@ func (m *member) hears() (nodes []string) {
 	return nodes
 }
 
-// status reports on a member; nil before it runs. What is applied is by Raft's
-// count, which includes entries of its own that never reach the machine.
+// status returns the status of a member; nil before it runs. The applied index is Raft's, which includes Raft's own
+// entries that never reach the machine.
 func (m *member) status() *ebbv1.ReplicaStatus {
 	i := m.now.Load()
 	if i == nil {

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// sweepEvery is how often shards are looked at that have parts of bitmaps to sweep; those without have a counter
-	// that says so.
+	// sweepEvery is how often shards with parts of bitmaps to sweep are looked at; a counter shows which shards have
+	// none.
 	sweepEvery = 5 * time.Second
-	// sweepTimeout is how long one sweep may take: what it does not reach, the next one does.
+	// sweepTimeout is how long one sweep may take: the next one continues with the rest.
 	sweepTimeout = 30 * time.Second
 	// sweepAtOnce is how many bitmaps one sweep takes from a shard.
 	sweepAtOnce = 1000
 )
 
-// sweeper forgets, in all shards, the parts of bitmaps that are gone, for the shards that this node leads: see
-// cluster.Router.Sweep.
+// sweeper removes, from all shards, the parts of bitmaps that are gone, if their home is a shard that this node leads:
+// see cluster.Router.Sweep.
 type sweeper struct {
 	replicas func() []*replica
 	sweep    func(ctx context.Context, home uint32, list []shard.Orphan) error
@@ -38,8 +38,8 @@ func (s *sweeper) run(ctx context.Context) {
 	})
 }
 
-// look sweeps what a shard has to sweep by its own clock, which tells what may still come. That clock may not have
-// moved for a while.
+// look sweeps the bitmaps that are due by the shard's own clock, which shows which writes may still come. That clock
+// may be behind, since it may not have advanced for a while; look then proposes a tick.
 func (s *sweeper) look(ctx context.Context, r *replica) {
 	if r.state.orphans.Load() == 0 {
 		return
@@ -62,8 +62,8 @@ func (s *sweeper) look(ctx context.Context, r *replica) {
 	}
 }
 
-// toSweep are bitmaps whose parts are to be swept by the shard's clock. behind says that there are none only because
-// that clock is behind.
+// toSweep returns at most atOnce bitmaps whose parts are to be swept by the shard's clock. behind reports that there
+// are none only because that clock is behind.
 func (m *shardMachine) toSweep(now sketch.Tick, atOnce int) (list []shard.Orphan, behind bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

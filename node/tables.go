@@ -9,9 +9,9 @@ import (
 
 // tables is the cluster's table as this node knows it.
 type tables struct {
-	saved   atomic.Pointer[cluster.Table]   // of the last run, or told by another node; nil if there is none
+	saved   atomic.Pointer[cluster.Table]   // of the last run, or from another node; nil if there is none
 	control atomic.Pointer[cluster.Control] // nil until this node has a member of the control group
-	changed chan struct{}                   // holds a token when control has a new one
+	changed chan struct{}                   // holds a token when control has a new table
 }
 
 func newTables(saved *cluster.Table) *tables {
@@ -22,8 +22,7 @@ func newTables(saved *cluster.Table) *tables {
 
 var emptyTable = cluster.NewControl().Table()
 
-// now returns the newest table: before the control group's log is applied that
-// of the last run, or an empty one.
+// now returns the newest table: the control group's, or the saved one while that is newer, or an empty one.
 func (t *tables) now() *cluster.Table {
 	table := emptyTable
 	if c := t.control.Load(); c != nil {

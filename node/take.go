@@ -10,10 +10,10 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// roomStep is how many times more room a question with patterns gets when what it had was too small.
+// roomStep is the factor by which the room of a question with patterns grows when it was too small.
 const roomStep = 4
 
-// longQuestion is one that is answered on a view.
+// longQuestion is a question that is answered on a view.
 type longQuestion struct {
 	at    int // its position in the request
 	needs int // bytes of memory
@@ -22,13 +22,13 @@ type longQuestion struct {
 // taker charges the answers of one request to its budget. It is for concurrent use.
 type taker struct {
 	budget *budget.Request
-	most   int64 // bytes that the caller takes of the answers of this call, encoded; 0: whatever a call takes
+	most   int64 // bytes of encoded answers that the caller accepts in this call; 0: as many as a call carries
 
 	sent atomic.Int64 // bytes of the answers that were built, about
 }
 
-// refused returns the answer to a question that is not looked into, because the answers before it leave no room; nil if
-// there is some.
+// refused returns the answer to a question that is not computed, because the answers before it leave no room; nil if
+// there is room.
 func (t *taker) refused() *ebbv1.ShardAnswer {
 	if t.most > 0 && t.sent.Load() > t.most {
 		return errAskAgain(t.most)
@@ -39,13 +39,14 @@ func (t *taker) refused() *ebbv1.ShardAnswer {
 	return nil
 }
 
-// errAskAgain is without a retry time: the caller asks again at once, with room for more.
+// errAskAgain returns an error without a retry time: the caller asks again at once, with room for more.
 func errAskAgain(most int64) *ebbv1.ShardAnswer {
 	err := proto.ErrOverloaded.Errorf("the answers of one call take more than %d bytes", most).WithHint("ask for the others again")
 	return &ebbv1.ShardAnswer{Error: err.Wire()}
 }
 
-// charged charges what a question needs, asks, and charges more as long as that was too little.
+// charged charges what a question needs, and asks it. As long as the room was too small, it charges more and asks
+// again.
 func (t *taker) charged(
 	ctx context.Context, q *ebbv1.ShardQuestion, needs int, ask func(room int) *ebbv1.ShardAnswer,
 ) *ebbv1.ShardAnswer {
@@ -61,7 +62,8 @@ func (t *taker) charged(
 	}
 }
 
-// built gives back what an answer does not take of what was charged for it, and drops one that there is no room for.
+// built refunds the part of the charge that an answer does not use. If there is no room for the answer, it returns an
+// error instead.
 func (t *taker) built(q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer, needs int) *ebbv1.ShardAnswer {
 	if t.budget == nil && t.most == 0 {
 		return a
@@ -81,7 +83,8 @@ func (t *taker) built(q *ebbv1.ShardQuestion, a *ebbv1.ShardAnswer, needs int) *
 	return a
 }
 
-// encodedAbout is not below what an answer takes in a message, as long as that is not very small.
+// encodedAbout estimates the encoded size of an answer in bytes. The estimate is not too low unless the answer is very
+// small.
 func encodedAbout(a *ebbv1.ShardAnswer, holds int) int {
 	if a.GetAnswer() == nil {
 		return len(a.GetPart()) + 64

@@ -11,7 +11,7 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-// newAccess returns what decides who may do what on this node.
+// newAccess returns the access control of this node.
 func (n *Node) newAccess() *rpc.Access {
 	return rpc.NewAccess(rpc.AccessConfig{
 		Tokens: func() *cluster.Tokens { return n.Table().Tokens() }, Root: n.cfg.RootTokens, Secrets: n.cfg.ClusterSecrets,
@@ -20,12 +20,12 @@ func (n *Node) newAccess() *rpc.Access {
 	})
 }
 
-// asNode adds to how this node calls others that it is one, and for whom it asks.
+// asNode adds to the options of calls to other nodes the proof that this is a node, and for whom it asks.
 func (n *Node) asNode(options []grpc.DialOption) []grpc.DialOption {
 	return append(options, grpc.WithPerRPCCredentials(n.access.Credentials()))
 }
 
-// CreateToken makes a token: here if this node leads the control group, else at the node that does, once.
+// CreateToken makes a token. If another node leads the control group, the request is forwarded to it, once.
 func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequest, record *ebbv1.TokenRecord) (*ebbv1.CreateTokenResponse, error) {
 	var resp *ebbv1.CreateTokenResponse
 	err := v.n.asControlLeader(ctx, func(c *control) error {
@@ -46,7 +46,7 @@ func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequ
 	return resp, nil
 }
 
-// RevokeToken ends a token: here if this node leads the control group, else at the node that does, once.
+// RevokeToken ends a token. If another node leads the control group, the request is forwarded to it, once.
 func (v clusterView) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
 	resp := new(ebbv1.RevokeTokenResponse)
 	err := v.n.asControlLeader(ctx, func(c *control) error {
@@ -66,13 +66,13 @@ func (v clusterView) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequ
 	return resp, nil
 }
 
-// TokenRecords are those of all tokens, as this node knows them.
+// TokenRecords returns the records of all tokens, as this node knows them.
 func (v clusterView) TokenRecords() []*ebbv1.TokenRecord { return v.n.Table().Wire().GetTokens() }
 
 func (n *Node) tokens() uint32 { return uint32(n.Table().Tokens().Len()) }
 
-// keepsTokens refuses until all nodes can keep tokens, which an upgraded cluster cannot for some seconds. It does not
-// wait for that: a caller that stops listening could not know whether a token was made.
+// keepsTokens returns an error until all nodes can keep tokens, which an upgraded cluster cannot for some seconds. It
+// does not wait for that: a caller that stops waiting could not know whether a token was made.
 func (n *Node) keepsTokens() error {
 	if n.Table().Version() >= proto.VersionTokens {
 		return nil
@@ -81,11 +81,11 @@ func (n *Node) keepsTokens() error {
 		WithHint("try again in a few seconds; `ebb status` says which nodes hold the version back")
 }
 
-// awaitTokens waits a moment until this node's table shows a change.
+// awaitTokens waits, localMax at most, until this node's table shows a change.
 func (n *Node) awaitTokens(ctx context.Context, shows func(*cluster.Tokens) bool) {
 	ctx, cancel := context.WithTimeout(ctx, localMax)
 	defer cancel()
-	_ = await(ctx, handOverPoll, func() bool { return shows(n.Table().Tokens()) }) // if it is late, so be it: the change is made
+	_ = await(ctx, handOverPoll, func() bool { return shows(n.Table().Tokens()) }) // a timeout does no harm: the change is made
 }
 
 // checkSecrets refuses root tokens or cluster secrets that could be guessed, and those that no header can carry.

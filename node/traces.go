@@ -12,15 +12,14 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// untraced are methods that nodes and clients call all the time by themselves.
+// untraced are methods that nodes and clients call all the time, without a request of a user.
 var untraced = map[string]bool{
 	ebbv1grpc.Ebb_Status_FullMethodName: true, ebbv1grpc.Ebb_Table_FullMethodName: true, ebbv1grpc.Ebb_Watch_FullMethodName: true,
 	ebbv1grpc.Shards_NodeUsage_FullMethodName:  true,
 	ebbv1grpc.Shards_NodeStatus_FullMethodName: true, ebbv1grpc.Shards_ReadIndex_FullMethodName: true,
 }
 
-// traced reports whether calls of a method are put into traces: those that a user
-// caused, and none of Raft's streams.
+// traced reports whether calls of a method are traced: calls that a user caused are, and Raft's streams are not.
 func traced(method string) bool {
 	ours := strings.HasPrefix(method, "/"+ebbv1grpc.Ebb_ServiceDesc.ServiceName+"/") || strings.HasPrefix(method, "/"+ebbv1grpc.Shards_ServiceDesc.ServiceName+"/")
 	return ours && !untraced[method]
@@ -33,7 +32,7 @@ func (c *Config) traceOptions() []otelgrpc.Option {
 	}
 }
 
-// tracedServer puts what is asked of this node into traces, if there are any.
+// tracedServer returns the options that trace requests to this node; none if tracing is off.
 func (c *Config) tracedServer() []grpc.ServerOption {
 	if c.Traces == nil {
 		return nil
@@ -41,7 +40,7 @@ func (c *Config) tracedServer() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.StatsHandler(otelgrpc.NewServerHandler(c.traceOptions()...))}
 }
 
-// tracedPeers puts what this node asks of others into traces, if there are any.
+// tracedPeers returns the options that trace requests of this node to others; none if tracing is off.
 func (c *Config) tracedPeers() []grpc.DialOption {
 	if c.Traces == nil {
 		return nil

@@ -15,32 +15,30 @@ import (
 )
 
 const (
-	// pauseMax is how long writes to a shard wait for its leadership to change hands.
+	// pauseMax is how long writes to a shard wait while its leadership is transferred.
 	pauseMax = time.Second
-	// catchUpMax is how long the next leader may take to get the last entries: two
-	// rounds of a network in which an answer takes half a second.
+	// catchUpMax is how long the next leader may take to get the last entries: two round trips in a network where an
+	// answer takes half a second.
 	catchUpMax = time.Second
-	// handOverMore is how much longer a change of leadership may take than the
-	// message that starts it, since a transfer that hangs keeps Raft from any
-	// other (hashicorp/raft #696).
+	// handOverMore is how much longer a transfer of leadership may take than the message that starts it. The limit is
+	// needed, since a transfer that hangs keeps Raft from any other (hashicorp/raft #696).
 	handOverMore = time.Second
-	// handOverPoll is how often to look whether it happened.
+	// handOverPoll is how often to check whether it happened.
 	handOverPoll = 2 * time.Millisecond
-	// balanceAfter keeps leaders where they are in the first seconds of a node.
+	// balanceAfter is how long after its start a node moves no leaderships.
 	balanceAfter = 10 * time.Second
-	// balanceEvery is the pace at which leaders move to where they should be.
+	// balanceEvery is the interval at which leaderships move to the preferred nodes.
 	balanceEvery = 250 * time.Millisecond
-	// balanceRetry is how long a shard is left alone after a transfer failed.
+	// balanceRetry is how long a shard is not moved again after a transfer failed.
 	balanceRetry = 30 * time.Second
 )
 
-// handOver moves the leadership of a shard to another voter, and reports whether
-// this replica leads no longer. It happens with nothing on its way and only to
-// a follower that has the whole log, one at a time; the observed leader counts
-// and not Raft's future, which may never come.
+// handOver moves the leadership of a shard to another voter, and reports whether this replica no longer leads. It waits
+// until no entry is in flight, and moves leadership only to a follower that has the whole log. Only one transfer of a
+// shard runs at a time. It observes the leader instead of Raft's future, which may never resolve.
 func (r *replica) handOver(to raft.Server) bool { return r.handOverWithin(pauseMax, to) }
 
-// handOverWithin is handOver with a longer time for entries in flight.
+// handOverWithin is handOver, with its own limit for entries in flight.
 func (r *replica) handOverWithin(atMost time.Duration, to raft.Server) bool {
 	if !r.transferring.CompareAndSwap(false, true) {
 		return false
@@ -50,8 +48,7 @@ func (r *replica) handOverWithin(atMost time.Duration, to raft.Server) bool {
 	return r.proposer.pause(atMost) && r.cede(to)
 }
 
-// cede makes another voter campaign once it has the whole log, and reports whether
-// this member leads no longer.
+// cede makes another voter campaign once it has the whole log, and reports whether this member no longer leads.
 func (m *member) cede(to raft.Server) bool {
 	if !m.caughtUp(to.ID, catchUpMax) {
 		return false
@@ -60,7 +57,7 @@ func (m *member) cede(to raft.Server) bool {
 	return eventually(controlTimeout(m.timeout)+handOverMore, func() bool { _, leads := m.leading(); return !leads })
 }
 
-// caughtUp waits until a follower has the whole log.
+// caughtUp waits until a follower has the whole log, and reports whether that happened in time.
 func (m *member) caughtUp(id raft.ServerID, atMost time.Duration) bool {
 	return eventually(atMost, func() bool {
 		missing, heard := m.behind(id)
@@ -68,7 +65,7 @@ func (m *member) caughtUp(id raft.ServerID, atMost time.Duration) bool {
 	})
 }
 
-// eventually looks until what it looks for is so, or time is up.
+// eventually polls until so returns true or the time is up, and reports which.
 func eventually(atMost time.Duration, so func() bool) bool {
 	for start := time.Now(); !so(); time.Sleep(handOverPoll) {
 		if time.Since(start) > atMost {
@@ -78,14 +75,14 @@ func eventually(atMost time.Duration, so func() bool) bool {
 	return true
 }
 
-// heir returns the voter to hand a shard over to: of the nodes that fit the one
-// preferred, or else the one that lacks least of the log.
+// heir returns the voter to hand a shard over to. Among the nodes that fit, it takes the preferred one, or else the one
+// that lacks the fewest entries.
 func (r *replica) heir(preferred string, fit func(node string) bool) (raft.Server, bool) {
 	_, nodes := r.voters()
 	return r.member.heir(preferred, func(node string) bool { return fit(node) && r.keeper.usable(node, r.node, nodes) })
 }
 
-// heir is replica.heir without a look at clocks.
+// heir is replica.heir without the check of clocks.
 func (m *member) heir(preferred string, fit func(node string) bool) (heir raft.Server, found bool) {
 	least := uint64(appendEntriesMax)
 	for _, s := range m.configuration().Servers {
@@ -105,15 +102,15 @@ func (m *member) heir(preferred string, fit func(node string) bool) (heir raft.S
 	return heir, found
 }
 
-// balancer moves leaderships one at a time: to the node that the table prefers,
-// gently, and away from this node when its clock is unfit.
+// balancer moves leaderships, one at a time and slowly, to the nodes that the table prefers. It also moves them away
+// from this node when its clock is unfit.
 type balancer struct {
 	node     string
 	replicas func() []*replica // of this node
 	table    func() *cluster.Table
 	alive    func(node string) bool
-	sound    func(node string, shard uint32) bool // says that a node's replica may lead; it may take a moment
-	slow     func(node string) bool               // says that a node's disk is slow, so that it would hand over what it gets; it may take a moment
+	sound    func(node string, shard uint32) bool // reports that a node's replica may lead; it may take a moment
+	slow     func(node string) bool               // whether a slow disk makes a node hand over what it gets; may wait
 	logger   *slog.Logger
 	started  time.Time
 	every    time.Duration // see Limits.BalanceEvery
@@ -131,7 +128,7 @@ func newBalancer(node string, replicas func() []*replica, table func() *cluster.
 	}
 }
 
-// skewed asks to move a shard away from this node.
+// skewed asks to move the leadership of a shard away from this node.
 func (b *balancer) skewed(r *replica) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +150,7 @@ func (b *balancer) run(ctx context.Context) {
 	}
 }
 
-// evacuate hands over the shards that this node may not lead with its clock.
+// evacuate hands over the shards that this node may not lead because of its clock.
 func (b *balancer) evacuate() {
 	b.mu.Lock()
 	unfit := b.unfit
@@ -164,7 +161,7 @@ func (b *balancer) evacuate() {
 	}
 }
 
-// move hands over at most one shard that another node should lead.
+// move hands over at most one shard: one that another node should lead.
 func (b *balancer) move() {
 	if time.Since(b.started) < b.after {
 		return
@@ -191,7 +188,7 @@ func (b *balancer) failedLately(r *replica) bool {
 	return ok && time.Since(at) < balanceRetry
 }
 
-// try hands one shard over, to preferred unless that is empty.
+// try hands over one shard: to preferred, or to any voter if that is empty.
 func (b *balancer) try(r *replica, preferred, why string) {
 	heir, ok := r.heir(preferred, func(node string) bool { return preferred == "" || node == preferred })
 	if ok && r.handOver(heir) {
@@ -201,7 +198,7 @@ func (b *balancer) try(r *replica, preferred, why string) {
 	b.rest(r)
 }
 
-// rest leaves a shard alone for a while.
+// rest keeps the balancer from moving a shard for balanceRetry.
 func (b *balancer) rest(r *replica) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,8 +206,8 @@ func (b *balancer) rest(r *replica) {
 	b.failed[r] = time.Now()
 }
 
-// leaveAll hands over everything that this node leads, and looks again until it leads nothing that others could take or
-// time is up: an heir may lack entries yet, and an election may bring a shard back.
+// leaveAll hands over everything that this node leads. It repeats that until the node leads nothing that others could
+// take, or the time is up: an heir may still lack entries, and an election may return a shard to this node.
 func (b *balancer) leaveAll(atMost time.Duration) {
 	d := departure{
 		b: b, table: b.table(), deadline: time.Now().Add(atMost),
@@ -219,19 +216,20 @@ func (b *balancer) leaveAll(atMost time.Duration) {
 	eventually(atMost, d.round)
 }
 
-// departure is what a node that ends knows of those that it offers its shards to.
+// departure is what a stopping node knows of the nodes to which it offers its shards.
 type departure struct {
 	b        *balancer
 	table    *cluster.Table
 	deadline time.Time
 
 	mu     sync.Mutex                   // guards what follows
-	failed map[string]bool              // nodes that did not take the last shard they were offered
-	asked  map[*replica]map[string]bool // whom a shard was offered since it was offered to all
+	failed map[string]bool              // nodes that did not take the last shard that was offered to them
+	asked  map[*replica]map[string]bool // nodes that were offered a shard since all were offered it
 	offers map[*replica]int             // how often each shard was offered
 }
 
-// round offers every shard that is led to one node, a few at a time, and reports whether none is left to offer.
+// round offers every shard that this node leads to one other node, a few at a time. It reports whether none is left to
+// offer.
 func (d *departure) round() bool {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 4)
@@ -264,8 +262,8 @@ func othersAlive(m *member, self string, alive func(node string) bool) bool {
 	return slices.ContainsFunc(nodes, func(node string) bool { return node != self && alive(node) })
 }
 
-// heir is whom a shard is offered to next: one that takes what it is offered if there is any, and each once before any
-// twice. A clock that is wrong or not known is better than an election.
+// heir returns the node to which a shard is offered next. It prefers nodes that took what they were offered, and offers
+// to each node once before any twice. A node whose clock is wrong or unknown is better than an election.
 func (d *departure) heir(r *replica) (heir raft.Server, node string, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -286,15 +284,15 @@ func (d *departure) heir(r *replica) (heir raft.Server, node string, ok bool) {
 	return raft.Server{}, "", false
 }
 
-// patience is how long writes to a shard may take to land before it is handed over: twice as long each time, since a
-// slow disk is no quicker the next time.
+// patience is how long a handover of a shard waits for entries in flight: twice as long each time, since a slow disk is
+// no quicker the next time.
 func (d *departure) patience(r *replica) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return min(pauseMax<<min(d.offers[r], 10), max(0, time.Until(d.deadline)))
 }
 
-// note remembers how an offer went.
+// note records the result of an offer.
 func (d *departure) note(r *replica, node string, taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

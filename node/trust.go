@@ -24,26 +24,26 @@ import (
 )
 
 const (
-	// trustEvery is how often files of certificates and keys are looked at.
+	// trustEvery is how often files of certificates and keys are checked for changes.
 	trustEvery = time.Second
-	// handshakeMax is how long whoever connects has to say who it is.
+	// handshakeMax is how long a new gRPC connection may take to identify its caller.
 	handshakeMax = 5 * time.Second
 )
 
-// TLS says where the certificates of a node are, files in PEM which are read again when they change. The zero value is
-// no TLS.
+// TLS names the certificate files of a node, in PEM. They are read again when they change. The zero value is no TLS.
 type TLS struct {
-	// Cert, Key and CA go together: this node's certificate and key, and the CA that issues those of nodes and clients.
+	// Cert, Key and CA go together: this node's certificate and key, and the CA that issues certificates of nodes and
+	// clients.
 	Cert, Key, CA string
-	// ClientCA issues further certificates of clients, and none of nodes.
+	// ClientCA issues further certificates of clients, but none of nodes.
 	ClientCA string
-	// RequireClientCert refuses clients, at the doors of gRPC and HTTP, that show no certificate.
+	// RequireClientCert refuses clients without a certificate, on the gRPC and HTTP interfaces.
 	RequireClientCert bool
-	// Admin is whether the admin door speaks TLS too; callers need no certificate there.
+	// Admin turns on TLS for the admin interface too; callers need no certificate there.
 	Admin bool
 }
 
-// On reports whether there is any.
+// On reports whether TLS is on.
 func (t *TLS) On() bool { return t.Cert != "" }
 
 func (t *TLS) check() error {
@@ -63,7 +63,8 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// Check says why a node would not start with it: settings that do not go together, or files that cannot be used.
+// Check returns an error if a node would not start with t: for settings that do not fit together, or files that cannot
+// be used. now returns the time of day.
 func (t *TLS) Check(now func() time.Time) error {
 	if err := t.check(); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (t *TLS) Check(now func() time.Time) error {
 	return err
 }
 
-// open reads the certificates; nil if there are to be none.
+// open reads the certificates; nil if TLS is off.
 func (t *TLS) open(now func() time.Time, logger *slog.Logger) (*trust.Store, error) {
 	if !t.On() {
 		return nil, nil
@@ -80,7 +81,7 @@ func (t *TLS) open(now func() time.Time, logger *slog.Logger) (*trust.Store, err
 	return trust.Open(trust.Files{Cert: t.Cert, Key: t.Key, CA: t.CA, ClientCA: t.ClientCA}, now, logger)
 }
 
-// openTrust reads certificates and keys, if there are to be any.
+// openTrust reads certificates and gossip keys, if the configuration names any.
 func (n *Node) openTrust() (err error) {
 	n.handshakes = &handshakes{logger: n.logger, repeats: n.repeats}
 	n.checks = transport.NewChecks(n.logger)
@@ -106,7 +107,7 @@ func (n *Node) lookTrust() {
 	}
 }
 
-// securedPeers are how this node connects to others.
+// securedPeers returns the options for connections to other nodes.
 func (n *Node) securedPeers() []grpc.DialOption {
 	if n.trust == nil {
 		return nil
@@ -114,7 +115,7 @@ func (n *Node) securedPeers() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithTransportCredentials(n.trust.Peers(n.directory.hosts))}
 }
 
-// dial opens a connection to another node, on which bits do not change unnoticed: TLS sees to that, or checksums.
+// dial opens a connection to another node, on which changed bits are detected: by TLS, or else by checksums.
 func (n *Node) dial(ctx context.Context, address string) (net.Conn, error) {
 	if n.trust != nil {
 		return n.cfg.Network.Dial(ctx, address)
@@ -122,7 +123,7 @@ func (n *Node) dial(ctx context.Context, address string) (net.Conn, error) {
 	return n.checks.Dial(ctx, func(ctx context.Context) (net.Conn, error) { return n.cfg.Network.Dial(ctx, address) })
 }
 
-// securedServer is how others, and clients, connect to this node.
+// securedServer returns the options for connections from other nodes and clients.
 func (n *Node) securedServer(budget *rpc.Budget) []grpc.ServerOption {
 	if n.trust == nil {
 		return []grpc.ServerOption{grpc.Creds(rpc.Metered(n.checks.Credentials(), budget))}
@@ -134,9 +135,9 @@ func (n *Node) securedServer(budget *rpc.Budget) []grpc.ServerOption {
 	}
 }
 
-// hosts are the names of a node that a certificate of its may be for: the host of its record, and what this node is
-// advertised as with the other's name in the place of its own ("ebb-0.ebb.svc"), which is how it is before there are
-// records.
+// hosts returns the host names that a node's certificate may be for. One is the host of its record. The other is this
+// node's advertised host with the other node's name in place of its own ("ebb-0.ebb.svc"); it is needed before there
+// are records.
 func (d *directory) hosts(node string) []string {
 	var hosts []string
 	if host, _, err := net.SplitHostPort(d.table().Node(node).GetGrpcAddress()); err == nil {
@@ -149,7 +150,7 @@ func (d *directory) hosts(node string) []string {
 	return hosts
 }
 
-// ofNodes are the methods that only nodes call. The others of service Shards are the clients' too.
+// ofNodes are the methods that only nodes call. Clients call the other methods of service Shards too.
 var ofNodes = map[string]bool{
 	ebbv1grpc.Shards_NodeUsage_FullMethodName: true, ebbv1grpc.Shards_Acknowledged_FullMethodName: true,
 	ebbv1grpc.Shards_Ask_FullMethodName: true, ebbv1grpc.Shards_ReadIndex_FullMethodName: true, ebbv1grpc.Shards_Audited_FullMethodName: true,
@@ -171,7 +172,7 @@ func nodesOnlyStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, 
 	return handler(srv, s)
 }
 
-// nodesOnly refuses everybody but nodes what only nodes may do.
+// nodesOnly refuses a method of ofNodes to a caller that is not a node.
 func nodesOnly(ctx context.Context, method string) error {
 	if !ofNodes[method] {
 		return nil
@@ -186,7 +187,7 @@ func nodesOnly(ctx context.Context, method string) error {
 	return nil
 }
 
-// handshakes counts those that came to nothing.
+// handshakes counts failed TLS handshakes.
 type handshakes struct {
 	logger  *slog.Logger
 	repeats *repeats
@@ -203,7 +204,7 @@ func (h *handshakes) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(descHandshakes, prometheus.CounterValue, float64(h.failed.Load()))
 }
 
-// note takes a failure to the books; of many the log has one now and then.
+// note counts a failure. Of many failures, the log shows one now and then.
 func (h *handshakes) note(from, why string) {
 	h.failed.Add(1)
 	const message = "a connection was refused: no TLS handshake"
@@ -212,7 +213,7 @@ func (h *handshakes) note(from, why string) {
 	}
 }
 
-// Write takes what net/http has to say of a server.
+// Write receives the error log of a net/http server.
 func (h *handshakes) Write(line []byte) (int, error) {
 	text := string(bytes.TrimSpace(line))
 	if rest, ok := strings.CutPrefix(text, "http: TLS handshake error from "); ok {
@@ -224,7 +225,7 @@ func (h *handshakes) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// door is gRPC's side of a handshake, which it does not speak of.
+// door counts failed handshakes of gRPC, which gRPC does not report.
 type door struct {
 	credentials.TransportCredentials
 	handshakes *handshakes
@@ -242,12 +243,13 @@ func (d door) Clone() credentials.TransportCredentials {
 	return door{d.TransportCredentials.Clone(), d.handshakes}
 }
 
-// http makes the server of a public door.
+// http returns the server of the public HTTP interface.
 func (n *Node) http(h http.Handler) *http.Server {
 	return secured(httpServer(h), n.trust, n.cfg.TLS.RequireClientCert, n.handshakes)
 }
 
-// adminHTTP makes the server of the operators' door. What asks there whether the node lives has no certificate.
+// adminHTTP returns the server of the admin interface. It requires no client certificate, since liveness probes have
+// none.
 func (c *Config) adminHTTP(h http.Handler, store *trust.Store, noted *handshakes) *http.Server {
 	if !c.TLS.Admin {
 		store = nil
@@ -255,7 +257,7 @@ func (c *Config) adminHTTP(h http.Handler, store *trust.Store, noted *handshakes
 	return secured(httpServer(h), store, false, noted)
 }
 
-// secured makes a server speak TLS, unless there is none, and tell its handler who calls.
+// secured makes a server use TLS, unless store is nil, and pass the identity of the caller to its handler.
 func secured(s *http.Server, store *trust.Store, required bool, noted *handshakes) *http.Server {
 	if store == nil {
 		return s

@@ -9,15 +9,15 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// unions keeps unions of periods for all shards of a node.
+// unions caches unions of periods for all shards of a node.
 type unions struct {
 	mem  *mapped.Memory
 	mu   sync.Mutex // guards what follows
 	all  *shard.UnionCache
-	eras map[shard.ID]uint64 // how often a shard's were forgotten
+	eras map[shard.ID]uint64 // how often a shard's unions were dropped
 }
 
-// newUnions keeps so many bytes; nil keeps nothing.
+// newUnions returns a cache of at most so many bytes; nil, which keeps nothing, for 0 and less.
 func newUnions(bytes int) *unions {
 	if bytes <= 0 {
 		return nil
@@ -26,7 +26,7 @@ func newUnions(bytes int) *unions {
 	return &unions{mem: mem, all: shard.NewUnionCache(mem, bytes), eras: make(map[shard.ID]uint64)}
 }
 
-// era returns a number that is another when the shard's unions have been forgotten.
+// era returns a number that changes when the shard's unions are dropped.
 func (u *unions) era(id shard.ID) uint64 {
 	if u == nil {
 		return 0
@@ -47,9 +47,9 @@ func (u *unions) forget(id shard.ID) {
 	u.all.Forget(id)
 }
 
-// lend gives a view the unions that it can answer a question with. It makes some of them first. They stay until release
-// is called. The view is of an era, or of a later one: if that era has passed by then, they are not of the present
-// state.
+// lend gives a view the unions with which it can answer a question; it makes some of them first. They stay until
+// release is called. The view is of the given era, or of a later one. If that era has passed, the cached unions are not
+// of the current state, and lend gives none.
 func (u *unions) lend(id shard.ID, era uint64, view *shard.View, q *ebbv1.ShardQuestion, at sketch.Tick) (release func()) {
 	if u == nil {
 		return func() {}
@@ -109,7 +109,7 @@ func (u *unions) stats() shard.UnionCacheStats {
 	return u.all.UnionCacheStats
 }
 
-// made makes unions at the same time: a window wants two at most.
+// made makes unions at the same time: a window needs two at most.
 func made(view *shard.View, planned []*shard.PlannedUnion, at sketch.Tick, mem shard.Memory) []*shard.CachedUnion {
 	list := make([]*shard.CachedUnion, len(planned))
 	var making sync.WaitGroup

@@ -13,16 +13,16 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// defaultNamespace is what a command means that names none.
+// defaultNamespace is the namespace of a command that names none.
 var defaultNamespace = []byte(proto.DefaultNamespace)
 
-// usageKept is how long the figures of a node count that answers no more. By then its shards are led by others, which
+// usageKept is how long the figures of a node that no longer answers count. By then its shards are led by others, which
 // count them.
 const usageKept = 3 * time.Second
 
-// usage sums what namespaces hold: in all replicas of this node, which is what they take of its memory, and in the
-// shards that it leads, which is this node's part of what they hold in the cluster. Of the other parts it has what the
-// other nodes said last.
+// usage sums what namespaces hold in all replicas of this node, which is the memory that they take here. It also sums
+// what they hold in the shards that this node leads, which is its part of the cluster's total. For the other parts it
+// has the last reports of the other nodes.
 //
 // look counts; admission reads the figures of the last look without a lock.
 type usage struct {
@@ -35,7 +35,7 @@ type usage struct {
 	nodes map[string]nodeUsage
 }
 
-// usageSource is a replica as far as its namespaces are counted.
+// usageSource is a replica whose namespaces are counted.
 type usageSource interface {
 	usage(visit func(space int, name string, u shard.Usage))
 	leads() bool
@@ -51,13 +51,13 @@ type spaceUsage struct {
 	// admitted is how many bytes of commands that may grow were let in since the last look.
 	admitted atomic.Int64
 
-	// Of the look that is under way; usage.mu is held.
+	// The sums of the look in progress; usage.mu is held.
 	next spaceSum
 }
 
 type spaceSum struct{ heldKeys, held, keys, bytes uint64 }
 
-// nodeUsage is what another node said last.
+// nodeUsage is the last report of another node.
 type nodeUsage struct {
 	at     time.Time
 	spaces []*ebbv1.NodeNamespace
@@ -69,13 +69,13 @@ func newUsage() *usage {
 	return u
 }
 
-// clear forgets the names of namespaces. u.mu is held, or u is new.
+// clear drops the names of namespaces. u.mu is held, or u is new.
 func (u *usage) clear() {
 	u.spaces.Store(&map[string]*spaceUsage{})
 	u.seen = make(map[usageSource][]*spaceUsage)
 }
 
-// of returns what a namespace holds; nil of one that holds nothing.
+// of returns what a namespace holds; nil for a namespace that holds nothing.
 func (u *usage) of(name []byte) *spaceUsage { return (*u.spaces.Load())[string(name)] }
 
 // look counts again.
@@ -141,8 +141,8 @@ func (u *usage) look(replicas []usageSource) {
 	u.inhabited.Store(inhabited)
 }
 
-// recordReports stores what other nodes reported at a time; of those that said nothing, what they said before counts
-// for a while.
+// recordReports stores what other nodes reported at a time. For nodes without a report, the one before counts for
+// usageKept.
 func (u *usage) recordReports(at time.Time, said map[string][]*ebbv1.NodeNamespace) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -175,7 +175,7 @@ func (u *usage) recordReports(at time.Time, said map[string][]*ebbv1.NodeNamespa
 	u.spaces.Store(&all)
 }
 
-// report is what namespaces hold on this node, of those that are wanted, the largest first.
+// report returns what the wanted namespaces hold on this node, the largest first.
 func (u *usage) report(wanted func(name string) bool) (out []*ebbv1.NodeNamespace) {
 	for name, s := range *u.spaces.Load() {
 		if held := s.held.Load(); held > 0 && wanted(name) {
@@ -188,7 +188,7 @@ func (u *usage) report(wanted func(name string) bool) (out []*ebbv1.NodeNamespac
 	return out
 }
 
-// largest are the namespaces that take most of this node's memory.
+// largest returns the n namespaces that take most of this node's memory.
 func (u *usage) largest(n int) []*ebbv1.NodeNamespace {
 	all := u.report(func(string) bool { return true })
 	return all[:min(n, len(all))]

@@ -13,16 +13,16 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// usageEvery is how often a node asks the others what namespaces with a budget hold there.
+// usageEvery is how often a node asks the others how much namespaces with a budget hold there.
 const usageEvery = time.Second
 
-// budgets are those of the namespaces of a table, by name, and the table.
+// budgets are the budgets of a table's namespaces, by name, and the table.
 type budgets struct {
 	table *cluster.Table
 	of    map[string]*ebbv1.NamespaceBudget // nil: no namespace has one
 }
 
-// budgetsOf reads a table.
+// budgetsOf returns the budgets of a table.
 func budgetsOf(table *cluster.Table) *budgets {
 	b := &budgets{table: table}
 	for _, ns := range table.Namespaces() {
@@ -37,7 +37,7 @@ func budgetsOf(table *cluster.Table) *budgets {
 	return b
 }
 
-// budgets are those of all namespaces that have one; nil if none has.
+// budgets returns the budgets of all namespaces that have one; nil if none has.
 func (n *Node) budgets() map[string]*ebbv1.NamespaceBudget {
 	table, b := n.Table(), n.budgeted.Load()
 	if b == nil || b.table != table {
@@ -47,7 +47,7 @@ func (n *Node) budgets() map[string]*ebbv1.NamespaceBudget {
 	return b.of
 }
 
-// usageSources are the replicas of this node.
+// usageSources returns the replicas of this node.
 func (n *Node) usageSources() []usageSource {
 	g := n.groups.Load()
 	if g == nil {
@@ -60,13 +60,13 @@ func (n *Node) usageSources() []usageSource {
 	return out
 }
 
-// connectMemoryAdmission gives a memoryAdmission its view of this node.
+// connectMemoryAdmission connects a memoryAdmission to this node.
 func (n *Node) connectMemoryAdmission(a *memoryAdmission) {
 	a.replicas, a.unapplied, a.budgets = n.usageSources, n.counts.propose.unapplied, n.budgets
 	a.peersUnderstand = func() bool { return n.Table().Version() >= proto.VersionDeletion }
 }
 
-// askUsage asks the other nodes what namespaces with a budget hold there, while there are any.
+// askUsage asks the other nodes how much namespaces with a budget hold there, while there are such namespaces.
 func (n *Node) askUsage(ctx context.Context) {
 	if n.budgets() == nil {
 		return
@@ -78,7 +78,7 @@ func (n *Node) askUsage(ctx context.Context) {
 	n.memoryAdmission.usage.recordReports(time.Now(), said)
 }
 
-// usages asks the other nodes at once what namespaces hold there; those that do not answer are missing.
+// usages asks the other nodes at the same time how much namespaces hold there; nodes that do not answer are missing.
 func (n *Node) usages(ctx context.Context, req *ebbv1.NodeUsageRequest) map[string]*ebbv1.NodeUsageResponse {
 	ctx, cancel := reporting(ctx, statusMax)
 	defer cancel()
@@ -104,7 +104,7 @@ func (n *Node) usages(ctx context.Context, req *ebbv1.NodeUsageRequest) map[stri
 	return out
 }
 
-// NodeUsage says what namespaces hold on this node.
+// NodeUsage returns how much namespaces hold on this node.
 func (v clusterView) NodeUsage(_ context.Context, req *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
 	r := v.n.memoryAdmission
 	r.again()
@@ -118,7 +118,7 @@ func (v clusterView) NodeUsage(_ context.Context, req *ebbv1.NodeUsageRequest) (
 	}, nil
 }
 
-// NamespaceUsage says what namespaces hold in the whole cluster, the largest first.
+// NamespaceUsage returns how much namespaces hold in the whole cluster, the largest first.
 func (v clusterView) NamespaceUsage(
 	ctx context.Context, req *ebbv1.NamespaceUsageRequest,
 ) (*ebbv1.NamespaceUsageResponse, error) {
@@ -149,7 +149,7 @@ func (v clusterView) NamespaceUsage(
 		for _, s := range said[node].GetNamespaces() {
 			u := all[s.GetName()]
 			if u == nil {
-				continue // purged, or so new that this node has not heard of it
+				continue // purged, or too new to be in this node's table
 			}
 			u.Keys += s.GetKeys()
 			u.Bytes += s.GetBytes()
@@ -172,7 +172,7 @@ func (v clusterView) NamespaceUsage(
 	return out, nil
 }
 
-// roomy refuses sets that nodes of older builds would not make so large.
+// roomy refuses sets larger than nodes of older builds would make them.
 func (n *Node) roomy(ns *ebbv1.Namespace) error {
 	members, version := ns.GetSizes().GetSetMembers(), n.Table().Version()
 	if members <= proto.SetMembersEbbing || version >= proto.VersionAdds {
@@ -194,7 +194,8 @@ func (n *Node) hashable(ns *ebbv1.Namespace) error {
 	return nil
 }
 
-// clockable refuses settings of event clocks that nodes of older builds would not keep.
+// clockable refuses settings of event clocks that nodes of older builds would not keep, and a clock set to a future
+// time.
 func (n *Node) clockable(ns *ebbv1.Namespace) error {
 	if at := ns.GetClockSetting().GetTimeUs(); at > n.keeper.nowUS()+proto.FutureMaxUS &&
 		ns.GetClockSetting().GetEpoch() == 0 {

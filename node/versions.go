@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// raiseEvery is how often the control leader looks whether every member knows a newer storage version.
+	// raiseEvery is how often the control leader checks whether every member knows a newer storage version.
 	raiseEvery = time.Second
-	// raiseAfter is how long they all must have done so, one look after the other: whoever upgrades the last node and
-	// sees it fail can still take the old build. Where the cluster was just born there is no old build.
+	// raiseAfter is how long all members must have known it, at each check. An operator who upgrades the last node and
+	// sees it fail can still return to the old build. A cluster that was just born has no old build, and does not wait.
 	raiseAfter = 5 * time.Second
 )
 
 // versionUpgrader puts newer storage versions in force. It acts on the control leader only.
 type versionUpgrader struct {
 	n     *Node
-	next  uint32    // that all members know
+	next  uint32    // the newest version that all members know
 	since time.Time // when that was first seen
-	held  []string  // members that know no newer one, as last said
+	held  []string  // members that know no newer version, as last logged
 }
 
 // look is called every raiseEvery by one goroutine. It sends no requests while this node's newest version is in force.
@@ -54,14 +54,14 @@ func (u *versionUpgrader) look(ctx context.Context) {
 	u.n.logger.Info("the storage version is raised: no node goes back to an older ebb from here", "from", table.Version(), "to", next)
 }
 
-// memberVersions returns the storage versions of this node and of the members that answer. Gossip can lead a request to
-// a node of another cluster: its answer must not raise the version over a member that does not know it.
+// memberVersions returns the storage versions of this node and of the members that answer. Because of gossip, a request
+// may reach a node of another cluster. Its answer must not raise the version if a member does not know it.
 func (n *Node) memberVersions(ctx context.Context) map[string]proto.Versions {
 	return n.versionsOf(ctx, n.others(), n.trusts)
 }
 
-// founderVersions is memberVersions before the cluster is born. Whoever answers counts: one that is not what it says it
-// is can make the first version an older one, and that rises later.
+// founderVersions is memberVersions before the cluster is born. All answers count: a false one can make the first
+// version an older one, which rises later.
 func (n *Node) founderVersions(ctx context.Context) map[string]proto.Versions {
 	return n.versionsOf(ctx, n.cfg.founders(), func(*report) bool { return true })
 }
@@ -78,8 +78,8 @@ func (n *Node) versionsOf(
 	return versions
 }
 
-// adoptVersion checks that this program knows the storage version in force, and writes it to the data directory. From
-// then on an older program does not start there.
+// adoptVersion returns an error if this program does not know the storage version in force, and writes the version to
+// the data directory. From then on an older program does not start there.
 func (n *Node) adoptVersion(version uint32) error {
 	if version > n.cfg.Storage.Newest {
 		return proto.ErrNewerVersion.Errorf("storage version %d is in force in the cluster: this program knows %d to %d", version, n.cfg.Storage.Oldest, n.cfg.Storage.Newest).
@@ -91,7 +91,8 @@ func (n *Node) adoptVersion(version uint32) error {
 	return n.dir.update(func(id *identity) { id.Layout = max(id.Layout, version) })
 }
 
-// speaks refuses a node that wants to join and has another wire version, or does not know the storage version in force.
+// speaks returns an error for a joining node that has another wire version, or does not know the storage version in
+// force.
 func (n *Node) speaks(join *ebbv1.JoinNode) error {
 	name := join.GetRecord().GetName()
 	if join.GetProtocol() < proto.WireOldest || join.GetProtocol() > proto.WireVersion {

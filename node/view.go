@@ -18,18 +18,18 @@ const (
 	forwardedKey = "ebb-forwarded"
 	// leaderPoll is how often to look for a control leader while there is none.
 	leaderPoll = 20 * time.Millisecond
-	// localMax is how long a change of the table waits to be seen on this node.
+	// localMax is how long a request that changed the table waits until this node has the change.
 	localMax = time.Second
-	// statusMax is how long another node may take to report.
+	// statusMax is how long another node may take to answer a status request.
 	statusMax = time.Second
-	// checksumsMax is how long it may take with checksums.
+	// checksumsMax is how long that may take when checksums are asked for.
 	checksumsMax = 30 * time.Second
 )
 
-// clusterView is what the edges may know and ask of the cluster through this node.
+// clusterView is the cluster as the edges see it: what they may read and ask through this node.
 type clusterView struct{ n *Node }
 
-// Table returns the placement as this node knows it; nil before it knows any.
+// Table returns the table as this node knows it; nil before it knows one.
 func (v clusterView) Table() *ebbv1.Table {
 	t := v.n.Table()
 	if t.ClusterID() == "" {
@@ -38,8 +38,8 @@ func (v clusterView) Table() *ebbv1.Table {
 	return v.n.annotate(t)
 }
 
-// annotate adds to a table what is not part of it: who leads, and what gossip
-// believes of the nodes.
+// annotate returns a copy of the table with what is not part of it: who leads, and which nodes are alive according to
+// gossip.
 func (n *Node) annotate(t *cluster.Table) *ebbv1.Table {
 	wire := t.Wire()
 	out := &ebbv1.Table{
@@ -61,7 +61,7 @@ func (n *Node) annotate(t *cluster.Table) *ebbv1.Table {
 	return out
 }
 
-// lively returns a node's record with the newest addresses that were heard of.
+// lively returns a node's record with the newest addresses that gossip knows.
 func (n *Node) lively(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 	out := &ebbv1.NodeRecord{
 		Name: record.Name, GrpcAddress: record.GrpcAddress, HttpAddress: record.HttpAddress,
@@ -83,8 +83,8 @@ func (n *Node) lively(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 	return out
 }
 
-// SetNamespace creates or changes a namespace: here if this node leads the
-// control group, else at the node that does, once.
+// SetNamespace creates or changes a namespace. If another node leads the control group, the request is forwarded to it,
+// once.
 func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	if err := v.n.budgetable(req.GetNamespace()); err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRe
 	if err := v.n.clockable(req.GetNamespace()); err != nil {
 		return nil, err
 	}
-	// Under an event clock settings hold from the newest event that was acknowledged before this request: so this node
-	// asks for that first, and has every shard take them over before it answers.
+	// Under an event clock, new settings apply from the newest event that was acknowledged before this request. So this
+	// node first asks for that event. It then makes every shard take over the settings before it answers.
 	name := cmp.Or(req.GetNamespace().GetName(), proto.DefaultNamespace)
 	before, here := v.n.Table().Namespace(name), !forwarded(ctx)
 	if here && before != nil {
@@ -135,8 +135,7 @@ func forwarded(ctx context.Context) bool {
 	return len(metadata.ValueFromIncomingContext(ctx, forwardedKey)) > 0
 }
 
-// controlLeader returns the node that leads the control group, and waits for
-// one as long as ctx lasts.
+// controlLeader returns the node that leads the control group. It waits for a leader as long as ctx lasts.
 func (n *Node) controlLeader(ctx context.Context, c *control) (string, error) {
 	var leader string
 	if await(ctx, leaderPoll, func() bool { leader = c.leader(); return leader != "" }) != nil {
@@ -146,16 +145,16 @@ func (n *Node) controlLeader(ctx context.Context, c *control) (string, error) {
 	return leader, nil
 }
 
-// awaitNamespace waits a moment until this node's table has a namespace's new version.
+// awaitNamespace waits, at most localMax, until this node's table has a namespace's new version.
 func (n *Node) awaitNamespace(ctx context.Context, ns *ebbv1.Namespace) {
 	ctx, cancel := context.WithTimeout(ctx, localMax)
 	defer cancel()
-	_ = await(ctx, handOverPoll, func() bool { // if it is late, so be it: the change is made
+	_ = await(ctx, handOverPoll, func() bool { // a timeout does no harm: the change is made
 		return n.Table().Defined(ns.GetName()).GetVersion() >= ns.GetVersion()
 	})
 }
 
-// DeleteNamespace deletes a namespace, or ends its grace time.
+// DeleteNamespace marks a namespace as deleted, or ends its grace time.
 func (v clusterView) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNamespaceRequest) (resp *ebbv1.DeleteNamespaceResponse, err error) {
 	grace := proto.GraceDefaultUS
 	if req.GraceUs != nil {
@@ -181,7 +180,7 @@ func (v clusterView) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNames
 	return resp, err
 }
 
-// UndeleteNamespace takes the deletion of a namespace back.
+// UndeleteNamespace reverses the deletion of a namespace.
 func (v clusterView) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespaceRequest) (resp *ebbv1.UndeleteNamespaceResponse, err error) {
 	err = v.n.asControlLeader(ctx, func(c *control) error {
 		result, err := c.propose(ctx, &ebbv1.ControlCommand{
@@ -219,7 +218,7 @@ func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, uint64, e
 }
 
 // leaderEpoch returns the epoch of the table after all changes that were acknowledged before the call. A control leader
-// that was just elected may not have applied them yet, so that it is made to do that first.
+// that was just elected may not have applied them yet, so the request makes it apply them first.
 func (n *Node) leaderEpoch(ctx context.Context) (uint64, error) {
 	resp, err := n.manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Order{Order: cluster.ControlShard}})
 	if err != nil || resp.GetEpoch() > 0 {
@@ -229,7 +228,7 @@ func (n *Node) leaderEpoch(ctx context.Context) (uint64, error) {
 	return epoch, err
 }
 
-// awaitEpoch waits until this node's table has an epoch, or a later one.
+// awaitEpoch waits until this node's table has the epoch, or a later one.
 func (n *Node) awaitEpoch(ctx context.Context, epoch uint64) error {
 	return await(ctx, handOverPoll, func() bool { return n.Table().Epoch() >= epoch })
 }
@@ -245,7 +244,7 @@ func (v clusterView) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (
 	return &ebbv1.StatusResponse{ClusterId: v.n.clusterID(), Version: v.n.Table().Version(), Tokens: v.n.tokens(), Nodes: []*ebbv1.NodeStatus{own}}, nil
 }
 
-// reporting is how long a report may take: a tenth less than the caller waits, so that what is known by then arrives.
+// reporting limits a report to a tenth less than the caller waits, so that what is known by then arrives in time.
 func reporting(ctx context.Context, atMost time.Duration) (context.Context, context.CancelFunc) {
 	if end, ends := ctx.Deadline(); ends {
 		atMost = min(atMost, time.Until(end)*9/10)
@@ -291,7 +290,7 @@ func (v clusterView) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebb
 	return out, nil
 }
 
-// others are the names of all nodes of the cluster but this one.
+// others returns the names of all nodes of the cluster but this one.
 func (n *Node) others() []string {
 	var names []string
 	for _, record := range n.Table().Nodes() {

@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// muteAfter is how long a sync may stall before this node's leaders stop
-	// their heartbeats: Raft would keep the lease of one that cannot write
-	// (hashicorp/raft #503).
+	// muteAfter is how long a sync may stall before this node's leaders stop their heartbeats: Raft would keep the
+	// lease of a leader that cannot write (hashicorp/raft #503).
 	muteAfter = 2 * time.Second
-	// fatalAfter is how long a sync may stall before the node gives up.
+	// fatalAfter is how long a sync may stall before the node ends.
 	fatalAfter = 20 * time.Second
 	// stallAfter is how long a follower that answers may make no progress before
 	// its leader is restarted in place (hashicorp/raft #612).
@@ -28,24 +27,23 @@ const (
 	// refuseAfter is how long a leader may refuse every proposal because of a transfer that is not under way
 	// (hashicorp/raft #696).
 	refuseAfter = 5 * time.Second
-	// restartMax is how long a restart in place may take: a snapshot that Raft is
-	// writing is waited for, and the log is read. restartAgain is how soon after
-	// one another is proof that it does not help.
+	// restartMax is how long a restart in place may take: it waits for a snapshot that Raft is writing, and reads the
+	// log. restartAgain is the time within which another fault shows that the restart did not help.
 	restartMax   = 30 * time.Second
 	restartAgain = time.Minute
 	// watchEvery is how often the watchdogs look.
 	watchEvery = 250 * time.Millisecond
-	// stoodAfter is how much later than that they may look: if it takes longer, the process stood still.
+	// stoodAfter is the longest time between two looks: if it takes longer, the process stood still.
 	stoodAfter = 4 * watchEvery
 )
 
-// awake tells how long a process has run. While it or its machine is stopped, time passes, and nothing that it waits
-// for can be blamed for that.
+// awake measures how long a process has run. While the process or its machine is stopped, time passes, but nothing that
+// the process waits for is to blame.
 type awake struct {
 	last time.Time
 }
 
-// step is called every watchEvery, and returns for how long the process has run since it was called last.
+// step is called every watchEvery. It returns how long the process has run since the last call, stoodAfter at most.
 func (a *awake) step() time.Duration {
 	now := time.Now()
 	ran := now.Sub(a.last)
@@ -53,11 +51,11 @@ func (a *awake) step() time.Duration {
 	return min(ran, stoodAfter)
 }
 
-// diskWatch looks after syncs that stall. An error is never returned while the
-// write may still land, so that a leader without a disk can only fall silent.
+// diskWatch watches for syncs that stall. No error is returned while the write may still succeed, so a leader without a
+// disk can only fall silent.
 type diskWatch struct {
 	oldest func() time.Duration // how long the oldest sync has been waiting
-	mute   func(on bool)        // stops what keeps this node's leaders in office
+	mute   func(on bool)        // keeps this node from leading, or allows it again
 	fatal  func(error)
 	logger *slog.Logger
 
@@ -84,8 +82,7 @@ func (w *diskWatch) look() {
 	}
 }
 
-// groupWatch restarts a group in place when its leader is stuck, and gives up
-// the node when that does not help.
+// groupWatch restarts a group in place when its leader is stuck, and ends the node when that does not help.
 type groupWatch struct {
 	members func() []*member
 	fatal   func(error)
@@ -93,15 +90,15 @@ type groupWatch struct {
 
 	wg        sync.WaitGroup
 	awake     awake
-	ran       time.Duration // by that
+	ran       time.Duration // how long the process has run
 	behind    map[follower]stall
 	restarted map[*member]*restart // the last one of each
 }
 
-// restart is one in place.
+// restart is one restart in place.
 type restart struct {
 	at    time.Time
-	since time.Duration // of the time that the process ran
+	since time.Duration // by groupWatch.ran
 	why   string
 	over  atomic.Bool
 }
@@ -112,9 +109,9 @@ type follower struct {
 	id     raft.ServerID
 }
 
-// stall is a follower that lacks entries, since when, and how far it has come.
+// stall is the state of a follower that lacks entries: since when, and how far its log has come.
 type stall struct {
-	since time.Duration // of the time that the process ran
+	since time.Duration // by groupWatch.ran
 	match uint64
 	term  uint64
 }
@@ -139,7 +136,7 @@ func (w *groupWatch) look() {
 	}
 	for _, m := range w.members() {
 		if _, leads := m.leading(); !leads {
-			m.refused.note(nil) // what was refused before it led is none of this term's
+			m.refused.note(nil) // refusals from before it led do not count
 		}
 		if m.refused.lasting() {
 			w.restart(m, "every proposal is refused for a transfer that no node is making")
@@ -149,8 +146,7 @@ func (w *groupWatch) look() {
 	}
 }
 
-// stuck returns a follower that has answered all the time, and has not come
-// any further for stallAfter.
+// stuck returns a follower that has answered all the time, and has made no progress for stallAfter.
 func (w *groupWatch) stuck(m *member, now time.Time) (raft.ServerID, bool) {
 	term, leads := m.leading()
 	if !leads {
@@ -199,7 +195,7 @@ func (w *groupWatch) restart(m *member, why string) {
 	})
 }
 
-// watch runs what looks, until ctx ends.
+// watch calls all look functions at the given interval, until ctx ends.
 func watch(ctx context.Context, every time.Duration, look ...func()) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -215,16 +211,15 @@ func watch(ctx context.Context, every time.Duration, look ...func()) {
 	}
 }
 
-// refusals notes since when a leader has refused everything on account of a
-// transfer of leadership.
+// refusals records since when a leader has refused all proposals because of a transfer of leadership.
 type refusals struct {
-	after time.Duration // from then on they last
+	after time.Duration // how long refusals must continue to be lasting
 
 	mu          sync.Mutex // guards what follows
 	first, last time.Time  // of refusals without any success in between
 }
 
-// note takes down the outcome of a proposal.
+// note records the outcome of a proposal.
 func (r *refusals) note(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,7 +233,7 @@ func (r *refusals) note(err error) {
 	}
 }
 
-// lasting reports whether it went on for so long.
+// lasting reports whether refusals have continued for longer than after.
 func (r *refusals) lasting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// watermark is an index that only grows, and those who wait for it.
+// watermark is an index that only grows, and the callers that wait for it.
 type watermark struct {
 	at atomic.Uint64
 
@@ -17,8 +17,8 @@ type watermark struct {
 // Load returns the index reached.
 func (w *watermark) Load() uint64 { return w.at.Load() }
 
-// Raise lifts the mark and wakes who waited for it; a lower index does nothing.
-// It has one caller at a time.
+// Raise raises the mark and wakes the callers that wait for it; a lower index does nothing. It has one caller at a
+// time.
 func (w *watermark) Raise(index uint64) {
 	if index <= w.at.Load() {
 		return
@@ -34,7 +34,7 @@ func (w *watermark) Raise(index uint64) {
 	}
 }
 
-// Wait returns when the mark has reached index, or with ctx's error.
+// Wait returns nil when the mark has reached index, or ctx's error if ctx ends first.
 func (w *watermark) Wait(ctx context.Context, index uint64) error {
 	if w.at.Load() >= index {
 		return nil
@@ -54,7 +54,7 @@ func (w *watermark) Wait(ctx context.Context, index uint64) error {
 	}
 }
 
-// enter registers a waiter, or returns nil if the mark is there by now.
+// enter registers a waiter, or returns nil if the mark has been reached.
 func (w *watermark) enter(index uint64) chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
