@@ -97,16 +97,16 @@ var before = []struct{ words, run string }{
 
 // exampleFiles are what examples read.
 var exampleFiles = map[string]string{
-	"clicks.tsv":    "t\tg\tcountry\tuser\n1790000000\ta\tUS\tann\n",
-	"requests.csv":  "path,seconds\n/a,0.5\n",
-	"plays.csv":     "t,song\n17/05/2026 21:04,x\n",
-	"sets.jsonl":    `{"key":"stars/go","value_base64":"AAAAAAAAABEAAAAAAAAACQAAAAAAAAAH"}` + "\n",
-	"premium.txt":   "17\n42\n",
-	"places.txt":    "London\nRome\n",
-	"article.txt":   "From New York to Paris.\n",
-	"articles.txt":  "Paris\nNew York\n",
-	"config.json":   "{}\n",
-	"question.txt":  "top 3 clicks/country\n",
+	"clicks.tsv":   "t\tg\tcountry\tuser\n1790000000\ta\tUS\tann\n",
+	"requests.csv": "path,seconds\n/a,0.5\n",
+	"plays.csv":    "t,song\n17/05/2026 21:04,x\n",
+	"sets.jsonl":   `{"key":"stars/go","value_base64":"AAAAAAAAABEAAAAAAAAACQAAAAAAAAAH"}` + "\n",
+	"premium.txt":  "17\n42\n",
+	"places.txt":   "London\nRome\n",
+	"article.txt":  "From New York to Paris.\n",
+	"articles.txt": "Paris\nNew York\n",
+	"config.json":  "{}\n",
+	"question.txt": "top 3 clicks/country\n",
 	"page-on-call": "#!/bin/sh\necho paged\n",
 }
 
