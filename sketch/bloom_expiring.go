@@ -34,9 +34,9 @@ type BloomExpiringParams struct {
 // the chance that it is still found halves with each; after k it is gone. At most FalseRate of other keys are found, as
 // long as a window has no more than Capacity keys. Beyond that it still takes keys, and says that it is over.
 //
-// Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to
-// keep a copy, Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many
-// bits as words are set.
+// Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: Clone
+// makes an independent copy. It takes memory for the words that have a bit, and for all once an eighth to a quarter as
+// many bits as words are set.
 type BloomExpiring struct {
 	params     BloomExpiringParams
 	k, l       int
@@ -48,7 +48,7 @@ type BloomExpiring struct {
 	keys       uint64              // that changed something in this generation; 0 with a window
 }
 
-// NewBloomExpiring makes an empty filter, or answers ErrParams.
+// NewBloomExpiring makes an empty filter, or returns ErrParams.
 func NewBloomExpiring(p BloomExpiringParams) (BloomExpiring, error) {
 	p.Hash = p.Hash.orDefault()
 	common := BloomParams{Capacity: p.Capacity, FalseRate: p.FalseRate, Hash: p.Hash}
@@ -129,7 +129,7 @@ func (c *ageChain) step(fill float64) {
 	c.run[0] = float64(missed * (1 - fill))
 }
 
-// Params is what it was made with.
+// Params are the parameters of the constructor.
 func (f *BloomExpiring) Params() BloomExpiringParams { return f.params }
 
 func (f *BloomExpiring) slices() int { return f.k + f.l }
@@ -173,7 +173,7 @@ func (f *BloomExpiring) bit(hash uint64, slot int) (word *uint64, mask uint64) {
 	return &f.bits.words[at/64], 1 << (at % 64)
 }
 
-// Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not
+// Add adds a key by its hash at time t, and reports whether that changed anything. now is the namespace's clock, not
 // before t and not before any earlier now; without a window neither matters. A key that comes late is forgotten as if
 // it had come in time.
 func (f *BloomExpiring) Add(now, t Tick, hash uint64) (changed bool) {
@@ -397,8 +397,8 @@ func (f *BloomExpiring) Last() Tick {
 	return Tick(f.generation) * f.Span()
 }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (f *BloomExpiring) Reached() Tick { return f.Last() }
 
 // Death is the tick from which on nothing is found, as long as nothing is added: when fewer than k slices are left. It
@@ -414,8 +414,8 @@ func (f *BloomExpiring) Death() Tick {
 }
 
 // Merge makes it the union with o, which stays as it is: slices of the same age, with a window those of the later of
-// the two. It commutes and repeats without effect, to the byte. It answers ErrIncompatible, without a window also when
-// the two are in different generations, and then nothing has changed.
+// the two. It commutes and is idempotent, to the byte. It returns ErrIncompatible, without a window also when the two
+// are in different generations, and then nothing has changed.
 func (f *BloomExpiring) Merge(o *BloomExpiring) error {
 	if f.params != o.params {
 		return &mismatch{kind: "expiring bloom", a: f.params, b: o.params}
@@ -454,7 +454,7 @@ func (f *BloomExpiring) recount() {
 	}
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (f *BloomExpiring) Clone() BloomExpiring {
 	c := *f
 	c.bits = f.bits.clone()
@@ -462,7 +462,7 @@ func (f *BloomExpiring) Clone() BloomExpiring {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (f *BloomExpiring) Size() int { return bloomExpiringOwn + f.bits.size() + 4*cap(f.ones) }
 
 // bloomExpiringOwn is the size of a BloomExpiring without its slices.
@@ -494,8 +494,9 @@ func (f *BloomExpiring) AppendBinary(b []byte) []byte {
 	return f.bits.append(binary.AppendUvarint(b, f.keys), f.all(), ones)
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. See Bloom.Decode
+// about memory.
 func (f *BloomExpiring) Decode(b []byte) (rest []byte, err error) {
 	return f.DecodeWithin(b, math.MaxInt)
 }

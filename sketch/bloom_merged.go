@@ -19,8 +19,8 @@ import (
 // it is above the rate asked for. A union of at most n full filters of generation 0 errs about n times as often where
 // they stand side by side, and more often after an OR: two at 1% err at 8%.
 
-// Merge makes it the union with o, which stays as it is. Filters of equal parameters are merged generation by
-// generation, others stand side by side. It answers ErrIncompatible where hashes differ or where all generations would
+// Merge makes the receiver the union with o; o does not change. Filters of equal parameters are merged generation by
+// generation, others stand side by side. It returns ErrIncompatible where hashes differ or where all generations would
 // take more than BloomBytesMax, and then nothing has changed. It repeats without effect, and no order makes a
 // difference to what Has and State answer; the parameters of s hold.
 func (s *BloomScalable) Merge(o *BloomScalable) error {

@@ -20,7 +20,7 @@ const BloomGenerationsMax = 24
 // over. A key that was added is always found.
 //
 // The order of adding decides which generation has a key. Merge says what a union is made of. It is a value with one
-// owner: to keep a copy, Clone it.
+// owner: Clone makes an independent copy.
 type BloomScalable struct {
 	params      BloomParams
 	generations []Bloom // at least one
@@ -30,7 +30,7 @@ type BloomScalable struct {
 	shared uint64          // the most keys that stand in two generations
 }
 
-// NewBloomScalable makes an empty filter, or answers ErrParams.
+// NewBloomScalable makes an empty filter, or returns ErrParams.
 func NewBloomScalable(p BloomParams) (BloomScalable, error) {
 	p.Hash = p.Hash.orDefault()
 	s := BloomScalable{params: p}
@@ -56,7 +56,7 @@ func (s *BloomScalable) generation(i int) (Bloom, error) {
 	return newBloom(p)
 }
 
-// Params is what it was made with.
+// Params are the parameters of the constructor.
 func (s *BloomScalable) Params() BloomParams { return s.params }
 
 // Generations is how many there are.
@@ -65,7 +65,7 @@ func (s *BloomScalable) Generations() int { return len(s.generations) }
 // rehash gives each generation hashes of its own, so that they err independently.
 func rehash(hash uint64, generation int) uint64 { return remix(hash, 1+generation) }
 
-// Add adds a key by its hash, and answers whether that changed anything: when not, the key or its like was there.
+// Add adds a key by its hash, and reports whether that changed anything: when not, the key or its like was there.
 func (s *BloomScalable) Add(hash uint64) (changed bool) {
 	if s.has(hash) {
 		return false
@@ -154,7 +154,7 @@ func (s *BloomScalable) stateMerged() BloomState {
 	return all
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (s *BloomScalable) Clone() BloomScalable {
 	c := BloomScalable{params: s.params, generations: s.clonedGenerations(), shared: s.shared}
 	for i := range s.sides {
@@ -170,7 +170,7 @@ func (s *BloomScalable) clonedGenerations() (c []Bloom) {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (s *BloomScalable) Size() int {
 	n := 88 + bloomOwn*(cap(s.generations)-len(s.generations))
 	for i := range s.generations {
@@ -209,8 +209,9 @@ func (s *BloomScalable) appendOwn(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. See Bloom.Decode
+// about memory.
 func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
 	return s.DecodeWithin(b, BloomBytesMax)
 }

@@ -45,8 +45,8 @@ type BloomTimedParams struct {
 // BloomBytesMax. Then it puts keys into the last layer, and says that it is over.
 //
 // Merging is an OR of the layers of one number and generation. It commutes, associates, and repeats without effect. A
-// union of filters that were full has more keys than its layers are for, and says so. It is a value with one owner: to
-// keep a copy, Clone it.
+// union of filters that were full has more keys than its layers are for, and says so. It is a value with one owner:
+// Clone makes an independent copy.
 type BloomTimed struct {
 	params      BloomTimedParams
 	latest      int64 // the generation of the latest now; 0 while unused
@@ -59,7 +59,7 @@ type timedGeneration struct {
 	layers []Bloom
 }
 
-// NewBloomTimed makes an empty filter, or answers ErrParams.
+// NewBloomTimed makes an empty filter, or returns ErrParams.
 func NewBloomTimed(p BloomTimedParams) (BloomTimed, error) {
 	p.Hash = p.Hash.orDefault()
 	common := BloomParams{Capacity: p.Capacity, FalseRate: p.FalseRate, Hash: p.Hash}
@@ -94,7 +94,7 @@ func (f *BloomTimed) layer(i int) (Bloom, error) {
 	})
 }
 
-// Params is what it was made with.
+// Params are the parameters of the constructor.
 func (f *BloomTimed) Params() BloomTimedParams { return f.params }
 
 // Span is how long a generation lasts.
@@ -103,8 +103,8 @@ func (f *BloomTimed) Span() Tick { return (f.params.Window-1)/BloomTimedParts + 
 // generationAt is the number of generations since the epoch.
 func (f *BloomTimed) generationAt(t Tick) int64 { return int64(max(t, 0) / f.Span()) }
 
-// Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not
-// before t and not before any earlier now. A key that comes late is forgotten as if it had come in time.
+// Add adds a key by its hash at time t, and reports whether that changed anything. now is the namespace's clock: not
+// before t, and not before the now of any earlier call. A key that comes late is forgotten as if it had come in time.
 func (f *BloomTimed) Add(now, t Tick, hash uint64) (changed bool) {
 	f.advance(f.generationAt(now))
 	number := min(f.generationAt(t), f.latest)
@@ -233,8 +233,8 @@ func (f *BloomTimed) State(at Tick) BloomState {
 // Last is the tick at which the latest generation began, 0 while nothing is stored.
 func (f *BloomTimed) Last() Tick { return Tick(f.latest) * f.Span() }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (f *BloomTimed) Reached() Tick { return f.Last() }
 
 // Death is the tick from which on nothing is found, as long as nothing is added; 0 when nothing is.
@@ -249,7 +249,7 @@ func (f *BloomTimed) Death() Tick {
 	return Tick(last+BloomTimedParts+1) * f.Span()
 }
 
-// Merge makes it the union with o, which stays as it is. The later of the two latest times holds. It answers
+// Merge makes the receiver the union with o; o does not change. The later of the two latest times holds. It returns
 // ErrIncompatible, or ErrOverflow for a union of more than BloomBytesMax, and then nothing has changed.
 func (f *BloomTimed) Merge(o *BloomTimed) error {
 	if f.params != o.params {
@@ -297,7 +297,7 @@ func (f *BloomTimed) unionBytes(o *BloomTimed) int {
 	return blocks * (blockBits / 8)
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (f *BloomTimed) Clone() BloomTimed {
 	c := *f
 	c.generations = slices.Clone(f.generations)
@@ -316,7 +316,7 @@ const (
 	timedGenerationOwn = 32
 )
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (f *BloomTimed) Size() int {
 	n := bloomTimedOwn + timedGenerationOwn*cap(f.generations)
 	for i := range f.generations {
@@ -387,8 +387,9 @@ func (f *BloomTimed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot
-// have written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+// Decode replaces the filter by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change. See Bloom.Decode
+// about memory.
 func (f *BloomTimed) Decode(b []byte) (rest []byte, err error) {
 	return f.DecodeWithin(b, BloomBytesMax)
 }

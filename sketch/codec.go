@@ -78,8 +78,8 @@ func (d *Distribution) byID() []uint64 {
 	return order
 }
 
-// Decode replaces the distribution by the one at the start of b, and answers what follows it. Bytes that AppendBinary
-// cannot have written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces the distribution by the one encoded at the start of b, and returns the bytes that follow. It returns
+// ErrCorrupt for bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
 	var h Header
 	if b, err = h.Decode(b); err != nil {

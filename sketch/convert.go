@@ -124,9 +124,9 @@ func (d *Distribution) countsToLevels(old, new *Params, at Tick) {
 // rawValues are the stored values of a form of one word a value.
 func (d *Distribution) rawValues() []uint64 { return d.values()[:d.Len()] }
 
-// Merge adds what o holds, which stays as it is. Both must have been written under Params of the same decay and
-// half-life (Convert a copy first). remap translates the bins of o; nil means that they are the same. The result is
-// wide: nothing is rounded twice. There is no limit of bins.
+// Merge adds what o holds; o does not change. Both must have been written under Params of the same decay and half-life
+// (Convert a copy first). remap translates the bins of o; nil means that they are the same. The result is wide: nothing
+// is rounded twice. There is no limit of bins.
 //
 // It commutes, bit for bit. It associates except for the rounding of sums, so fold in a fixed order. Under Linear the
 // contents at the later of the two last events are added, and neither law is promised of the bytes.

@@ -43,7 +43,7 @@ type DistinctDecayedParams struct {
 // A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times
 // they associate.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type DistinctDecayed struct {
 	p DistinctDecayedParams
 	fade
@@ -63,7 +63,7 @@ const decayedHorizon = 64
 // decayedZero is the byte of a register with K = 0.
 const decayedZero = 128
 
-// NewDistinctDecayed is an empty DistinctDecayed. It answers ErrParams for parameters out of range.
+// NewDistinctDecayed is an empty DistinctDecayed. It returns ErrParams for parameters out of range.
 func NewDistinctDecayed(p DistinctDecayedParams) (DistinctDecayed, error) {
 	if p.Registers == 0 {
 		p.Registers = DistinctRegistersDefault
@@ -276,7 +276,7 @@ func (d *DistinctDecayed) rebase(mark int64) {
 }
 
 // Merge adds all that o saw, and leaves o alone. The later of the two latest times holds. Different registers,
-// half-lives and hashes are refused with ErrIncompatible, and nothing has changed.
+// half-lives and hashes are refused with ErrIncompatible, and nothing changes.
 func (d *DistinctDecayed) Merge(o *DistinctDecayed) error {
 	if d.p != o.p {
 		return fmt.Errorf("%w: distinct: %d registers, half-life %d, hash %d with seed %#x and %d registers, half-life %d, hash %d with seed %#x", ErrIncompatible,
@@ -360,18 +360,18 @@ func (d *DistinctDecayed) Death(threshold float64) Tick {
 // Last is the tick of the latest event, 0 when there was none.
 func (d *DistinctDecayed) Last() Tick { return d.latest }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (d *DistinctDecayed) Reached() Tick { return d.latest }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (d *DistinctDecayed) Clone() DistinctDecayed {
 	c := *d
 	c.hashes, c.times, c.registers = slices.Clone(d.hashes), slices.Clone(d.times), slices.Clone(d.registers)
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (d *DistinctDecayed) Size() int {
 	return 160 + 8*cap(d.hashes) + 8*cap(d.times) + cap(d.registers)
 }
@@ -419,8 +419,8 @@ func (d *DistinctDecayed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces d by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (d *DistinctDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, form, log := r.byte(), r.byte(), r.byte()

@@ -42,10 +42,10 @@ type DistinctSlidingParams struct {
 // is gone.
 //
 // Nothing is swept: what has left the window is dropped by the first write of each 32nd of a window, and no read sees
-// it before. Apart from which of the two forms it has, the state is a function of the set of (slice, hash) and of
-// the latest time: Add and Merge commute, associate, and repeat without effect.
+// it before. Apart from which of the two forms it has, the state is a function of the set of (slice, hash) and of the
+// latest time: Add and Merge commute, associate and are idempotent.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type DistinctSliding struct {
 	p      DistinctSlidingParams
 	slice  Tick     // the length of a slice
@@ -57,7 +57,7 @@ type DistinctSliding struct {
 	cells  []uint16 // times of updates: of update k and register i at (k-1)*m + i
 }
 
-// NewDistinctSliding is an empty DistinctSliding. It answers ErrParams for parameters out of range.
+// NewDistinctSliding is an empty DistinctSliding. It returns ErrParams for parameters out of range.
 func NewDistinctSliding(p DistinctSlidingParams) (DistinctSliding, error) {
 	d, err := NewDistinct(p.Distinct)
 	if err != nil {
@@ -71,7 +71,7 @@ func NewDistinctSliding(p DistinctSlidingParams) (DistinctSliding, error) {
 	return DistinctSliding{p: p, slice: (p.Window-1)/SlidingSlices + 1}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (w *DistinctSliding) Params() DistinctSlidingParams { return w.p }
 
 // Slice is the length of a slice in microseconds: what is older than a window by less may be in its answer.
@@ -309,8 +309,8 @@ func entered(r, k uint32) uint32 { return k<<ellD | (1<<ellD|r&ellMask)>>(k-r>>e
 // Last is when the latest slice begins, 0 when there is none.
 func (w *DistinctSliding) Last() Tick { return Tick(w.latest) * w.slice }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (w *DistinctSliding) Reached() Tick { return w.Last() }
 
 // Death is the tick from which on every window is empty, as long as nothing is added; 0 when they are already.
@@ -398,7 +398,7 @@ func (w *DistinctSliding) reduce(p uint8) {
 	}
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (w *DistinctSliding) Clone() DistinctSliding {
 	c := *w
 	c.tokens, c.times, c.cells = slices.Clone(w.tokens), slices.Clone(w.times), slices.Clone(w.cells)
@@ -408,7 +408,7 @@ func (w *DistinctSliding) Clone() DistinctSliding {
 // slidingOwn is the size of a DistinctSliding without what it points to.
 const slidingOwn = 144
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (w *DistinctSliding) Size() int {
 	return slidingOwn + 4*cap(w.tokens) + 2*cap(w.times) + 2*cap(w.cells)
 }
@@ -427,7 +427,7 @@ func (w *DistinctSliding) columnsMax() int { return 4 * (63 - w.p.Distinct.Preci
 
 // Ring is a DistinctWindow of slices of another length that has seen the same: each thing in the slice in which its own
 // slice ends, and in none after the latest. So a thing may seem up to Slice younger than it is. It lets keys of two
-// forms be merged. It answers ErrIncompatible if p has slices that are shorter than Slice.
+// forms be merged. It returns ErrIncompatible if p has slices that are shorter than Slice.
 func (w *DistinctSliding) Ring(p DistinctWindowParams) (DistinctWindow, error) {
 	p.Distinct = w.p.Distinct
 	ring, err := NewDistinctWindow(p)

@@ -105,8 +105,8 @@ func (w *DistinctSliding) ageWord(time uint16) uint16 {
 	return uint16(w.age(time) + 1)
 }
 
-// Decode replaces w by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces w by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (w *DistinctSliding) Decode(b []byte) (rest []byte, err error) {
 	return w.DecodeWithin(b, math.MaxInt)
 }

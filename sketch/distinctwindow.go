@@ -36,7 +36,7 @@ type DistinctWindowParams struct {
 // Nothing is swept: what has left the ring is dropped by the next write, and no read sees it. The state is a function
 // of the set of (slice, hash) still in the ring and of the latest time.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type DistinctWindow struct {
 	p      DistinctWindowParams
 	latest int64 // the slice of the latest now
@@ -53,7 +53,7 @@ type windowUnion struct {
 // windowBlock is how many slices an open block grows to: most of the unions that one Add writes to.
 const windowBlock = 8
 
-// NewDistinctWindow is an empty DistinctWindow. It answers ErrParams for parameters out of range.
+// NewDistinctWindow is an empty DistinctWindow. It returns ErrParams for parameters out of range.
 func NewDistinctWindow(p DistinctWindowParams) (DistinctWindow, error) {
 	d, err := NewDistinct(p.Distinct)
 	if err != nil {
@@ -66,7 +66,7 @@ func NewDistinctWindow(p DistinctWindowParams) (DistinctWindow, error) {
 	return DistinctWindow{p: p}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (w *DistinctWindow) Params() DistinctWindowParams { return w.p }
 
 func (w *DistinctWindow) sliceOf(t Tick) int64 { return floorDiv(int64(t), int64(w.p.Slice)) }
@@ -214,8 +214,8 @@ func (w *DistinctWindow) window(at, window Tick) (older, newer *Distinct) {
 // Last is when the latest slice begins, 0 when there is none.
 func (w *DistinctWindow) Last() Tick { return Tick(w.latest) * w.p.Slice }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (w *DistinctWindow) Reached() Tick { return w.Last() }
 
 // Death is the tick from which on every window is empty, as long as nothing is added; 0 when they are already.
@@ -227,8 +227,8 @@ func (w *DistinctWindow) Death() Tick {
 }
 
 // Merge adds all that o counted, and leaves o alone. The later of the two latest times holds. Of two precisions the
-// lower holds from then on. Other slices and other hashes are refused with ErrIncompatible, and nothing has changed. It
-// commutes, associates and repeats without effect.
+// lower holds from then on. Other slices and other hashes are refused with ErrIncompatible, and nothing changes. It
+// commutes, associates and is idempotent.
 func (w *DistinctWindow) Merge(o *DistinctWindow) error {
 	if w.p.Slice != o.p.Slice || w.p.Slices != o.p.Slices {
 		return fmt.Errorf("distinct window: %d slices of %d us and %d slices of %d us: %w", w.p.Slices, w.p.Slice, o.p.Slices, o.p.Slice, ErrIncompatible)
@@ -277,7 +277,7 @@ func (w *DistinctWindow) reduce(p int) {
 	}
 }
 
-// Clone is a copy that shares nothing.
+// Clone is a copy that shares no memory with the original.
 func (w *DistinctWindow) Clone() DistinctWindow {
 	c := *w
 	c.unions = slices.Clone(w.unions)
@@ -287,7 +287,7 @@ func (w *DistinctWindow) Clone() DistinctWindow {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (w *DistinctWindow) Size() int {
 	size := 80 + 56*(cap(w.unions)-len(w.unions))
 	for i := range w.unions {
@@ -332,8 +332,8 @@ func (w *DistinctWindow) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces w by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was.
+// Decode replaces w by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change.
 func (w *DistinctWindow) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
 	version, precision := r.byte(), r.byte()

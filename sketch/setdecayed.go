@@ -37,7 +37,7 @@ type SetDecayedParams struct {
 // A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times
 // they associate.
 //
-// It is a value with one owner: to keep a copy, Clone it.
+// It is a value with one owner: Clone makes an independent copy.
 type SetDecayed struct {
 	p SetDecayedParams
 	fade
@@ -59,7 +59,7 @@ const noRank = math.MinInt64
 // rankBits are those of a rank behind the point.
 const rankBits = 44
 
-// NewSetDecayed is an empty SetDecayed. It answers ErrParams for parameters out of range.
+// NewSetDecayed is an empty SetDecayed. It returns ErrParams for parameters out of range.
 func NewSetDecayed(p SetDecayedParams) (SetDecayed, error) {
 	if p.K == 0 {
 		p.K = SetKDefault
@@ -77,7 +77,7 @@ func NewSetDecayed(p SetDecayedParams) (SetDecayed, error) {
 	return SetDecayed{p: p, fade: fade{halfLife: p.HalfLife}, tau: noRank, least: -1}, nil
 }
 
-// Params are those it was made with, or, after a merge, would have to be made with.
+// Params are the present parameters: those of the constructor, unless a merge has changed them.
 func (s *SetDecayed) Params() SetDecayedParams { return s.p }
 
 // Len is how many things are kept.
@@ -245,8 +245,8 @@ func (s *SetDecayed) remove(i int) {
 }
 
 // Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on, of the latest times the later.
-// Sets that differ in half-life, hash or in whether they keep members are refused with ErrIncompatible, and nothing has
-// changed.
+// Sets that differ in half-life, hash or in whether they keep members are refused with ErrIncompatible, and nothing
+// changes.
 func (s *SetDecayed) Merge(o *SetDecayed) error {
 	if err := s.compatible(o); err != nil {
 		return err
@@ -401,8 +401,8 @@ func (s *SetDecayed) Reduced(k int) SetDecayed {
 // Last is the latest time it was told, which no event was after.
 func (s *SetDecayed) Last() Tick { return s.latest }
 
-// Reached is the latest time that a write has brought into it, 0 if times mean nothing to it: before that time, what it
-// holds cannot be read.
+// Reached is the latest time that a write has brought into the state; the state cannot be read as of an earlier time.
+// It is 0 if the state does not depend on time.
 func (s *SetDecayed) Reached() Tick { return s.latest }
 
 // Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks
@@ -419,7 +419,7 @@ func (s *SetDecayed) Clone() SetDecayed {
 	return c
 }
 
-// Size is the memory it takes, in bytes, itself included.
+// Size is the memory in bytes, the struct itself included.
 func (s *SetDecayed) Size() int {
 	return 200 + 8*(cap(s.hashes)+cap(s.times)+cap(s.ranks)) + 16*cap(s.members) + s.named
 }
@@ -474,8 +474,8 @@ func (s *SetDecayed) AppendBinary(b []byte) []byte {
 	return b
 }
 
-// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. A union may keep more things than
+// Decode replaces s by the one encoded at the start of b, and returns the bytes that follow. It returns ErrCorrupt for
+// bytes that AppendBinary cannot have written, and then the receiver does not change. A union may keep more things than
 // SetDecayedKMax; see UniteDecayed.
 func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}

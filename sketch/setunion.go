@@ -32,7 +32,7 @@ type namedHash struct {
 func NewSetUnion(n int) *SetUnion { return &SetUnion{names: max(n, 0)} }
 
 // Add adds all things of a set, and leaves it alone. Sets that Merge refuses are refused with ErrIncompatible, and
-// nothing has changed.
+// nothing changes.
 func (u *SetUnion) Add(s *Set) error {
 	if u.sets == 0 {
 		u.p, u.k = s.p, s.p.K
@@ -161,7 +161,7 @@ type SetDecayedUnion struct {
 // have members.
 func NewSetDecayedUnion(n int) *SetDecayedUnion { return &SetDecayedUnion{names: max(n, 0)} }
 
-// Add adds all things of a set. Sets that Merge refuses are refused with ErrIncompatible, and nothing has changed.
+// Add adds all things of a set. Sets that Merge refuses are refused with ErrIncompatible, and nothing changes.
 func (u *SetDecayedUnion) Add(s *SetDecayed) error {
 	if len(u.sets) > 0 {
 		if err := u.sets[0].compatible(s); err != nil {

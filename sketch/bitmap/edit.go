@@ -255,7 +255,7 @@ func write(words []uint64, block *kernel.Block, f Form, n int) Container {
 	return Container{Form: f, Count: uint32(n), Words: words[:size]}
 }
 
-// writeArray writes the lows of a block four to a word, and answers how many words.
+// writeArray writes the lows of a block four to a word, and returns the number of words.
 func writeArray(words []uint64, block *kernel.Block) int {
 	p := packer{words: words}
 	for i, w := range block {
@@ -266,7 +266,7 @@ func writeArray(words []uint64, block *kernel.Block) int {
 	return p.end()
 }
 
-// writeRuns writes the runs of a block two to a word, and answers how many words.
+// writeRuns writes the runs of a block two to a word, and returns the number of words.
 func writeRuns(words []uint64, block *kernel.Block) int {
 	p := packer{words: words}
 	for at := nextBit(block, 0, 0); at < SliceLen; {
@@ -456,7 +456,7 @@ func (w *lowWriter) container(rest []uint64) Container {
 	return Container{Form: Run, Count: uint32(w.count), Words: rest[:size]}
 }
 
-// joinLows writes the n lows of an array as runs, and answers how many words.
+// joinLows writes the n lows of an array as runs, and returns the number of words.
 func joinLows(words, lows []uint64, n int) int {
 	p := packer{words: words}
 	for i := 0; i < n; {
