@@ -84,8 +84,8 @@ func describedShape(d protoreflect.MessageDescriptor) shape {
 
 // fits reports whether [WalkFields] reads a message exactly as the generated code does, at each level of nesting. Every
 // field has its own wire type (generated code skips other types, and WalkFields does not), no number exceeds
-// [protowire.MaxValidNumber], and text is UTF-8. WalkFields accepts all of this, because logs may contain it. New
-// messages must have only one reading.
+// [protowire.MaxValidNumber], and text is UTF-8. WalkFields accepts messages that break these rules, because logs may
+// contain them. New messages must have only one reading.
 func (s shape) fits(raw []byte) bool {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)
