@@ -57,7 +57,7 @@ const (
 	DefaultPriorPseudo     = 1.0
 	NamespacesMax          = 10_000
 	NamespaceBytesMax      = 4 << 10 // of one in a request: more than this version needs, less than an entry holds
-	BudgetBytesMax         = 1 << 50 // of one in a request, above all that this version knows: definitions fit into entries
+	BudgetBytesMax         = 1 << 50 // of a namespace
 	BudgetKeysMax          = 1 << 40
 	BodyBytesMax           = 1 << 30 // a shard: of all summaries that are not distributions
 	WatchesMax             = 1_000   // a node

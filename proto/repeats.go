@@ -120,7 +120,7 @@ func sharedBy(values []uint64) (shared map[uint64]struct{}) {
 func hashOf(q *ebbv1.Question) xxh3.Uint128 {
 	raw, err := pb.MarshalOptions{Deterministic: true}.Marshal(q)
 	if err != nil {
-		return xxh3.Uint128{} // pb.Equal compares such questions
+		return xxh3.Uint128{} // pb.Equal distinguishes such questions
 	}
 	return xxh3.Hash128(raw)
 }

@@ -11,14 +11,16 @@ package proto
 // and a node can go back to its old build. After that, an older build refuses its data directory. What each version
 // brought:
 //
-//	1  builds that report no versions; builds of wire version 1 also have other snapshots, and cannot be upgraded while
-//	   they run
-//	2  the version itself: RaiseVersion in the control group's log, "layout" of node.json; epochs of the records of shards
+//	1  builds that report no versions; builds of wire version 1 also have other snapshots, and cannot be upgraded
+//	   while they run
+//	2  the version itself: RaiseVersion in the control group's log, "layout" of node.json; epochs of the records of
+//	   shards
 //	3  tokens: PutToken and DropToken in the control group's log; replicas whose disk is lost, and cancelled moves
 //	4  the last operator's token is the one that expires last. Builds of version 3 differ: the first ones know no lost
 //	   replicas, and revoke any token
 //	5  a node that waits to take the place of a lost disk is refused by the control group once that member is removed
-//	6  sessions have a namespace and a secret; sources and idempotency keys have a namespace: see shard.BehaviourNamespaces
+//	6  sessions have a namespace and a secret; sources and idempotency keys have a namespace: see
+//	   shard.BehaviourNamespaces
 //	8  nodes prove that they are nodes: before the first token of a plain cluster, all members must do so, and while
 //	   there are tokens no other node joins
 //	9  namespaces can be deleted, and bodies count their contents: see shard.BehaviourDeletion
@@ -26,7 +28,8 @@ package proto
 //	11 shards name the missing keys of a question; windows and expiring Bloom filters keep their guarantees:
 //	   see shard.BehaviourWindows;
 //	   images of keys merge, and large ones are sent in pieces: see shard.BehaviourSketches;
-//	   namespaces set how members of sets are hashed, and hashes are imported and exported: see shard.BehaviourSetHash;
+//	   namespaces set how members of sets are hashed, and hashes are imported and exported: see
+//	   shard.BehaviourSetHash;
 //	   Morris counters and linear decay keep what events in any order cost: see shard.BehaviourMorris and
 //	   BehaviourBounded;
 //	   a namespace has one event clock, which can be set: see shard.BehaviourEventClocks

@@ -10,8 +10,9 @@ import (
 //
 //	form     1 byte
 //	1 dense  the words, 8 bytes each, little endian
-//	2 ones   uvarint of how many bits are set, then a Golomb-Rice code for each: its distance from its predecessor, less 1
-//	3 zeros  the same of the bits that are not set, when those are fewer; both only when shorter than dense
+//	2 ones   uvarint of how many bits are set, then a Golomb-Rice code for each: its distance from its predecessor,
+//	         less 1
+//	3 zeros  the same for the bits that are not set, when they are fewer; forms 2 and 3 only when shorter than dense
 
 const (
 	bitmapDense = 1 + iota

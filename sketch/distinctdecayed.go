@@ -385,7 +385,7 @@ func (d *DistinctDecayed) Size() int {
 //	half-life, landmark (0 while exact), latest: uvarints
 //	lost       in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	count      uvarint, of things, while exact; what is too old to count is left out
-//	things     each 8 bytes, little endian, its hash, rising, and a uvarint, its age at the latest time
+//	things     each 8 bytes, little endian, its hash, ascending, and a uvarint, its age at the latest time
 //	registers  1 byte each
 
 const distinctDecayedVersion = 1

@@ -15,8 +15,8 @@ import (
 //	latest     varint (zigzag)
 //	tokens     uvarint of how many; each a uvarint, how far it is beyond the one before, and a uvarint, its age
 //	updates    uvarint of how many columns; each a byte: 0 few, 1 all
-//	  few      uvarint of how many, at most m/4; each a uvarint, how many registers were left out before it, and 2 bytes,
-//	           its age
+//	  few      uvarint of how many, at most m/4; each a uvarint, how many registers were left out before it, and 2
+//	           bytes, its age
 //	  all      m ages, 2 bytes each, little endian, plus 1; 0 for none
 
 const slidingVersion = 1

@@ -306,7 +306,8 @@ func (w *DistinctWindow) Size() int {
 //	used       1 byte, 0 or 1; what follows is there only then
 //	latest     varint (zigzag)
 //	count      uvarint, of unions
-//	unions     each a uvarint, how far its slice is beyond the one before (the first: beyond the oldest) less 1 (the first: less 0), and a Distinct
+//	unions     each a uvarint, how far its slice is beyond the one before, less 1 (the first: beyond the oldest,
+//	           less 0), and a Distinct
 
 const distinctWindowVersion = 1
 

@@ -199,7 +199,7 @@ func (d *Distribution) faded(p *Params, atNow float64) bool {
 		return d.spent(p, atNow)
 	}
 	if d.z == 0 && d.z2 == 0 && d.magnitude(p) == 0 { // counts that cancel outlive both sums
-		return d.Len() > 0 // forgotten, see Convert
+		return d.Len() > 0 // Convert set all counts to 0
 	}
 	if p.Decay == None {
 		return false

@@ -153,7 +153,7 @@ func (l *LinearCounter) Add(hash uint64, member []byte) error {
 func (l *LinearCounter) insert(hash uint64, member []byte) {
 	i, found := slices.BinarySearch(l.hashes, hash)
 	switch {
-	case found && l.params.Members && bytes.Compare(member, l.member(i)) < 0: // of one hash, the lesser stays: in any order
+	case found && l.params.Members && bytes.Compare(member, l.member(i)) < 0: // the lesser of one hash stays
 		l.named -= 2 + len(l.member(i))
 		l.places[i] = l.intern(member)
 	case found:
@@ -363,8 +363,8 @@ const linearOwn = 176
 //	standard error   8 bytes, a little endian double
 //	members          1 byte, 0 or 1
 //	form             1 byte: 0 exact, else that of the bitmap
-//	exact            uvarint of how many; the hashes, ascending, 8 bytes each; when members are kept, each a uvarint of its
-//	                 length and its bytes
+//	exact            uvarint of how many; the hashes, ascending, 8 bytes each; when members are kept, each a uvarint of
+//	                 its length and its bytes
 //	bitmap           see appendBitmap
 
 const linearKind = 'l'

@@ -435,7 +435,7 @@ func (s *Set) Size() int {
 //	signature  1 byte: log2 of its registers, 255 when there is none
 //	count      uvarint, of hashes
 //	theta      8 bytes, little endian, if it is there
-//	hashes     8 bytes each, little endian, rising
+//	hashes     8 bytes each, little endian, ascending
 //	members    each a uvarint, its length, and its bytes
 //	registers  1 byte each, if theta is there and a signature is kept
 

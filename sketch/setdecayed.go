@@ -434,8 +434,8 @@ func (s *SetDecayed) Size() int {
 //	lost       in version 2: 4 bytes, the upper half of a double above 0, and a uvarint, since when
 //	tau        8 bytes, little endian, if it is there
 //	count      uvarint, of things
-//	things     each 8 bytes, little endian, its hash, rising, a uvarint, its age at the latest time, and, when members are kept, a uvarint,
-//	           the member's length, and its bytes
+//	things     each 8 bytes, little endian, its hash, ascending; a uvarint, its age at the latest time; and, when
+//	           members are kept, a uvarint, the member's length, and its bytes
 
 const setDecayedVersion = 1
 

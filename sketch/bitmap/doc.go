@@ -4,9 +4,11 @@
 // words in the caller's memory, in one of three forms.
 //
 //	form   words                what they hold
-//	array  (n+3)/4, up to 512   the n lows in order, four to a word from the lowest bits on; what is left of the last word is 0
-//	dense  1024                 bit l%64 of word l/64 is set where low l is in
-//	run    (r+1)/2, up to 512   r pairs (first, last) of runs in order, two to a word: first + last<<16; what is left of the last word is 0
+//	array  (n+3)/4, up to 512   the n lows in order, four to a word from the lowest bits on; the rest of the last
+//	                            word is 0
+//	dense  1024                 bit l%64 of word l/64 is set if low l is in the container
+//	run    (r+1)/2, up to 512   r pairs (first, last) of runs in order, two to a word: first + last<<16; the rest of
+//	                            the last word is 0
 //
 // The form is a function of the content. It is run if there are at most a quarter as many runs as lows and at most
 // 1,024 runs: then runs take at most half the memory. Otherwise it is array up to 2,048 lows, and dense above. So equal

@@ -13,11 +13,13 @@ import (
 // The portable format of roaring bitmaps (github.com/RoaringBitmap/RoaringFormatSpec), of up to 65,536 slices. All
 // numbers are little endian.
 //
-//	cookie      4 bytes: 12346, and then 4 bytes with the number n of containers; or 12347 | (n-1) << 16 where some are runs
+//	cookie      4 bytes: 12346, and then 4 bytes with the number n of containers; or 12347 | (n-1) << 16 where some
+//	            are runs
 //	runs        (n+7)/8 bytes, where some are: bit i says that container i is runs
 //	keys        n x 2 + 2 bytes: slice, lows less 1
 //	offsets     n x 4 bytes: where each container begins; left out where some are runs and n is below 4
-//	containers  runs: 2 bytes r, r x 2 + 2 bytes: first, last less first. Others: up to 4,096 lows of 2 bytes each, more as 1,024 words of 8 bytes
+//	containers  runs: 2 bytes r, r x 2 + 2 bytes: first, last less first. Others: up to 4,096 lows of 2 bytes each,
+//	            more as 1,024 words of 8 bytes
 //
 // Its extension to 64 bits is a number of buckets (8 bytes). For each bucket it has the high half of the bucket's ids
 // (4 bytes) and a bitmap as above of their low halves.
