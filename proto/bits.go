@@ -199,7 +199,7 @@ func (e *BitEditWire) Span() uint64 {
 
 var editsShape = shapeOf(&ebbv1.BitEdits{})
 
-// checkBitEdits checks a serialised BitEdits message as clients may send it.
+// checkBitEdits checks a serialised BitEdits message from a client.
 func checkBitEdits(raw []byte) *Error {
 	if !editsShape.fits(raw) {
 		return errMalformed("batch of edits")

@@ -13,7 +13,7 @@ const (
 	// KeysListMax is the most keys that one answer lists, and KeysListDefault the number when a question has no limit.
 	KeysListMax     = 10_000
 	KeysListDefault = 100
-	// PatternsPerAskMax is the most patterns that one question names.
+	// PatternsPerAskMax is the most patterns in one question.
 	PatternsPerAskMax = 16
 	// ImageBytesMax bounds the image of a key that is renamed to another shard. Such an image fits one command with the
 	// longest names, and the command fits one entry of the log.
@@ -52,7 +52,7 @@ func CheckPattern(pattern []byte) *Error {
 	return nil
 }
 
-// checkKeysOrPatterns checks what a question is about: keys, patterns, or both.
+// checkKeysOrPatterns checks the keys and patterns of a question, which must have at least one of either.
 func checkKeysOrPatterns(keys, patterns [][]byte) *Error {
 	if n := len(patterns); n > PatternsPerAskMax {
 		return ErrBadCount.Errorf("%d patterns: a question names %d at most", n, PatternsPerAskMax)
@@ -185,7 +185,7 @@ func checkKeysRequest(namespace string, keys [][]byte, id *ebbv1.IdempotencyKey)
 	return checkKeys(keys)
 }
 
-// checkKeysCommand checks a command about keys as clients may send it.
+// checkKeysCommand checks a command about keys from a client.
 func checkKeysCommand(field int, raw []byte) *Error {
 	switch field {
 	case FieldCommandDelete:
@@ -273,7 +273,7 @@ func WithoutNewPuts(raw []byte) (out []byte) {
 	return out
 }
 
-// checkPutPiece checks a piece of an image as clients may send it.
+// checkPutPiece checks a piece of an image from a client.
 func checkPutPiece(raw []byte) *Error {
 	var c ebbv1.PutPiece
 	if err := Decode(raw, &c); err != nil {

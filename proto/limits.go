@@ -56,7 +56,7 @@ const (
 	DefaultConfidence      = 0.95
 	DefaultPriorPseudo     = 1.0
 	NamespacesMax          = 10_000
-	NamespaceBytesMax      = 4 << 10 // of one in a request: more than this version needs, less than an entry holds
+	NamespaceBytesMax      = 4 << 10 // of a definition in a request: more than this version needs, and fits an entry
 	BudgetBytesMax         = 1 << 50 // of a namespace
 	BudgetKeysMax          = 1 << 40
 	BodyBytesMax           = 1 << 30 // a shard: of all summaries that are not distributions

@@ -111,7 +111,7 @@ func checkTemplate(ns *ebbv1.Namespace, version uint32) *Error {
 	return nil
 }
 
-// fillSizes gives every field of s that is 0 the value it has in base.
+// fillSizes returns s with every field that is 0 taken from base.
 func fillSizes(s, base *ebbv1.Sizes) *ebbv1.Sizes {
 	out := pb.Clone(base).(*ebbv1.Sizes)
 	if out == nil {

@@ -106,7 +106,7 @@ func CheckGrant(g *ebbv1.Grant) *Error {
 	return nil
 }
 
-// RoleName is the role as people write it.
+// RoleName is the role as users write it.
 func RoleName(r ebbv1.Role) string { return strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_")) }
 
 // RoleNamed is the inverse of RoleName.

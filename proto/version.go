@@ -49,7 +49,7 @@ package proto
 // 7 was never released.
 const (
 	WireVersion    = 2
-	WireOldest     = 2 // that this build still speaks
+	WireOldest     = 2 // that this build still supports
 	StorageVersion = 15
 	StorageOldest  = 1 // that this build can still run with
 )

@@ -197,7 +197,7 @@ func newSlot(fd protoreflect.FieldDescriptor) slot {
 	return s
 }
 
-// slotOf returns what is known of a field of a message that this build has.
+// slotOf returns the slot of a field. This build must have the field's message.
 func slotOf(fd protoreflect.FieldDescriptor) *slot {
 	return &layoutOf(fd.ContainingMessage()).slots[fd.Number()]
 }

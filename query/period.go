@@ -12,7 +12,7 @@ import (
 //
 //	hour     2011-11-01T13   since 1970
 //	day      2011-11-01      since 1970
-//	week     2011-W44        since that of 1970-01-01
+//	week     2011-W44        since the week of 1970-01-01
 //	month    2011-11         since year 0
 //	quarter  2011-Q4         since year 0
 //	year     2011            since year 0

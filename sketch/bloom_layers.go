@@ -13,8 +13,8 @@ const bloomExactBlocks = 1 << 14
 // added to a later one. So the number of keys that the bits of a layer show is divided by the probability that a key
 // passes all earlier layers.
 type bloomLayers struct {
-	// keys is the estimate. For a merged filter it assumes that each layer was as full as it was when the next layer
-	// began. most assumes the present fill of the layers, as if all keys had been added since. least does not divide.
+	// keys is the estimate. For a merged filter it uses the fill that each layer had when the next layer began. most
+	// uses the present fill of the layers, which is right for all keys added since. least does not divide.
 	least, keys, most float64
 
 	variance  float64 // of most; at least that of the others

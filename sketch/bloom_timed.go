@@ -310,7 +310,7 @@ func (f *BloomTimed) Clone() BloomTimed {
 	return c
 }
 
-// Sizes of a BloomTimed and of a generation, without what they point to.
+// Sizes of a BloomTimed and of a generation, without the memory that they point to.
 const (
 	bloomTimedOwn      = 80
 	timedGenerationOwn = 32

@@ -407,7 +407,7 @@ func (w *DistinctSliding) Clone() DistinctSliding {
 	return c
 }
 
-// slidingOwn is the size of a DistinctSliding without what it points to.
+// slidingOwn is the size of a DistinctSliding without the memory that it points to.
 const slidingOwn = 144
 
 // Size is the memory in bytes, the struct itself included.
@@ -418,7 +418,7 @@ func (w *DistinctSliding) Size() int {
 // Held counts tokens, or columns.
 func (w *DistinctSliding) Held() int { return slidingOwn + 6*len(w.tokens) + 2*len(w.cells) }
 
-// Reserved is Held: there were none before sketches grew.
+// Reserved is Held, because this kind did not exist before sketches grew with their contents.
 func (w *DistinctSliding) Reserved() int { return w.Held() }
 
 // ReservedMost is Held with a column for every possible update.

@@ -50,7 +50,7 @@ func (l *likelihood) solve() (rate, variance float64) {
 	return rate, 1 / information
 }
 
-// bounds are the first and last indices of seen that are not 0, the sum of seen, and the sum of seen * 2^(high -
+// bounds are the first and the last index at which seen is not 0, the sum of seen, and the sum of seen * 2^(high -
 // index).
 func (l *likelihood) bounds() (low, high int, all, reach float64) {
 	low = -1

@@ -352,7 +352,7 @@ func (l *LinearCounter) Size() int {
 	return linearOwn + 8*cap(l.hashes) + 4*cap(l.places) + cap(l.arena) + l.bits.size()
 }
 
-// linearOwn is the size of a LinearCounter without what it points to.
+// linearOwn is the size of a LinearCounter without the memory that it points to.
 const linearOwn = 176
 
 // A LinearCounter in bytes. Every state has one encoding.

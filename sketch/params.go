@@ -48,12 +48,13 @@ const faintest = 0x1p-100
 
 // Errors of Add. None of them changes a count.
 var (
-	// ErrTooManyBins: the bin is new and the distribution has Params.BinsMax bins. Faded bins count until Prune removes
-	// them.
+	// ErrTooManyBins says that the bin is new and the distribution already has Params.BinsMax bins. Faded bins count
+	// until Prune removes them.
 	ErrTooManyBins = errors.New("too many bins")
-	// ErrNegative: the amount is negative and Params.AllowNegative is false.
+	// ErrNegative says that the amount is negative and Params.AllowNegative is false.
 	ErrNegative = errors.New("negative amount")
-	// ErrOverflow: the amount is not finite, or a count would pass CountMax (2^63 micro-counts under Linear).
+	// ErrOverflow says that the amount is not finite, or that a count would exceed CountMax (2^63 micro-counts under
+	// Linear).
 	ErrOverflow = errors.New("amount is not finite or overflows the count")
 )
 
@@ -94,7 +95,7 @@ type Params struct {
 	Gone Gone
 }
 
-// threshold is the floor in counts.
+// threshold is the threshold in force, in counts.
 func (p *Params) threshold() float64 {
 	if p.Decay == None {
 		return faintest
@@ -102,7 +103,7 @@ func (p *Params) threshold() float64 {
 	return max(p.Threshold, faintest)
 }
 
-// binThreshold is the count below which a single bin counts as nothing.
+// binThreshold is the count below which a single bin counts as 0.
 func (p *Params) binThreshold() float64 {
 	if p.Floor == Clamp || p.Floor == Prior {
 		return faintest

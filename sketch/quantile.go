@@ -98,8 +98,8 @@ func (q *Quantile) under() Params {
 	return p
 }
 
-// Lack is for the first Add of a summary, at the same time. An earlier summary of the key may have held up to held
-// values when it died, which may be more than the settings of this summary imply: see Params.Held.
+// Lack must be called after the first Add, with the same now, if an earlier summary of the key may have held up to held
+// values when it died, and that is more than the settings of this summary imply: see Params.Held.
 func (q *Quantile) Lack(now Tick, held float64) {
 	if p := q.under(); p.OrderFree && !q.d.fresh() {
 		q.d.lost = max(q.d.lost, lostUp(float64(held*p.weight(max(now, 0), q.d.mark))))
@@ -140,7 +140,7 @@ func (q *Quantile) index(id uint32) (i int32, negative bool) {
 	return int32(z>>1) ^ -int32(z&1), id%2 == 0
 }
 
-// order sorts buckets by their values.
+// order is a number that sorts buckets by their values.
 func (q *Quantile) order(id uint32) int64 {
 	if id == 0 {
 		return 0

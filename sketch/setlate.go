@@ -34,7 +34,7 @@ func (l *lateSet) size() int {
 	return 48 + 8*cap(l.hashes) + 16*cap(l.members)
 }
 
-// clone is a copy that shares nothing.
+// clone is a copy that shares no memory with the original.
 func (l *lateSet) clone() lateSet {
 	return lateSet{hashes: slices.Clone(l.hashes), members: slices.Clone(l.members)}
 }

@@ -173,7 +173,7 @@ func (s *sparseCells[T]) ordered(f func(i int, c *T)) {
 	}
 }
 
-// clone is a copy that shares nothing.
+// clone is a copy that shares no memory with the original.
 func (s *sparseCells[T]) clone() *sparseCells[T] {
 	if s == nil {
 		return nil

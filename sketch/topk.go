@@ -188,7 +188,7 @@ func (s *TopK) rebase(mark int64) {
 	}
 }
 
-// topKEntry is one entry outside of its arrays.
+// topKEntry is one entry, outside of the arrays of a TopK.
 type topKEntry struct {
 	name       []byte
 	hash       uint16
@@ -206,7 +206,7 @@ func (s *TopK) entries() []topKEntry {
 	return all
 }
 
-// rebuild makes the arrays anew.
+// rebuild makes new arrays of the entries.
 func (s *TopK) rebuild(all []topKEntry) {
 	s.clear()
 	s.reserve(len(all))
