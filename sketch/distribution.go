@@ -133,7 +133,7 @@ func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n fl
 	return nil
 }
 
-// standing is the value of a stored bin before an addition; 0 if the bin has faded.
+// standing is the value of a stored bin before an addition: 0 if the bin has faded, unless Params.OrderFree is set.
 func (d *Distribution) standing(p *Params, i int, cut float64) float64 {
 	if p.OrderFree {
 		return d.value(i)
@@ -322,8 +322,8 @@ func (d *Distribution) Reached(p *Params) Tick {
 }
 
 // Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts from an
-// empty summary. An empty distribution is not dead, and a distribution without decay (None) never is. With
-// Params.OrderFree, a distribution under the floors Clamp and Prior is never dead either.
+// empty summary. An empty distribution is not dead, and neither is a distribution without decay (None). With
+// Params.OrderFree, a distribution under the floors Clamp and Prior is not dead either.
 func (d *Distribution) Dead(p *Params, now Tick) bool {
 	if d.form() == micro {
 		return d.Len() > 0 && d.dry(p.leaked(now), p.microThreshold()) && !p.keeps()

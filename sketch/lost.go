@@ -95,10 +95,10 @@ func (p *Params) Follow(before *Params, at Tick) {
 	p.Gone = g
 }
 
-// Rewind sets p.Gone when the clock is set back from was to to: at the earlier time, the counts of dead keys have faded
-// less. A key that died under these settings died at was at the latest. What had died before Gone.Since has faded from
-// then on, or had faded less at to if to is earlier. No key has a shorter half-life than shortest, which is 0 if none
-// fades.
+// Rewind sets p.Gone when the clock is set back from the time `was` to the time `to`: at the earlier time, the counts
+// of dead keys have faded less. A key that died under these settings died no later than `was`. What had died before
+// Gone.Since has faded from then on, or had faded less at `to` if that is earlier. No key has a shorter half-life than
+// shortest, which is 0 if none fades.
 func (p *Params) Rewind(was, to, shortest Tick) {
 	g := p.Gone
 	held := unfaded(p.heldAtDeath(), was-to, shortest)
@@ -136,7 +136,7 @@ func (d *Distribution) Lost(p *Params, at Tick) float64 {
 }
 
 // Lose adds held to lost, because another summary of the key may have held that much when it died. It does nothing if
-// Params.OrderFree is not set (under Linear, if lost is not kept), or if nothing is stored.
+// nothing is stored. Except under Linear, it also does nothing if Params.OrderFree is not set.
 func (d *Distribution) Lose(p *Params, now Tick, held float64) {
 	switch {
 	case d.fresh() || held == 0:

@@ -35,7 +35,7 @@ const (
 
 // Limits of a distribution.
 const (
-	// CountMax bounds every count, as read at the time of the write.
+	// CountMax bounds every count, as read at the time of the write that would exceed it.
 	CountMax = 0x1p200
 	// BinsMax bounds the bins of one distribution, whatever Params allow.
 	BinsMax = 1<<24 - 1
