@@ -405,8 +405,8 @@ func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	return nil
 }
 
-// ExprTerms are the direct terms of an expression. The terms of a not are its argument and then the universe, if it has
-// one.
+// ExprTerms are the direct terms of an expression. The terms of a `not` are its argument and then the universe, if it
+// has one.
 func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Or:

@@ -801,7 +801,7 @@ func checkSetExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Key:
 		return nil // see checkDifferentKeys
-	case *ebbv1.BitmapExpr_Or: // an or of nothing is empty
+	case *ebbv1.BitmapExpr_Or: // an `or` of nothing is empty
 	case *ebbv1.BitmapExpr_And, *ebbv1.BitmapExpr_AndNot, *ebbv1.BitmapExpr_Xor:
 		if len(ExprTerms(x)) == 0 {
 			return ErrBadRequest.Errorf("a set that is made of nothing")

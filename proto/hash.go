@@ -11,9 +11,8 @@ import (
 //
 //	shard = 1 + xxh3-64(uvarint(len(ns)) ns route) % shards
 //
-// The hash is unseeded. route is the key. A key whose last segment is a period (2011, 2011-Q4, 2011-11, 2011-W44,
-// 2011-11-01, 2011-11-01T13) has the part before that segment as its route, so that all periods of one family are in
-// one shard.
+// The hash is unseeded. route is the key. If the last segment of the key is a period (2011, 2011-Q4, 2011-11, 2011-W44,
+// 2011-11-01, 2011-11-01T13), route is the part before that segment. So all periods of one family are in one shard.
 func ShardOf(namespace string, key []byte, shards uint32) uint32 {
 	route := Route(key)
 	if len(namespace)+len(route) <= 128-binary.MaxVarintLen64 {

@@ -76,8 +76,8 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 // amountTag is the first byte of an amount.
 const amountTag = FieldIncrementAmount<<3 | byte(protowire.Fixed64Type)
 
-// headEnds returns where the key and the bin of an increment end, if it begins as AppendIncrement writes it, with a
-// short key and a short bin, as nearly all increments do. Otherwise it returns 0.
+// headEnds returns where the key and the bin of an increment end. It returns 0 unless the increment begins with a short
+// key and a short bin, as AppendIncrement writes them; nearly all increments do.
 func headEnds(raw []byte) (key, bin int) {
 	if len(raw) < 4 || raw[0] != FieldIncrementKey<<3|byte(protowire.BytesType) || raw[1] >= 0x80 {
 		return 0, 0

@@ -200,7 +200,7 @@ func PeriodName(unit ebbv1.Period) string {
 	}[unit]
 }
 
-// WithUniverse returns the expression with the universe of the namespace in each not that has no universe of its own.
+// WithUniverse returns the expression with the universe of the namespace in each `not` that has no universe of its own.
 // It returns x itself when there is nothing to change. It returns ErrBadRequest if the namespace has no universe.
 func WithUniverse(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) (*ebbv1.BitmapExpr, *Error) {
 	if !lacksUniverse(x) {

@@ -108,8 +108,8 @@ const VersionEventClocks = 11
 // bins.
 const VersionFaint = 12
 
-// VersionImages is the first storage version in which shards convert images of keys at a time of their events, and in
-// which a key exists as long as it has counts under either half-life of its namespace.
+// VersionImages is the first storage version in which shards convert images of keys at a time of their events. In it, a
+// key also exists as long as it has counts under either half-life of its namespace.
 const VersionImages = 13
 
 // VersionGoneBack is the first storage version in which shards record, when an event clock is set back, what keys that

@@ -342,7 +342,7 @@ func (s *slot) weigh(value []byte, total int64, depth int) (int64, *Error) {
 	return sub.weigh(value, total, depth+1)
 }
 
-// wideOf is the bytes of a number in a packed list; 0 for varints.
+// wideOf is the size of a number in a packed list, in bytes; 0 for varints.
 func wideOf(kind protoreflect.Kind) int {
 	switch kind {
 	case protoreflect.DoubleKind, protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind:

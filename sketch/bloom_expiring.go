@@ -73,8 +73,8 @@ func NewBloomExpiring(p BloomExpiringParams) (BloomExpiring, error) {
 	return f, nil
 }
 
-// ageShape returns the k and l, at most bloomSlicesMax together, that need the fewest bits a key, (k+l) k/l / ln 2, at
-// a rate of false positives of at most rate.
+// ageShape returns the k and l with a rate of false positives of at most rate that need the fewest bits a key: (k+l)
+// k/l / ln 2. Together they are at most bloomSlicesMax.
 func ageShape(rate float64) (k, l int) {
 	best := math.Inf(1)
 	for tryK := 1; tryK < bloomSlicesMax; tryK++ {

@@ -9,9 +9,9 @@ import "math"
 //
 // It has 4 times the resolution of a float32, whose sign and long exponent are not needed here.
 //
-// Rounding to nearest is biased. If 0.1 is added over and over, then at 10,000 it is 102.4 units in the last place of a
-// float32 and counts as 102 each time, 0.4% too low; an amount below half a unit never counts. So the bits that are cut
-// off are compared with a hash of the sum and of Z, to round up or down. This is unbiased, and the same on every
+// Rounding to nearest is biased. If 0.1 is added to a float32 again and again, then at 10,000 it is 102.4 units in the
+// last place. It counts as 102 each time, 0.4% too low; an amount below half a unit never counts. So the bits that are
+// cut off are compared with a hash of the sum and of Z, to round up or down. This is unbiased, and the same on every
 // machine and for every landmark, because only mantissas are hashed. N increments of a bin then err by about sqrt(N/6)
 // units, each 2^-26 to 2^-25 of the value. That is 8e-7 (one standard deviation) when a count reaches compactMax, where
 // the whole distribution is converted to 64 bits.

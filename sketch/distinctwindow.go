@@ -22,9 +22,9 @@ type DistinctWindowParams struct {
 // DistinctWindow counts distinct things in windows that end now: the last few slices of a ring. NewDistinctWindow makes
 // one.
 //
-// For every slice with events it keeps the union of that slice and the following ones, so that a window is a union of
-// at most two sketches, whatever its length. It is a queue of two stacks of running unions. Time is split into blocks
-// of 8 slices. Unions that begin in the open block reach to now; all others reach to the end of the last closed block.
+// For every slice with events it keeps the union of that slice and the following ones. So a window is a union of at
+// most two sketches, whatever its length. It is a queue of two stacks of running unions. Time is split into blocks of 8
+// slices. Unions that begin in the open block reach to now; all others reach to the end of the last closed block.
 //
 //	slices      ... | 16 ... 23 | 24 ... 31 | 32 33 34     34 is the latest
 //	unions           16..31 ... 23..31  24..31 ... 31..31    32..34 33..34 34..34

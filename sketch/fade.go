@@ -54,8 +54,8 @@ func (f *fade) scale(at Tick) float64 {
 }
 
 // reached is the earliest as-of time of the state. It is the time of the latest event, or some half-lives before the
-// landmark if that is later, because late events before that time may have been too faint to be stored. It is 0 without
-// a half-life.
+// landmark if that is later. Late events before that time may have been too faint to be stored. It is 0 without a
+// half-life.
 func (f *fade) reached(last Tick) Tick {
 	if f.halfLife == 0 {
 		return 0

@@ -89,9 +89,8 @@ func (r *reader) headerLoss(kind byte) (version byte) {
 	return version
 }
 
-// Born is called when the summary begins at a time, after an earlier one of the same key that may have held up to held
-// when it died, see Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives
-// later.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (s *TopK) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
 
 // Lose adds held to the loss, because another summary of the key may have held that much when it died.
@@ -103,9 +102,8 @@ func (s *TopK) Lose(now Tick, held float64) {
 // died.
 func (s *TopK) Lost(at Tick) float64 { return s.loss.at(at, s.halfLife) }
 
-// Born is called when the summary begins at a time, after an earlier one of the same key that may have held up to held
-// when it died, see Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives
-// later.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (c *CountMin) Born(now Tick, held float64) { c.loss = bornAt(now, c.halfLife, held) }
 
 // Lose adds held to the loss, because another summary of the key may have held that much when it died.
@@ -117,9 +115,8 @@ func (c *CountMin) Lose(now Tick, held float64) {
 // died.
 func (c *CountMin) Lost(at Tick) float64 { return c.loss.at(at, c.halfLife) }
 
-// Born is called when the summary begins at a time, after an earlier one of the same key that may have held up to held
-// when it died, see Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives
-// later.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (d *DistinctDecayed) Born(now Tick, held float64) {
 	d.loss = bornAt(now, d.halfLife, held)
 }
@@ -133,9 +130,8 @@ func (d *DistinctDecayed) Lose(now Tick, held float64) {
 // died.
 func (d *DistinctDecayed) Lost(at Tick) float64 { return d.loss.at(at, d.halfLife) }
 
-// Born is called when the summary begins at a time, after an earlier one of the same key that may have held up to held
-// when it died, see Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives
-// later.
+// Born is called when the summary begins. An earlier summary of the same key may have held up to held when it died, see
+// Params.Held. The summary then counts as too low by held, and dies no earlier than three half-lives later.
 func (s *SetDecayed) Born(now Tick, held float64) { s.loss = bornAt(now, s.halfLife, held) }
 
 // Lose adds held to the loss, because another summary of the key may have held that much when it died.

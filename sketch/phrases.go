@@ -24,8 +24,8 @@ var ErrFull = errors.New("too many phrases")
 // Phrases is a set of phrases that finds all of its members in a text: token by token (see tokens.go), exactly.
 // NewPhrases makes one.
 //
-// It is a trie over tokens without nodes. A table holds a hash of every prefix of a phrase, its tokens 1 to k, with the
-// number of phrases that have this prefix and the phrases that end there.
+// It is a trie over tokens without nodes. A table holds a hash of every prefix of a phrase, its tokens 1 to k. With it,
+// the table holds the number of phrases that have this prefix, and the phrases that end there.
 //
 //	"new york city"   ->   new | new york | new york city
 //	"New York"        ->   new | new york

@@ -98,8 +98,8 @@ func (q *Quantile) under() Params {
 	return p
 }
 
-// Lack must be called after the first Add, with the same now, if an earlier summary of the key may have held up to held
-// values when it died, and that is more than the settings of this summary imply: see Params.Held.
+// Lack must be called after the first Add, with the same now, if held is more than the settings of this summary imply.
+// held is how many values an earlier summary of the key may have held when it died: see Params.Held.
 func (q *Quantile) Lack(now Tick, held float64) {
 	if p := q.under(); p.OrderFree && !q.d.fresh() {
 		q.d.lost = max(q.d.lost, lostUp(float64(held*p.weight(max(now, 0), q.d.mark))))

@@ -25,9 +25,9 @@ type Reading struct {
 	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight would give the same error. Under Prior
 	// it includes the pseudo-counts.
 	EffectiveN float64
-	// Lost is by how much Z, and any one count, may be too low, because bins below the threshold were removed or an
-	// earlier summary of the key had died (see Params.OrderFree). With negative amounts, the error may have either
-	// sign.
+	// Lost is by how much Z, and any one count, may be too low. The causes are removed bins below the threshold, and
+	// the death of an earlier summary of the key (see Params.OrderFree). With negative amounts, the error may have
+	// either sign.
 	Lost float64
 	// Entropy is the entropy of the visible bins, in bits.
 	Entropy float64

@@ -12,8 +12,8 @@ import (
 //
 // Only pairs that share a thing are compared. A list of the sets that have each thing gives the weight that two sets
 // share. The weight of their union is the weight of both above the larger tau, less the shared weight. Memory is
-// proportional to the number of things, and time to that and to the number of things shared by pairs: 0.15 s for 1,000
-// sets of 224 things that share few, 0.4 s where pairs share a tenth.
+// proportional to the number of things. Time is proportional to that, and to the number of things shared by pairs: 0.15
+// s for 1,000 sets of 224 things that share few, 0.4 s where pairs share a tenth.
 func SimilarityGraphDecayed(sets []*SetDecayed, links int) ([][]SetLink, error) {
 	graph := make([][]SetLink, len(sets))
 	if len(sets) == 0 || links <= 0 {

@@ -25,7 +25,7 @@ const (
 
 // SetExpr is a set computed from others. For decayed sets it applies at each weight: to the plain sets of the things
 // that weigh more. So the weight of a thing in a union is its largest weight in any set, and in an intersection its
-// least. In a difference it is the excess of its weight in the first set.
+// least. In a difference it is the excess of its weight in the first set over all others.
 type SetExpr struct {
 	Op   SetOp
 	Leaf int // of SetLeaf an index, of SetLeast a number of operands

@@ -126,8 +126,8 @@ func Compare(r, baseline Reading) Comparison {
 // tenth to the false alarms of the G-test.
 const singlePrice = 10
 
-// singly is a bound of the probability that any bin of two samples, of n and m events, is so much more frequent in one
-// of them than in both together. It may be above 1.
+// singly bounds a probability: that any bin of two samples, of n and m events, is so much more frequent in one of them
+// than in both. It may be above 1.
 func singly(rows []BinSurprise, n, m float64, both func(p, q float64) float64) float64 {
 	least := 1.0
 	for i := range rows {
