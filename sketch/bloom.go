@@ -57,7 +57,7 @@ type Bloom struct {
 	bits   bitCells[[4]uint64] // a cell is a block; sparse up to bits.most blocks
 	ones   int                 // bits set
 	full   int                 // bits set at capacity
-	over   int                 // more bits set: beyond capacity by more than 4 standard deviations
+	over   int                 // with more bits set the filter is over: beyond capacity by 4 standard deviations
 }
 
 const blockBits = 256
